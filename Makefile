@@ -1,0 +1,106 @@
+# make dev          a .venv with coredispatch, compiled where possible, and the CPU plugins
+# make demo         train on the handwritten digits (options: make demo ARGS="--amp --plot out.png")
+# make test         all tests: with the compiled modules, where there are any, and interpreted
+# make check        format, lint, types, import contract, docs
+# make bench        dispatch cost beside PyTorch, where PyTorch is installed
+# make conformance  the conformance suite (make conformance BACKEND=mydevice)
+# make gpu-test     tests of plugins/cuda_cupy, on a machine with a CUDA device
+# make clean        remove what was built;  make distclean: the .venv as well
+#
+# Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS, BACKEND.
+
+find_python = for p in python3 python3.13 python3.12 python3.11 python; do \
+    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
+PYTHON ?= $(shell $(find_python))
+VENV ?= .venv
+BACKEND ?= cpu
+ARGS ?=
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip
+PLUGINS := $(wildcard plugins/cpu_numba plugins/sparse plugins/quant)
+# The compiled modules are listed in coredispatch/_compiled.py and nowhere else.
+HOT := $(wildcard $(shell sed -n 's,^ *"\(coredispatch/.*\.py\)"\,$$,\1,p' coredispatch/_compiled.py))
+CREATED := $(VENV)/.stamp-created
+DEPENDENCIES := $(VENV)/.stamp-dependencies
+CORE := $(VENV)/.stamp-core
+INSTALLED := $(VENV)/.stamp-plugins
+
+# Test workers share the cores; a BLAS that starts a thread per core in each would only fight.
+TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest
+
+.PHONY: dev demo test test-compiled test-interpreted check bench conformance gpu-test clean distclean
+.DELETE_ON_ERROR:
+
+dev: $(INSTALLED)
+	@$(PY) -m coredispatch.cli info --summary
+
+# Debian ships Python without ensurepip: there pip (22.3 or newer) fills the new environment.
+$(CREATED):
+	@test -n "$(PYTHON)" || { echo "coredispatch needs Python 3.11 or newer: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { \
+	    rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(PY) install --quiet pip; }
+	touch $@
+
+$(DEPENDENCIES): pyproject.toml $(CREATED)
+	$(PIP) install --quiet "setuptools>=68" wheel "mypy>=1.15"
+	$(PY) -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	    print(*p['dependencies'], *p['optional-dependencies']['dev'], sep='\n')" > $@.txt
+	$(PIP) install --quiet --requirement $@.txt
+	touch $@
+
+# A hot module that changed is compiled again; the stamp is what keeps extensions from going stale.
+$(CORE): setup.py coredispatch/_compiled.py coredispatch/_version.py $(HOT) $(DEPENDENCIES)
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(INSTALLED): $(CORE) $(addsuffix /pyproject.toml,$(PLUGINS))
+	$(foreach plugin,$(PLUGINS),$(PIP) install --quiet --no-build-isolation --editable $(plugin) &&) true
+	touch $@
+
+demo: dev
+	$(PY) examples/digits.py $(ARGS)
+
+test: dev
+	$(MAKE) --no-print-directory test-compiled
+	@if $(PY) -c "import sys, coredispatch._compiled as c; sys.exit(not all(c.compiled_modules().values()))"; \
+	    then $(MAKE) --no-print-directory test-interpreted; \
+	    else echo "The tests above ran interpreted: no compiled modules here."; fi
+
+test-compiled: dev
+	$(TEST) --numprocesses=auto $(ARGS)
+
+test-interpreted: dev
+	COREDISPATCH_INTERPRETED=1 $(TEST) --numprocesses=auto -m "not slow" $(ARGS)
+
+check: dev
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	$(TEST) -q tests/unit/test_import_contract.py
+	$(TEST) -q tests/unit/test_docs.py
+
+bench: dev
+	$(PY) benchmarks/dispatch.py $(ARGS)
+
+conformance: dev
+	$(VENV)/bin/coredispatch conformance --backend $(BACKEND) $(ARGS)
+
+# Offline: a GPU machine may reach no package index. Everything but coredispatch itself (numpy,
+# pluggy, ml_dtypes, cupy, pytest) is what $(PYTHON) already has; nothing of it is changed.
+gpu-test:
+	rm -rf build/gpu
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --no-build-isolation \
+	    --target build/gpu . ./plugins/cuda_cupy
+	PYTHONSAFEPATH=1 PYTHONPATH=build/gpu $(PYTHON) -m pytest plugins/cuda_cupy/tests $(ARGS)
+
+clean:
+	rm -rf build dist *.egg-info plugins/*/build plugins/*/*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f *__mypyc.*.so $(CORE)
+	find coredispatch -name '*.so' -delete
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
