@@ -13,6 +13,7 @@ integers; here the smallest integer type that holds both is used, and only a pai
 from __future__ import annotations
 
 import numbers
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from coredispatch.registry.errors import DTypeError
@@ -115,10 +116,8 @@ def _lookup(x: Any) -> DType:
             f"{x!r} is not a dtype coredispatch knows",
             fix="use one of " + ", ".join(d.name for d in ALL_DTYPES),
         )
-    try:
+    with suppress(TypeError):  # an unhashable spelling is resolved anew each time
         DType._by_object[x] = found
-    except TypeError:  # unhashable spelling: resolved anew each time
-        pass
     return found
 
 

@@ -1,0 +1,248 @@
+"""Sample inputs: the shapes and parameters an op is tried with.
+
+A sampler is a generator function of one argument, ``make``, that yields :class:`Sample` objects.
+It enumerates structure only: ``make`` fills the arrays, and whoever runs the samples decides with
+which dtype, values and memory layout (:class:`Make` is the plain one, the conformance lattice
+has others). The same arguments go to the op, as tensors, and to its NumPy reference, as arrays.
+
+Sizes are chosen so that a kernel's special paths are met: 0-d, empty, one element, just over a
+vector width (5, 17, 257), square (a transposed result is not noticed by shape), all distinct,
+and a broadcast in the middle.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "Make",
+    "Sample",
+    "Sampler",
+    "dim_reductions",
+    "int_pairs",
+    "nonempty_reductions",
+    "pairs",
+    "positive_pairs",
+    "powers",
+    "reductions",
+    "rows",
+    "scans",
+    "selections",
+    "triples",
+    "unary",
+    "with_options",
+]
+
+SHAPES = ((), (0,), (1,), (5,), (17,), (257,), (4, 4), (3, 5), (2, 0, 3), (2, 3, 5), (2, 3, 4, 5))
+
+BROADCAST_SHAPES = (
+    ((), ()),
+    ((3,), ()),
+    ((), (2, 3)),
+    ((0,), (1,)),
+    ((1,), (1,)),
+    ((5,), (5,)),
+    ((257,), (257,)),
+    ((4, 4), (4,)),
+    ((4, 4), (4, 1)),
+    ((3, 1), (1, 5)),
+    ((2, 3, 5), (2, 1, 5)),
+    ((2, 1, 5), (3, 1)),
+    ((2, 3, 4, 5), (3, 1, 5)),
+)
+
+
+class Sample:
+    """One call: positional ``args`` and keyword ``kwargs``, arrays standing for tensors."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    def map(self, convert: Callable[[Any], Any]) -> Sample:
+        """The same call with every array passed through ``convert``, lists included."""
+
+        def visit(x: Any) -> Any:
+            if isinstance(x, np.ndarray):
+                return convert(x)
+            if isinstance(x, (list, tuple)):
+                return type(x)(visit(item) for item in x)
+            return x
+
+        return Sample(*visit(self.args), **{k: visit(v) for k, v in self.kwargs.items()})
+
+    def __repr__(self) -> str:
+        def show(x: Any) -> str:
+            return f"{x.dtype}{list(x.shape)}" if isinstance(x, np.ndarray) else repr(x)
+
+        shown = [show(a) for a in self.args]
+        shown += [f"{k}={show(v)}" for k, v in self.kwargs.items()]
+        return f"Sample({', '.join(shown)})"
+
+
+class Make:
+    """Fills sample arrays with uniform random values of one dtype, contiguous, seeded.
+
+    Args:
+        dtype: NumPy dtype of the arrays that calls return.
+        seed: seed of the generator.
+        values: ``(low, high)`` of floating and complex components; an op's ``values``. Integers
+            are drawn from -4 to 4 (0 to 8 when unsigned), so that ties and zeros occur.
+        size: scale for samplers that want a larger case, 1 by default.
+    """
+
+    def __init__(
+        self,
+        dtype: Any = np.float64,
+        seed: int = 0,
+        values: tuple[float, float] | None = None,
+        size: int = 1,
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self.low, self.high = values or (-2.0, 2.0)
+        self.size = size
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, shape: Any, *, low: float | None = None, high: float | None = None) -> Any:
+        """Array of this lattice cell's dtype; ``low`` and ``high`` narrow the value domain."""
+        low, high = self.low if low is None else low, self.high if high is None else high
+        kind = self.dtype.kind
+        if kind == "b":
+            return self.mask(shape)
+        if kind in "iu":
+            start = int(np.ceil(low * 2)) if kind == "i" else max(int(np.ceil(low)), 0)
+            stop = max(int(np.floor(high * 2)) if kind == "i" else 8, start)
+            return np.asarray(self.rng.integers(start, stop + 1, shape)).astype(self.dtype)
+        x = self.rng.uniform(low, high, shape)
+        if kind == "c":
+            x = x + 1j * self.rng.uniform(low, high, shape)
+        return np.asarray(x).astype(self.dtype)
+
+    def float(self, shape: Any) -> Any:
+        """Floating values whatever the cell: its dtype when floating, else float64."""
+        x = np.asarray(self.rng.uniform(self.low, self.high, shape))
+        return x.astype(self.dtype if self.dtype.kind not in "biuc" else np.float64)
+
+    def positive(self, shape: Any) -> Any:
+        """Values of the cell's dtype that are above zero (divisors, logarithms, scales)."""
+        if self.dtype.kind in "biu":
+            return np.asarray(self.rng.integers(1, 5, shape)).astype(self.dtype)
+        return self(shape, low=0.25, high=2.0)
+
+    def index(self, shape: Any, high: int) -> Any:
+        """int64 indices in ``[0, high)``."""
+        return np.asarray(self.rng.integers(0, high, shape), dtype=np.int64)
+
+    def mask(self, shape: Any) -> Any:
+        """Random booleans."""
+        return np.asarray(self.rng.integers(0, 2, shape).astype(np.bool_))
+
+
+Sampler = Callable[[Any], Iterator[Sample]]
+
+
+def unary(make: Any) -> Iterator[Sample]:
+    """``op(self)``: one array of every shape class."""
+    for shape in SHAPES:
+        yield Sample(make(shape))
+
+
+def pairs(make: Any) -> Iterator[Sample]:
+    """``op(self, other)``: equal shapes, every way of broadcasting, and a Python scalar."""
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make(a), make(b))
+    yield Sample(make((3, 5)), 2)
+
+
+def positive_pairs(make: Any) -> Iterator[Sample]:
+    """Like :func:`pairs` with the second operand above zero (divisors, exponents, shifts)."""
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make(a), make.positive(b))
+    yield Sample(make((3, 5)), 2)
+
+
+def powers(make: Any) -> Iterator[Sample]:
+    """``pow``: positive bases with any exponent, any base with whole exponents."""
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make.positive(a), make.positive(b))
+    for exponent in (0, 1, 2, 3):
+        yield Sample(make((3, 5)), exponent)
+
+
+def int_pairs(make: Any) -> Iterator[Sample]:
+    """Like :func:`pairs` without a scalar, for bitwise ops."""
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make(a), make(b))
+
+
+def triples(make: Any) -> Iterator[Sample]:
+    """``op(a, b, c)``: the shapes of :func:`pairs` with a third operand that broadcasts too."""
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make(a), make(b), make(a))
+        yield Sample(make(a), make(b), make(()))
+
+
+def selections(make: Any) -> Iterator[Sample]:
+    """``where(condition, self, other)``."""
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make.mask(a), make(a), make(b))
+        yield Sample(make.mask(b), make(a), make(()))
+
+
+def with_options(*options: dict[str, Any], shapes: Any = SHAPES) -> Sampler:
+    """Sampler of ``op(self, **option)``: every shape with the first option, few with the rest."""
+
+    def sampler(make: Any) -> Iterator[Sample]:
+        for i, option in enumerate(options or ({},)):
+            for shape in shapes if i == 0 else ((), (0,), (17,), (3, 5)):
+                yield Sample(make(shape), **option)
+
+    return sampler
+
+
+def reductions(make: Any) -> Iterator[Sample]:
+    """``op(self, dim, keepdim)``: all dims, each dim, pairs of dims, with and without keepdim."""
+    for shape in SHAPES:
+        yield Sample(make(shape))
+    for shape, keepdim in itertools.product(((3, 5), (2, 3, 5), (2, 3, 4, 5)), (False, True)):
+        for dim in range(-len(shape), len(shape)):
+            yield Sample(make(shape), dim, keepdim)
+        yield Sample(make(shape), (0, -1), keepdim)
+    yield Sample(make(()), 0)
+    yield Sample(make((4, 4)), 1)
+    yield Sample(make((3, 257)), -1)
+    yield Sample(make((257, 3)), 0)
+    yield Sample(make((2, 3, 4, 5)), (1, 2))
+
+
+def nonempty_reductions(make: Any) -> Iterator[Sample]:
+    """Like :func:`reductions` without empty inputs, for ops that have no neutral element."""
+    for sample in reductions(make):
+        if sample.args[0].size:
+            yield sample
+    yield Sample(make((0, 3)), 1)
+
+
+def dim_reductions(make: Any) -> Iterator[Sample]:
+    """``op(self, dim, keepdim)`` for a single required dim over at least one element."""
+    for shape in ((), (1,), (5,), (257,), (4, 4), (3, 5), (2, 3, 5), (2, 3, 4, 5)):
+        for dim in range(len(shape) or 1):
+            yield Sample(make(shape), dim, False)
+        yield Sample(make(shape), -1, True)
+    yield Sample(make((0, 3)), 1, False)
+
+
+def scans(make: Any) -> Iterator[Sample]:
+    """``op(self, dim)`` with the input's shape as result: cumulative ops and softmax."""
+    for shape in SHAPES:
+        for dim in range(len(shape) or 1):
+            yield Sample(make(shape), dim)
+    yield Sample(make((2, 3, 5)), -2)
+    yield Sample(make((3, 257)), -1)
+
+
+rows = scans

@@ -1,0 +1,40 @@
+"""Tolerance classes: how far from the float64 reference a result of an op may be.
+
+An op block names one; the conformance suite turns it into a bound for each dtype. ``u`` is the
+unit roundoff of the result's dtype, ``r`` the reference, ``eta`` the smallest subnormal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Tolerance", "conditioned", "dot", "exact", "ulp"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A class of bounds.
+
+    Attributes:
+        kind: ``"exact"`` no difference; ``"ulp"`` at most ``ulps`` units in the last place;
+            ``"dot"`` the bound of a length-k sum of products,
+            ``(8 + 3*sqrt(k)) * u * f(|inputs|) + u*|r| + k*eta``; ``"conditioned"`` the spread
+            of the reference when the inputs move by one unit in the last place, plus ``ulps``.
+        ulps: the number of units, 0 where the kind has none.
+    """
+
+    kind: str
+    ulps: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.ulps:g})" if self.ulps else self.kind
+
+
+exact = Tolerance("exact")
+dot = Tolerance("dot")
+conditioned = Tolerance("conditioned", 4.0)
+
+
+def ulp(n: float) -> Tolerance:
+    """At most ``n`` units in the last place of the result's dtype."""
+    return Tolerance("ulp", float(n))
