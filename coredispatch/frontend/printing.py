@@ -16,7 +16,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["format_array", "get_printoptions", "printoptions", "set_printoptions", "with_suffixes"]
+from coredispatch.registry.device import default_device
+from coredispatch.registry.dtypes import default_dtype
+from coredispatch.registry.table import TABLE
+
+__all__ = [
+    "format_array",
+    "get_printoptions",
+    "printoptions",
+    "set_printoptions",
+    "tensor_repr",
+    "with_suffixes",
+]
 
 
 @dataclasses.dataclass
@@ -220,3 +231,57 @@ def with_suffixes(body: str, suffixes: list[str], indent: int, new_line: bool = 
             parts.append(", " + suffix)
             used += len(suffix) + 2
     return "".join(parts) + ")"
+
+
+def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
+    """The text of ``repr(tensor)``: its elements, and what they do not tell.
+
+    The dtype is left out where the elements show it (the default dtype, its complex type, int64
+    and bool), the device where it is the default one.
+    """
+    layout = tensor.layout
+    indent = len(prefix)
+    suffixes = []
+    shown = {default_dtype(), default_dtype().to_complex()}
+    obvious = tensor.dtype in shown or tensor.dtype.name in ("int64", "bool")
+    new_line = False
+    if layout != "strided":
+        body = _layout_body(tensor, layout)
+        new_line = "\n" in body
+        suffixes.append(f"layout={layout}")
+    elif tensor.is_meta:
+        body = "..."
+        suffixes.append(f"size={tuple(tensor.shape)}")
+    elif tensor.numel() == 0:
+        body = "[]"
+        # Without elements, nothing shows the shape or that the dtype is int64.
+        if tensor.ndim != 1:
+            suffixes.append(f"size={tuple(tensor.shape)}")
+        obvious = tensor.dtype is default_dtype()
+    else:
+        body = format_array(tensor.backend.to_numpy(tensor.raw), indent)
+    if tensor.device.type != default_device().type or tensor.device.index:
+        suffixes.insert(0, f"device='{tensor.device}'")
+    if not obvious:
+        suffixes.append(f"dtype={tensor.dtype}")
+    history = _history(tensor)
+    if history:
+        suffixes.append(history)
+    return with_suffixes(prefix + body, suffixes, indent, new_line)
+
+
+def _layout_body(tensor: Any, layout: str) -> str:
+    found = TABLE.snapshot.layouts.get(layout)
+    if found is None or found[0].describe is None:
+        return f"..., size={tuple(tensor.shape)}"
+    return found[0].describe(tensor.raw)
+
+
+def _history(tensor: Any) -> str:
+    try:
+        node = tensor.grad_fn
+    except RuntimeError:  # a view whose base was written in a way that has no derivative
+        return "grad_fn=<Invalid>"
+    if node is not None:
+        return f"grad_fn=<{node.describe()}>"
+    return "requires_grad=True" if tensor.requires_grad else ""

@@ -323,15 +323,24 @@ class Promotion:
     Attributes:
         to_float: bool and integer inputs become the default floating dtype.
         result: the dtype of the result where it differs from the computing one (comparisons).
+        skip: names of tensor parameters that neither take part nor are cast (conditions).
         name: how the rule is shown.
     """
 
-    __slots__ = ("name", "result", "to_float")
+    __slots__ = ("name", "result", "skip", "to_float")
 
-    def __init__(self, name: str, *, to_float: bool = False, result: DType | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        to_float: bool = False,
+        result: DType | None = None,
+        skip: tuple[str, ...] = (),
+    ) -> None:
         self.name = name
         self.to_float = to_float
         self.result = result
+        self.skip = skip
 
     def __repr__(self) -> str:
         return self.name

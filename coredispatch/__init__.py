@@ -1,0 +1,40 @@
+"""coredispatch: one keyed dispatch table, and everything that gives an operator a meaning in it.
+
+``import coredispatch as cd``. Public names only; see ``docs/`` for the map of the house.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch._compiled import choose_form as _choose_form
+
+_choose_form()
+
+from coredispatch import _namespaces  # noqa: E402
+from coredispatch._version import __version__  # noqa: E402
+
+_namespaces.install()
+
+from coredispatch import frontend as _frontend  # noqa: E402, F401
+from coredispatch.frontend import public as _public  # noqa: E402
+from coredispatch.frontend.public import *  # noqa: E402, F403
+
+globals().update(_public.operators())
+
+__all__ = ["__version__", *_public.__all__, *_public.operators()]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _namespaces.ALIASES:
+        module = _namespaces.load(name)
+        globals()[name] = module
+        return module
+    op = _public.late_operator(name)
+    if op is not None:
+        return op
+    raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_namespaces.ALIASES})

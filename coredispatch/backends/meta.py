@@ -1,0 +1,137 @@
+"""The backend ``meta``: shapes and dtypes without data.
+
+It has no kernels. Its generic kernel serves every op that states a shape and a dtype rule;
+composites without rules run their bodies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coredispatch.registry.backend import Backend
+from coredispatch.registry.calls import check_inplace, check_types, describe_call, participants
+from coredispatch.registry.dispatch import HOOKS, CallEntry, dispatch, link_view, push_and_call
+from coredispatch.registry.dtypes import DType, Promotion
+from coredispatch.registry.errors import CoreDispatchError, KernelError, OpError
+from coredispatch.registry.hookspecs import hookimpl
+from coredispatch.registry.operator import Operator
+from coredispatch.registry.table import Registrar
+from coredispatch.registry.value import bump_version
+
+__all__ = ["MetaArray", "MetaBackend", "coredispatch_register"]
+
+
+@dataclass(frozen=True)
+class MetaArray:
+    """A shape and a dtype."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if type(self.shape) is not tuple or not all(type(n) is int for n in self.shape):
+            object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+
+
+def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
+    """Run the rules of the op instead of a kernel."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    try:
+        check_types(op, args)
+        if op.functional is not None:
+            return _inplace(entry, op, args)
+        if op.out_rule is None or op.dtype_rule is None:
+            if op.body is None:
+                raise KernelError("the operator states no shape or dtype rule", fix="add them")
+            return push_and_call(op.body, args, entry.mask)
+        shapes, dtypes = op.out_rule(*args), _dtype(op, args)
+    except CoreDispatchError as error:
+        error.call = error.call or describe_call(op, args)
+        raise
+    if op.mutates:
+        for name in op.mutates:
+            bump_version(args[op.schema.position(name)])
+        return args[op.schema.position(op.mutates[0])]
+    bit = _own_bit()
+    if not op.schema.several:
+        return _linked(op, args, HOOKS.value_type(MetaArray(shapes, dtypes), bit), -1)
+    count = len(shapes)
+    if not isinstance(dtypes, (tuple, list)):
+        dtypes = [dtypes] * count
+    results = [
+        _linked(op, args, HOOKS.value_type(MetaArray(shape, dtype), bit), i)
+        for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+    ]
+    return op.result_type(results)
+
+
+def _own_bit() -> int:
+    from coredispatch.registry.table import TABLE
+
+    return TABLE.bit("meta")
+
+
+def _linked(op: Operator, args: tuple[Any, ...], result: Any, index: int) -> Any:
+    if op.view:
+        link_view(op, args[0], result, args, index)
+    return result
+
+
+def _dtype(op: Operator, args: tuple[Any, ...]) -> Any:
+    rule = op.dtype_rule
+    if isinstance(rule, Promotion):
+        return rule(*participants(op, args))
+    return rule if isinstance(rule, DType) else rule(*args)
+
+
+def _inplace(entry: CallEntry, op: Operator, args: tuple[Any, ...]) -> Any:
+    assert op.functional is not None
+    result = dispatch(op.functional, args)
+    check_inplace(_STRIDED, args[0], result.raw)
+    bump_version(args[0])
+    return args[0]
+
+
+class _Strided:
+    """Stands for an in-place entry of a backend with views (meta tensors hold no data)."""
+
+    strided = True
+
+
+_STRIDED: Any = _Strided()
+
+
+class MetaBackend(Backend):
+    """No data, no device: for shapes, dtypes and errors."""
+
+    name: ClassVar[str] = "meta"
+    array_type: ClassVar[type] = MetaArray
+    views: ClassVar[bool] = True
+    generic = staticmethod(_meta)
+
+    def from_numpy(self, array: Any) -> MetaArray:
+        """Keep shape and dtype, drop the data."""
+        return MetaArray(tuple(array.shape), DType.of(array.dtype))
+
+    def to_numpy(self, raw: Any) -> Any:
+        """Always an error: there is no data."""
+        raise OpError("a meta tensor has no data", fix="create it on a device that holds data")
+
+    def cast(self, raw: Any, dtype: DType) -> MetaArray:
+        """The same shape in another dtype."""
+        return MetaArray(raw.shape, dtype)
+
+    def copyto(self, dst: Any, src: Any) -> None:
+        """Nothing to write."""
+
+    def is_view(self, out: Any, source: Any) -> bool:
+        """Rules do not tell; reshape-like results count as views."""
+        return True
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the backend ``meta``."""
+    registrar.backend(MetaBackend())

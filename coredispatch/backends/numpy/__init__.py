@@ -1,0 +1,79 @@
+"""The embedded default backend: NumPy under the key ``cpu``.
+
+Made of the array-API base plus ``KERNELS`` of the family modules here, which override it with
+NumPy's fastest form. Registered through the same hook as a stranger's plugin.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
+from coredispatch.registry.hookspecs import hookimpl
+from coredispatch.registry.table import Registrar
+
+__all__ = ["NumpyBackend", "coredispatch_register"]
+
+
+def _overrides() -> dict[str, Callable[..., Any]]:
+    kernels: dict[str, Callable[..., Any]] = {}
+    for family in FAMILIES:
+        kernels.update(importlib.import_module(f"{__name__}.{family}").KERNELS)
+    return kernels
+
+
+class NumpyBackend(ArrayApiBackend):
+    """Dense arrays in main memory, computed by NumPy."""
+
+    name: ClassVar[str] = "cpu"
+    array_type: ClassVar[type] = np.ndarray
+    xp: ClassVar[Any] = np
+    views: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.overrides = _overrides()
+
+    def from_numpy(self, array: Any) -> Any:
+        """The array itself."""
+        return array
+
+    def to_numpy(self, raw: Any) -> Any:
+        """The array itself."""
+        return raw
+
+    def copyto(self, dst: Any, src: Any) -> Any:
+        """Write in place; refuses memory that several elements share."""
+        np.copyto(dst, src, casting="unsafe")
+
+    def offset(self, raw: Any) -> int:
+        """Elements between the start of the owning array and the first element."""
+        base = raw
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        start = raw.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        return int(start) // raw.itemsize if raw.size else 0
+
+    def device_name(self, index: int = 0) -> str:
+        """The processor's architecture."""
+        import platform
+
+        return f"{platform.machine()} (NumPy {np.__version__})"
+
+    def memory(self, index: int = 0) -> dict[str, int]:
+        """Main memory of the machine in bytes, where the system tells."""
+        import os
+
+        try:
+            return {"total": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+        except (AttributeError, ValueError, OSError):
+            return {}
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the backend ``cpu``."""
+    registrar.backend(NumpyBackend())

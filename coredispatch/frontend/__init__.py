@@ -1,0 +1,25 @@
+"""What a user touches: tensors, autograd, AMP, modules, optimizers, data.
+
+Importing it puts the built-in plugins into the table, each through the same hook as a
+stranger's, in an order that does not matter to dispatch: precedence is declared.
+"""
+
+from __future__ import annotations
+
+import coredispatch.ops  # noqa: F401  (the vocabulary comes first)
+from coredispatch._version import __version__
+from coredispatch.backends import meta, numpy
+from coredispatch.registry import plugins
+
+plugins.builtin("numpy", numpy, __version__)
+plugins.builtin("meta", meta, __version__)
+
+from coredispatch.frontend import transfer  # noqa: E402
+from coredispatch.frontend.amp import layer as _autocast  # noqa: E402
+from coredispatch.frontend.autograd import layer as _autograd  # noqa: E402
+
+plugins.builtin("transfer", transfer, __version__)
+plugins.builtin("autograd", _autograd, __version__)
+plugins.builtin("autocast", _autocast, __version__)
+
+from coredispatch.frontend import indexing, methods  # noqa: E402, F401

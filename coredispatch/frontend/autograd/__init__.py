@@ -1,0 +1,40 @@
+"""Autograd: a layer that records calls, and the engine that walks back through them."""
+
+from __future__ import annotations
+
+from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
+from coredispatch.frontend.autograd.anomaly import (
+    detect_anomaly,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
+from coredispatch.frontend.autograd.backward import backward, grad
+from coredispatch.frontend.autograd.function import Function, FunctionCtx
+from coredispatch.frontend.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
+from coredispatch.frontend.autograd.node import Node
+from coredispatch.frontend.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+
+__all__ = [
+    "Function",
+    "FunctionCtx",
+    "GradcheckError",
+    "Node",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "is_anomaly_enabled",
+    "is_grad_enabled",
+    "no_grad",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+]

@@ -1,0 +1,43 @@
+"""Anomaly mode: errors in the backward pass point at the forward line that caused them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.autograd import checks
+from coredispatch.frontend.autograd.node import GRAPH
+
+__all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether nodes remember their forward line and gradients are searched for NaN."""
+    return GRAPH.anomaly
+
+
+class set_detect_anomaly:  # noqa: N801  (PyTorch's name)
+    """Switch anomaly mode at once; restored at the end of a ``with`` block."""
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._before = (GRAPH.anomaly, checks.ANOMALY["check_nan"])
+        GRAPH.anomaly, checks.ANOMALY["check_nan"] = mode, check_nan
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        GRAPH.anomaly, checks.ANOMALY["check_nan"] = self._before
+
+
+class detect_anomaly:  # noqa: N801
+    """``with detect_anomaly():`` - see :func:`is_anomaly_enabled`."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self._check_nan = check_nan
+        self._inner: list[set_detect_anomaly] = []
+
+    def __enter__(self) -> None:
+        self._inner.append(set_detect_anomaly(True, self._check_nan))
+
+    def __exit__(self, *_: Any) -> None:
+        self._inner.pop().__exit__()

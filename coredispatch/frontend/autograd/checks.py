@@ -1,0 +1,163 @@
+"""What the engine does with a gradient that is not of the form its target has, and its errors."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from coredispatch.frontend.autograd.engine import ENGINE
+from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode
+from coredispatch.registry.calls import describe, describe_call
+from coredispatch.registry.dtypes import DType
+from coredispatch.registry.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.operator import Operator
+from coredispatch.registry.table import TABLE
+from coredispatch.registry.value import dtype_of
+
+__all__: list[str] = []
+
+
+def fit(node: Node, index: int, grad: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+    """Sum a broadcast gradient to ``shape`` and cast it to ``dtype``; raise where it cannot."""
+    have = tuple(grad.raw.shape)
+    shape = tuple(shape)
+    if have != shape:
+        allowed = isinstance(node, OpNode) and node.rule.unbroadcast
+        if not allowed or not _broadcasts(shape, have):
+            raise AutogradError(
+                f"the vjp of {node.opname!r} returned a gradient of shape {have} for input "
+                f"{index} of shape {shape}",
+                fix="return one gradient of each input's own shape",
+            )
+        grad = unbroadcast(grad, shape)
+    found = dtype_of(grad)
+    if found is not dtype:
+        if found.is_complex and not dtype.is_complex:
+            grad = TABLE.operator("real")(grad)
+        if dtype_of(grad) is not dtype:
+            grad = TABLE.operator("to_dtype")(grad, dtype)
+    return grad
+
+
+def _broadcasts(shape: tuple[int, ...], have: tuple[int, ...]) -> bool:
+    if len(shape) > len(have):
+        return False
+    tail = have[len(have) - len(shape) :]
+    return all(a in (1, b) for a, b in zip(shape, tail, strict=True))
+
+
+def unbroadcast(grad: Any, shape: tuple[int, ...]) -> Any:
+    """Sum ``grad`` over the dimensions along which ``shape`` was broadcast."""
+    have = tuple(grad.raw.shape)
+    extra = len(have) - len(shape)
+    if extra:
+        grad = TABLE.operator("sum")(grad, tuple(range(extra)))
+    dims = tuple(
+        i for i, (want, got) in enumerate(zip(shape, have[extra:], strict=True)) if want != got
+    )
+    return TABLE.operator("sum")(grad, dims, True) if dims else grad
+
+
+def zeros(shape: tuple[int, ...], dtype: DType, keys: int) -> Any:
+    """A zero gradient for an output that received none."""
+    s = TABLE.snapshot
+    device = s.order.names(keys & s.order.backend_bits)[0]
+    return TABLE.operator("zeros")(tuple(shape), dtype=dtype, device=device)
+
+
+def version_error(node: OpNode, position: int, saved: int, current: int) -> Exception:
+    """A saved tensor was written in place since."""
+    op = TABLE.snapshot.ops.get(node.opname)
+    name = "the result"
+    if position >= 0 and isinstance(op, Operator):
+        name = f"argument {op.schema.params[node.rule.saves[position]].name!r}"
+    return AutogradError(
+        f"{name} of {node.opname!r} was modified by an in-place operation after it was saved "
+        f"for the backward pass: it is at version {current}, expected version {saved}",
+        fix="use the out-of-place form, or .clone() the tensor before writing to it"
+        + _forward_line(node),
+    )
+
+
+def freed_error(node: Node) -> Exception:
+    """A second backward through freed buffers."""
+    return AutogradError(
+        f"trying to backward through the graph a second time: the saved tensors of "
+        f"{node.opname!r} have already been freed",
+        fix="pass retain_graph=True to the first backward" + _forward_line(node),
+    )
+
+
+def no_derivative(op: Operator, args: tuple[Any, ...]) -> Exception:
+    """An operator without derivative met a tensor that requires grad."""
+    error = AutogradError(
+        "the derivative is not implemented",
+        fix=f"add @{op.name}.vjp, or call it on .detach()ed tensors",
+    )
+    error.call = describe_call(op, args)
+    return error
+
+
+def wrong_count(node: Node, result: Any) -> Exception:
+    """A vjp returned the wrong number of gradients."""
+    count = "None" if result is None else str(len(result))
+    return AutogradError(
+        f"the vjp of {node.opname!r} returned {count} gradients, expected {len(node.targets)}",
+        fix="return one gradient (or None) per tensor parameter, in schema order",
+    )
+
+
+def wrong_type(node: Node, index: int, grad: Any) -> Exception:
+    """A vjp returned something that is no tensor."""
+    return AutogradError(
+        f"the vjp of {node.opname!r} returned {type(grad).__name__} as gradient {index}",
+        fix="return a tensor, None, or a function of no arguments that returns one of them",
+    )
+
+
+def _forward_line(node: Node) -> str:
+    return f"\n  forward: {node.forward_trace}" if node.forward_trace else ""
+
+
+def forward_line() -> str:
+    """The innermost line of the user's code, for anomaly mode."""
+    for frame in reversed(traceback.extract_stack()):
+        if "/coredispatch/" not in frame.filename.replace("\\", "/"):
+            return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
+    return "<unknown>"
+
+
+def anomaly(node: Node, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+    """Run a node's backward in anomaly mode: errors and NaNs point at the forward line."""
+    try:
+        results = node.backward(grads, wanted, keep)
+    except CoreDispatchError as error:
+        error.fix = (error.fix or "") + _forward_line(node)
+        raise
+    if results is None:
+        return results
+    results = [g() if callable(g) else g for g in results]
+    for index, gradient in enumerate(results):
+        if gradient is not None and dtype_of(gradient).category >= 2:
+            isnan, any_ = TABLE.operator("isnan"), TABLE.operator("any")
+            if bool(any_(isnan(gradient))) and ANOMALY["check_nan"]:
+                raise AutogradError(
+                    f"the backward of {node.opname!r} returned NaN in gradient {index} "
+                    f"({describe(gradient)})",
+                    fix="look at the forward call" + _forward_line(node),
+                )
+    return results
+
+
+#: whether anomaly mode looks for NaN
+ANOMALY = {"check_nan": True}
+
+ENGINE.fit = fit
+ENGINE.zeros = zeros
+ENGINE.anomaly = anomaly
+ENGINE.wrong_count = wrong_count
+ENGINE.wrong_type = wrong_type
+GRAPH.version_error = version_error
+GRAPH.freed_error = freed_error
+GRAPH.no_derivative = no_derivative
+GRAPH.traceback = forward_line

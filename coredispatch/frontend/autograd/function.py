@@ -1,0 +1,177 @@
+"""``autograd.Function``: a user's own forward and backward as one node of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach
+from coredispatch.frontend.modes import is_grad_enabled, no_grad
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.errors import AutogradError
+from coredispatch.registry.value import storage_of, version_of
+
+__all__ = ["Function", "FunctionCtx"]
+
+
+class FunctionCtx:
+    """What ``forward`` leaves for ``backward``: saved tensors and any attribute."""
+
+    def __init__(self) -> None:
+        self._saved: tuple[Any, ...] = ()
+        self._outputs: dict[int, int] = {}
+        self._dirty: tuple[Any, ...] = ()
+        self._nondifferentiable: set[int] = set()
+        self._materialize = True
+        self._node: FunctionNode | None = None
+        self._storages: dict[int, Any] = {}
+        self._versions: list[int] = []
+        self.needs_input_grad: tuple[bool, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save tensors (inputs, outputs or intermediates; None allowed) for ``backward``."""
+        self._saved = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Declare inputs that ``forward`` wrote in place and returns."""
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Declare outputs that get no gradient."""
+        self._nondifferentiable = {id(t) for t in tensors}
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing output gradients come as zeros (default) or as None."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was saved; raises when a saved tensor was written in place since."""
+        node = self._node
+        if node is None:
+            return self._saved
+        if node.freed:
+            raise GRAPH.freed_error(node)
+        result = []
+        for position, tensor in enumerate(self._saved):
+            number = self._outputs.get(position)
+            if number is not None:
+                raw, keys = tensor
+                tensor = node.output_type(raw, keys)
+                tensor._storage = self._storages[position]
+                tensor._node, tensor._nr = node, number
+                tensor.keys |= AUTOGRAD
+            if isinstance(tensor, TensorBase) and version_of(tensor) != self._versions[position]:
+                raise AutogradError(
+                    f"a tensor saved by {node.opname!r} was modified by an in-place operation: "
+                    f"it is at version {version_of(tensor)}, expected version "
+                    f"{self._versions[position]}",
+                    fix=".clone() the tensor before writing to it",
+                )
+            result.append(tensor)
+        return tuple(result)
+
+    saved_variables = saved_tensors
+
+
+class FunctionNode(Node):
+    """The node of one ``Function.apply``."""
+
+    def __init__(self, function: type[Function], ctx: FunctionCtx) -> None:
+        super().__init__(function.__name__, True)
+        self.function = function
+        self.ctx = ctx
+        self.freed = False
+        self.output_type: Any = None
+        self.inputs = 0
+
+    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+        result = self.function.backward(self.ctx, *grads)
+        if not keep:
+            self.release()
+        result = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if len(result) > self.inputs and all(g is None for g in result[self.inputs :]):
+            result = result[: self.inputs]
+        return result
+
+    def release(self) -> None:
+        self.freed = bool(self.ctx._saved)
+        self.ctx._saved = ()
+
+    def describe(self) -> str:
+        return f"{self.opname}Backward"
+
+
+class Function:
+    """Base of user-defined differentiable functions.
+
+    Subclasses define static methods ``forward(ctx, *args)`` and ``backward(ctx, *grads)``, or
+    ``forward(*args)`` with ``setup_context(ctx, inputs, output)``. Call ``apply``.
+    """
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the result(s) from the inputs."""
+        raise AutogradError("define a static method forward(ctx, *args) in your Function")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """One gradient per input of ``forward`` (None for inputs that take none)."""
+        raise AutogradError("define a static method backward(ctx, *grads) in your Function")
+
+    setup_context: Any = None
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run ``forward``; record one node when an input requires grad and grad is enabled."""
+        ctx = FunctionCtx()
+        ctx.needs_input_grad = tuple(
+            isinstance(a, TensorBase) and bool(a.keys & AUTOGRAD) for a in args
+        )
+        with no_grad():
+            if cls.setup_context is None:
+                output = cls.forward(ctx, *args, **kwargs)
+            else:
+                output = cls.forward(*args, **kwargs)
+                cls.setup_context(ctx, args, output)
+        if not (is_grad_enabled() and any(ctx.needs_input_grad)):
+            return output
+        node = FunctionNode(cls, ctx)
+        for argument in args:
+            add_target(node, argument)
+        node.inputs = len(args)
+        outputs = list(output) if isinstance(output, (tuple, list)) else [output]
+        inputs = {id(a) for a in args}
+        dirty = {id(t) for t in ctx._dirty}
+        for position, item in enumerate(outputs):
+            if not isinstance(item, TensorBase):
+                continue
+            if id(item) in inputs and id(item) not in dirty:
+                fresh = type(item)(item.raw, item.keys & ~AUTOGRAD)
+                fresh._storage = storage_of(item)
+                outputs[position] = item = fresh
+            attach(node, item)
+            if id(item) in ctx._nondifferentiable:
+                item._node = None
+                item.keys &= ~AUTOGRAD
+        cls._keep(ctx, node, outputs)
+        if GRAPH.anomaly:
+            node.forward_trace = GRAPH.traceback()
+        if isinstance(output, (tuple, list)):
+            return tuple(outputs)
+        return outputs[0]
+
+    @staticmethod
+    def _keep(ctx: FunctionCtx, node: FunctionNode, outputs: list[Any]) -> None:
+        """Saved outputs are kept as raw data: the node must not own its outputs."""
+        ctx._node = node
+        numbers = {id(t): i for i, t in enumerate(t for t in outputs if isinstance(t, TensorBase))}
+        saved = list(ctx._saved)
+        ctx._versions = [version_of(t) if isinstance(t, TensorBase) else 0 for t in saved]
+        for position, tensor in enumerate(saved):
+            number = numbers.get(id(tensor))
+            if isinstance(tensor, TensorBase) and number is not None:
+                ctx._outputs[position] = number
+                ctx._storages[position] = storage_of(tensor)
+                node.output_type = type(tensor)
+                saved[position] = (tensor.raw, tensor.keys & ~AUTOGRAD)
+        ctx._saved = tuple(saved)

@@ -1,0 +1,229 @@
+"""In-place writes under autograd: leaf and view rules, and rebasing history.
+
+After ``view.mul_(w)`` the *base* gets a :class:`CopySlices` node (its gradient is cut out, sent
+through the operator's vjp, and put back), and every view of it finds its new ``grad_fn`` by
+replaying the view operators on the base, on first need. As in PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.autograd.node import (
+    GRAPH,
+    Node,
+    OpNode,
+    add_target,
+    attach,
+    node_of,
+)
+from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.registry.calls import describe_call
+from coredispatch.registry.derivative import VjpRule, saved_argument
+from coredispatch.registry.dispatch import LayerEntry
+from coredispatch.registry.errors import AutogradError
+from coredispatch.registry.masks import pop_masks, push_masks
+from coredispatch.registry.operator import Operator
+from coredispatch.registry.table import TABLE
+from coredispatch.registry.value import Value, ViewLink, version_of
+
+__all__ = ["CopySlices", "record_inplace", "refresh"]
+
+
+class CopySlices(Node):
+    """The node of a base one of whose views was written by ``inner``.
+
+    Target 0 is the base's old history; the rest are ``inner``'s targets without self.
+    """
+
+    def __init__(self, inner: Node, path: list[ViewLink]) -> None:
+        super().__init__("copy_slices", False)
+        self.inner = inner
+        self.path = path
+
+    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+        whole = TABLE.operator("clone")(grads[0])
+        part = replay(whole, self.path)
+        inner = self.inner.backward([TABLE.operator("clone")(part)], [True, *wanted[1:]], keep)
+        first, *rest = [g() if callable(g) else g for g in inner]
+        if first is None:
+            TABLE.operator("zero_")(part)
+        else:
+            TABLE.operator("copy_")(part, first)
+        return [whole, *rest]
+
+    def release(self) -> None:
+        self.inner.release()
+
+
+def replay(base: Any, path: list[ViewLink]) -> Any:
+    """Apply the view operators of ``path`` (outermost first) to ``base``."""
+    for link in path:
+        if link.several:
+            base = link.op(base, *link.args[:-1])[link.args[-1]]
+        else:
+            base = link.op(base, *link.args)
+    return base
+
+
+def _differentiable_root(value: TensorBase) -> tuple[TensorBase, list[ViewLink]]:
+    """The base whose history a write to ``value`` changes, and the way from it to ``value``."""
+    path: list[ViewLink] = []
+    root = value
+    while root._view is not None and root._view.op.differentiable:
+        path.append(root._view)
+        base = root._view.base
+        assert isinstance(base, TensorBase)
+        root = base
+    return root, path[::-1]
+
+
+def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
+    root, path = _differentiable_root(target)
+    if root.keys & AUTOGRAD and root._node is None:
+        what = "a view of a leaf tensor" if path else "a leaf tensor"
+        error = AutogradError(
+            f"{what} that requires grad is being written in place",
+            fix="write under cd.no_grad(), or to x.detach(), or use the out-of-place form",
+        )
+        error.call = describe_call(op, args)
+        raise error
+    if any(link.several for link in path):
+        error = AutogradError(
+            f"this tensor is one of several views returned by {path[-1].op.name!r} and cannot "
+            "be written in place while autograd records",
+            fix="index the base instead, or use the out-of-place form",
+        )
+        error.call = describe_call(op, args)
+        raise error
+
+
+def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None) -> Any:
+    """The autograd layer for operators that mutate."""
+    op: Operator = call.record
+    functional = op.functional
+    if functional is None and op.body is not None:
+        return call.body(args)
+    for name in op.mutates:
+        target = args[op.schema.position(name)]
+        if isinstance(target, TensorBase):
+            _check(op, target, args)
+    target = args[op.schema.position(op.mutates[0])]
+    if rule is None and functional is not None and functional.body is not None:
+        result = functional(*args)
+        return TABLE.operator("copy_")(target, result)
+    if rule is None and op.differentiable:
+        raise GRAPH.no_derivative(op, args)
+    node: Node = OpNode(op.name, rule) if rule is not None else _Cut(op.name, False)
+    original = target
+    if isinstance(node, OpNode) and rule is not None:
+        if 0 in rule.saves:
+            original = _copy_of(target)
+        for position in rule.tensors:
+            argument = args[position]
+            if position in rule.lists:
+                node.list_lengths.append(len(argument))
+                for item in argument:
+                    add_target(node, item)
+            else:
+                add_target(node, argument)
+        for position in rule.saves:
+            argument = original if position == 0 else saved_argument(args, position)
+            node.saved.append(argument)
+            node.versions.append(version_of(argument) if isinstance(argument, Value) else 0)
+    root, path = _differentiable_root(target)
+    base_target: tuple[Any, int] | None = None
+    if path:
+        probe = Node("probe", False)
+        add_target(probe, root)
+        base_target = (probe.targets[0], probe.numbers[0])
+    out = call.below(args)
+    if not path:
+        attach(node, target)
+    else:
+        assert base_target is not None
+        _rebase(node, root, path, base_target, target)
+    if isinstance(node, OpNode) and rule is not None and rule.saves_out:
+        if path:
+            node.shapes, node.dtypes = [target.raw.shape], [target.dtype]
+            node.keys = [target.keys & ~AUTOGRAD]
+        node.save_out(target)
+    _mark_aliases(root)
+    if GRAPH.anomaly:
+        node.forward_trace = GRAPH.traceback()
+    return out
+
+
+class _Cut(Node):
+    """A write whose result does not depend on any input: no gradient goes further."""
+
+    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+        return []
+
+
+def _copy_of(target: TensorBase) -> TensorBase:
+    """The value before the write, with the history it had."""
+    node, number = node_of(target), target._nr
+    token = push_masks(0, AUTOGRAD)
+    try:
+        copy: TensorBase = TABLE.operator("clone")(target)
+    finally:
+        pop_masks(token)
+    if target.keys & AUTOGRAD:
+        copy.keys |= AUTOGRAD
+        copy._node, copy._nr = node, number
+    return copy
+
+
+def _rebase(
+    node: Node,
+    root: TensorBase,
+    path: list[ViewLink],
+    base_target: tuple[Any, int],
+    target: TensorBase,
+) -> None:
+    slices = CopySlices(node, path)
+    slices.targets = [base_target[0], *node.targets[1:]]
+    slices.numbers = [base_target[1], *node.numbers[1:]]
+    attach(slices, root)
+    target.keys |= AUTOGRAD
+    link = target._view
+    assert link is not None
+    link.version = -1
+
+
+def _mark_aliases(root: TensorBase) -> None:
+    """Views of a base that now requires grad require grad too."""
+    storage = root._storage
+    if storage is None or storage.aliases is None:
+        return
+    for reference in storage.aliases:
+        alias = reference()
+        if alias is not None and _differentiable_root(alias)[0] is root:
+            alias.keys |= AUTOGRAD
+
+
+def refresh(value: TensorBase) -> None:
+    """Give a view whose base was written its new ``grad_fn``."""
+    link = value._view
+    assert link is not None
+    base = link.base
+    assert isinstance(base, TensorBase)
+    version = version_of(value)
+    if not link.op.differentiable:
+        link.version = version
+        return
+    node_of(base)
+    if base.keys & AUTOGRAD:
+        token = push_masks(0, 0, AUTOGRAD)
+        try:
+            again = replay(base, [link])
+        finally:
+            pop_masks(token)
+        value._node, value._nr = again._node, again._nr
+        value.keys |= AUTOGRAD
+    link.version = version
+
+
+SLOTS.refresh = refresh
+GRAPH.record_inplace = record_inplace

@@ -1,0 +1,26 @@
+"""Autograd as a plugin: the layer ``autograd`` with one generic kernel for every op."""
+
+from __future__ import annotations
+
+from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
+from coredispatch.frontend.autograd.node import record
+from coredispatch.registry.backend import Layer
+from coredispatch.registry.hookspecs import hookimpl
+from coredispatch.registry.operator import Operator
+from coredispatch.registry.table import Registrar
+
+__all__ = ["coredispatch_register"]
+
+
+def _applies(op: Operator) -> bool:
+    """Transparent for primitives that neither have a derivative nor write to anything.
+
+    A composite without derivative is not transparent: its body must run with recording masked.
+    """
+    return op.differentiable or bool(op.mutates) or op.body is not None
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the layer ``autograd``."""
+    registrar.layer(Layer("autograd", generic=record, applies=_applies))

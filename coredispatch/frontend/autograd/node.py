@@ -1,0 +1,240 @@
+"""Nodes of the autograd graph, and the layer kernel that records them.
+
+A node holds what its ``vjp`` named (with the version of each saved tensor), and where each
+gradient goes: to the node that made the input, or into a leaf. It never owns a strong
+reference to its own output: a saved output is kept as raw data and rewrapped.
+
+Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final
+
+from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.registry.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
+from coredispatch.registry.dispatch import HOOKS, LayerEntry
+from coredispatch.registry.value import Storage, Value, dtype_of, storage_of, version_of
+
+
+class GraphState:
+    """Process-wide state of recording."""
+
+    def __init__(self) -> None:
+        self.anomaly: bool = False
+        self.traceback: Any = None  # () -> str, the forward line (anomaly mode)
+        self.record_inplace: Any = None  # installed by .inplace
+        self.no_derivative: Any = None  # (op, args) -> exception
+        self.version_error: Any = None  # (node, position, saved, current) -> exception
+        self.freed_error: Any = None  # (node) -> exception
+
+
+GRAPH: Final = GraphState()
+# A node's inputs always have smaller numbers; next() on a count is atomic under threads.
+_SEQUENCE: Final = itertools.count()
+
+
+class Node:
+    """One recorded call. ``targets[i]`` receives the i-th gradient: a Node, a leaf, or None."""
+
+    def __init__(self, name: str, several: bool) -> None:
+        self.sequence: int = next(_SEQUENCE)
+        self.opname: str = name
+        self.several: bool = several
+        self.targets: list[Any] = []
+        self.numbers: list[int] = []  # output number at the target
+        self.shapes: list[Any] = []  # of the outputs
+        self.dtypes: list[Any] = []
+        self.keys: list[int] = []
+        self.tensor_hooks: Any = None  # output number -> list of hooks
+        self.pre_hooks: Any = None
+        self.post_hooks: Any = None
+        self.forward_trace: Any = None
+        self.metadata: Any = None
+
+    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+        """The gradients of the inputs, one per target (tuple or list)."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Free what was saved for the backward pass."""
+
+    def describe(self) -> str:
+        """Name as PyTorch shows it, such as ``AddBackward``."""
+        return "".join([p.capitalize() for p in self.opname.split("_")]) + "Backward"
+
+
+class OpNode(Node):
+    """A node whose backward is the ``vjp`` of an operator."""
+
+    def __init__(self, name: str, rule: VjpRule) -> None:
+        super().__init__(name, rule.several)
+        self.rule: VjpRule = rule
+        self.saved: list[Any] = []  # parallel to rule.saves
+        self.versions: list[int] = []
+        self.out_raw: Any = None  # saved outputs: raw data, keys, storages and versions
+        self.out_storage: Any = None
+        self.out_versions: Any = None
+        self.list_lengths: list[int] = []
+        self.freed: bool = False
+
+    def save_out(self, out: Any) -> None:
+        """Keep the output(s) without owning them."""
+        outs = list(out) if self.several else [out]
+        self.out_raw = [o.raw for o in outs]
+        self.out_storage = [storage_of(o) for o in outs]
+        self.out_versions = [version_of(o) for o in outs]
+
+    def unpack_out(self, index: int) -> Any:
+        """The saved output as a tensor made by this node."""
+        storage: Storage = self.out_storage[index]
+        if storage.version != self.out_versions[index]:
+            raise GRAPH.version_error(self, -1, self.out_versions[index], storage.version)
+        value: TensorBase = HOOKS.value_type(self.out_raw[index], self.keys[index])
+        value._storage = storage
+        if self.dtypes[index].is_floating_point or self.dtypes[index].is_complex:
+            value._node = self
+            value._nr = index
+            value.keys |= AUTOGRAD
+        return value
+
+    def arguments(self, grads: list[Any]) -> list[Any]:
+        """The arguments of the vjp, with every saved tensor's version checked."""
+        if self.freed:
+            raise GRAPH.freed_error(self)
+        arguments: list[Any] = []
+        position = 0
+        for source in self.rule.sources:
+            if source == FROM_GRAD:
+                arguments.append(tuple(grads) if self.several else grads[0])
+            elif source == FROM_OUT:
+                if self.several:
+                    arguments.append(tuple([self.unpack_out(i) for i in range(len(self.keys))]))
+                else:
+                    arguments.append(self.unpack_out(0))
+            else:
+                value = self.saved[position]
+                if isinstance(value, Value):
+                    version = version_of(value)
+                    if version != self.versions[position]:
+                        raise GRAPH.version_error(self, position, self.versions[position], version)
+                arguments.append(value)
+                position += 1
+        return arguments
+
+    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+        result = self.rule.fn(*self.arguments(grads))
+        if not keep:
+            self.release()
+        if len(self.rule.tensors) == 1 and not (isinstance(result, tuple) and not self.rule.lists):
+            result = (result,)
+        if self.rule.lists:
+            flat: list[Any] = []
+            index = 0
+            for position in self.rule.tensors:
+                item = result[index]
+                if position in self.rule.lists:
+                    if item is None:
+                        count = self.list_lengths[self.rule.lists.index(position)]
+                        flat.extend([None] * count)
+                    else:
+                        flat.extend(item)
+                else:
+                    flat.append(item)
+                index += 1
+            return flat
+        return result
+
+    def release(self) -> None:
+        self.saved = []
+        self.versions = []
+        self.out_raw = None
+        self.out_storage = None
+        self.freed = bool(self.rule.saves) or self.rule.saves_out
+
+
+def node_of(value: TensorBase) -> Any:
+    """The node that made ``value``, brought up to date if its base was written in place."""
+    view = value._view
+    if view is not None and view.version != version_of(value):
+        SLOTS.refresh(value)
+    return value._node
+
+
+def add_target(node: Node, argument: Any) -> bool:
+    """Let the next gradient of ``node`` go where ``argument`` came from; False: nowhere."""
+    if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
+        source = node_of(argument)
+        if source is None:
+            node.targets.append(argument)
+            node.numbers.append(0)
+        else:
+            node.targets.append(source)
+            node.numbers.append(argument._nr)
+        return True
+    node.targets.append(None)
+    node.numbers.append(0)
+    return False
+
+
+def attach(node: Node, out: TensorBase) -> None:
+    """Make ``out`` the next output of ``node``."""
+    dtype = dtype_of(out)
+    node.shapes.append(out.raw.shape)
+    node.dtypes.append(dtype)
+    node.keys.append(out.keys & ~AUTOGRAD)
+    if dtype.is_floating_point or dtype.is_complex:
+        out._node = node
+        out._nr = len(node.keys) - 1
+        out.keys |= AUTOGRAD
+
+
+def record(call: LayerEntry, args: tuple[Any, ...]) -> Any:
+    """The autograd layer: redispatch, then record the call as one node.
+
+    A composite without a vjp is recorded through its body; an operator that mutates goes to
+    the in-place rules.
+    """
+    op = call.op
+    rule: VjpRule | None = call.record.vjp_rule
+    if call.record.mutates:
+        return GRAPH.record_inplace(call, args, rule)
+    if rule is None:
+        if not call.record.differentiable:
+            return call.below(args)
+        if call.record.body is not None:
+            return call.body(args)
+        out = call.below(args)
+        for argument in args:
+            if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
+                raise GRAPH.no_derivative(op, args)
+        return out
+    out = call.below(args)
+    node = OpNode(op.name, rule)
+    recorded = False
+    for position in rule.tensors:
+        argument = args[position]
+        if rule.lists and position in rule.lists:
+            node.list_lengths.append(len(argument))
+            for item in argument:
+                if add_target(node, item):
+                    recorded = True
+        elif add_target(node, argument):
+            recorded = True
+    if not recorded:
+        return out
+    for position in rule.saves:
+        argument = saved_argument(args, position)
+        node.saved.append(argument)
+        node.versions.append(version_of(argument) if isinstance(argument, Value) else 0)
+    if rule.several:
+        for item in out:
+            attach(node, item)
+    else:
+        attach(node, out)
+    if rule.saves_out:
+        node.save_out(out)
+    if GRAPH.anomaly:
+        node.forward_trace = GRAPH.traceback()
+    return out

@@ -1,0 +1,186 @@
+"""Tensors from data, and ``requires_grad=`` for the factories."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.tensor_base import TensorBase
+from coredispatch.registry.device import current_device
+from coredispatch.registry.dtypes import DType, default_dtype
+from coredispatch.registry.errors import ArgumentError, DTypeError
+from coredispatch.registry.operator import Operator
+from coredispatch.registry.table import TABLE
+
+__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor"]
+
+
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A CPU tensor that shares memory with ``array``.
+
+    Raises :class:`DTypeError` for anything but an ndarray and for dtypes coredispatch has not.
+    """
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(
+            f"from_numpy(): expected numpy.ndarray, got {type(array).__name__}",
+            fix="use cd.tensor(...)",
+        )
+    if not array.dtype.isnative:
+        raise DTypeError(
+            "from_numpy(): the array's byte order is not the machine's",
+            fix="convert it with array.astype(array.dtype.newbyteorder('='))",
+        )
+    if type(array) is not np.ndarray:
+        array = array.view(np.ndarray)
+    DType.of(array.dtype)
+    return Tensor(array, TABLE.bit("cpu"))
+
+
+def _contains_tensor(data: Any) -> bool:
+    return isinstance(data, TensorBase) or (
+        isinstance(data, (list, tuple)) and any(_contains_tensor(item) for item in data)
+    )
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, TensorBase):
+        return data.numpy(force=True)  # type: ignore[attr-defined]
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) for item in data]
+    return data
+
+
+def _array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    """``data`` as a fresh ndarray, floats in the default dtype unless ``dtype`` says otherwise."""
+    if isinstance(data, np.ndarray):
+        array = data.copy()
+    else:
+        if _contains_tensor(data):
+            data = _plain(data)
+        try:
+            array = np.array(data)
+        except ValueError as error:
+            raise ArgumentError(
+                f"tensor(): the data are no regular array: {error}",
+                fix="give all rows of a dimension the same length",
+            ) from None
+        if dtype is None and not isinstance(data, np.generic):
+            if array.dtype == np.float64 or array.size == 0 and array.dtype.kind == "f":
+                array = array.astype(numpy_dtype(default_dtype()))
+            elif array.dtype == np.complex128:
+                array = array.astype(numpy_dtype(default_dtype().to_complex()))
+    if array.dtype.kind in "OUSM":
+        raise DTypeError(
+            f"tensor(): cannot make a tensor from data of type {_kind(data)}",
+            fix="pass numbers, nested lists of numbers, or an array of them",
+        )
+    return array if dtype is None else array.astype(numpy_dtype(dtype))
+
+
+def _kind(data: Any) -> str:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return type(data).__name__
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new leaf tensor with a copy of ``data`` (numbers, nested lists, arrays, tensors).
+
+    Without ``dtype`` Python floats take the default dtype and arrays keep theirs. ``pin_memory``
+    is accepted and has no effect.
+    """
+    wanted = None if dtype is None else DType.of(dtype)
+    if isinstance(data, TensorBase):
+        result = data.detach().clone()  # type: ignore[attr-defined]
+        if wanted is not None or device is not None:
+            result = result.to(device=device, dtype=wanted)
+        return result.requires_grad_(requires_grad)
+    result = _on_device(_array_of(data, wanted), device)
+    return result.requires_grad_(requires_grad) if requires_grad else result
+
+
+def _on_device(array: np.ndarray[Any, Any], device: Any) -> Tensor:
+    result = Tensor(array, TABLE.bit("cpu"))
+    target = current_device(device)
+    return result if target.type == "cpu" else TABLE.operator("to_device")(result, target)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """``data`` as a tensor, sharing memory with tensors and arrays where nothing changes."""
+    if isinstance(data, TensorBase):
+        return data.to(device=device, dtype=dtype)  # type: ignore[attr-defined, no-any-return]
+    if isinstance(data, np.ndarray):
+        return from_numpy(data).to(device=current_device(device), dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """``obj`` as a tensor; ``copy`` True always copies, False never does (or raises)."""
+    if copy:
+        return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+    result = as_tensor(obj, dtype=dtype, device=device)
+    shares = isinstance(obj, np.ndarray) and np.shares_memory(obj, result.raw) or obj is result
+    if copy is False and not shares:
+        raise ArgumentError("asarray(): a copy is needed, but copy=False")
+    return result.requires_grad_(requires_grad) if requires_grad else result
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A 1-D tensor over the memory of an object with the buffer protocol."""
+    array = np.frombuffer(buffer, numpy_dtype(DType.of(dtype)), count, offset)
+    return from_numpy(array).requires_grad_(requires_grad)
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A tensor that shares memory with any object that speaks DLPack."""
+    if isinstance(ext_tensor, TensorBase):
+        return ext_tensor.detach()  # type: ignore[attr-defined, no-any-return]
+    from coredispatch.registry.loader import plugins
+
+    device_type = ext_tensor.__dlpack_device__()[0]
+    if int(device_type) == 1:
+        return from_numpy(np.from_dlpack(ext_tensor))
+    plugins.discover()
+    for name, (backend, _) in TABLE.snapshot.backends.items():
+        adopt = getattr(backend, "from_dlpack", None)
+        if adopt is not None and name != "cpu":
+            return Tensor(adopt(ext_tensor), TABLE.bit(name))
+    raise DTypeError(f"from_dlpack(): no backend takes DLPack device type {int(device_type)}")
+
+
+def with_requires_grad(op: Operator) -> Callable[..., Any]:
+    """The factory ``op`` as users call it: with ``requires_grad=`` and ignored layout hints."""
+
+    @functools.wraps(op.function)
+    def factory(*args: Any, **kwargs: Any) -> Any:
+        requires_grad = kwargs.pop("requires_grad", False)
+        for hint in ("pin_memory", "layout", "memory_format"):
+            kwargs.pop(hint, None)
+        out = kwargs.pop("out", None)
+        result = op(*args, **kwargs) if out is None else op(*args, out=out, **kwargs)
+        return result.requires_grad_(True) if requires_grad else result
+
+    factory.__name__ = factory.__qualname__ = op.name
+    factory.operator = op  # type: ignore[attr-defined]
+    return factory

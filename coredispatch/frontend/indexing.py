@@ -1,0 +1,64 @@
+"""What may stand in ``x[...]``, and assignment through it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.creation import from_numpy, tensor
+from coredispatch.frontend.tensor_base import SLOTS, TensorBase
+from coredispatch.registry.errors import DTypeError
+from coredispatch.registry.table import TABLE
+
+__all__ = ["assign", "normal_index", "operand"]
+
+
+def normal_index(index: Any) -> tuple[Any, ...]:
+    """The tuple that ``getitem`` takes: arrays become tensors, everything else stays."""
+    items = index if isinstance(index, tuple) else (index,)
+    for item in items:
+        if isinstance(item, (np.ndarray, np.generic, range)):
+            return tuple(_item(i) for i in items)
+    return items
+
+
+def _item(item: Any) -> Any:
+    if isinstance(item, np.ndarray):
+        return from_numpy(item)
+    if isinstance(item, np.generic):
+        return item.item()
+    return list(item) if isinstance(item, range) else item
+
+
+def assign(target: Any, index: Any, value: Any) -> None:
+    """``target[index] = value``: an in-place write, recorded like any other."""
+    if not isinstance(value, TensorBase):
+        if isinstance(value, np.ndarray):
+            value = from_numpy(value)
+        elif isinstance(value, (list, tuple)):
+            value = tensor(value, device=target.device)
+        elif isinstance(value, np.generic):
+            value = value.item()
+        elif not isinstance(value, (bool, int, float, complex)):
+            raise DTypeError(
+                f"cannot assign {type(value).__name__} to a tensor", fix="assign a tensor or number"
+            )
+    if type(index) is not int and type(index) is not slice:
+        index = normal_index(index)
+    else:
+        index = (index,)
+    TABLE.operator("index_put_")(target, index, value)
+
+
+def operand(other: Any) -> Any:
+    """``other`` as an operand of an infix operator, or NotImplemented."""
+    if isinstance(other, (bool, int, float, complex)):
+        return other
+    if isinstance(other, np.generic):
+        return other.item()
+    return NotImplemented
+
+
+SLOTS.index = normal_index
+SLOTS.operand = operand

@@ -1,0 +1,184 @@
+"""Modes: masks on the key set, as context managers and decorators.
+
+All are correct under threads and asyncio tasks, restore what was there also after an
+exception, and cost nothing when none is active.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Any, TypeVar
+
+from coredispatch.registry.masks import current_masks, pop_masks, push_masks
+from coredispatch.registry.table import TABLE
+
+__all__ = [
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "is_inference_mode_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+AUTOGRAD = TABLE.bit("autograd")
+_entered: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_modes", default=())
+_inference: ContextVar[bool] = ContextVar("coredispatch_inference_mode", default=False)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operators are recorded in this thread or task."""
+    return not current_masks()[1] & AUTOGRAD
+
+
+def is_inference_mode_enabled() -> bool:
+    """Whether :class:`inference_mode` is in force in this thread or task."""
+    return _inference.get()
+
+
+class Mode:
+    """A context manager that may be entered again and again, and decorates functions.
+
+    What ``__exit__`` has to undo is kept per thread and task, not in the instance: one instance
+    may be in force in several of them at once.
+    """
+
+    def _push(self) -> Any:
+        raise NotImplementedError
+
+    def _pop(self, token: Any) -> None:
+        pop_masks(token)
+
+    def __enter__(self) -> Any:
+        token = self._push()
+        _entered.set((*_entered.get(), token))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        *outer, token = _entered.get()
+        self._pop(token)
+        _entered.set(tuple(outer))
+
+    def clone(self) -> Mode:
+        """A fresh instance with the same settings (one is made per decorated call)."""
+        return type(self)()
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return _decorate_generator(self, function)  # type: ignore[return-value]
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
+                with self.clone():
+                    return await function(*args, **kwargs)
+
+            return async_wrapper  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with self.clone():
+                return function(*args, **kwargs)
+
+        return wrapper  # type: ignore[return-value]
+
+
+def _decorate_generator(mode: Mode, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Hold the mode only while the generator runs, not while its consumer does."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        generator = function(*args, **kwargs)
+        send, value = generator.send, None
+        while True:
+            try:
+                with mode.clone():
+                    produced = send(value)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                value = yield produced
+                send = generator.send
+            except GeneratorExit:
+                with mode.clone():
+                    generator.close()
+                raise
+            except BaseException as error:
+                value, send = error, generator.throw
+
+    return wrapper
+
+
+class no_grad(Mode):  # noqa: N801  (PyTorch's name)
+    """Operators are not recorded; results do not require grad. Also a decorator."""
+
+    def __new__(cls, function: Any = None) -> Any:
+        self = super().__new__(cls)
+        return self if function is None else self(function)
+
+    def _push(self) -> Any:
+        return push_masks(0, AUTOGRAD)
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Operators are recorded, also inside :class:`no_grad`."""
+
+    def _push(self) -> Any:
+        return push_masks(0, 0, AUTOGRAD)
+
+
+class set_grad_enabled(Mode):  # noqa: N801
+    """Switch recording on or off: takes effect at once, and is undone when used with ``with``."""
+
+    def __init__(self, mode: bool) -> None:
+        self.mode = bool(mode)
+        self._first: Any = self._push()
+
+    def _push(self) -> Any:
+        return push_masks(0, 0, AUTOGRAD) if self.mode else push_masks(0, AUTOGRAD)
+
+    def __enter__(self) -> Any:
+        if self._first is not None:
+            _entered.set((*_entered.get(), self._first))
+            self._first = None
+            return self
+        return super().__enter__()
+
+    def clone(self) -> Mode:
+        return set_grad_enabled(self.mode)
+
+    def __call__(self, function: F) -> F:
+        if self._first is not None:
+            self._pop(self._first)
+            self._first = None
+        return super().__call__(function)
+
+
+class inference_mode(Mode):  # noqa: N801
+    """Like :class:`no_grad`, for code that will never meet autograd."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        self = super().__new__(cls)
+        if callable(mode):
+            self.__init__()
+            return self(mode)
+        return self
+
+    def __init__(self, mode: bool = True) -> None:
+        self.mode = mode
+
+    def _push(self) -> tuple[Any, Token[bool]]:
+        masks = push_masks(0, AUTOGRAD) if self.mode else push_masks(0, 0, AUTOGRAD)
+        return masks, _inference.set(self.mode)
+
+    def _pop(self, token: Any) -> None:
+        masks, flag = token
+        _inference.reset(flag)
+        pop_masks(masks)
+
+    def clone(self) -> Mode:
+        return inference_mode(self.mode)

@@ -1,0 +1,624 @@
+"""``Tensor``: what a user holds.
+
+The operators' methods are installed from the table (:mod:`.methods`); here is what is not an
+operator: facts, conversions, autograd's attributes and Python's protocols.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.autograd.backward import backward
+from coredispatch.frontend.autograd.node import node_of
+from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.backend import Backend
+from coredispatch.registry.device import Device, current_device
+from coredispatch.registry.dispatch import HOOKS
+from coredispatch.registry.dtypes import DType
+from coredispatch.registry.errors import (
+    AutogradError,
+    DimError,
+    DTypeError,
+    OpError,
+)
+from coredispatch.registry.table import TABLE
+from coredispatch.registry.value import storage_of, version_of
+
+__all__ = ["Tensor", "is_tensor"]
+
+
+def _op(name: str) -> Any:
+    return TABLE.operator(name)
+
+
+class Tensor(TensorBase):
+    """A multi-dimensional array of one dtype on one device.
+
+    Make one with :func:`coredispatch.tensor`, ``zeros``, ``from_numpy`` and their kin.
+    """
+
+    def __init__(self, raw: Any, keys: int | None = None) -> None:
+        if keys is None:
+            raise DTypeError(
+                f"Tensor({type(raw).__name__}): tensors are not made from data by calling Tensor",
+                fix="use cd.tensor(data), cd.zeros(size) or cd.from_numpy(array)",
+            )
+        super().__init__(raw, keys)
+
+    # -- facts -----------------------------------------------------------------------------
+
+    def size(self, dim: int | None = None) -> Any:
+        """``shape``, or the length of dimension ``dim``."""
+        if dim is None:
+            return self.shape
+        try:
+            return self.raw.shape[dim]
+        except IndexError:
+            n = self.ndim
+            raise DimError(
+                f"size(): dim {dim} is out of range for a tensor of {n} dimension(s)",
+                fix=f"use a dim from {-n} to {n - 1}",
+            ) from None
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return len(self.raw.shape)
+
+    ndimension = dim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        count = 1
+        for length in self.raw.shape:
+            count *= length
+        return count
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that owns the data."""
+        s = TABLE.snapshot
+        for name, (backend, _) in s.backends.items():
+            if s.order.by_name[name].bit & self.keys:
+                return backend
+        raise OpError(
+            f"the plugin of this tensor's backend is not loaded ({s.order.names(self.keys)})",
+            fix="load it again with cd.plugins.load(name)",
+        )
+
+    @property
+    def device(self) -> Device:
+        """Where the data lie."""
+        backend = self.backend
+        if backend.device_count() <= 1 and backend.name in ("cpu", "meta"):
+            return Device(backend.name)
+        return Device(backend.name, backend.device_index(self.raw))
+
+    @property
+    def layout(self) -> Any:
+        """``"strided"``, or the name of the layout key."""
+        order = TABLE.snapshot.order
+        for key in order.members(self.keys & order.layout_bits):
+            return key.name
+        return "strided"
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the data lie on a CUDA device."""
+        return self.device.type == "cuda"
+
+    @property
+    def is_meta(self) -> bool:
+        """Whether there are no data."""
+        return self.device.type == "meta"
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the layout is a sparse one."""
+        return str(self.layout).startswith("sparse")
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the layout is ``quantized``."""
+        return bool(self.layout == "quantized")
+
+    def get_device(self) -> int:
+        """Index of the device, -1 for the CPU."""
+        return -1 if self.device.type == "cpu" else self.device.index or 0
+
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is floating (not complex)."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self.dtype.is_complex
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative values."""
+        return self.dtype.is_signed
+
+    def stride(self, dim: int | None = None) -> Any:
+        """Steps in elements between neighbours along each dimension, or along ``dim``."""
+        strides = self.backend.strides(self.raw)
+        if strides is None:
+            strides = _contiguous_strides(self.raw.shape)
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> int:
+        """Elements between the start of the storage and the first element."""
+        return self.backend.offset(self.raw)
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the elements lie in row-major order without gaps (or channels-last order)."""
+        shape, strides = self.raw.shape, self.stride()
+        if memory_format is not None and str(memory_format).endswith("channels_last"):
+            if len(shape) != 4:
+                return False
+            order = (0, 2, 3, 1)
+            shape, strides = tuple(shape[i] for i in order), tuple(strides[i] for i in order)
+        expected = 1
+        for length, step in zip(reversed(shape), reversed(strides), strict=True):
+            if length != 1:
+                if step != expected:
+                    return 0 in shape
+                expected *= length
+        return True
+
+    def data_ptr(self) -> int:
+        """Address of the first element, 0 where the backend has none."""
+        interface = getattr(self.raw, "__array_interface__", None) or getattr(
+            self.raw, "__cuda_array_interface__", None
+        )
+        return int(interface["data"][0]) if interface else 0
+
+    def untyped_storage(self) -> Any:
+        """The storage that this tensor's views share."""
+        return storage_of(self)
+
+    @property
+    def _version(self) -> int:
+        return version_of(self)
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of ``numpy()``."""
+        from coredispatch.backends.dtypes import numpy_dtype
+
+        return numpy_dtype(self.dtype)
+
+    @property
+    def T(self) -> Any:
+        """All dimensions reversed."""
+        return _op("permute")(self, tuple(range(self.ndim - 1, -1, -1)))
+
+    @property
+    def mT(self) -> Any:
+        """The last two dimensions exchanged."""
+        if self.ndim < 2:
+            raise DimError(f"mT needs at least 2 dimensions, this tensor has {self.ndim}")
+        return _op("transpose")(self, -2, -1)
+
+    @property
+    def H(self) -> Any:
+        """Conjugate transpose of a matrix."""
+        return _op("conj")(self.mT) if self.dtype.is_complex else self.mT
+
+    @property
+    def real(self) -> Any:
+        """Real part (the tensor itself for real dtypes)."""
+        return _op("real")(self) if self.dtype.is_complex else self
+
+    @property
+    def imag(self) -> Any:
+        """Imaginary part of a complex tensor."""
+        return _op("imag")(self)
+
+    # -- autograd --------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operators on this tensor are recorded."""
+        return bool(self.keys & AUTOGRAD)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value:
+            dtype = self.dtype
+            if not (dtype.is_floating_point or dtype.is_complex):
+                raise AutogradError(
+                    f"only floating and complex tensors can require gradients, not {dtype}",
+                    fix="convert it with .float()",
+                )
+            self.keys |= AUTOGRAD
+        else:
+            if self._node is not None:
+                raise AutogradError(
+                    "requires_grad of a tensor that is not a leaf cannot be switched off",
+                    fix="use .detach()",
+                )
+            self.keys &= ~AUTOGRAD
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set ``requires_grad`` in place; returns self."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node that made this tensor, or None for a leaf."""
+        return node_of(self)
+
+    @property
+    def output_nr(self) -> int:
+        """Which output of ``grad_fn`` this is."""
+        return self._nr
+
+    @property
+    def grad(self) -> Any:
+        """The accumulated gradient of a leaf, or None."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            if not isinstance(value, TensorBase):
+                raise DTypeError(f"grad must be a tensor or None, not {type(value).__name__}")
+            if value is self:
+                raise AutogradError("a tensor cannot be its own gradient")
+            if tuple(value.raw.shape) != tuple(self.raw.shape):
+                raise AutogradError(
+                    f"assigned grad has shape {tuple(value.raw.shape)}, the tensor has shape "
+                    f"{tuple(self.raw.shape)}"
+                )
+            if value.dtype is not self.dtype:
+                raise AutogradError(
+                    f"assigned grad has dtype {value.dtype}, the tensor has {self.dtype}"
+                )
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Accumulate gradients into the leaves; see :func:`coredispatch.autograd.backward`."""
+        backward(self, gradient, retain_graph, create_graph, inputs)
+
+    @property
+    def data(self) -> Tensor:
+        """The same data without history, and without version checks."""
+        result = Tensor(self.raw, self.keys & ~AUTOGRAD)
+        result._dtype = self._dtype
+        return result
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        self.raw = value.raw
+        self.keys = (value.keys & ~AUTOGRAD) | (self.keys & AUTOGRAD)
+        self._dtype = None
+
+    def detach_(self) -> Tensor:
+        """Drop the history in place."""
+        if self._view is not None and self.keys & AUTOGRAD:
+            raise AutogradError("a view cannot be detached in place", fix="use .detach()")
+        self._node, self._nr = None, 0
+        self.keys &= ~AUTOGRAD
+        return self
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call ``hook(grad)`` whenever the gradient is computed; it may return another one."""
+        if not self.keys & AUTOGRAD:
+            raise AutogradError("cannot register a hook on a tensor that requires no grad")
+        node = node_of(self)
+        if node is None:
+            if self._hooks is None:
+                self._hooks = []
+            return RemovableHandle(self._hooks, hook)
+        if node.tensor_hooks is None:
+            node.tensor_hooks = {}
+        return RemovableHandle(node.tensor_hooks.setdefault(self._nr, []), hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
+        """Call ``hook(tensor)`` after a gradient was accumulated into this leaf."""
+        if not self.keys & AUTOGRAD or self._node is not None:
+            raise AutogradError("post accumulate grad hooks are for leaves that require grad")
+        if self._post_hooks is None:
+            self._post_hooks = []
+        return RemovableHandle(self._post_hooks, hook)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a tensor that is not a leaf in ``.grad``."""
+        if not self.keys & AUTOGRAD:
+            raise AutogradError("can't retain_grad on a tensor that requires no grad")
+        if self.is_leaf or getattr(self, "_retains", False):
+            return
+        self._retains = True
+        reference = weakref.ref(self)
+
+        def keep(gradient: Any) -> None:
+            tensor = reference()
+            if tensor is not None:
+                known = tensor._grad
+                tensor._grad = gradient if known is None else known + gradient
+
+        self.register_hook(keep)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether :meth:`retain_grad` was called on this tensor."""
+        return bool(getattr(self, "_retains", False))
+
+    # -- conversions -----------------------------------------------------------------------
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The data as a NumPy array, sharing memory on the CPU.
+
+        Raises for tensors that require grad or lie elsewhere, unless ``force``.
+        """
+        if self.keys & AUTOGRAD and not force:
+            raise AutogradError(
+                "can't call numpy() on a tensor that requires grad",
+                fix="use tensor.detach().numpy()",
+            )
+        order = TABLE.snapshot.order
+        if self.keys & order.layout_bits:
+            raise DTypeError(
+                f"can't convert a {self.layout} tensor to NumPy", fix="convert it to dense first"
+            )
+        backend = self.backend
+        if backend.name != "cpu" and not force:
+            raise DTypeError(
+                f"can't convert a {self.device} tensor to NumPy", fix="use tensor.cpu() first"
+            )
+        result: np.ndarray[Any, Any] = backend.to_numpy(self.raw)
+        return result
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError("a copy is needed to convert the dtype, but copy=False")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+        if self.numel() != 1:
+            raise OpError(
+                f"a tensor with {self.numel()} elements cannot be converted to a number",
+                fix="index one element, or use .tolist()",
+            )
+        return _plain(self.numpy(force=True))
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers (a number for a 0-dim tensor)."""
+        array = self.numpy(force=True)
+        if self.dtype.name == "bfloat16":
+            array = array.astype(np.float32)
+        return array.tolist()
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``; self where nothing changes.
+
+        Keywords: ``dtype``, ``device``, ``copy``, ``non_blocking`` (accepted: copies are
+        synchronous here), ``memory_format``.
+        """
+        device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+        copy = kwargs.pop("copy", False)
+        memory_format = kwargs.pop("memory_format", None)
+        kwargs.pop("non_blocking", None)
+        if kwargs:
+            raise DTypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        for argument in args:
+            if isinstance(argument, TensorBase):
+                device, dtype = argument.device, argument.dtype  # type: ignore[attr-defined]
+            elif isinstance(argument, (str, Device)):
+                device = argument
+            elif isinstance(argument, bool):
+                continue  # non_blocking, copy by position
+            elif argument is not None:
+                dtype = DType.of(argument)
+        result: Any = self
+        if dtype is not None and DType.of(dtype) is not self.dtype:
+            result = _op("to_dtype")(result, dtype)
+        if device is not None:
+            target = current_device(device)
+            here = self.device
+            if target.type != here.type or target.index not in (None, here.index or 0):
+                result = _op("to_device")(result, target)
+        if memory_format is not None:
+            result = result.contiguous(memory_format=memory_format)
+        return result.clone() if copy and result is self else result
+
+    def cpu(self) -> Any:
+        """The tensor on the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Any:
+        """The tensor on a CUDA device."""
+        return self.to("cuda" if device is None else device)
+
+    def type(self, dtype: Any = None) -> Any:
+        """The dtype's tensor type name, or the tensor converted to ``dtype``."""
+        if dtype is None:
+            prefix = "cd." if self.device.type == "cpu" else f"cd.{self.device.type}."
+            return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
+        return self.to(dtype)
+
+    def type_as(self, other: Any) -> Any:
+        """The tensor in the dtype of ``other``."""
+        return self.to(other.dtype)
+
+    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None) -> Any:
+        """A tensor of ``data`` with this one's dtype and device unless given."""
+        from coredispatch.frontend.creation import tensor
+
+        return tensor(data, dtype=dtype or self.dtype, device=device or self.device)
+
+    def _new(self, name: str, size: Any, kwargs: dict[str, Any], *extra: Any) -> Any:
+        kwargs.setdefault("dtype", self.dtype)
+        kwargs.setdefault("device", self.device)
+        requires_grad = kwargs.pop("requires_grad", False)
+        if len(size) == 1 and isinstance(size[0], (tuple, list)):
+            size = tuple(size[0])
+        return _op(name)(tuple(size), *extra, **kwargs).requires_grad_(requires_grad)
+
+    def new_zeros(self, *size: Any, **kwargs: Any) -> Any:
+        """Zeros of ``size`` with this tensor's dtype and device unless given."""
+        return self._new("zeros", size, kwargs)
+
+    def new_ones(self, *size: Any, **kwargs: Any) -> Any:
+        """Ones of ``size`` with this tensor's dtype and device unless given."""
+        return self._new("ones", size, kwargs)
+
+    def new_empty(self, *size: Any, **kwargs: Any) -> Any:
+        """An uninitialised tensor of ``size`` with this one's dtype and device unless given."""
+        return self._new("empty", size, kwargs)
+
+    def new_full(self, size: Any, fill_value: Any, **kwargs: Any) -> Any:
+        """``fill_value`` everywhere, with this tensor's dtype and device unless given."""
+        return self._new("full", (size,), kwargs, fill_value)
+
+    # -- Python's protocols ----------------------------------------------------------------
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from coredispatch.frontend.indexing import assign
+
+        assign(self, index, value)
+
+    def __len__(self) -> int:
+        if not self.raw.shape:
+            raise DTypeError("len() of a 0-dim tensor")
+        return int(self.raw.shape[0])
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.raw.shape:
+            raise DTypeError("iteration over a 0-dim tensor")
+        return iter([self[i] for i in range(self.raw.shape[0])])
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((self == item).any())
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise OpError(
+                f"the truth value of a tensor with {self.numel()} elements is ambiguous",
+                fix="use .any() or .all()",
+            )
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_floating_point or self.dtype.is_complex or self.numel() != 1:
+            raise DTypeError("only integer tensors of one element can be converted to an index")
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        if self.ndim == 0 and spec:
+            return format(self.item(), spec)
+        return format(repr(self), spec) if not spec else repr(self)
+
+    def __repr__(self) -> str:
+        from coredispatch.frontend.printing import tensor_repr
+
+        return tensor_repr(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        from coredispatch.frontend.serialization import deepcopy_tensor
+
+        return deepcopy_tensor(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from coredispatch.frontend.serialization import reduce_tensor
+
+        return reduce_tensor(self)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        if self.keys & AUTOGRAD:
+            raise AutogradError("can't export a tensor that requires grad", fix="use .detach()")
+        return self.raw.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self.raw.__dlpack_device__()
+        return device
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        interface = getattr(self.raw, "__cuda_array_interface__", None)
+        if interface is None:
+            raise AttributeError("this tensor does not lie on a CUDA device")
+        return interface
+
+
+def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides = []
+    step = 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+def _plain(array: np.ndarray[Any, Any]) -> Any:
+    value = array.reshape(()).item()
+    # ml_dtypes scalars are no Python numbers
+    return float(value) if type(value).__module__ == "ml_dtypes" else value
+
+
+_TYPE_NAMES = {
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+    "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble",
+}
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether ``obj`` is a :class:`Tensor`."""
+    return isinstance(obj, Tensor)
+
+
+HOOKS.value_type = Tensor

@@ -1,0 +1,279 @@
+"""The slots of a tensor and the operators Python has syntax for.
+
+``Tensor`` itself is a thin interpreted subclass (:mod:`.tensor`), which gives users attributes
+and weak references; what the dispatch path touches lives here. Hot module: compiled by mypyc
+where a C compiler is present, interpreted otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import coredispatch.ops  # noqa: F401  (the operators must be in the table)
+from coredispatch.frontend.size import Size
+from coredispatch.registry.dispatch import Dispatcher, dispatch
+from coredispatch.registry.dtypes import DType
+from coredispatch.registry.table import TABLE
+from coredispatch.registry.value import Value, dtype_of
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr
+else:
+
+    def mypyc_attr(*args, **kwargs):
+        return lambda cls: cls
+
+
+AUTOGRAD: Final[int] = TABLE.bit("autograd")
+
+
+class Slots:
+    """Slow paths that the modules above this one install."""
+
+    def __init__(self) -> None:
+        self.index: Any = None  # anything inside x[...] -> the tuple that getitem takes
+        self.operand: Any = None  # -> the operand, or NotImplemented
+        self.refresh: Any = None  # view whose base was written: its new grad_fn
+
+
+SLOTS: Final = Slots()
+
+
+def _op(name: str) -> Dispatcher:
+    op: Dispatcher = TABLE.operator(name)
+    return op
+
+
+_add: Final = _op("add")
+_sub: Final = _op("sub")
+_mul: Final = _op("mul")
+_div: Final = _op("div")
+_pow: Final = _op("pow")
+_matmul: Final = _op("matmul")
+_floor_divide: Final = _op("floor_divide")
+_remainder: Final = _op("remainder")
+_neg: Final = _op("neg")
+_abs: Final = _op("abs")
+_eq: Final = _op("eq")
+_ne: Final = _op("ne")
+_lt: Final = _op("lt")
+_le: Final = _op("le")
+_gt: Final = _op("gt")
+_ge: Final = _op("ge")
+_and: Final = _op("bitwise_and")
+_or: Final = _op("bitwise_or")
+_xor: Final = _op("bitwise_xor")
+_invert: Final = _op("bitwise_not")
+_lshift: Final = _op("bitwise_left_shift")
+_rshift: Final = _op("bitwise_right_shift")
+_add_: Final = _op("add_")
+_sub_: Final = _op("sub_")
+_mul_: Final = _op("mul_")
+_div_: Final = _op("div_")
+_pow_: Final = _op("pow_")
+_remainder_: Final = _op("remainder_")
+_floor_divide_: Final = _op("floor_divide_")
+_and_: Final = _op("bitwise_and_")
+_or_: Final = _op("bitwise_or_")
+_xor_: Final = _op("bitwise_xor_")
+_getitem: Final = _op("getitem")
+
+
+def _binary(op: Dispatcher, a: Any, b: Any) -> Any:
+    if isinstance(b, Value) or type(b) is float or type(b) is int:
+        return dispatch(op, (a, b))
+    b = SLOTS.operand(b)
+    if b is NotImplemented:
+        return NotImplemented
+    return dispatch(op, (a, b))
+
+
+def _reflected(op: Dispatcher, a: Any, b: Any) -> Any:
+    a = SLOTS.operand(a)
+    if a is NotImplemented:
+        return NotImplemented
+    return dispatch(op, (a, b))
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TensorBase(Value):
+    """Raw data, keys, and the tensor's place in the autograd graph."""
+
+    __array_priority__ = 1000
+
+    def __init__(self, raw: Any, keys: int) -> None:
+        super().__init__(raw, keys)
+        self._node: Any = None  # the autograd Node that made it, None for a leaf
+        self._nr: int = 0  # which of the node's outputs it is
+        self._grad: Any = None
+        self._hooks: Any = None  # leaf hooks; those of other tensors live in their node
+        self._post_hooks: Any = None  # post-accumulate-grad hooks
+
+    # -- facts -----------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Any:
+        """Lengths of the dimensions, a ``Size`` (tuple of int)."""
+        return Size(self.raw.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.raw.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return dtype_of(self)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no operator made this tensor, or none that autograd recorded."""
+        return self._node is None
+
+    # -- arithmetic ------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        return _binary(_add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _binary(_add, self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return _binary(_sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _reflected(_sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _binary(_mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _binary(_mul, self, other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _binary(_div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _reflected(_div, other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _binary(_floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _reflected(_floor_divide, other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _binary(_remainder, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _reflected(_remainder, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return _binary(_pow, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _reflected(_pow, other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch(_matmul, (self, other))
+        return NotImplemented
+
+    def __neg__(self) -> Any:
+        return dispatch(_neg, (self,))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return dispatch(_abs, (self,))
+
+    def __invert__(self) -> Any:
+        return dispatch(_invert, (self,))
+
+    def __and__(self, other: Any) -> Any:
+        return _binary(_and, self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return _binary(_and, self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return _binary(_or, self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return _binary(_or, self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return _binary(_xor, self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return _binary(_xor, self, other)
+
+    def __lshift__(self, other: Any) -> Any:
+        return _binary(_lshift, self, other)
+
+    def __rshift__(self, other: Any) -> Any:
+        return _binary(_rshift, self, other)
+
+    # -- in place --------------------------------------------------------------------------
+
+    def __iadd__(self, other: Any) -> Any:
+        return _binary(_add_, self, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return _binary(_sub_, self, other)
+
+    def __imul__(self, other: Any) -> Any:
+        return _binary(_mul_, self, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return _binary(_div_, self, other)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return _binary(_floor_divide_, self, other)
+
+    def __imod__(self, other: Any) -> Any:
+        return _binary(_remainder_, self, other)
+
+    def __ipow__(self, other: Any) -> Any:
+        return _binary(_pow_, self, other)
+
+    def __iand__(self, other: Any) -> Any:
+        return _binary(_and_, self, other)
+
+    def __ior__(self, other: Any) -> Any:
+        return _binary(_or_, self, other)
+
+    def __ixor__(self, other: Any) -> Any:
+        return _binary(_xor_, self, other)
+
+    # -- comparison (elementwise; tensors hash by identity) --------------------------------
+
+    def __eq__(self, other: Any) -> Any:
+        return _binary(_eq, self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return _binary(_ne, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return _binary(_lt, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _binary(_le, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _binary(_gt, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _binary(_ge, self, other)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    # -- indexing --------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is int or type(index) is slice:
+            return dispatch(_getitem, (self, (index,)))
+        return dispatch(_getitem, (self, SLOTS.index(index)))

@@ -1,0 +1,103 @@
+"""Every error the framework raises: what was called, what was expected, and the nearest fix.
+
+Each class also derives from the built-in class PyTorch raises in the same place, so that
+``except RuntimeError`` or ``except IndexError`` written for PyTorch keeps working.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "AutogradError",
+    "CoreDispatchError",
+    "DTypeError",
+    "DeviceError",
+    "DimError",
+    "KernelError",
+    "MissingKernel",
+    "OpError",
+    "PluginError",
+    "RegistrationError",
+    "SchemaError",
+    "ShapeError",
+]
+
+_MAX_LINES = 10
+
+
+class CoreDispatchError(Exception):
+    """Base of all errors; ``fix`` is the nearest fix, printed on a line of its own."""
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        self.message = message
+        self.fix = fix
+        self.call: str | None = None
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        lines = [self.message if self.call is None else f"{self.call}: {self.message}"]
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        lines = "\n".join(lines).splitlines()
+        if len(lines) > _MAX_LINES:
+            lines = [*lines[: _MAX_LINES - 1], f"  ... ({len(lines) - _MAX_LINES + 1} more lines)"]
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.fix, self.call))
+
+
+def _rebuild(
+    cls: type[CoreDispatchError], message: str, fix: str | None, call: str | None
+) -> CoreDispatchError:
+    error = cls(message, fix=fix)
+    error.call = call
+    return error
+
+
+class OpError(CoreDispatchError, RuntimeError):
+    """An operator refused its arguments; ``call`` names the op with shapes, dtypes and keys."""
+
+
+class ShapeError(OpError):
+    """Shapes do not fit the operator."""
+
+
+class DimError(OpError, IndexError):
+    """A dimension or an index is out of range."""
+
+
+class DTypeError(OpError, TypeError):
+    """A dtype or an argument type does not fit the operator."""
+
+
+class ArgumentError(OpError, ValueError):
+    """A non-tensor argument has a value the operator does not take."""
+
+
+class DeviceError(OpError):
+    """Tensors sit on different devices, or a device is unknown or absent."""
+
+
+class MissingKernel(OpError, NotImplementedError):
+    """No kernel, body or declared fallback serves the operator for these keys."""
+
+
+class KernelError(OpError):
+    """A kernel failed, or returned something the operator's block does not allow."""
+
+
+class AutogradError(OpError):
+    """A derivative rule, a saved tensor or an in-place write broke the rules of autograd."""
+
+
+class RegistrationError(CoreDispatchError, ValueError):
+    """A registration was refused; the table is as it was before."""
+
+
+class SchemaError(RegistrationError, TypeError):
+    """An operator's signature or facts are not a valid schema."""
+
+
+class PluginError(CoreDispatchError, RuntimeError):
+    """A plugin could not be found, imported, registered or unloaded."""

@@ -1,0 +1,284 @@
+"""Operators: one object per op, holding every fact its block states.
+
+The block is read once, here; what is derived from it (method, in-place form, meta kernel,
+conformance cases, docs row) is derived by whoever needs it, from these attributes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from .derivative import FROM_GRAD, FROM_OUT, FROM_SHAPE, VjpRule
+from .dispatch import (
+    NORMAL_DEVICE,
+    NORMAL_DTYPE,
+    NORMAL_INT,
+    NORMAL_INTLIST,
+    Dispatcher,
+)
+from .dtypes import Promotion
+from .errors import SchemaError
+from .schema import REQUIRED, Schema
+
+__all__ = ["CAST_POLICIES", "Operator", "composite", "primitive"]
+
+CAST_POLICIES = (None, "lower", "float32", "widest")
+_NORMAL = {
+    "int": NORMAL_INT,
+    "IntList": NORMAL_INTLIST,
+    "DType": NORMAL_DTYPE,
+    "Device": NORMAL_DEVICE,
+}
+
+
+class Operator(Dispatcher):
+    """A callable operator. Declare one with :func:`primitive` or :func:`composite`.
+
+    Attributes:
+        schema: the :class:`Schema` read from the signature.
+        body: the definition of a composite, or None for a primitive.
+        out_rule, dtype_rule: shape and dtype of the result, from the complete arguments.
+        vjp_rule: the :class:`VjpRule`, or None.
+        differentiable: False where a derivative does not exist; smooth: False where the second
+            derivative is not worth checking.
+        reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite.
+        cast: the autocast policy, one of :data:`CAST_POLICIES`.
+        functional: for a derived in-place operator, the operator it was derived from.
+        inplace_op: the derived in-place operator, or None.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: str,
+        *,
+        name: str | None = None,
+        out: Callable[..., Any] | None = None,
+        dtype: Any = None,
+        reference: Callable[..., Any] | None = None,
+        cast: str | None = None,
+        samples: Callable[..., Any] | None = None,
+        dtypes: Any = "all",
+        values: tuple[float, float] | None = None,
+        tolerance: Any = None,
+        errors: Callable[..., Any] | None = None,
+        differentiable: bool = True,
+        smooth: bool = True,
+        view: bool | str = False,
+        mutates: tuple[str, ...] = (),
+        inplace: bool = False,
+        method: bool | None = None,
+        namespace: str | tuple[str, ...] = "",
+        alias: tuple[str, ...] = (),
+        factory: bool = False,
+        random: bool = False,
+        unbroadcast: bool | None = None,
+        fields: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.name = name or function.__name__
+        self.kind = kind
+        self.schema = Schema.parse(function, self.name, mutates=tuple(mutates), view=view)
+        self.body: Callable[..., Any] | None = function if kind == "composite" else None
+        self.function = function
+        self.out_rule = out
+        self.dtype_rule = dtype
+        self.reference = reference
+        self.cast = cast
+        self.samples = samples
+        self.dtypes = dtypes
+        self.values = values
+        self.tolerance = tolerance
+        self.errors = errors
+        self.differentiable = differentiable
+        self.smooth = smooth
+        self.view = view
+        self.mutates = tuple(mutates)
+        self.namespaces = (namespace,) if isinstance(namespace, str) else tuple(namespace)
+        self.alias = tuple(alias)
+        self.factory = factory
+        self.random = random
+        self.vjp_rule: VjpRule | None = None
+        self.overloads: list[Operator] = []
+        self.functional: Operator | None = None
+        self.inplace_op: Operator | None = None
+        self.plugin = "coredispatch"
+        code = inspect.unwrap(function).__code__
+        self.file, self.line = code.co_filename, code.co_firstlineno
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+        self.__qualname__ = self.name
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+        params = self.schema.params
+        first_is_self = bool(params) and params[0].is_tensor and params[0].name == "self"
+        self.method = first_is_self if method is None else method
+        self._check()
+        if unbroadcast is None:
+            unbroadcast = isinstance(dtype, Promotion) and len(self.tensors) > 1
+        self.unbroadcast = unbroadcast
+        self.result_type: Any = tuple
+        if fields:
+            self.result_type = namedtuple(self.name, fields)._make  # type: ignore[misc]
+        elif self.schema.returns == "list[Tensor]":
+            self.result_type = list
+        if inplace:
+            self.inplace_op = self._derive_inplace()
+
+    def _check(self) -> None:
+        """Fill the dispatcher's tables; refuse a block whose facts do not fit together."""
+        name, params = self.name, self.schema.params
+        if self.cast not in CAST_POLICIES:
+            raise SchemaError(
+                f"operator {name!r}: unknown cast policy {self.cast!r}",
+                fix=f"use one of {CAST_POLICIES}",
+            )
+        if self.kind == "primitive" and (self.out_rule is None or self.dtype_rule is None):
+            missing = "out=" if self.out_rule is None else "dtype="
+            raise SchemaError(
+                f"primitive {name!r} has no {missing} rule",
+                fix="state the shape and dtype rules; meta tensors and errors need them",
+            )
+        self.arity = len(params)
+        positional = [p for p in params if not p.keyword_only]
+        self.required = sum(p.default is REQUIRED for p in positional)
+        if any(p.keyword_only and p.default is REQUIRED for p in params):
+            self.required = len(params) + 1  # always through bind
+        defaults = [p.default for p in params]
+        self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
+        self.normal = [(i, _NORMAL[p.kind]) for i, p in enumerate(params) if p.kind in _NORMAL]
+        self.tensors = [i for i, p in enumerate(params) if p.kind == "Tensor"]
+        self.lists = [i for i, p in enumerate(params) if p.kind in ("list[Tensor]", "Index")]
+        self.device = -1
+        if self.factory:
+            devices = [i for i, p in enumerate(params) if p.kind == "Device"]
+            if not devices:
+                raise SchemaError(
+                    f"factory {name!r} has no device parameter",
+                    fix="add `*, device: Device | None = None`",
+                )
+            self.device = devices[0]
+        elif not self.tensors and not self.lists:
+            raise SchemaError(
+                f"operator {name!r} has no tensor parameter",
+                fix="declare factory=True and give it a device parameter",
+            )
+        self.positional = len(positional)
+
+    def _derive_inplace(self) -> Operator:
+        derived = Operator(
+            self.function,
+            "composite",
+            name=self.name + "_",
+            mutates=(self.schema.params[0].name,),
+            cast=self.cast,
+            samples=self.samples,
+            dtypes=self.dtypes,
+            values=self.values,
+            tolerance=self.tolerance,
+            differentiable=self.differentiable,
+            smooth=self.smooth,
+            namespace=() if self.namespaces == ("",) and self.method else self.namespaces,
+            method=self.method,
+            random=self.random,
+        )
+        derived.body = None
+        derived.functional = self
+        derived.out_rule, derived.dtype_rule = self.out_rule, self.dtype_rule
+        derived.unbroadcast = self.unbroadcast
+        derived.__doc__ = f"In-place form of :func:`{self.name}`: writes the result into ``self``."
+        return derived
+
+    def vjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the derivative: ``function(grad, [out], [parameters it needs])``.
+
+        A vjp that needs no more of a tensor parameter ``self`` than its shape names
+        ``self_shape`` (a tuple of int, a list of them for a list of tensors).
+
+        Returns one gradient per tensor parameter in schema order. Raises :class:`SchemaError`
+        when the function names something that is no parameter of the operator.
+        """
+        names = [p.name for p in self.schema.params]
+        sources: list[int] = []
+        for parameter in inspect.signature(function).parameters:
+            if parameter == "grad":
+                sources.append(FROM_GRAD)
+            elif parameter == "out":
+                sources.append(FROM_OUT)
+            elif parameter in names:
+                sources.append(names.index(parameter))
+            elif parameter.removesuffix("_shape") in names:
+                sources.append(FROM_SHAPE - names.index(parameter.removesuffix("_shape")))
+            else:
+                raise SchemaError(
+                    f"the vjp of {self.name!r} names {parameter!r}, which is neither 'grad', "
+                    f"'out' nor a parameter of {self.schema}",
+                    fix="name only what the derivative needs",
+                )
+        if not self.differentiable:
+            raise SchemaError(f"{self.name!r} is declared differentiable=False and has a vjp")
+        kinds = [p.kind for p in self.schema.params]
+        lists = [i for i, kind in enumerate(kinds) if kind == "list[Tensor]"]
+        tensors = sorted(self.tensors + lists)
+        rule = VjpRule(function, sources, tensors, lists, self.schema.several, self.unbroadcast)
+        self.vjp_rule = rule
+        if self.inplace_op is not None:
+            self.inplace_op.vjp_rule = rule
+        return function
+
+    def overload(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach another Python signature, tried where the main one does not bind."""
+        other = Operator(function, "composite", name=self.name)
+        self.overloads.append(other)
+        for mine, theirs in zip(self.schema.params, other.schema.params, strict=False):
+            if theirs.keyword_only or mine.keyword_only:
+                break
+            if theirs.kind != mine.kind:
+                self.ambiguous = True
+        return function
+
+    @property
+    def signature(self) -> str:
+        """The schema as text."""
+        return str(self.schema)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.schema}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_find, (self.name,))
+
+
+def _find(name: str) -> Operator:
+    from .table import TABLE
+
+    return TABLE.operator(name)
+
+
+def primitive(**facts: Any) -> Callable[[Callable[..., Any]], Operator]:
+    """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
+
+    def declare(function: Callable[..., Any]) -> Operator:
+        return Operator(function, "primitive", **facts)
+
+    return declare
+
+
+def composite(
+    function: Callable[..., Any] | None = None, /, **facts: Any
+) -> Operator | Callable[[Callable[..., Any]], Operator]:
+    """Declare an operator whose body, made of other operators, is its definition."""
+    if function is not None:
+        return Operator(function, "composite", **facts)
+
+    def declare(body: Callable[..., Any]) -> Operator:
+        return Operator(body, "composite", **facts)
+
+    return declare

@@ -1,0 +1,299 @@
+"""Resolution: the four rules that turn (op, key set) into the kernel that serves it.
+
+For the highest key in ``(keys of the arguments | included) & ~excluded``:
+
+1. this op's own kernel for (layer or layout, backend), then for the key alone;
+2. the key's generic kernel; no kernel of either kind makes the key transparent;
+3. at the backend key: the op's body, if it is a composite;
+4. the backend's declared fallback, else :class:`MissingKernel`.
+
+A layout is never transparent to the backend's raw kernels: they would read the layout's data
+as if it were a dense array. Below a layout only a composite's body may serve.
+
+:func:`walk` is the only implementation of the rules; resolving takes its winner and
+``explain`` prints its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import calls, fallback
+from .backend import Backend, Kernel
+from .dispatch import (
+    HOOKS,
+    PROMOTE_COMMON,
+    PROMOTE_FLOAT,
+    PROMOTE_NONE,
+    BodyEntry,
+    CallEntry,
+    Dispatcher,
+    Entry,
+    InplaceEntry,
+    LayerEntry,
+    RawEntry,
+    ViewEntry,
+)
+from .dtypes import ALL_DTYPES, Promotion
+from .keys import Key
+from .operator import Operator
+from .table import TABLE, Snapshot
+
+__all__ = ["Resolution", "Step", "walk"]
+
+FLOATS = frozenset(d for d in ALL_DTYPES if d.is_floating_point or d.is_complex)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row considered: at which key, what stood there, and what became of it."""
+
+    key: str
+    candidate: str
+    verdict: str
+    won: bool = False
+
+
+@dataclass
+class Resolution:
+    """The winner of a walk. ``kind`` says what serves the call:
+
+    ``layer``, ``generic``, ``raw``, ``boxed``, ``inplace``, ``body``, ``fallback``, ``mixed``,
+    ``missing``, ``unloaded`` or ``nothing`` (no tensor among the arguments).
+    """
+
+    kind: str = "nothing"
+    key: Key | None = None
+    kernels: tuple[Kernel, ...] = ()
+    backend: Backend | None = None
+    fn: Any = None
+    steps: list[Step] = field(default_factory=list)
+
+    def lost(self, key: str, candidate: str, verdict: str) -> None:
+        """Record a candidate that does not serve."""
+        self.steps.append(Step(key, candidate, verdict))
+
+    def won(self, kind: str, key: Key, candidate: str, verdict: str, **found: Any) -> Resolution:
+        """Record the winner."""
+        self.kind, self.key = kind, key
+        for name, value in found.items():
+            setattr(self, name, value)
+        self.steps.append(Step(key.name, candidate, verdict, True))
+        return self
+
+
+def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
+    """Apply the four rules to ``op`` and the (already masked) key set ``keys``."""
+    order = s.order
+    result = Resolution()
+    known = order.backend_bits | order.layout_bits | order.layer_bits
+    if keys & ~known:
+        result.kind = "unloaded"
+        return result
+    backends = [key for key in order.highest_first if key.bit & keys & order.backend_bits]
+    if not backends:
+        return result
+    if len(backends) > 1:
+        result.kind = "mixed"
+        return result
+    backend_key = backends[0]
+    backend = s.backends[backend_key.name][0]
+    result.backend = backend
+    below_layout = False
+    for key in order.members(keys):
+        if key.kind == "backend":
+            return _at_backend(s, op, keys, key, backend, below_layout, result)
+        for spot in ((op.name, key.name, backend_key.name), (op.name, key.name, None)):
+            rows = s.rows.get(spot)
+            if rows:
+                return _own(result, key, rows)
+        if key.kind == "layer":
+            layer = s.layers[key.name][0]
+            if layer.generic is None:
+                result.lost(key.name, "no kernel of its own, no generic kernel", "transparent")
+            elif layer.applies is not None and not layer.applies(op):
+                result.lost(key.name, "generic kernel does not apply to this op", "transparent")
+            else:
+                return result.won(
+                    "generic", key, "generic kernel", "serves every op", fn=layer.generic
+                )
+        else:
+            below_layout = True
+            result.lost(key.name, "no kernel of its own", "only a composite's body may serve")
+    raise AssertionError("unreachable: a backend key is always the lowest")
+
+
+def _own(result: Resolution, key: Key, rows: tuple[Kernel, ...]) -> Resolution:
+    top = rows[0]
+    if key.kind == "layer":
+        kind = "layer"
+    else:
+        kind = "boxed" if top.boxed else "raw"
+    condition = "" if top.when is None else " when its predicate accepts the arguments"
+    result.won(kind, key, str(top), f"own kernel, priority {top.priority}{condition}", kernels=rows)
+    for other in rows[1:]:
+        accepted = top.when is not None
+        result.lost(key.name, str(other), "serves what is declined" if accepted else "covered")
+    return result
+
+
+def _at_backend(
+    s: Snapshot,
+    op: Operator,
+    keys: int,
+    key: Key,
+    backend: Backend,
+    below_layout: bool,
+    result: Resolution,
+) -> Resolution:
+    rows = s.rows.get((op.name, key.name, None))
+    if rows and not below_layout:
+        return _own(result, key, rows)
+    if rows:
+        result.lost(key.name, str(rows[0]), "takes plain arrays, not this layout")
+    else:
+        result.lost(key.name, "no kernel of its own", "next rule")
+    if backend.generic is not None and not below_layout:
+        return result.won("generic", key, "generic kernel", "serves every op", fn=backend.generic)
+    if op.functional is not None:
+        return result.won(
+            "inplace", key, f"derived from {op.functional.name!r}", "computes, then writes to self"
+        )
+    if op.body is not None:
+        return result.won(
+            "body", key, f"body ({op.file}:{op.line})", "made of other operators", fn=op.body
+        )
+    target = fallback.target(backend)
+    if target is not None:
+        return result.won(
+            "fallback", key, f"declared fallback to {target!r}", "enabled, counted", fn=target
+        )
+    result.kind, result.key = "missing", key
+    result.lost(key.name, "no body, no enabled fallback", "MissingKernel")
+    return result
+
+
+def resolve(op: Dispatcher, keys: int, mask: int) -> Entry:
+    """Make the entry for a key set and remember it in the op's memo."""
+    assert isinstance(op, Operator)
+    LOADER()
+    memo, below = op.memo, op.below  # before the snapshot: see table.py
+    snapshot = TABLE.snapshot
+    entry = build(snapshot, op, keys, mask)
+    if OBSERVE is not None:
+        entry = OBSERVE(entry)
+    if mask:
+        below[(keys, mask)] = entry
+    else:
+        memo[keys] = entry
+    return entry
+
+
+def _no_loader() -> None:
+    """Until the loader is installed there is nothing to load."""
+
+
+#: reads the entry points on first need (installed by .loader)
+LOADER: Callable[[], None] = _no_loader
+#: wraps every entry while somebody watches the dispatch (see .observe)
+OBSERVE: Callable[[Entry], Entry] | None = None
+
+
+def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
+    """The entry for ``op`` and ``keys`` as of snapshot ``s``."""
+    found = walk(s, op, keys)
+    kind = found.kind
+    if kind in ("layer", "generic") and found.key is not None and found.key.kind == "layer":
+        bits = s.order.from_above(found.key)
+        if kind == "layer":
+            return LayerEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn, False, bits)
+        return LayerEntry(op, keys, mask, op, found.fn, True, bits)
+    if kind == "generic":
+        return CallEntry(op, keys, mask, None, found.fn)
+    if kind == "raw":
+        return _raw(s, op, keys, mask, found)
+    if kind == "boxed":
+        return BodyEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn)
+    if kind == "body":
+        return BodyEntry(op, keys, mask, None, found.fn)
+    if kind == "inplace":
+        return _inplace(s, op, keys, mask, found)
+    if kind == "fallback":
+        return CallEntry(op, keys, mask, None, fallback.serve)
+    if kind == "mixed":
+        return CallEntry(op, keys, mask, None, calls.mixed_devices)
+    return CallEntry(op, keys, mask, found, calls.refuse)
+
+
+def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> RawEntry:
+    backend = found.backend
+    assert backend is not None
+    make = ViewEntry if op.view else RawEntry
+    entry = make(op, keys, mask, found.kernels[0])
+    entry.fn = _chain(found.kernels)
+    _promotion(entry, op)
+    entry.out_keys = s.order.by_name[backend.name].bit
+    entry.array_type = backend.array_type
+    entry.simple = not op.lists
+    entry.finish = calls.Finisher(
+        backend,
+        entry.out_keys,
+        tuple(
+            (layout.data_type, s.order.by_name[name].bit | entry.out_keys)
+            for name, (layout, _) in s.layouts.items()
+        ),
+    )
+    if isinstance(entry, ViewEntry):
+        entry.is_view = backend.is_view if op.view == "maybe" else None
+    return entry
+
+
+def _promotion(entry: Any, op: Operator) -> None:
+    rule = op.dtype_rule
+    entry.promotion = PROMOTE_NONE
+    if isinstance(rule, Promotion):
+        entry.promotion = PROMOTE_FLOAT if rule.to_float else PROMOTE_COMMON
+    entry.floats = FLOATS
+    skip = rule.skip if isinstance(rule, Promotion) else ()
+    entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
+
+
+def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:
+    functional = op.functional
+    assert functional is not None and found.backend is not None
+    inner = build(s, functional, keys, mask)
+    entry = InplaceEntry(op, keys, mask, inner.record, inner)
+    entry.copyto = found.backend.copyto
+    entry.strided = found.backend.views
+    _promotion(entry, functional)
+    rule = functional.dtype_rule
+    kernel = inner.record
+    if (
+        isinstance(inner, RawEntry)
+        and isinstance(kernel, Kernel)
+        and kernel.takes_out
+        and found.backend.views
+        and isinstance(rule, Promotion)
+        and rule.result is None
+        and not functional.lists
+    ):
+        entry.fn = inner.fn
+    return entry
+
+
+def _chain(kernels: tuple[Kernel, ...]) -> Any:
+    """The kernel, or a choice among kernels whose ``when`` may decline the call."""
+    top = kernels[0]
+    if top.when is None or len(kernels) == 1:
+        return top.fn
+    accepts, fn, otherwise = top.when, top.fn, _chain(kernels[1:])
+
+    def choose(*raw: Any, **out: Any) -> Any:
+        return fn(*raw, **out) if accepts(*raw) else otherwise(*raw, **out)
+
+    return choose
+
+
+HOOKS.resolve = resolve

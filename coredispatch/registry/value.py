@@ -1,0 +1,105 @@
+"""Values: raw data plus a key set, and the storage whose aliasing views share.
+
+Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from .dtypes import DType
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr
+else:
+
+    def mypyc_attr(*args, **kwargs):
+        return lambda cls: cls
+
+
+# Native dtype -> DType. One dict hit instead of a name lookup on every dtype question.
+_DTYPES: Final[dict[Any, DType]] = {}
+
+
+class Storage:
+    """What it means to alias: every view of a tensor shares one storage and its version.
+
+    ``version`` counts in-place writes; ``aliases`` holds weak references to the views: a write
+    that autograd records must reach them, and on a backend without strided views a write to one
+    alias could not be seen through the others and is refused while any is alive.
+    """
+
+    __slots__ = ("aliases", "prune_at", "version")
+
+    def __init__(self) -> None:
+        self.version: int = 0
+        self.aliases: list[Any] | None = None
+        self.prune_at: int = 8
+
+
+class ViewLink:
+    """How a view came about: ``op(base, *args)``, with ``base`` the direct parent.
+
+    ``version`` is the storage version for which the view's ``grad_fn`` is up to date;
+    ``several`` marks one of several outputs, whose index then stands last in ``args``.
+    """
+
+    __slots__ = ("args", "base", "op", "several", "version")
+
+    def __init__(self, base: Value, op: Any, args: tuple[Any, ...]) -> None:
+        self.base: Value = base
+        self.op: Any = op
+        self.args: tuple[Any, ...] = args
+        self.version: int = 0
+        self.several: bool = False
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Value:
+    """Raw data of some backend with the key set that says how operators treat it."""
+
+    def __init__(self, raw: Any, keys: int) -> None:
+        self.raw: Any = raw
+        self.keys: int = keys
+        self._dtype: DType | None = None
+        self._storage: Storage | None = None
+        self._view: ViewLink | None = None
+
+
+def dtype_of(value: Value) -> DType:
+    """The value's :class:`DType`, asked of the raw array once and remembered."""
+    dtype = value._dtype
+    if dtype is None:
+        native = value.raw.dtype
+        dtype = _DTYPES.get(native)
+        if dtype is None:
+            dtype = DType.of(native)
+            _DTYPES[native] = dtype
+        value._dtype = dtype
+    return dtype
+
+
+def storage_of(value: Value) -> Storage:
+    """The storage of the value, created on first need and shared by all its views."""
+    root = value
+    while root._view is not None:
+        root = root._view.base
+    storage = root._storage
+    if storage is None:
+        storage = Storage()
+        root._storage = storage
+    return storage
+
+
+def version_of(value: Value) -> int:
+    """Number of in-place writes to the value's memory, through any alias."""
+    root = value
+    while root._view is not None:
+        root = root._view.base
+    storage = root._storage
+    return 0 if storage is None else storage.version
+
+
+def bump_version(value: Value) -> None:
+    """Count one in-place write to the value's memory."""
+    storage_of(value).version += 1
