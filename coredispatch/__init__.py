@@ -37,4 +37,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_namespaces.ALIASES})
+    return sorted({*globals(), *(name for name in _namespaces.ALIASES if "." not in name)})

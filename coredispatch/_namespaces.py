@@ -22,13 +22,16 @@ ALIASES: dict[str, str] = {
     "amp": "coredispatch.frontend.amp",
     "autograd": "coredispatch.frontend.autograd",
     "cuda": "coredispatch.frontend.cuda",
+    "data": "coredispatch.frontend.data",
     "fft": "coredispatch.frontend.fft",
     "linalg": "coredispatch.frontend.linalg",
     "nn": "coredispatch.frontend.nn",
     "optim": "coredispatch.frontend.optim",
+    "serialization": "coredispatch.frontend.serialization",
     "special": "coredispatch.frontend.special",
     "testing": "coredispatch.frontend.testing",
     "utils": "coredispatch.frontend.utils",
+    "utils.data": "coredispatch.frontend.data",
 }
 
 
@@ -58,11 +61,9 @@ class _Finder(MetaPathFinder):
         package, _, rest = fullname.partition(".")
         if package != "coredispatch" or not rest:
             return None
-        head, _, tail = rest.partition(".")
-        real = ALIASES.get(head)
+        real = _real_name(rest)
         if real is None:
             return None
-        real = f"{real}.{tail}" if tail else real
         try:
             found = importlib.util.find_spec(real)
         except ModuleNotFoundError:
@@ -72,6 +73,18 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(
             fullname, _Alias(real), is_package=found.submodule_search_locations is not None
         )
+
+
+def _real_name(name: str) -> str | None:
+    """Where ``coredispatch.<name>`` is, by the longest alias that ``name`` begins with."""
+    head, tail = name, ""
+    while head:
+        real = ALIASES.get(head)
+        if real is not None:
+            return real + tail
+        head, _, last = head.rpartition(".")
+        tail = f".{last}{tail}"
+    return None
 
 
 def install() -> None:

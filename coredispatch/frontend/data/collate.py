@@ -1,0 +1,112 @@
+"""From a list of samples to one batch, and from foreign arrays to tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.creation import as_tensor, tensor
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.ops.shape import stack
+from coredispatch.registry.dtypes import DType
+
+__all__ = ["default_collate", "default_convert"]
+
+_FLOAT64 = DType.of("float64")
+
+
+def _is_namedtuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def _rebuild_mapping(value: Mapping[Any, Any], convert: Callable[[Any], Any]) -> Any:
+    """The same kind of mapping with ``convert(key)`` as values; a dict where that fails."""
+    items = {key: convert(key) for key in value}
+    if type(value) is dict:
+        return items
+    try:
+        # Copied, then updated: keeps what a subclass holds beside its items (a defaultdict's
+        # factory), which its constructor could not be given.
+        clone = copy.copy(value)
+        clone.update(items)  # type: ignore[attr-defined]
+        return clone
+    except (AttributeError, TypeError):
+        return items
+
+
+def _rebuild_sequence(value: Sequence[Any], items: list[Any]) -> Any:
+    if _is_namedtuple(value):
+        return type(value)(*items)
+    if type(value) in (list, tuple):
+        return type(value)(items)
+    try:
+        return type(value)(items)  # type: ignore[call-arg]
+    except TypeError:  # a sequence that is not built from an iterable, such as range
+        return items
+
+
+def default_convert(data: Any) -> Any:
+    """Turn the NumPy arrays and scalars inside `data` into tensors; leave everything else.
+
+    Used by a DataLoader that does not batch (``batch_size=None``). Containers keep their type.
+    """
+    if isinstance(data, Tensor):
+        return data
+    if isinstance(data, np.ndarray | np.generic):
+        return as_tensor(data) if data.dtype.kind in "biufcV" else data
+    if isinstance(data, Mapping):
+        return _rebuild_mapping(data, lambda key: default_convert(data[key]))
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _rebuild_sequence(data, [default_convert(item) for item in data])
+    return data
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Combine samples into a batch: the samples' structure with a new dimension 0 in its leaves.
+
+    Tensors and NumPy arrays of one shape are stacked; Python floats become a float64 tensor,
+    ints an int64 one, bools a bool one; strings and bytes stay lists; mappings, named tuples,
+    tuples and other sequences are combined element by element.
+
+    Raises:
+        RuntimeError: samples whose shapes or lengths differ.
+        TypeError: a leaf of another type; a ``collate_fn`` of your own can handle it.
+    """
+    first = batch[0]
+    if isinstance(first, Tensor):
+        return stack(list(batch), 0)
+    if isinstance(first, np.ndarray):
+        if first.dtype.kind in "SUO":
+            raise TypeError(_refusal(f"arrays of dtype {first.dtype}"))
+        return stack([as_tensor(item) for item in batch], 0)
+    if isinstance(first, np.generic):
+        return as_tensor(np.array(batch))
+    if isinstance(first, float):  # a bool is an int, and np.float64 a float: both come before
+        return tensor(batch, dtype=_FLOAT64)
+    if isinstance(first, int | complex):
+        return tensor(list(batch))
+    if isinstance(first, str | bytes):
+        return batch
+    if isinstance(first, Mapping):
+        return _rebuild_mapping(first, lambda key: default_collate([item[key] for item in batch]))
+    if isinstance(first, Sequence):
+        lengths = {len(item) for item in batch}
+        if len(lengths) > 1:
+            raise RuntimeError(
+                "each sample of a batch should have as many elements as the others, got lengths "
+                f"{sorted(lengths)}"
+            )
+        columns = [default_collate(column) for column in zip(*batch)]
+        # Plain tuples become lists, as in PyTorch: what they hold is no longer one sample.
+        return columns if type(first) is tuple else _rebuild_sequence(first, columns)
+    raise TypeError(_refusal(f"objects of type {type(first).__name__}"))
+
+
+def _refusal(what: str) -> str:
+    return (
+        f"default_collate cannot batch {what}; it takes tensors, NumPy arrays, numbers, strings, "
+        "mappings and sequences of them. Pass collate_fn= to the DataLoader for anything else"
+    )
