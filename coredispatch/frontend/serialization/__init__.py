@@ -1,0 +1,32 @@
+"""Saving, loading, pickling and copying of tensors, public as ``cd.serialization``."""
+
+from __future__ import annotations
+
+from coredispatch.frontend.serialization.errors import SerializationError, UnsafeGlobalError
+from coredispatch.frontend.serialization.loading import load
+from coredispatch.frontend.serialization.memory import (
+    deepcopy_tensor,
+    rebuild_tensor,
+    reduce_tensor,
+)
+from coredispatch.frontend.serialization.saving import save
+from coredispatch.frontend.serialization.trust import (
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    safe_globals,
+)
+
+__all__ = [
+    "SerializationError",
+    "UnsafeGlobalError",
+    "add_safe_globals",
+    "clear_safe_globals",
+    "deepcopy_tensor",
+    "get_safe_globals",
+    "load",
+    "rebuild_tensor",
+    "reduce_tensor",
+    "safe_globals",
+    "save",
+]

@@ -1,0 +1,219 @@
+"""Pickling and copying of tensors: what a tensor is made of, and back.
+
+Tensors that share memory share it again in the copy, as in PyTorch, when they are pickled or
+deep-copied together.
+"""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.serialization.blocks import address, array_in, bytes_between, span
+from coredispatch.frontend.serialization.errors import SerializationError
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.registry.dtypes import DType
+from coredispatch.registry.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.table import TABLE
+from coredispatch.registry.value import Storage, Value, storage_of
+
+__all__ = [
+    "attributes",
+    "deepcopy_tensor",
+    "host_array",
+    "make_tensor",
+    "rebuild_tensor",
+    "reduce_tensor",
+]
+
+Array = np.ndarray[Any, Any]
+
+
+def host_array(tensor: Tensor) -> Array:
+    """The tensor's elements in host memory, shared with the tensor where that is where they are."""
+    result: Array = tensor.backend.to_numpy(tensor.raw)
+    return result
+
+
+def attributes(tensor: Tensor) -> dict[str, Any]:
+    """What was set on the tensor as attributes."""
+    # A copy does not retain its gradient: the hook that did it stays with the original.
+    return {name: value for name, value in tensor.__dict__.items() if name != "_retains"}
+
+
+def instance(cls: type[Tensor], raw: Any, keys: int) -> Any:
+    """A tensor of class `cls`, whatever arguments the class itself takes."""
+    tensor = Tensor.__new__(cls)
+    Tensor.__init__(tensor, raw, keys)
+    return tensor
+
+
+def make_tensor(
+    array: Array,
+    device: str,
+    requires_grad: bool = False,
+    cls: type[Tensor] = Tensor,
+    storage: Storage | None = None,
+) -> Any:
+    """A leaf tensor on `device` with the elements of `array`, sharing its memory on the CPU.
+
+    Raises:
+        SerializationError: there is no such device in this process.
+    """
+    backend = TABLE.snapshot.backends["cpu"][0]
+    tensor = Tensor(backend.from_numpy(array), TABLE.bit("cpu"))
+    if device == "cpu":
+        tensor._storage = storage
+    else:
+        try:
+            tensor = tensor.to(device)
+        except CoreDispatchError as error:
+            raise SerializationError(
+                f"the tensor belongs on {device!r}: {error.message}",
+                fix="load it with map_location='cpu', or install the plugin of that device",
+            ) from error
+    if cls is not Tensor:
+        kept = tensor._storage
+        tensor = instance(cls, tensor.raw, tensor.keys)
+        tensor._storage = kept
+    if requires_grad:
+        tensor.keys |= AUTOGRAD
+    return tensor
+
+
+# -- memory that several tensors share -----------------------------------------------------
+
+
+class SharedMemory:
+    """The bytes of one storage, as long as some pickle or copy in the making refers to them.
+
+    A pickler writes an object once: handing it the same SharedMemory for each tensor of a
+    storage is what makes them share memory again afterwards.
+    """
+
+    def __init__(self, block: Array, owner: Any = None) -> None:
+        self.block = block
+        self.owner = owner  # keeps the memory, and the id below, alive
+        self.storage = Storage()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedMemory, (self.block,)
+
+
+_in_use: weakref.WeakValueDictionary[int, SharedMemory] = weakref.WeakValueDictionary()
+
+
+def _root(tensor: Value) -> Value:
+    while tensor._view is not None:
+        tensor = tensor._view.base
+    return tensor
+
+
+def _shared_memory(tensor: Tensor) -> SharedMemory | None:
+    """The memory of a tensor that shares it with another one; None for all other tensors."""
+    root = _root(tensor)
+    storage = storage_of(tensor)
+    if (root is tensor and not storage.aliases) or not isinstance(root.raw, np.ndarray):
+        return None
+    low, high = span(root.raw)
+    first, last = span(tensor.raw)
+    if not tensor.raw.size or first < low or last > high:
+        return None
+    found = _in_use.get(id(storage))
+    if found is None or address(found.block) != low or found.block.nbytes != high - low:
+        found = SharedMemory(bytes_between(low, high), (root.raw, storage))
+        _in_use[id(storage)] = found
+    return found
+
+
+def _place(array: Array, memory: SharedMemory) -> dict[str, Any]:
+    return {
+        "dtype": DType.of(array.dtype).name,
+        "shape": array.shape,
+        "strides": array.strides,
+        "offset": address(array) - address(memory.block),
+    }
+
+
+# -- pickle --------------------------------------------------------------------------------
+
+
+def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
+    """What ``Tensor.__reduce_ex__`` returns.
+
+    Kept: elements, dtype, shape, strides, device, requires_grad, the class and the attributes
+    that were set on the tensor. Not kept, as in PyTorch: history, gradient and hooks.
+    """
+    state = attributes(tensor) or None
+    facts = (str(tensor.device), tensor.requires_grad, type(tensor))
+    if tensor.layout != "strided" or tensor.is_meta:
+        keys = tensor.keys & TABLE.snapshot.order.layout_bits
+        names = TABLE.snapshot.order.names(keys | TABLE.bit(tensor.backend.name))
+        return rebuild_other, (tensor.raw, names, *facts[1:]), state
+    memory = _shared_memory(tensor)
+    if memory is None:
+        return rebuild_tensor, (host_array(tensor), None, *facts), state
+    return rebuild_tensor, (memory, _place(tensor.raw, memory), *facts), state
+
+
+def rebuild_tensor(
+    memory: Any, place: dict[str, Any] | None, device: str, requires_grad: bool, cls: type[Tensor]
+) -> Any:
+    """The tensor that :func:`reduce_tensor` took apart."""
+    if place is None:
+        return make_tensor(memory, device, requires_grad, cls)
+    return make_tensor(array_in(memory.block, place), device, requires_grad, cls, memory.storage)
+
+
+def rebuild_other(raw: Any, names: tuple[str, ...], requires_grad: bool, cls: type[Tensor]) -> Any:
+    """A tensor whose raw data pickle themselves: of another layout, or without data."""
+    keys = 0
+    for name in names:
+        keys |= TABLE.bit(name)
+    return instance(cls, raw, keys | (AUTOGRAD if requires_grad else 0))
+
+
+# -- deepcopy ------------------------------------------------------------------------------
+
+
+def deepcopy_tensor(tensor: Tensor, memo: dict[Any, Any]) -> Any:
+    """What ``Tensor.__deepcopy__`` returns: a leaf with copied elements, gradient and attributes.
+
+    Raises:
+        AutogradError: the tensor is not a leaf.
+    """
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise AutogradError(
+            "only leaf tensors can be deep-copied: the copy would not know its history",
+            fix="copy tensor.detach(), or use tensor.clone()",
+        )
+    twin = memo[id(tensor)] = _copy_elements(tensor, memo)
+    if tensor._grad is not None:
+        twin._grad = copy.deepcopy(tensor._grad, memo)
+    twin.__dict__.update(copy.deepcopy(attributes(tensor), memo))
+    return twin
+
+
+def _copy_elements(tensor: Tensor, memo: dict[Any, Any]) -> Any:
+    cls, requires_grad = type(tensor), tensor.requires_grad
+    if tensor.layout != "strided":
+        return instance(cls, copy.deepcopy(tensor.raw, memo), tensor.keys)
+    if not isinstance(tensor.raw, np.ndarray):
+        alone = instance(Tensor, tensor.raw, tensor.keys & ~AUTOGRAD).clone()
+        return instance(cls, alone.raw, tensor.keys)
+    memory = _shared_memory(tensor)
+    if memory is None:
+        return make_tensor(tensor.raw.copy(order="K"), "cpu", requires_grad, cls)
+    key = ("coredispatch storage", id(memory))
+    if key not in memo:
+        # The memory itself goes into the memo too: its id must not be used again meanwhile.
+        memo[key] = (SharedMemory(memory.block.copy()), memory)
+    twin = memo[key][0]
+    array = array_in(twin.block, _place(tensor.raw, memory))
+    return make_tensor(array, "cpu", requires_grad, cls, twin.storage)
