@@ -33,7 +33,7 @@ TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pyte
 .DELETE_ON_ERROR:
 
 dev: $(INSTALLED)
-	@$(PY) -m coredispatch.cli info --summary
+	@$(PY) -m coredispatch info --summary
 
 # Debian ships Python without ensurepip: there pip (22.3 or newer) fills the new environment.
 $(CREATED):

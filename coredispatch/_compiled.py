@@ -26,6 +26,7 @@ __all__ = ["HOT_MODULES", "LIBRARY", "choose_form", "compiled_modules", "form_no
 HOT_MODULES = (
     "coredispatch/registry/value.py",
     "coredispatch/registry/masks.py",
+    "coredispatch/registry/derivative.py",
     "coredispatch/registry/dispatch.py",
     "coredispatch/frontend/tensor_base.py",
     "coredispatch/frontend/autograd/node.py",

@@ -1,0 +1,210 @@
+"""The command line: ``coredispatch info``, ``ops``, ``explain`` and ``conformance``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import coredispatch  # noqa: F401  (registers the built-in plugins)
+from coredispatch import inventory
+from coredispatch.registry import CoreDispatchError, explain_keys, plugins
+
+__all__ = ["main"]
+
+_MARK = {"native": "native", "generic": "generic", "composite": "body", "missing": "-"}
+SUITE = "coredispatch.conformance.cli"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 1 for an error, 2 for a wrong command line."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["conformance"]:  # the suite reads its own options
+        return _conformance(arguments[1:])
+    options = _parser().parse_args(arguments)
+    try:
+        facts, text = options.run(options)
+    except CoreDispatchError as error:
+        print(f"coredispatch: {error}", file=sys.stderr)
+        return 1
+    try:
+        print(json.dumps(facts, indent=2) if options.json else text, flush=True)
+    except BrokenPipeError:  # `coredispatch ops | head`
+        sys.stderr.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="coredispatch", description="Look into the table.")
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.add_argument("--json", action="store_true", help="print JSON")
+        added.set_defaults(run=run)
+        return added
+
+    info = command("info", _info, "versions, plugins, backends, and whether compiled code runs")
+    info.add_argument("--summary", action="store_true", help="one line")
+    ops = command("ops", _ops, "the operators and who serves them, or all facts of one")
+    ops.add_argument("name", nargs="?", help="an operator")
+    ops.add_argument("--missing", metavar="BACKEND", help="only what BACKEND cannot do")
+    explain = command("explain", _explain, "how a call resolves for a set of keys, step by step")
+    explain.add_argument("name", help="an operator")
+    explain.add_argument("--keys", required=True, help="comma-separated, such as autograd,cpu")
+    commands.add_parser("conformance", help="run the conformance suite", add_help=False)
+    return parser
+
+
+def _conformance(arguments: list[str]) -> int:
+    try:
+        present = importlib.util.find_spec(SUITE) is not None
+    except ModuleNotFoundError:
+        present = False
+    if not present:
+        print("coredispatch: the conformance suite is not installed", file=sys.stderr)
+        return 1
+    status = importlib.import_module(SUITE).main(arguments)
+    return int(status or 0)
+
+
+def _columns(rows: list[list[str]], indent: str = "  ") -> list[str]:
+    """Rows of text with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths))).rstrip()
+        for row in rows
+    ]
+
+
+# -- info ----------------------------------------------------------------------------------
+
+
+def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    facts = inventory.info()
+    form, ops = facts["form"], facts["ops"]
+    if form["compiled"]:
+        running = f"compiled ({len(form['modules'])} modules)"
+    else:
+        running = f"interpreted: {form['note'] or 'some modules are not compiled'}"
+    count = f"{ops['primitive']} primitives, {ops['composite']} composites"
+    if options.summary:
+        loaded = [p["name"] for p in facts["plugins"] if p["status"] == "loaded"]
+        return facts, f"coredispatch {facts['version']}, {running}; {count}; {', '.join(loaded)}"
+    versions = ", ".join(f"{name} {v}" for name, v in facts["dependencies"].items())
+    lines = [
+        f"coredispatch {facts['version']}",
+        f"  python       {facts['python']} on {facts['platform']}; {versions}",
+        f"  hot modules  {running}",
+        f"  operators    {count}, {ops['in-place']} in-place forms",
+        f"  layers       {' > '.join(facts['layers']) or '-'}",
+        f"  layouts      {', '.join(facts['layouts']) or '-'}",
+        "",
+        "backends",
+        *_columns(
+            [["key", "native", "body", "missing", "plugin", "devices"]]
+            + [_backend_row(backend) for backend in facts["backends"]]
+        ),
+        "",
+        "plugins",
+    ]
+    rows = [
+        [p["name"], p["version"], p["status"], "built in" if p["builtin"] else p["distribution"]]
+        for p in facts["plugins"]
+    ]
+    for plugin, line in zip(
+        facts["plugins"], _columns([[cell or "-" for cell in r] for r in rows])
+    ):
+        lines.append(line)
+        details = [*plugin["facts"].items(), ("cause", plugin["error"]), ("fix", plugin["hint"])]
+        lines += [f"      {key}: {value}" for key, value in details if value]
+    return facts, "\n".join(lines)
+
+
+def _backend_row(backend: dict[str, Any]) -> list[str]:
+    devices = "; ".join(
+        device["name"] + "".join(f", {k} {_size(v)}" for k, v in device["memory"].items())
+        for device in backend["devices"]
+    )
+    counts = [str(backend[name]) for name in ("native", "composite", "missing")]
+    return [backend["name"], *counts, backend["plugin"], devices or f"none: {backend['note']}"]
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.4g} TiB"
+
+
+# -- ops -----------------------------------------------------------------------------------
+
+
+def _ops(options: argparse.Namespace) -> tuple[Any, str]:
+    if options.name:
+        facts = inventory.operator(options.name)
+        return facts, _one_op(facts)
+    listed = inventory.operators()
+    if options.missing:
+        listed = [op for op in listed if op["backends"].get(options.missing) == "missing"]
+    if not listed:
+        return listed, "no operators"
+    backends = list(listed[0]["backends"])
+    rows = [["operator", "kind", *backends, "layouts", "plugin"]]
+    for op in listed:
+        marks = [_MARK[op["backends"][backend]] for backend in backends]
+        layouts = ", ".join(op["layouts"]) or "-"
+        rows.append([op["name"], op["kind"], *marks, layouts, op["plugin"]])
+    return listed, "\n".join([*_columns(rows, ""), "", f"{len(listed)} operators"])
+
+
+def _one_op(facts: dict[str, Any]) -> str:
+    lines = [facts["signature"]]
+    lines += [f"or {facts['name']}{overload}" for overload in facts["overloads"]]
+    lines += ["", *(f"  {line}".rstrip() for line in facts["doc"].splitlines()), ""]
+    shown = {
+        "kind": facts["kind"],
+        "declared": f"{facts['plugin']} {facts['declared']}",
+        "derivative": facts["derivative"],
+        "autocast": facts["cast"],
+        "dtypes": facts["dtypes"]
+        if isinstance(facts["dtypes"], str)
+        else " ".join(facts["dtypes"]),
+        "shape rule": facts["shape_rule"],
+        "dtype rule": facts["dtype_rule"],
+        "view": facts["view"],
+        "mutates": ", ".join(facts["mutates"]),
+        "in place": facts["inplace"],
+        "form of": facts["functional"],
+        "also called": ", ".join(facts["alias"]),
+        "served by": ", ".join(f"{b} {_MARK[s]}" for b, s in facts["backends"].items()),
+    }
+    lines += [f"  {name:<12} {value}" for name, value in shown.items() if value]
+    if facts["kernels"]:
+        rows = [["key", "kernel of", "priority", "where"]]
+        for kernel in facts["kernels"]:
+            key = kernel["key"] + (f", {kernel['backend']}" if kernel["backend"] else "")
+            when = " (when it says so)" if kernel["conditional"] else ""
+            owner = f"{kernel['plugin']} {kernel['version']}{when}"
+            rows.append([key, owner, str(kernel["priority"]), kernel["where"]])
+        lines += ["", *_columns(rows)]
+    return "\n".join(lines)
+
+
+# -- explain -------------------------------------------------------------------------------
+
+
+def _explain(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    plugins.discover()
+    names = tuple(name.strip() for name in options.keys.split(",") if name.strip())
+    explanation = explain_keys(options.name, names)
+    return explanation.to_dict(), str(explanation)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

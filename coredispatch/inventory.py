@@ -1,0 +1,183 @@
+"""What there is: the form of the hot modules, plugins, keys, operators and kernels, as plain data.
+
+``coredispatch info`` and ``coredispatch ops`` print these dicts or hand them out as JSON.
+"""
+
+from __future__ import annotations
+
+import inspect
+import platform
+from importlib import metadata
+from typing import Any
+
+from coredispatch import _compiled
+from coredispatch._version import __version__
+from coredispatch.registry import TABLE, Operator, plugins
+
+__all__ = ["info", "operator", "operators"]
+
+
+def info() -> dict[str, Any]:
+    """Versions, form, plugins, backends, layouts, layers and the number of operators."""
+    plugins.discover()
+    s = TABLE.snapshot
+    ops = [op for op in s.ops.values() if op.functional is None]
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "dependencies": {name: metadata.version(name) for name in ("numpy", "ml_dtypes", "pluggy")},
+        "form": form(),
+        "ops": {
+            "primitive": sum(op.kind == "primitive" for op in ops),
+            "composite": sum(op.kind == "composite" for op in ops),
+            "in-place": len(s.ops) - len(ops),
+        },
+        "layers": _names("layer"),
+        "layouts": _names("layout"),
+        "backends": [_backend(name) for name in sorted(s.backends)],
+        "plugins": [_plugin(plugin) for plugin in plugins],
+    }
+
+
+def form() -> dict[str, Any]:
+    """Whether the hot modules run compiled, and if not, why."""
+    modules = _compiled.compiled_modules()
+    compiled = [name for name, is_compiled in modules.items() if is_compiled]
+    return {
+        "compiled": bool(modules) and len(compiled) == len(modules),
+        "modules": modules,
+        "note": _compiled.form_note(),
+    }
+
+
+def _names(kind: str) -> list[str]:
+    return [key.name for key in TABLE.snapshot.order.highest_first if key.kind == kind]
+
+
+def _backend(name: str) -> dict[str, Any]:
+    s = TABLE.snapshot
+    backend, plugin = s.backends[name]
+    support = [_support(op, name) for op in s.ops.values() if op.functional is None]
+    facts: dict[str, Any] = {
+        "name": name,
+        "plugin": plugin,
+        "array_type": f"{backend.array_type.__module__}.{backend.array_type.__qualname__}",
+        "views": backend.views,
+        "native": support.count("native"),
+        "composite": support.count("composite"),
+        "missing": support.count("missing"),
+        "devices": [],
+    }
+    try:
+        for index in range(backend.device_count()):
+            device = {"name": backend.device_name(index), "memory": backend.memory(index)}
+            facts["devices"].append(device)
+        if not facts["devices"]:
+            facts["note"] = backend.device_name()
+    except Exception as error:  # a broken driver must not hide the rest
+        facts["note"] = f"{type(error).__name__}: {error}"
+    return facts
+
+
+def _plugin(plugin: Any) -> dict[str, Any]:
+    return {
+        "name": plugin.name,
+        "version": plugin.version,
+        "distribution": plugin.distribution,
+        "builtin": plugin.builtin,
+        "status": plugin.status,
+        "error": plugin.error,
+        "hint": plugin.hint,
+        "facts": {key: str(value) for key, value in plugins.info(plugin.name).items()},
+    }
+
+
+def _support(op: Operator, backend: str) -> str:
+    """How `backend` serves `op`: ``native``, ``generic``, ``composite`` or ``missing``."""
+    s = TABLE.snapshot
+    if s.rows.get((op.name, backend, None)):
+        return "native"
+    if s.backends[backend][0].generic is not None:
+        return "generic"
+    return "composite" if op.body is not None else "missing"
+
+
+def operators() -> list[dict[str, Any]]:
+    """Each operator with its kind, its plugin, and how every backend and layout serves it."""
+    plugins.discover()
+    s = TABLE.snapshot
+    listed = []
+    for name in sorted(s.ops):
+        op = s.ops[name]
+        if op.functional is not None:
+            continue
+        own = {row[1] for row in s.rows if row[0] == name}
+        listed.append(
+            {
+                "name": name,
+                "kind": op.kind,
+                "plugin": op.plugin,
+                "differentiable": op.differentiable,
+                "backends": {backend: _support(op, backend) for backend in sorted(s.backends)},
+                "layouts": [layout for layout in sorted(s.layouts) if layout in own],
+            }
+        )
+    return listed
+
+
+def operator(name: str) -> dict[str, Any]:
+    """Every fact of one operator's block, and its kernels with their provenance.
+
+    Raises:
+        RegistrationError: there is no such operator; names the closest ones.
+    """
+    plugins.discover()
+    op = TABLE.operator(name)
+    s = TABLE.snapshot
+    own = op.functional or op
+    if op.vjp_rule is not None:
+        derivative = "vjp"
+    elif not own.differentiable:
+        derivative = "none (declared not differentiable)"
+    else:
+        derivative = "through the body"
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "signature": op.signature,
+        "overloads": [str(inspect.signature(other.function)) for other in op.overloads],
+        "doc": inspect.getdoc(op) or "",
+        "plugin": op.plugin,
+        "declared": f"{op.file}:{op.line}",
+        "derivative": derivative,
+        "cast": op.cast,
+        "dtypes": op.dtypes if isinstance(op.dtypes, str) else [str(d) for d in op.dtypes],
+        "shape_rule": _rule(op.out_rule),
+        "dtype_rule": _rule(op.dtype_rule),
+        "view": op.view,
+        "mutates": list(op.mutates),
+        "alias": list(op.alias),
+        "method": op.method,
+        "namespaces": list(op.namespaces),
+        "inplace": op.inplace_op.name if op.inplace_op is not None else None,
+        "functional": op.functional.name if op.functional is not None else None,
+        "backends": {backend: _support(op, backend) for backend in sorted(s.backends)},
+        "kernels": [_kernel(k) for row, ks in s.rows.items() if row[0] == name for k in ks],
+    }
+
+
+def _rule(rule: Any) -> str | None:
+    return None if rule is None else getattr(rule, "__name__", None) or str(rule)
+
+
+def _kernel(kernel: Any) -> dict[str, Any]:
+    return {
+        "key": kernel.key,
+        "backend": kernel.backend,
+        "plugin": kernel.plugin,
+        "version": kernel.version,
+        "where": kernel.where,
+        "priority": kernel.priority,
+        "conditional": kernel.when is not None,
+    }
