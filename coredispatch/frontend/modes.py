@@ -113,7 +113,7 @@ def _decorate_generator(mode: Mode, function: Callable[..., Any]) -> Callable[..
     return wrapper
 
 
-class no_grad(Mode):  # noqa: N801  (PyTorch's name)
+class no_grad(Mode):
     """Operators are not recorded; results do not require grad. Also a decorator."""
 
     def __new__(cls, function: Any = None) -> Any:
@@ -124,14 +124,14 @@ class no_grad(Mode):  # noqa: N801  (PyTorch's name)
         return push_masks(0, AUTOGRAD)
 
 
-class enable_grad(no_grad):  # noqa: N801
+class enable_grad(no_grad):
     """Operators are recorded, also inside :class:`no_grad`."""
 
     def _push(self) -> Any:
         return push_masks(0, 0, AUTOGRAD)
 
 
-class set_grad_enabled(Mode):  # noqa: N801
+class set_grad_enabled(Mode):
     """Switch recording on or off: takes effect at once, and is undone when used with ``with``."""
 
     def __init__(self, mode: bool) -> None:
@@ -158,7 +158,7 @@ class set_grad_enabled(Mode):  # noqa: N801
         return super().__call__(function)
 
 
-class inference_mode(Mode):  # noqa: N801
+class inference_mode(Mode):
     """Like :class:`no_grad`, for code that will never meet autograd."""
 
     def __new__(cls, mode: Any = True) -> Any:

@@ -77,12 +77,12 @@ from coredispatch.registry.table import TABLE
 
 device = Device
 dtype = DType
-bool = bool_  # noqa: A001  (PyTorch's names)
-float = float32  # noqa: A001
+bool = bool_
+float = float32
 double = float64
 half = float16
 short = int16
-int = int32  # noqa: A001
+int = int32
 long = int64
 cfloat = complex64
 cdouble = complex128
@@ -131,17 +131,17 @@ def late_operator(name: str) -> Any:
     return operators().get(name)
 
 
-def numel(input: Any) -> Any:  # noqa: A002  (PyTorch's name)
+def numel(input: Any) -> Any:
     """Number of elements of ``input``."""
     return input.numel()
 
 
-def is_floating_point(input: Any) -> Any:  # noqa: A002
+def is_floating_point(input: Any) -> Any:
     """Whether the dtype of ``input`` is floating (not complex)."""
     return input.is_floating_point()
 
 
-def is_complex(input: Any) -> Any:  # noqa: A002
+def is_complex(input: Any) -> Any:
     """Whether the dtype of ``input`` is complex."""
     return input.is_complex()
 

@@ -42,13 +42,7 @@ class Tensor(TensorBase):
     Make one with :func:`coredispatch.tensor`, ``zeros``, ``from_numpy`` and their kin.
     """
 
-    def __init__(self, raw: Any, keys: int | None = None) -> None:
-        if keys is None:
-            raise DTypeError(
-                f"Tensor({type(raw).__name__}): tensors are not made from data by calling Tensor",
-                fix="use cd.tensor(data), cd.zeros(size) or cd.from_numpy(array)",
-            )
-        super().__init__(raw, keys)
+    __array_priority__ = 1000
 
     # -- facts -----------------------------------------------------------------------------
 

@@ -7,22 +7,16 @@ where a C compiler is present, interpreted otherwise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import coredispatch.ops  # noqa: F401  (the operators must be in the table)
 from coredispatch.frontend.size import Size
 from coredispatch.registry.dispatch import Dispatcher, dispatch
 from coredispatch.registry.dtypes import DType
+from coredispatch.registry.errors import DTypeError
+from coredispatch.registry.native import mypyc_attr
 from coredispatch.registry.table import TABLE
 from coredispatch.registry.value import Value, dtype_of
-
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(*args, **kwargs):
-        return lambda cls: cls
-
 
 AUTOGRAD: Final[int] = TABLE.bit("autograd")
 
@@ -99,15 +93,20 @@ def _reflected(op: Dispatcher, a: Any, b: Any) -> Any:
 class TensorBase(Value):
     """Raw data, keys, and the tensor's place in the autograd graph."""
 
-    __array_priority__ = 1000
+    _node: Any = None  # the autograd Node that made it, None for a leaf
+    _nr: int = 0  # which of the node's outputs it is
+    _grad: Any = None
+    _hooks: Any = None  # leaf hooks; those of other tensors live in their node
+    _post_hooks: Any = None  # post-accumulate-grad hooks
 
-    def __init__(self, raw: Any, keys: int) -> None:
-        super().__init__(raw, keys)
-        self._node: Any = None  # the autograd Node that made it, None for a leaf
-        self._nr: int = 0  # which of the node's outputs it is
-        self._grad: Any = None
-        self._hooks: Any = None  # leaf hooks; those of other tensors live in their node
-        self._post_hooks: Any = None  # post-accumulate-grad hooks
+    def __init__(self, raw: Any, keys: int = -1) -> None:
+        if keys < 0:
+            raise DTypeError(
+                f"Tensor({type(raw).__name__}): tensors are not made from data by calling Tensor",
+                fix="use cd.tensor(data), cd.zeros(size) or cd.from_numpy(array)",
+            )
+        self.raw = raw
+        self.keys = keys
 
     # -- facts -----------------------------------------------------------------------------
 

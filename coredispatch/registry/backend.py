@@ -75,6 +75,13 @@ class Backend:
             )
         return kernel(raw, dtype)
 
+    def scalar(self, value: Any, dtype: DType) -> Any:
+        """What a kernel gets for a Python number among arrays of ``dtype``: the number itself.
+
+        Override where the array library would promote the arrays to another dtype.
+        """
+        return value
+
     def copyto(self, dst: Any, src: Any) -> Any:
         """Write ``src`` (broadcast, cast) into ``dst``.
 
@@ -135,8 +142,12 @@ class Layout:
     kernels_for: Mapping[str, Mapping[str, Callable[..., Any]]] = field(default_factory=dict)
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
-    #: raw -> "numpy-like dense copy" for printing and serialization; never used by dispatch
+    #: raw -> the text that ``repr`` shows between ``tensor(`` and the dtype
     describe: Callable[[Any], str] | None = None
+    #: raw -> {name: array of the backend, number, string or list of them}, and back: how
+    #: tensors of this layout are saved
+    pack: Callable[[Any], dict[str, Any]] | None = None
+    unpack: Callable[[dict[str, Any]], Any] | None = None
 
 
 @dataclass

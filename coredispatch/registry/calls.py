@@ -262,7 +262,7 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
             same = not entry.tensor_flags[position] or dtype_of(argument) is dtype
             raws.append(argument.raw if same else cast(argument.raw, dtype))
         elif entry.tensor_flags[position] and argument is not None:
-            raws.append(_scalar_of(argument, dtype))
+            raws.append(entry.finish.backend.scalar(_scalar_of(argument, dtype), dtype))
         elif position in op.lists and isinstance(argument, (list, tuple)):
             raws.append(
                 type(argument)(

@@ -20,9 +20,9 @@ class Device:
 
     __slots__ = ("index", "type")
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:  # noqa: A002
+    def __init__(self, type: str | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
-            type, index = type.type, type.index if index is None else index  # noqa: A001
+            type, index = type.type, type.index if index is None else index
         if not isinstance(type, str):
             raise DeviceError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
         name, colon, number = type.partition(":")

@@ -12,19 +12,12 @@ from __future__ import annotations
 
 import weakref
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .dtypes import DType
 from .masks import MASKS, masked, pop_masks, push_masks
+from .native import mypyc_attr
 from .value import Value, ViewLink, bump_version, dtype_of, storage_of
-
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(*args, **kwargs):
-        return lambda cls: cls
-
 
 # What a parameter needs before a kernel may see it (see Dispatcher.normal).
 NORMAL_INT: Final = 1
@@ -209,6 +202,7 @@ class RawEntry(Entry):
         self.fn: Any = None
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
+        self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
         self.wrap: Any = HOOKS.value_type
         self.out_keys: int = 0
         self.array_type: Any = None
@@ -244,7 +238,7 @@ class RawEntry(Entry):
                 elif not self.tensor_flags[1]:
                     if promotion != PROMOTE_FLOAT or dtype_of(a) in self.floats:
                         return self.fn(a.raw, b)
-                elif (type(b) is float or type(b) is int) and dtype_of(a) in self.floats:
+                elif (type(b) is float or type(b) is int) and dtype_of(a) in self.weak:
                     return self.fn(a.raw, b)
         elif n == 1 and self.simple:
             a = args[0]
@@ -380,6 +374,7 @@ class InplaceEntry(Entry):
         self.fn: Any = None  # the raw kernel when it takes out=
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
+        self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
         self.tensor_flags: list[bool] = []
         self.copyto: Any = None
         self.strided: bool = True  # the backend has zero-copy strided views
@@ -423,7 +418,7 @@ class InplaceEntry(Entry):
                 return False
             fn(raw, b.raw, out=raw)
             return True
-        if (type(b) is float or type(b) is int) and dtype in self.floats and self.tensor_flags[1]:
+        if (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]:
             fn(raw, b, out=raw)
             return True
         return False

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import calls
+from . import resolve as _resolve
 from .binding import complete
 from .dispatch import keys_of, normalized
 from .errors import RegistrationError
 from .masks import current_masks
 from .operator import Operator
-from . import resolve as _resolve
 from .resolve import Resolution, walk
 from .table import TABLE
 

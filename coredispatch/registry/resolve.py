@@ -2,7 +2,8 @@
 
 For the highest key in ``(keys of the arguments | included) & ~excluded``:
 
-1. this op's own kernel for (layer or layout, backend), then for the key alone;
+1. this op's own kernel for (layer, layout), for (layer or layout, backend), then for the key
+   alone;
 2. the key's generic kernel; no kernel of either kind makes the key transparent;
 3. at the backend key: the op's body, if it is a composite;
 4. the backend's declared fallback, else :class:`MissingKernel`.
@@ -36,7 +37,8 @@ from .dispatch import (
     RawEntry,
     ViewEntry,
 )
-from .dtypes import ALL_DTYPES, Promotion
+from .dtypes import ALL_DTYPES, Promotion, bfloat16
+from .errors import OpError
 from .keys import Key
 from .operator import Operator
 from .table import TABLE, Snapshot
@@ -44,6 +46,8 @@ from .table import TABLE, Snapshot
 __all__ = ["Resolution", "Step", "walk"]
 
 FLOATS = frozenset(d for d in ALL_DTYPES if d.is_floating_point or d.is_complex)
+# Array libraries know bfloat16 as a foreign dtype, which a Python number promotes to float32.
+WEAK = FLOATS - {bfloat16}
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,13 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
     backend_key = backends[0]
     backend = s.backends[backend_key.name][0]
     result.backend = backend
+    layouts = [key.name for key in order.highest_first if key.bit & keys & order.layout_bits]
     below_layout = False
     for key in order.members(keys):
         if key.kind == "backend":
             return _at_backend(s, op, keys, key, backend, below_layout, result)
-        for spot in ((op.name, key.name, backend_key.name), (op.name, key.name, None)):
+        below = (*layouts, backend_key.name) if key.kind == "layer" else (backend_key.name,)
+        for spot in ((op.name, key.name, name) for name in (*below, None)):
             rows = s.rows.get(spot)
             if rows:
                 return _own(result, key, rows)
@@ -256,6 +262,7 @@ def _promotion(entry: Any, op: Operator) -> None:
     if isinstance(rule, Promotion):
         entry.promotion = PROMOTE_FLOAT if rule.to_float else PROMOTE_COMMON
     entry.floats = FLOATS
+    entry.weak = WEAK
     skip = rule.skip if isinstance(rule, Promotion) else ()
     entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
 
@@ -265,7 +272,8 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     assert functional is not None and found.backend is not None
     inner = build(s, functional, keys, mask)
     entry = InplaceEntry(op, keys, mask, inner.record, inner)
-    entry.copyto = found.backend.copyto
+    laid_out = keys & s.order.layout_bits
+    entry.copyto = _layout_copyto(s, found.backend) if laid_out else found.backend.copyto
     entry.strided = found.backend.views
     _promotion(entry, functional)
     rule = functional.dtype_rule
@@ -281,6 +289,24 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     ):
         entry.fn = inner.fn
     return entry
+
+
+def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:
+    """``copyto`` where layouts take part: their data are replaced as a whole, not written to."""
+    types = tuple(layout.data_type for layout, _ in s.layouts.values())
+
+    def copyto(target: Any, result: Any) -> Any:
+        if not isinstance(target, types) and not isinstance(result, types):
+            return backend.copyto(target, result)
+        if type(result) is not type(target):
+            raise OpError(
+                f"the result is {type(result).__name__}, which cannot be written into "
+                f"{type(target).__name__}",
+                fix="use the out-of-place form",
+            )
+        return result if result.dtype == target.dtype else result.astype(target.dtype)
+
+    return copyto
 
 
 def _chain(kernels: tuple[Kernel, ...]) -> Any:

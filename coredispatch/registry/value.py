@@ -5,17 +5,10 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .dtypes import DType
-
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-else:
-
-    def mypyc_attr(*args, **kwargs):
-        return lambda cls: cls
-
+from .native import mypyc_attr
 
 # Native dtype -> DType. One dict hit instead of a name lookup on every dtype question.
 _DTYPES: Final[dict[Any, DType]] = {}
@@ -58,12 +51,14 @@ class ViewLink:
 class Value:
     """Raw data of some backend with the key set that says how operators treat it."""
 
+    # Class-level defaults: interpreted, an instance then only pays for what differs from them.
+    _dtype: DType | None = None
+    _storage: Storage | None = None
+    _view: ViewLink | None = None
+
     def __init__(self, raw: Any, keys: int) -> None:
         self.raw: Any = raw
         self.keys: int = keys
-        self._dtype: DType | None = None
-        self._storage: Storage | None = None
-        self._view: ViewLink | None = None
 
 
 def dtype_of(value: Value) -> DType:

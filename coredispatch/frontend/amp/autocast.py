@@ -72,7 +72,7 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
     return DEFAULT_DTYPES.get(device_type, bfloat16)
 
 
-class autocast(Mode):  # noqa: N801  (PyTorch's name)
+class autocast(Mode):
     """Run ops in the precision their cast policy asks for. Also a decorator.
 
     ``device_type`` is a backend key, ``dtype`` float16 or bfloat16 (default: bfloat16 on the

@@ -15,7 +15,7 @@ def is_anomaly_enabled() -> bool:
     return GRAPH.anomaly
 
 
-class set_detect_anomaly:  # noqa: N801  (PyTorch's name)
+class set_detect_anomaly:
     """Switch anomaly mode at once; restored at the end of a ``with`` block."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -29,7 +29,7 @@ class set_detect_anomaly:  # noqa: N801  (PyTorch's name)
         GRAPH.anomaly, checks.ANOMALY["check_nan"] = self._before
 
 
-class detect_anomaly:  # noqa: N801
+class detect_anomaly:
     """``with detect_anomaly():`` - see :func:`is_anomaly_enabled`."""
 
     def __init__(self, check_nan: bool = True) -> None:

@@ -1,0 +1,8 @@
+"""Special functions: ``cd.special.NAME``, the operators of the namespace ``special``."""
+
+from __future__ import annotations
+
+from coredispatch.frontend.public import operators
+
+globals().update(operators("special"))
+__all__ = sorted(operators("special"))
