@@ -12,10 +12,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from coredispatch.ops.tolerance import conditioned, dot, exact, ulp
-from coredispatch.registry.dtypes import DType, Promotion, bool_, default_dtype, int64
+from coredispatch.registry.dtypes import (
+    ALL_DTYPES,
+    DType,
+    Promotion,
+    bool_,
+    default_dtype,
+    int64,
+)
 from coredispatch.registry.errors import ArgumentError, DimError, DTypeError, ShapeError
 
 __all__ = [
+    "NUMBER",
+    "REAL_NUMBER",
     "accumulated",
     "boolean",
     "broadcast",
@@ -42,6 +51,10 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+
+# Domains for ops that refuse bool (an op's ``dtypes=``).
+NUMBER = tuple(d for d in ALL_DTYPES if d.category > 0)
+REAL_NUMBER = tuple(d for d in NUMBER if not d.is_complex)
 
 promote = Promotion("promote")
 promote_float = Promotion("promote_float", to_float=True)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.backend import Backend
-from coredispatch.registry.dtypes import DType
+from coredispatch.registry.dtypes import DType, bfloat16
 
 __all__ = ["FAMILIES", "ArrayApiBackend", "family_kernels"]
 
@@ -80,6 +80,12 @@ class ArrayApiBackend(Backend):
         import numpy
 
         return numpy.asarray(raw)
+
+    def scalar(self, value: Any, dtype: DType) -> Any:
+        """The number, or a 0-dim array of it for bfloat16, which no namespace knows as weak."""
+        return (
+            self.xp.asarray(value, dtype=self.native_dtype(dtype)) if dtype is bfloat16 else value
+        )
 
     def copyto(self, dst: Any, src: Any) -> Any:
         """``dst[...] = src`` where arrays are mutable."""

@@ -1,0 +1,139 @@
+"""Elementwise kernels over an array-API namespace.
+
+Names are those of the standard (2024.12), with NumPy's older spelling where a namespace lacks
+one. A Python number may stand in for either operand of a binary kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["kernels"]
+
+# op name -> names the namespace may have it under
+_DIRECT: dict[str, tuple[str, ...]] = {
+    "add": ("add",),
+    "sub": ("subtract",),
+    "mul": ("multiply",),
+    "neg": ("negative",),
+    "div": ("divide", "true_divide"),
+    "pow": ("pow", "power"),
+    "sqrt": ("sqrt",),
+    "exp": ("exp",),
+    "expm1": ("expm1",),
+    "log": ("log",),
+    "log1p": ("log1p",),
+    "log2": ("log2",),
+    "log10": ("log10",),
+    "sin": ("sin",),
+    "cos": ("cos",),
+    "tan": ("tan",),
+    "asin": ("asin", "arcsin"),
+    "acos": ("acos", "arccos"),
+    "atan": ("atan", "arctan"),
+    "atan2": ("atan2", "arctan2"),
+    "sinh": ("sinh",),
+    "cosh": ("cosh",),
+    "tanh": ("tanh",),
+    "asinh": ("asinh", "arcsinh"),
+    "acosh": ("acosh", "arccosh"),
+    "atanh": ("atanh", "arctanh"),
+    "square": ("square",),
+    "maximum": ("maximum",),
+    "minimum": ("minimum",),
+    "hypot": ("hypot",),
+    "copysign": ("copysign",),
+    "logaddexp": ("logaddexp",),
+    "nextafter": ("nextafter",),
+    "eq": ("equal",),
+    "ne": ("not_equal",),
+    "lt": ("less",),
+    "le": ("less_equal",),
+    "gt": ("greater",),
+    "ge": ("greater_equal",),
+    "isnan": ("isnan",),
+    "isinf": ("isinf",),
+    "isfinite": ("isfinite",),
+    "signbit": ("signbit",),
+    "logical_and": ("logical_and",),
+    "logical_or": ("logical_or",),
+    "logical_xor": ("logical_xor",),
+    "logical_not": ("logical_not",),
+    "bitwise_and": ("bitwise_and",),
+    "bitwise_or": ("bitwise_or",),
+    "bitwise_xor": ("bitwise_xor",),
+    "bitwise_not": ("bitwise_invert", "bitwise_not", "invert"),
+    "bitwise_left_shift": ("bitwise_left_shift", "left_shift"),
+    "bitwise_right_shift": ("bitwise_right_shift", "right_shift"),
+}
+
+# Defined on every dtype here, but for floating ones only in the standard.
+_ROUNDING = {"floor": "floor", "round": "round"}
+
+
+def is_integer(x: Any) -> bool:
+    """Whether ``x`` (array or number) is bool or integer."""
+    if not hasattr(x, "dtype"):
+        return isinstance(x, int)
+    return str(x.dtype).rpartition(".")[2].startswith(("int", "uint", "bool"))
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family over the namespace ``xp``."""
+    found: dict[str, Callable[..., Any]] = {}
+    for op, names in _DIRECT.items():
+        function = next((getattr(xp, n) for n in names if hasattr(xp, n)), None)
+        if function is not None:
+            found[op] = function
+    for op, name in _ROUNDING.items():
+        found[op] = _rounding(xp, getattr(xp, name))
+    found["remainder"] = _checked(xp, xp.remainder)
+    found["floor_divide"] = _checked(xp, xp.floor_divide)
+
+    def absolute(x: Any) -> Any:
+        return xp.abs(x)
+
+    def where(condition: Any, a: Any, b: Any) -> Any:
+        if str(condition.dtype).rpartition(".")[2] != "bool":
+            condition = condition != 0
+        if not hasattr(a, "dtype") and not hasattr(b, "dtype"):
+            a = xp.asarray(a)
+        return xp.where(condition, a, b)
+
+    def square_root_inverse(x: Any) -> Any:
+        return 1 / xp.sqrt(x)
+
+    def view_as_real(x: Any) -> Any:
+        return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
+
+    def view_as_complex(x: Any) -> Any:
+        return x[..., 0] + 1j * x[..., 1]
+
+    return found | {
+        "abs": absolute,
+        "where": where,
+        "rsqrt": square_root_inverse,
+        "view_as_real": view_as_real,
+        "view_as_complex": view_as_complex,
+    }
+
+
+def _rounding(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x: Any) -> Any:
+        return xp.asarray(x, copy=True) if is_integer(x) else function(x)
+
+    return kernel
+
+
+def _checked(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Integer division by zero is an error, which array libraries answer with zeros."""
+
+    def kernel(a: Any, b: Any) -> Any:
+        if is_integer(a) and is_integer(b):
+            zero = b == 0 if not hasattr(b, "dtype") else bool(xp.any(b == 0))
+            if zero:
+                raise ZeroDivisionError("integer division or modulo by zero")
+        return function(a, b)
+
+    return kernel

@@ -1,0 +1,366 @@
+"""Elementwise kernels: NumPy's ufuncs, as bare as correctness allows.
+
+``add``, ``sub``, ``mul`` and ``neg`` are the ufuncs themselves: on ordinary data they raise no
+floating-point flag, and they are the calls that small programs are made of. What divides, takes
+a root or a logarithm, or compares with NaN runs with NumPy's warnings off (see
+:mod:`.silence`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...registry.errors import DTypeError, ShapeError
+from .silence import silent, silent_binary, silent_unary
+
+__all__ = ["KERNELS"]
+
+
+# ---- quotients --------------------------------------------------------------------------------
+
+
+def _checked(ufunc: np.ufunc) -> Callable[..., Any]:
+    """Integer division by zero is an error, where NumPy warns and returns 0."""
+    quiet = silent_binary(ufunc)
+
+    def kernel(a: Any, b: Any, out: Any = None) -> Any:
+        kind = b.dtype.kind if type(b) is np.ndarray else a.dtype.kind
+        if kind in "iub" and not np.all(b):
+            raise ZeroDivisionError("integer division or modulo by zero")
+        return quiet(a, b, out)
+
+    kernel.__name__ = ufunc.__name__
+    return kernel
+
+
+@silent
+def trunc_divide(a: Any, b: Any) -> Any:
+    """Quotient cut off towards zero; exact for integers of any size."""
+    dtype = a.dtype if type(a) is np.ndarray else b.dtype
+    if dtype.kind not in "iu":
+        return np.trunc(np.true_divide(a, b))
+    if not np.all(b):
+        raise ZeroDivisionError("integer division by zero")
+    quotient = np.floor_divide(a, b)
+    if dtype.kind == "u":
+        return quotient
+    inexact = np.multiply(quotient, b) != a
+    return quotient + (inexact & (quotient < 0))
+
+
+# ---- powers -----------------------------------------------------------------------------------
+
+_power = silent_binary(np.power)
+
+
+def pow(base: Any, exponent: Any, out: Any = None) -> Any:
+    """Power; squares and cubes without NumPy's general loop, which is ten times slower."""
+    if type(exponent) is int and base.dtype.kind in "fc":
+        if exponent == 2:
+            return _square(base, out)
+        if exponent == 3:
+            return _cube(base) if out is None else _power(base, 3, out)
+    return _power(base, exponent, out)
+
+
+_square = silent_unary(np.square)
+
+
+@silent
+def _cube(x: np.ndarray) -> Any:
+    if x.itemsize == 2:
+        return np.power(x, 3)
+    return np.multiply(np.square(x), x)
+
+
+@silent
+def rsqrt(x: np.ndarray, out: Any = None) -> Any:
+    """``1 / sqrt(x)``."""
+    root = np.sqrt(x, out)
+    return np.divide(root.dtype.type(1), root, root if type(root) is np.ndarray else None)
+
+
+@silent
+def sigmoid(x: np.ndarray, out: Any = None) -> Any:
+    """``1 / (1 + exp(-x))``, in float32 for half precision."""
+    if x.ndim == 0:
+        return np.divide(x.dtype.type(1), np.add(np.exp(np.negative(x)), x.dtype.type(1)), out)
+    if x.itemsize == 2:
+        y = x.astype(np.float32)
+        np.negative(y, y)
+    else:
+        y = np.negative(x, out)
+    np.exp(y, y)
+    np.add(y, 1, y)
+    np.reciprocal(y, y)
+    if y.dtype == x.dtype:
+        return y
+    if out is None:
+        return y.astype(x.dtype)
+    np.copyto(out, y, casting="unsafe")
+    return out
+
+
+@silent
+def sigmoid_backward(grad: np.ndarray, y: np.ndarray) -> Any:
+    """``grad * y * (1 - y)`` for ``y = sigmoid(x)``."""
+    one = y.dtype.type(1)
+    if y.dtype.kind == "c" or y.ndim == 0:
+        return grad * np.conj(y * (one - y))
+    slope = np.subtract(one, y)
+    np.multiply(slope, y, slope)
+    return np.multiply(grad, slope, slope if slope.shape == grad.shape else None)
+
+
+@silent
+def tanh_backward(grad: np.ndarray, y: np.ndarray) -> Any:
+    """``grad * (1 - y**2)`` for ``y = tanh(x)``."""
+    one = y.dtype.type(1)
+    if y.dtype.kind == "c" or y.ndim == 0:
+        return grad * np.conj(one - y * y)
+    slope = np.multiply(y, y)
+    np.subtract(one, slope, slope)
+    return np.multiply(grad, slope, slope if slope.shape == grad.shape else None)
+
+
+# ---- selection and bounds ---------------------------------------------------------------------
+
+
+def where(condition: np.ndarray, a: Any, b: Any) -> Any:
+    """``a`` where ``condition``, else ``b``; a number takes the dtype of the other branch."""
+    if condition.dtype.kind != "b":
+        if condition.dtype != np.uint8:
+            raise DTypeError(
+                f"the condition must be bool, got {condition.dtype}", fix="compare it: c != 0"
+            )
+        condition = condition != 0
+    if type(a) is not np.ndarray:
+        a = b.dtype.type(a) if type(b) is np.ndarray else np.asarray(a, _common(a, b))
+    if type(b) is not np.ndarray:
+        b = a.dtype.type(b)
+    return np.where(condition, a, b)
+
+
+def _common(a: Any, b: Any) -> Any:
+    """dtype of a choice between two numbers."""
+    from ...registry.dtypes import result_type
+    from ..dtypes import numpy_dtype
+
+    return numpy_dtype(result_type(a, b))
+
+
+@silent
+def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
+    """``minimum(maximum(x, low), high)``; a bound of None does nothing."""
+    if low is None:
+        return np.minimum(x, high, out)
+    raised = np.maximum(x, low, out)
+    if high is None:
+        return raised
+    inside = type(raised) is np.ndarray and raised.shape == np.broadcast(raised, high).shape
+    return np.minimum(raised, high, raised if inside else None)
+
+
+def sign(x: np.ndarray, out: Any = None) -> Any:
+    """-1, 0 or 1."""
+    return x.copy() if x.dtype.kind == "b" else np.sign(x, out)
+
+
+def _whole(ufunc: np.ufunc) -> Callable[..., Any]:
+    """Rounding leaves integers alone (``np.rint`` would make them floating)."""
+    quiet = silent_unary(ufunc)
+
+    def kernel(x: np.ndarray, out: Any = None) -> Any:
+        if x.dtype.kind not in "iub":
+            return quiet(x, out)
+        if out is None:
+            return x.copy()
+        np.copyto(out, x)
+        return out
+
+    kernel.__name__ = ufunc.__name__
+    return kernel
+
+
+# ---- complex numbers --------------------------------------------------------------------------
+
+_PARTS = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}
+_WHOLE = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
+
+
+def view_as_real(x: np.ndarray) -> np.ndarray:
+    """The parts of ``x`` as a view with a last dimension of 2."""
+    if x.dtype.kind != "c":
+        raise DTypeError(f"view_as_real needs a complex tensor, got {x.dtype}")
+    return x[..., None].view(_PARTS[x.dtype])
+
+
+def view_as_complex(x: np.ndarray) -> np.ndarray:
+    """The last dimension of ``x``, of size 2, as complex numbers over the same memory."""
+    if x.dtype not in _WHOLE:
+        raise DTypeError(f"view_as_complex needs float32 or float64, got {x.dtype}")
+    if x.ndim == 0 or x.shape[-1] != 2:
+        raise ShapeError(f"the last dimension must have size 2, got {x.shape}")
+    if x.strides[-1] != x.itemsize:
+        raise ShapeError("the last dimension must be contiguous", fix="call x.contiguous() first")
+    return x.view(_WHOLE[x.dtype])[..., 0]
+
+
+# ---- error function ---------------------------------------------------------------------------
+# Least-squares fits at Chebyshev nodes, made for this file: erf(x)/x in x**2 on [0, 1], and
+# log(erfc(a)) in a on [0.9, 4]. Evaluated in float32 the error is below 3 units in the last place.
+
+_ERF_NEAR = (
+    1.128379225730896, -0.37612637877464294, 0.11283782869577408, -0.026865437626838684,
+    0.005221053492277861, -0.0008484396385028958, 0.00011268253729213029, -9.673590284364764e-06,
+)  # fmt: skip
+_ERFC_LOG = (
+    0.00033454090589657426, -1.1303176879882812, -0.6316260099411011, -0.11033815145492554,
+    0.02662273868918419, -0.004859320353716612, 0.0006282396498136222, -5.217786383582279e-05,
+    2.30780165111355e-06, -3.1635426722687043e-08,
+)  # fmt: skip
+_BLOCK = 8192
+
+
+def _horner(x: np.ndarray, coefficients: Any, out: np.ndarray) -> np.ndarray:
+    np.multiply(x, coefficients[-1], out)
+    for c in coefficients[-2:0:-1]:
+        np.add(out, c, out)
+        np.multiply(out, x, out)
+    return np.add(out, coefficients[0], out)
+
+
+def _erf_block(x: np.ndarray, out: np.ndarray, a: np.ndarray, y: np.ndarray) -> None:
+    np.abs(x, a)
+    near = a < 1
+    np.minimum(a, 4, a)
+    _horner(a, _ERFC_LOG, out)
+    np.exp(out, out)
+    np.subtract(1, out, out)
+    np.copysign(out, x, out)
+    np.multiply(a, a, a)
+    _horner(a, _ERF_NEAR, y)
+    np.multiply(y, x, y)
+    np.copyto(out, y, where=near)
+
+
+def erf_float32(x: np.ndarray) -> np.ndarray:
+    """Error function of a float32 array, in blocks that stay in the first-level cache."""
+    out = np.empty(x.shape, np.float32)
+    flat, result = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
+    n = min(flat.size, _BLOCK)
+    a, y = np.empty(n, np.float32), np.empty(n, np.float32)
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        k = part.size
+        _erf_block(part, result[start : start + k], a[:k], y[:k])
+    return out
+
+
+_erf_of_number = np.frompyfunc(math.erf, 1, 1)
+
+
+@silent
+def erf(x: np.ndarray) -> Any:
+    """Error function: polynomials up to float32, the C library's for float64."""
+    if x.dtype == np.float64:
+        return np.asarray(_erf_of_number(x)).astype(np.float64)
+    if x.dtype == np.float32:
+        return erf_float32(x)
+    return erf_float32(x.astype(np.float32)).astype(x.dtype)
+
+
+_UNARY = {
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "reciprocal": np.reciprocal,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.asin,
+    "acos": np.acos,
+    "atan": np.atan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.asinh,
+    "acosh": np.acosh,
+    "atanh": np.atanh,
+}
+
+_BINARY = {
+    "div": np.true_divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "hypot": np.hypot,
+    "atan2": np.atan2,
+    "logaddexp": np.logaddexp,
+    "logaddexp2": np.logaddexp2,
+    "nextafter": np.nextafter,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    **{op: silent_unary(ufunc) for op, ufunc in _UNARY.items()},
+    **{op: silent_binary(ufunc) for op, ufunc in _BINARY.items()},
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": sign,
+    "signbit": np.signbit,
+    "copysign": np.copysign,
+    "gcd": np.gcd,
+    "lcm": np.lcm,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "logical_not": np.logical_not,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "bitwise_not": np.bitwise_not,
+    "bitwise_left_shift": np.left_shift,
+    "bitwise_right_shift": np.right_shift,
+    "remainder": _checked(np.remainder),
+    "floor_divide": _checked(np.floor_divide),
+    "fmod": _checked(np.fmod),
+    "trunc_divide": trunc_divide,
+    "floor": _whole(np.floor),
+    "ceil": _whole(np.ceil),
+    "trunc": _whole(np.trunc),
+    "round": _whole(np.rint),
+    "pow": pow,
+    "rsqrt": rsqrt,
+    "sigmoid": sigmoid,
+    "sigmoid_backward": sigmoid_backward,
+    "tanh_backward": tanh_backward,
+    "where": where,
+    "clamp": clamp,
+    "view_as_real": view_as_real,
+    "view_as_complex": view_as_complex,
+    "conj_physical": np.conjugate,
+    "erf": erf,
+}

@@ -1,0 +1,393 @@
+"""Powers, roots, exponentials and logarithms."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import comparison, late, magnitude
+from coredispatch.ops.adjoint import adjoint
+from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.complex_numbers import real
+from coredispatch.ops.rules import broadcast, promote, promote_float, same_shape, ulp
+from coredispatch.ops.samples import pairs, powers, unary
+from coredispatch.registry import Value, composite, primitive
+from coredispatch.registry.dtypes import complex128, float64
+
+_INF = float("inf")
+
+
+def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+    """What the unary ops of this file share."""
+    facts = {
+        "out": same_shape,
+        "dtype": promote_float,
+        "reference": reference,
+        "samples": unary,
+        "dtypes": "all",
+        "tolerance": ulp(ulps),
+        "cast": "float32",
+        "inplace": True,
+    }
+    return facts | more
+
+
+# ---- powers and roots -------------------------------------------------------------------------
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.power,
+    cast="float32",
+    samples=powers,
+    tolerance=ulp(4),
+    inplace=True,
+)
+def pow(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self ** exponent``.
+
+    Shapes broadcast, dtypes promote; integers to an integer power stay integers and wrap, and a
+    negative integer power of an integer tensor raises ``ValueError``.
+    """
+
+
+@pow.vjp
+def _(grad, out, self, exponent):
+    return (
+        lambda: _pow_base_grad(grad, self, exponent),
+        lambda: _pow_exponent_grad(grad, out, self, exponent),
+    )
+
+
+def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, Value):
+        if exponent == 0:
+            return late.zeros_like(grad)
+        if exponent == 1:
+            return grad
+        slope = base if exponent == 2 else pow(base, exponent - 1)
+        return mul(grad, adjoint(mul(slope, exponent)))
+    slope = mul(pow(base, sub(exponent, 1)), exponent)
+    # 0 * 0**-1 is NaN, but x**0 is constant.
+    return comparison.where(comparison.eq(exponent, 0), 0, mul(grad, adjoint(slope)))
+
+
+def _pow_exponent_grad(grad: Any, out: Any, base: Any, exponent: Any) -> Any:
+    if isinstance(base, Value):
+        slope = mul(grad, adjoint(mul(out, log(base))))
+        # 0**y is constant for y >= 0, where log(0) would give NaN.
+        flat = comparison.eq(base, 0)
+        if isinstance(exponent, Value):
+            flat = comparison.logical_and(flat, comparison.ge(real(exponent), 0))
+        elif exponent.real < 0:
+            return slope
+        return comparison.where(flat, 0, slope)
+    if base == 0:
+        return comparison.where(comparison.ge(real(exponent), 0), 0, mul(grad, -_INF))
+    if isinstance(base, complex):
+        return mul(grad, adjoint(mul(out, cmath.log(base))))
+    return mul(grad, adjoint(mul(out, math.log(base) if base > 0 else math.nan)))
+
+
+@composite(out=broadcast, samples=powers, tolerance=ulp(4), inplace=True)
+def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+    """``self ** exponent`` computed in float64 (complex128 for complex inputs)."""
+    wide = complex128 if promote.compute(self, exponent).is_complex else float64
+
+    def widen(x: Any) -> Any:
+        return late.to_dtype(x, wide) if isinstance(x, Value) else x
+
+    return pow(widen(self), widen(exponent))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    reference=lambda self, other: self * 2.0**other,
+    samples=pairs,
+    dtypes="float",
+    tolerance=ulp(2),
+    inplace=True,
+)
+def ldexp(self: Tensor, other: Tensor) -> Tensor:
+    """``self * 2**other``; shapes broadcast, integers become floating."""
+    return mul(self, pow(2.0, other))
+
+
+@primitive(**_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
+def sqrt(self: Tensor) -> Tensor:
+    """Elementwise square root; NaN where a real element is negative."""
+
+
+@sqrt.vjp
+def _(grad, out):
+    return div(grad, adjoint(mul(out, 2)))
+
+
+@composite(**_facts(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))
+def rsqrt(self: Tensor) -> Tensor:
+    """Elementwise ``1 / sqrt(self)``; infinity at 0, NaN below."""
+    return div(1, sqrt(self))
+
+
+@rsqrt.vjp
+def _(grad, out):
+    return mul(grad, adjoint(mul(mul(mul(out, out), out), -0.5)))
+
+
+# ---- exponentials -----------------------------------------------------------------------------
+
+
+@primitive(**_facts(np.exp, 2))
+def exp(self: Tensor) -> Tensor:
+    """Elementwise ``e ** self``."""
+
+
+@exp.vjp
+def _(grad, out):
+    return mul(grad, adjoint(out))
+
+
+@composite(**_facts(np.exp2, 2), namespace=("", "special"))
+def exp2(self: Tensor) -> Tensor:
+    """Elementwise ``2 ** self``."""
+    return pow(2.0, self)
+
+
+@exp2.vjp
+def _(grad, out):
+    return mul(grad, adjoint(mul(out, math.log(2))))
+
+
+@composite(**_facts(np.expm1, 4), namespace=("", "special"))
+def expm1(self: Tensor) -> Tensor:
+    """Elementwise ``exp(self) - 1``, accurate near 0.
+
+    W. Kahan's correction: with ``u = exp(x)`` rounded, ``(u - 1) * x / log(u)``.
+    """
+    u = exp(self)
+    less = sub(u, 1)
+    plain = comparison.logical_or(comparison.eq(less, -1), comparison.eq(u, _INF))
+    logarithm = log(u)
+    safe = comparison.where(comparison.eq(logarithm, 0), 1, logarithm)
+    corrected = mul(less, div(self, safe))
+    out = comparison.where(plain, less, corrected)
+    return comparison.where(comparison.eq(u, 1), self, out)
+
+
+@expm1.vjp
+def _(grad, out):
+    return mul(grad, adjoint(add(out, 1)))
+
+
+# ---- logarithms -------------------------------------------------------------------------------
+
+
+@primitive(**_facts(np.log, 2, values=(0.1, 4.0)))
+def log(self: Tensor) -> Tensor:
+    """Elementwise natural logarithm; -infinity at 0, NaN where a real element is negative."""
+
+
+@log.vjp
+def _(grad, self):
+    return div(grad, adjoint(self))
+
+
+@composite(**_facts(np.log2, 2, values=(0.1, 4.0)))
+def log2(self: Tensor) -> Tensor:
+    """Elementwise logarithm to base 2."""
+    return div(log(self), math.log(2))
+
+
+@log2.vjp
+def _(grad, self):
+    return div(grad, adjoint(mul(self, math.log(2))))
+
+
+@composite(**_facts(np.log10, 2, values=(0.1, 4.0)))
+def log10(self: Tensor) -> Tensor:
+    """Elementwise logarithm to base 10."""
+    return div(log(self), math.log(10))
+
+
+@log10.vjp
+def _(grad, self):
+    return div(grad, adjoint(mul(self, math.log(10))))
+
+
+@composite(**_facts(np.log1p, 4, values=(-0.5, 4.0)), namespace=("", "special"))
+def log1p(self: Tensor) -> Tensor:
+    """Elementwise ``log(1 + self)``, accurate near 0.
+
+    W. Kahan's correction: with ``u = 1 + x`` rounded, ``log(u) * x / (u - 1)``.
+    """
+    u = add(self, 1)
+    less = sub(u, 1)
+    tiny = comparison.eq(less, 0)
+    corrected = mul(log(u), div(self, comparison.where(tiny, 1, less)))
+    out = comparison.where(comparison.eq(u, _INF), u, corrected)
+    return comparison.where(tiny, self, out)
+
+
+@log1p.vjp
+def _(grad, self):
+    return div(grad, adjoint(add(self, 1)))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    reference=np.logaddexp,
+    samples=pairs,
+    dtypes="float",
+    tolerance=ulp(4),
+)
+def logaddexp(self: Tensor, other: Tensor) -> Tensor:
+    """``log(exp(self) + exp(other))`` without overflow."""
+    high, low = magnitude.maximum(self, other), magnitude.minimum(self, other)
+    distance = sub(low, high)
+    out = add(high, log1p(exp(distance)))
+    # Both infinite with one sign: the difference is NaN, the result that infinity.
+    return comparison.where(comparison.eq(self, other), add(self, math.log(2)), out)
+
+
+@logaddexp.vjp
+def _(grad, out, self, other):
+    return (
+        lambda: mul(grad, _share(self, out)),
+        lambda: mul(grad, _share(other, out)),
+    )
+
+
+def _share(x: Any, total: Any) -> Any:
+    """``exp(x - total)``, and 1 where both are the same infinity."""
+    same_infinity = comparison.logical_and(comparison.isinf(x), comparison.eq(x, total))
+    return exp(comparison.where(same_infinity, 0, sub(x, total)))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    reference=np.logaddexp2,
+    samples=pairs,
+    dtypes="float",
+    tolerance=ulp(4),
+)
+def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
+    """``log2(2**self + 2**other)`` without overflow."""
+    unit = math.log(2)
+    return div(logaddexp(mul(self, unit), mul(other, unit)), unit)
+
+
+# ---- sigmoid and its inverse ------------------------------------------------------------------
+
+
+def _sigmoid_reference(self: Any) -> Any:
+    return np.exp(-np.logaddexp(0, -self))
+
+
+@composite(
+    **_facts(_sigmoid_reference, 4, cast=None),
+    namespace=("", "nn.functional"),
+)
+def sigmoid(self: Tensor) -> Tensor:
+    """Elementwise logistic function ``1 / (1 + exp(-self))``; integers become floating."""
+    return div(1, add(exp(neg(self)), 1))
+
+
+@sigmoid.vjp
+def _(grad, out):
+    return sigmoid_backward(grad, out)
+
+
+@composite(out=broadcast, dtype=promote, samples=pairs, dtypes="float", namespace=(), method=False)
+def sigmoid_backward(grad: Tensor, output: Tensor) -> Tensor:
+    """Gradient of :func:`sigmoid` from its output: ``grad * output * (1 - output)``."""
+    return mul(grad, adjoint(mul(output, sub(1, output))))
+
+
+@composite(
+    out=same_shape, dtype=promote_float, samples=unary, namespace="special", tolerance=ulp(4)
+)
+def expit(self: Tensor) -> Tensor:
+    """:func:`sigmoid` under its name in statistics."""
+    return sigmoid(self)
+
+
+@composite(
+    out=same_shape,
+    dtype=promote_float,
+    reference=lambda self, eps=None: np.log(self / (1 - self)),
+    samples=unary,
+    dtypes="float",
+    values=(0.1, 0.9),
+    tolerance=ulp(8),
+    cast="float32",
+    namespace=("", "special"),
+    inplace=True,
+)
+def logit(self: Tensor, eps: float | None = None) -> Tensor:
+    """Elementwise ``log(self / (1 - self))``, after clamping to ``[eps, 1 - eps]`` if given."""
+    x = self if eps is None else magnitude.clamp(self, eps, 1 - eps)
+    return log(div(x, sub(1, x)))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    samples=pairs,
+    reference=lambda self, other: np.where(self == 0, 0, self * np.log(other)),
+    dtypes="float",
+    values=(0.1, 3.0),
+    tolerance=ulp(4),
+    namespace=("", "special"),
+    inplace=True,
+)
+def xlogy(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """``self * log(other)``, 0 where ``self`` is 0 unless ``other`` is NaN."""
+    return _times_log(self, other, log, math.log)
+
+
+@xlogy.vjp
+def _(grad, self, other):
+    return (
+        lambda: comparison.where(
+            comparison.logical_and(comparison.eq(self, 0), comparison.le(other, 0)),
+            0,
+            mul(grad, log(other) if isinstance(other, Value) else math.log(other)),
+        ),
+        lambda: mul(grad, div(self, other)),
+    )
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    samples=pairs,
+    reference=lambda self, other: np.where(self == 0, 0, self * np.log1p(other)),
+    dtypes="float",
+    values=(0.1, 3.0),
+    tolerance=ulp(4),
+    namespace="special",
+    method=False,
+)
+def xlog1py(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """``self * log1p(other)``, 0 where ``self`` is 0 unless ``other`` is NaN."""
+    return _times_log(self, other, log1p, math.log1p)
+
+
+def _times_log(x: Any, y: Any, op: Any, number: Any) -> Any:
+    if not isinstance(y, Value):
+        product = mul(x, number(y)) if y > 0 else mul(x, math.nan if y < 0 else -_INF)
+        return product if y != y else comparison.where(comparison.eq(x, 0), 0, product)
+    if not isinstance(x, Value):
+        if x != 0:
+            return mul(op(y), x)
+        return comparison.where(comparison.isnan(y), y, 0)
+    dead = comparison.logical_and(comparison.eq(x, 0), comparison.logical_not(comparison.isnan(y)))
+    return comparison.where(dead, 0, mul(op(y), x))

@@ -1,0 +1,252 @@
+"""Trigonometric and hyperbolic functions and their inverses. Angles are in radians."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import comparison, exponential, magnitude
+from coredispatch.ops.adjoint import adjoint
+from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.arithmetic import add, div, mul, neg, reciprocal, square, sub
+from coredispatch.ops.rules import broadcast, promote, promote_float, same_shape, ulp
+from coredispatch.ops.samples import pairs, unary
+from coredispatch.registry import composite, primitive
+
+
+def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+    """What the unary ops of this file share."""
+    facts = {
+        "out": same_shape,
+        "dtype": promote_float,
+        "reference": reference,
+        "samples": unary,
+        "dtypes": "all",
+        "tolerance": ulp(ulps),
+        "inplace": True,
+    }
+    return facts | more
+
+
+# ---- circular functions -----------------------------------------------------------------------
+
+
+@primitive(**_facts(np.sin, 2))
+def sin(self: Tensor) -> Tensor:
+    """Elementwise sine."""
+
+
+@sin.vjp
+def _(grad, self):
+    return mul(grad, adjoint(cos(self)))
+
+
+@primitive(**_facts(np.cos, 2))
+def cos(self: Tensor) -> Tensor:
+    """Elementwise cosine."""
+
+
+@cos.vjp
+def _(grad, self):
+    return neg(mul(grad, adjoint(sin(self))))
+
+
+@composite(**_facts(np.tan, 4), cast="float32")
+def tan(self: Tensor) -> Tensor:
+    """Elementwise tangent."""
+    return div(sin(self), cos(self))
+
+
+@tan.vjp
+def _(grad, out):
+    return mul(grad, adjoint(add(mul(out, out), 1)))
+
+
+@primitive(**_facts(np.atan, 2), alias=("arctan",))
+def atan(self: Tensor) -> Tensor:
+    """Elementwise inverse tangent, in ``[-pi/2, pi/2]``."""
+
+
+@atan.vjp
+def _(grad, self):
+    return div(grad, adjoint(add(square(self), 1)))
+
+
+@composite(**_facts(np.asin, 4, values=(-0.9, 0.9)), cast="float32", alias=("arcsin",))
+def asin(self: Tensor) -> Tensor:
+    """Elementwise inverse sine, in ``[-pi/2, pi/2]``; NaN where a real element exceeds 1."""
+    if self.dtype.is_complex:
+        return mul(asinh(mul(self, 1j)), -1j)
+    return atan2(self, exponential.sqrt(mul(sub(1, self), add(self, 1))))
+
+
+@asin.vjp
+def _(grad, self):
+    return mul(grad, adjoint(exponential.rsqrt(sub(1, square(self)))))
+
+
+@composite(**_facts(np.acos, 4, values=(-0.9, 0.9)), cast="float32", alias=("arccos",))
+def acos(self: Tensor) -> Tensor:
+    """Elementwise inverse cosine, in ``[0, pi]``; NaN where a real element exceeds 1."""
+    if self.dtype.is_complex:
+        return sub(math.pi / 2, asin(self))
+    return atan2(exponential.sqrt(mul(sub(1, self), add(self, 1))), self)
+
+
+@acos.vjp
+def _(grad, self):
+    return neg(mul(grad, adjoint(exponential.rsqrt(sub(1, square(self))))))
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote_float,
+    reference=np.atan2,
+    cast="widest",
+    samples=pairs,
+    dtypes="real",
+    values=(0.2, 2.0),
+    tolerance=ulp(3),
+    inplace=True,
+    alias=("arctan2",),
+)
+def atan2(self: Tensor, other: Tensor) -> Tensor:
+    """Elementwise angle of the point (``other``, ``self``), in ``[-pi, pi]``.
+
+    Shapes broadcast, integers become floating; signed zeros choose the quadrant as in C.
+    """
+
+
+@atan2.vjp
+def _(grad, self, other):
+    inverse = reciprocal(add(square(self), square(other)))
+    # The gradient at the origin, where the angle is undefined, is 0.
+    scaled = mul(grad, comparison.where(comparison.isinf(inverse), 0, inverse))
+    return lambda: mul(scaled, other), lambda: neg(mul(scaled, self))
+
+
+# ---- hyperbolic functions ---------------------------------------------------------------------
+
+
+@primitive(**_facts(np.tanh, 2), namespace=("", "nn.functional"))
+def tanh(self: Tensor) -> Tensor:
+    """Elementwise hyperbolic tangent."""
+
+
+@tanh.vjp
+def _(grad, out):
+    return tanh_backward(grad, out)
+
+
+@composite(out=broadcast, dtype=promote, samples=pairs, dtypes="float", namespace=(), method=False)
+def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
+    """Gradient of :func:`tanh` from its output: ``grad * (1 - output**2)``."""
+    return mul(grad, adjoint(sub(1, mul(output, output))))
+
+
+@composite(**_facts(np.sinh, 4), cast="float32")
+def sinh(self: Tensor) -> Tensor:
+    """Elementwise hyperbolic sine, ``(exp(x) - exp(-x)) / 2``, accurate near 0."""
+    grown = exponential.expm1(magnitude.abs(self) if not self.dtype.is_complex else self)
+    # (e + e / (e + 1)) / 2 with e = exp(x) - 1; e / (e + 1) is 1 once e is infinite.
+    decayed = comparison.where(comparison.eq(grown, float("inf")), 1, div(grown, add(grown, 1)))
+    size = mul(add(grown, decayed), 0.5)
+    if self.dtype.is_complex:
+        return size
+    return comparison.where(comparison.lt(self, 0), neg(size), mul(size, magnitude.sign(self)))
+
+
+@sinh.vjp
+def _(grad, self):
+    return mul(grad, adjoint(cosh(self)))
+
+
+@composite(**_facts(np.cosh, 4), cast="float32")
+def cosh(self: Tensor) -> Tensor:
+    """Elementwise hyperbolic cosine, ``(exp(x) + exp(-x)) / 2``."""
+    return mul(add(exponential.exp(self), exponential.exp(neg(self))), 0.5)
+
+
+@cosh.vjp
+def _(grad, self):
+    return mul(grad, adjoint(sinh(self)))
+
+
+@composite(**_facts(np.asinh, 4), alias=("arcsinh",))
+def asinh(self: Tensor) -> Tensor:
+    """Elementwise inverse hyperbolic sine, ``log(x + sqrt(x**2 + 1))``, accurate near 0."""
+    if self.dtype.is_complex:
+        return exponential.log(add(self, exponential.sqrt(add(square(self), 1))))
+    size = magnitude.abs(self)
+    # sqrt(x**2 + 1) - 1 == x**2 / (1 + sqrt(x**2 + 1)); past 2**12 x**2 + 1 is x**2 in float32,
+    # and the squares of large numbers overflow: there it is log(2x).
+    large = comparison.gt(size, 1e4)
+    safe = comparison.where(large, 1, size)
+    squared = square(safe)
+    root = exponential.sqrt(add(squared, 1))
+    near = exponential.log1p(add(safe, div(squared, add(root, 1))))
+    far = add(exponential.log(size), math.log(2))
+    out = comparison.where(large, far, near)
+    return mul(out, magnitude.sign(self))
+
+
+@asinh.vjp
+def _(grad, self):
+    return mul(grad, adjoint(exponential.rsqrt(add(square(self), 1))))
+
+
+@composite(**_facts(np.acosh, 4, values=(1.1, 4.0)), alias=("arccosh",))
+def acosh(self: Tensor) -> Tensor:
+    """Elementwise inverse hyperbolic cosine, ``log(x + sqrt(x**2 - 1))``; NaN below 1."""
+    root = mul(exponential.sqrt(sub(self, 1)), exponential.sqrt(add(self, 1)))
+    return exponential.log(add(self, root))
+
+
+@acosh.vjp
+def _(grad, self):
+    return mul(grad, adjoint(exponential.rsqrt(sub(square(self), 1))))
+
+
+@composite(**_facts(np.atanh, 4, values=(-0.9, 0.9)), alias=("arctanh",))
+def atanh(self: Tensor) -> Tensor:
+    """Elementwise inverse hyperbolic tangent; NaN where a real element exceeds 1."""
+    return mul(sub(exponential.log1p(self), exponential.log1p(neg(self))), 0.5)
+
+
+@atanh.vjp
+def _(grad, self):
+    return div(grad, adjoint(sub(1, square(self))))
+
+
+# ---- degrees, sinc ----------------------------------------------------------------------------
+
+
+@composite(**_facts(np.deg2rad, 2, dtypes="real"))
+def deg2rad(self: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return mul(self, math.pi / 180)
+
+
+@composite(**_facts(np.rad2deg, 2, dtypes="real"))
+def rad2deg(self: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return mul(self, 180 / math.pi)
+
+
+@composite(**_facts(np.sinc, 4), namespace=("", "special"))
+def sinc(self: Tensor) -> Tensor:
+    """Normalized sinc, ``sin(pi x) / (pi x)``, 1 at 0."""
+    zero = comparison.eq(self, 0)
+    scaled = mul(comparison.where(zero, 1, self), math.pi)
+    return comparison.where(zero, 1, div(sin(scaled), scaled))
+
+
+@sinc.vjp
+def _(grad, self):
+    zero = comparison.eq(self, 0)
+    scaled = mul(comparison.where(zero, 1, self), math.pi)
+    # d/dx sinc = (cos(pi x) - sinc(x)) / x
+    slope = mul(div(sub(cos(scaled), div(sin(scaled), scaled)), scaled), math.pi)
+    return comparison.where(zero, 0, mul(grad, adjoint(slope)))
