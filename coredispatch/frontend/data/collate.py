@@ -10,7 +10,7 @@ import numpy as np
 
 from coredispatch.frontend.creation import as_tensor, tensor
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.ops.shape import stack
+from coredispatch.ops.joining import stack
 from coredispatch.registry.dtypes import DType
 
 __all__ = ["default_collate", "default_convert"]

@@ -16,17 +16,26 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from coredispatch.frontend.serialization import reduce_tensor
+from coredispatch.frontend.tensor import Tensor
+
 __all__ = ["Failure", "RemoteTraceback", "pack", "receive", "send"]
 
 Packed = list[Any]  # header, pickle, buffers: each a bytes-like object
+
+
+class _Pickler(ForkingPickler):
+    """Also knows locks, queues and connections, and sends of a slice its own elements only."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return reduce_tensor(obj, share=False) if isinstance(obj, Tensor) else NotImplemented
 
 
 def pack(message: Any) -> Packed:
     """Pickle `message` into the parts that :func:`send` writes. Raises what pickling raises."""
     buffers: list[pickle.PickleBuffer] = []
     body = io.BytesIO()
-    # ForkingPickler rather than Pickler: it also knows locks, queues and connections.
-    ForkingPickler(body, 5, True, buffers.append).dump(message)
+    _Pickler(body, 5, True, buffers.append).dump(message)
     views = [buffer.raw() for buffer in buffers]
     header = struct.pack(f"<{len(views)}q", *(view.nbytes for view in views))
     return [header, body.getvalue(), *views]

@@ -142,8 +142,12 @@ def _place(array: Array, memory: SharedMemory) -> dict[str, Any]:
 # -- pickle --------------------------------------------------------------------------------
 
 
-def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
+def reduce_tensor(tensor: Tensor, share: bool = True) -> tuple[Any, ...]:
     """What ``Tensor.__reduce_ex__`` returns.
+
+    With `share`, tensors that are pickled together and share memory share it again when they are
+    unpickled, for which all the memory of their storage is pickled; without, each tensor takes
+    its own elements along and nothing else.
 
     Kept: elements, dtype, shape, strides, device, requires_grad, the class and the attributes
     that were set on the tensor. Not kept, as in PyTorch: history, gradient and hooks.
@@ -154,7 +158,7 @@ def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
         keys = tensor.keys & TABLE.snapshot.order.layout_bits
         names = TABLE.snapshot.order.names(keys | TABLE.bit(tensor.backend.name))
         return rebuild_other, (tensor.raw, names, *facts[1:]), state
-    memory = _shared_memory(tensor)
+    memory = _shared_memory(tensor) if share else None
     if memory is None:
         return rebuild_tensor, (host_array(tensor), None, *facts), state
     return rebuild_tensor, (memory, _place(tensor.raw, memory), *facts), state

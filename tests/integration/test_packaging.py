@@ -1,0 +1,257 @@
+"""Building and installing for real: compiled, without a compiler, with setuptools alone, editable.
+
+Everything happens in copies of the checkout and in fresh environments, offline: the packages that
+coredispatch needs are linked in from the environment that runs the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDED = ("numpy", "ml_dtypes", "pluggy")
+PROGRAM = (
+    "import coredispatch as cd; x = cd.ones(2, requires_grad=True); (x * x).sum().backward(); "
+)
+CHECK = PROGRAM + "assert x.grad.tolist() == [2.0, 2.0]"
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]
+
+
+def has(module: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(module) is not None
+
+
+def can_compile(folder: Path) -> bool:
+    """Whether this machine has a C compiler that finds Python's headers."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
+    source = folder / "probe.c"
+    source.write_text("#include <Python.h>\nint probe(void) { return 0; }\n")
+    include = f"-I{sysconfig.get_path('include')}"
+    command = [*compiler, include, "-c", str(source), "-o", str(folder / "probe.o")]
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+class Environment:
+    """A fresh virtual environment that sees only what is linked into it."""
+
+    def __init__(self, folder: Path, packages: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.python = folder / "bin" / "python"
+        command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+        subprocess.run(command, check=True)
+        (self.site,) = folder.glob("lib/python*/site-packages")
+        for name in with_requirements(packages):
+            for entry in top_level(name):
+                link = self.site / entry.name
+                if not link.exists():
+                    link.symlink_to(entry)
+
+    def pip(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run the tests' own pip for this environment."""
+        command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=clean(**variables))
+
+    def install(self, *what: str, **variables: str) -> None:
+        options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+        done = self.pip("install", *options, *what, **variables)
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *arguments: str, **variables: str) -> str:
+        command = [str(self.python), *arguments]
+        environment = clean(**variables)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=self.folder, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def info(self, **variables: str) -> dict[str, Any]:
+        script = str(self.folder / "bin" / "coredispatch")
+        return json.loads(self.run(script, "info", "--json", **variables))  # type: ignore[no-any-return]
+
+
+def clean(**variables: str) -> dict[str, str]:
+    """The environment variables without those that change what is tested."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("COREDISPATCH_", "PYTHON", "VIRTUAL_ENV"))
+    }
+    return kept | variables
+
+
+def with_requirements(names: tuple[str, ...]) -> set[str]:
+    """The installed distributions among `names` and all they need."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            requirements = metadata.distribution(name).requires or []
+        except metadata.PackageNotFoundError:
+            continue
+        found.add(name)
+        waiting += [re.split(r"[^\w.-]", r)[0] for r in requirements if "extra ==" not in r]
+    return found
+
+
+def top_level(name: str) -> Iterator[Path]:
+    """What a distribution put into site-packages."""
+    distribution = metadata.distribution(name)
+    entries = {file.parts[0] for file in distribution.files or []}
+    for entry in entries - {"..", "__pycache__"}:
+        yield Path(str(distribution.locate_file(entry)))
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of what an installation reads, without anything that was built."""
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    ignore = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
+    shutil.copytree(ROOT / "coredispatch", folder / "coredispatch", ignore=ignore)
+    suite = ROOT / "tests" / "conformance"
+    if suite.exists():
+        shutil.copytree(suite, folder / "tests" / "conformance", ignore=ignore)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkout(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="module")
+def compiling(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if not has("mypyc") or not can_compile(tmp_path_factory.mktemp("probe")):
+        pytest.skip("needs mypy and a C compiler")
+
+
+@pytest.fixture(scope="module")
+def compiled(
+    compiling: None, source: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    builder = Environment(tmp_path_factory.mktemp("builder"), ("setuptools", "wheel", "mypy"))
+    wheels = tmp_path_factory.mktemp("wheels")
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "-w", str(wheels))
+    done = builder.pip("wheel", *options, str(source), COREDISPATCH_COMPILE="1")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = wheels.glob("coredispatch-*.whl")
+    environment = Environment(tmp_path_factory.mktemp("compiled"), NEEDED)
+    environment.install(str(wheel))
+    return environment
+
+
+def test_a_compiled_wheel_needs_its_three_packages_only(compiled: Environment) -> None:
+    facts = compiled.info()
+    assert facts["form"]["compiled"], facts["form"]
+    assert facts["form"]["note"] == ""
+    compiled.run("-c", CHECK)
+
+
+def test_the_switch_runs_the_python_files(compiled: Environment) -> None:
+    facts = compiled.info(COREDISPATCH_INTERPRETED="1")
+    assert set(facts["form"]["modules"].values()) == {False}
+    assert facts["form"]["note"] == "COREDISPATCH_INTERPRETED is set"
+    compiled.run("-c", CHECK, COREDISPATCH_INTERPRETED="1")
+
+
+def test_both_forms_compute_the_same(compiled: Environment) -> None:
+    program = (
+        "import coredispatch as cd; cd.manual_seed(0); x = cd.randn(4, 3, requires_grad=True); "
+        "y = (x @ x.mT).softmax(1).sum(0); y[0].backward(); print(y.tolist(), x.grad.tolist())"
+    )
+    assert compiled.run("-c", program) == compiled.run("-c", program, COREDISPATCH_INTERPRETED="1")
+
+
+def test_a_wheel_holds_the_package_and_nothing_else(compiled: Environment) -> None:
+    (record,) = compiled.site.glob("coredispatch-*.dist-info/RECORD")
+    files = [line.split(",")[0] for line in record.read_text().splitlines()]
+    roots = {name.split("/")[0] for name in files if not name.startswith("..")}
+    library = [root for root in roots if root.startswith("coredispatch__mypyc")]
+    assert roots - set(library) == {"coredispatch", record.parent.name}
+    assert "coredispatch/py.typed" in files
+    if (ROOT / "tests" / "conformance" / "__init__.py").exists():
+        assert "coredispatch/conformance/__init__.py" in files
+
+
+def test_importing_is_quick(compiled: Environment) -> None:
+    program = "import time, numpy; t = time.perf_counter(); import coredispatch; " + (
+        "print(time.perf_counter() - t)"
+    )
+    fastest = min(float(compiled.run("-c", program)) for _ in range(3))
+    assert fastest < 0.25
+
+
+def test_without_a_compiler(source: Path, tmp_path: Path) -> None:
+    packages = (*NEEDED, "setuptools", "wheel", "mypy")
+    environment = Environment(tmp_path / "env", packages)
+    environment.install(str(source), CC="/bin/false")
+    form = environment.info()["form"]
+    assert set(form["modules"].values()) == {False}
+    assert "C compiler" in form["note"]
+    environment.run("-c", CHECK)
+    if has("mypyc"):
+        done = environment.pip(
+            "install",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-index",
+            str(source),
+            CC="/bin/false",
+            COREDISPATCH_COMPILE="1",
+        )
+        assert done.returncode != 0, "compiling was demanded"
+
+
+def test_with_setuptools_alone(source: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "env", (*NEEDED, "setuptools"))
+    environment.install(str(source))
+    assert not environment.info()["form"]["compiled"]
+    environment.run("-c", CHECK)
+
+
+def test_editable(compiling: None, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    project = checkout(tmp_path / "project")
+    environment = Environment(tmp_path / "env", (*NEEDED, "setuptools", "wheel", "mypy"))
+    environment.install("--editable", str(project))
+    where = environment.run("-c", "import coredispatch; print(coredispatch.__file__)")
+    assert Path(where.strip()).parent == project / "coredispatch"
+    assert environment.info()["form"]["compiled"]
+    if (project / "tests" / "conformance" / "__init__.py").exists():
+        suite = environment.run(
+            "-c", "import coredispatch.conformance as c; print(c.__file__)"
+        ).strip()
+        assert Path(suite).parent == project / "tests" / "conformance"
+    # An edit must be seen at once, although the extension is still there.
+    hot = project / "coredispatch" / "registry" / "value.py"
+    hot.write_text(hot.read_text() + "\nEDITED = True\n")
+    form = environment.info()["form"]
+    assert not form["compiled"]
+    assert "coredispatch/registry/value.py is newer" in form["note"]
+    environment.run("-c", CHECK + "; from coredispatch.registry.value import EDITED")
+    # Compiling again brings the edit into the extension.
+    environment.install("--editable", str(project))
+    assert environment.info()["form"]["compiled"]
+    environment.run("-c", CHECK + "; from coredispatch.registry.value import EDITED")

@@ -1,0 +1,94 @@
+"""The command line: readable, and the same facts as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import coredispatch as cd
+from coredispatch.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+def test_info_tells_versions_form_and_plugins(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "info")
+    assert text.startswith(f"coredispatch {cd.__version__}\n")
+    assert "hot modules  compiled" in text or "hot modules  interpreted: " in text
+    facts = json.loads(run(capsys, "info", "--json"))
+    assert facts["version"] == cd.__version__
+    assert {"cpu", "meta"} <= {backend["name"] for backend in facts["backends"]}
+    assert "autograd" in facts["layers"]
+    assert facts["ops"]["primitive"] >= 45
+    assert facts["ops"]["composite"] >= 120
+    loaded = {plugin["name"] for plugin in facts["plugins"] if plugin["status"] == "loaded"}
+    assert {"numpy", "autograd"} <= loaded
+
+
+def test_info_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(run(capsys, "info", "--summary").splitlines()) == 1
+
+
+def test_ops_lists_who_serves_what(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "ops")
+    assert text.splitlines()[0].startswith("operator")
+    listed = {op["name"]: op for op in json.loads(run(capsys, "ops", "--json"))}
+    assert listed["add"]["kind"] == "primitive"
+    assert listed["add"]["backends"]["cpu"] == "native"
+    assert "add_" not in listed
+    missing = json.loads(run(capsys, "ops", "--missing", "cpu", "--json"))
+    assert missing == [], "the embedded backend has every primitive"
+
+
+def test_one_op_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "ops", "add")
+    assert "add(self: Tensor, other: Tensor | Scalar" in text
+    facts = json.loads(run(capsys, "ops", "add", "--json"))
+    assert facts["derivative"] == "vjp"
+    assert facts["inplace"] == "add_"
+    kernels = {kernel["key"]: kernel for kernel in facts["kernels"]}
+    assert kernels["cpu"]["plugin"]
+    assert facts["declared"].endswith(".py:" + facts["declared"].rsplit(":")[-1])
+
+
+def test_explain_walks_down_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "explain", "add", "--keys", "autograd,cpu")
+    assert "autograd > cpu" in text
+    facts = json.loads(run(capsys, "explain", "add", "--keys", "autograd,cpu", "--json"))
+    assert facts["keys"] == ["autograd", "cpu"]
+    assert facts["provenance"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ops", "addd"], "there is no operator 'addd'"),
+        (["explain", "add", "--keys", "gpu"], "there is no key 'gpu'"),
+    ],
+)
+def test_errors_go_to_stderr(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+
+
+def test_a_wrong_command_line_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["explain", "add"])
+    assert stop.value.code == 2
+    assert "--keys" in capsys.readouterr().err
+
+
+def test_as_a_module() -> None:
+    command = [sys.executable, "-m", "coredispatch", "info", "--summary"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("coredispatch ")

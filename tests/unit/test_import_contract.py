@@ -1,0 +1,88 @@
+"""Imports go one way: registry <- ops <- frontend, plugins through `coredispatch.plugin` only."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STDLIB = set(sys.stdlib_module_names)
+
+# room -> what its modules may import, besides the standard library and themselves
+ALLOWED = {
+    "coredispatch/registry": {"pluggy", "mypy_extensions"},
+    "coredispatch/ops": {"coredispatch.registry", "coredispatch._version", "numpy", "ml_dtypes"},
+    "coredispatch/backends": {
+        "coredispatch.registry",
+        "coredispatch._version",
+        "numpy",
+        "ml_dtypes",
+        "array_api_compat",
+    },
+}
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Absolute names that a file imports anywhere, with their lines."""
+    package = path.relative_to(ROOT).with_suffix("").parts
+    if package[-1] == "__init__":
+        package = (*package[:-1], "")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level]) if node.level else ""
+            module = ".".join(part for part in (base, node.module or "") if part)
+            # `from package import module` imports the module
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def violations(folder: Path, allowed: set[str], own: str) -> list[str]:
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        for line, name in imports(path):
+            if name.split(".")[0] in STDLIB or within(name, own):
+                continue
+            if not any(within(name, package) for package in allowed):
+                found.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
+    assert violations(ROOT / room, ALLOWED[room], room.replace("/", ".")) == []
+
+
+def test_nothing_below_the_frontend_imports_it() -> None:
+    for room in ALLOWED:
+        for path in (ROOT / room).rglob("*.py"):
+            names = [name for _, name in imports(path)]
+            assert not [n for n in names if within(n, "coredispatch.frontend")], path
+
+
+@pytest.mark.parametrize("plugin", sorted((ROOT / "plugins").glob("*/coredispatch_*")), ids=str)
+def test_a_plugin_imports_the_plugin_module_only(plugin: Path) -> None:
+    for path in sorted(plugin.rglob("*.py")):
+        for line, name in imports(path):
+            if within(name, "coredispatch"):
+                assert within(name, "coredispatch.plugin"), f"{path}:{line} imports {name}"
+            elif name.startswith("coredispatch_"):
+                assert within(name, plugin.name), f"{path}:{line} imports another plugin: {name}"
+
+
+def test_the_conformance_suite_uses_public_names_only() -> None:
+    for path in sorted((ROOT / "tests" / "conformance").rglob("*.py")):
+        for line, name in imports(path):
+            private = name.startswith("coredispatch.") and any(
+                within(name, f"coredispatch.{room}")
+                for room in ("registry", "ops", "frontend", "backends", "_compiled", "_namespaces")
+            )
+            assert not private, f"{path}:{line} imports {name}"
