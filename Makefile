@@ -69,10 +69,10 @@ test: dev
 	    else echo "The tests above ran interpreted: no compiled modules here."; fi
 
 test-compiled: dev
-	$(TEST) --numprocesses=auto $(ARGS)
+	$(TEST) --numprocesses=auto --dist=loadgroup $(ARGS)
 
 test-interpreted: dev
-	COREDISPATCH_INTERPRETED=1 $(TEST) --numprocesses=auto -m "not slow" $(ARGS)
+	COREDISPATCH_INTERPRETED=1 $(TEST) --numprocesses=auto --dist=loadgroup -m "not slow" $(ARGS)
 
 check: dev
 	$(PY) -m ruff format --check .

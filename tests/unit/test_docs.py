@@ -1,0 +1,52 @@
+"""The written pages are true: links lead somewhere, programs run, commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "plugins/*/*.md", "examples/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+PROGRAMS = sorted((ROOT / "docs").glob("*.py"))
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_blocks_are_python(page: Path) -> None:
+    for number, block in enumerate(BLOCK.findall(page.read_text())):
+        compile(block, f"{name(page)}, block {number}", "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_make_commands_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in re.findall(r"`make ([a-z-]+)", page.read_text()):
+        assert command in targets, f"{name(page)} names `make {command}`"
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=name)
+def test_programs_run(program: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
