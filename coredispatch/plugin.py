@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.frontend.tensor import Tensor
+    from coredispatch.ops import rules
 
 __all__ = [
     "API_VERSION",

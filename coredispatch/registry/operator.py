@@ -167,6 +167,7 @@ class Operator(Dispatcher):
                 fix="declare factory=True and give it a device parameter",
             )
         self.positional = len(positional)
+        self.searched = bool(self.lists) or self.device >= 0
 
     def _derive_inplace(self) -> Operator:
         derived = Operator(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Final
 
+from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
 from coredispatch.registry.dispatch import HOOKS, LayerEntry
@@ -63,6 +64,53 @@ class Node:
     def describe(self) -> str:
         """Name as PyTorch shows it, such as ``AddBackward``."""
         return "".join([p.capitalize() for p in self.opname.split("_")]) + "Backward"
+
+    def name(self) -> str:
+        """Name of the node."""
+        return self.describe()
+
+    @property
+    def next_functions(self) -> Any:
+        """``((node or AccumulateGrad or None, output number), ...)``, one per input."""
+        pairs: list[Any] = []
+        index = 0
+        for target in self.targets:
+            if isinstance(target, TensorBase):
+                pairs.append((AccumulateGrad(target), 0))
+            else:
+                pairs.append((target, self.numbers[index]))
+            index += 1
+        return tuple(pairs)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran."""
+        if self.post_hooks is None:
+            self.post_hooks = []
+        return RemovableHandle(self.post_hooks, hook)
+
+    def register_prehook(self, hook: Any) -> Any:
+        """Call ``hook(grad_outputs)`` before this node runs."""
+        if self.pre_hooks is None:
+            self.pre_hooks = []
+        return RemovableHandle(self.pre_hooks, hook)
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
+
+
+class AccumulateGrad:
+    """Stands in ``next_functions`` for the leaf ``variable`` that a gradient ends in."""
+
+    def __init__(self, variable: TensorBase) -> None:
+        self.variable: TensorBase = variable
+        self.next_functions: Any = ()
+
+    def name(self) -> str:
+        """Name of the node."""
+        return "AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return "<AccumulateGrad>"
 
 
 class OpNode(Node):

@@ -1,0 +1,94 @@
+"""Measuring two implementations side by side: alternate them, take the median of the ratios."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Case", "Result", "compare", "geometric_mean", "print_table", "progress"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure: the same work, ours and theirs."""
+
+    name: str
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Seconds per call of both sides and the median ratio ours / theirs."""
+
+    name: str
+    ours: float
+    theirs: float
+    ratio: float
+
+
+def _calls_per_sample(function: Callable[[], Any], seconds: float) -> int:
+    calls = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        elapsed = time.perf_counter() - start
+        if elapsed >= seconds / 2:
+            return max(1, int(calls * seconds / elapsed))
+        calls *= 2
+
+
+def _sample(function: Callable[[], Any], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - start) / calls
+
+
+def compare(case: Case, *, samples: int = 15, seconds: float = 0.02) -> Result:
+    """Measure ``case``: ``samples`` pairs of about ``seconds`` each, ours and theirs in turn."""
+    calls_ours = _calls_per_sample(case.ours, seconds)
+    calls_theirs = _calls_per_sample(case.theirs, seconds)
+    ours, theirs = [], []
+    for number in range(samples):
+        # Whoever goes first alternates too, so that a drifting clock favours nobody.
+        if number % 2:
+            theirs.append(_sample(case.theirs, calls_theirs))
+            ours.append(_sample(case.ours, calls_ours))
+        else:
+            ours.append(_sample(case.ours, calls_ours))
+            theirs.append(_sample(case.theirs, calls_theirs))
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    return Result(case.name, statistics.median(ours), statistics.median(theirs), ratio)
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """Geometric mean of positive numbers."""
+    return statistics.geometric_mean(list(ratios))
+
+
+def progress(cases: list[Case]) -> Iterable[Case]:
+    """The cases, with a progress bar on a terminal where tqdm is installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return cases
+    return tqdm(cases, disable=not sys.stderr.isatty(), leave=False)  # type: ignore[no-any-return]
+
+
+def print_table(results: list[Result], *, theirs: str = "PyTorch") -> None:
+    """One row per result, microseconds, and the geometric mean of the ratios."""
+    width = max(len(r.name) for r in results)
+    print(f"{'call':{width}}  {'ours us':>10}  {theirs + ' us':>12}  {'ratio':>7}")
+    for r in results:
+        flag = "  above 1" if r.ratio > 1 else ""
+        print(
+            f"{r.name:{width}}  {r.ours * 1e6:10.2f}  {r.theirs * 1e6:12.2f}  {r.ratio:7.2f}{flag}"
+        )
+    print(f"{'geometric mean':{width}}  {'':10}  {'':12}  "
+          f"{geometric_mean(r.ratio for r in results):7.2f}")

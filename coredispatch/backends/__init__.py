@@ -1,0 +1,1 @@
+"""Backends that come with coredispatch: NumPy under ``cpu``, ``meta``, and their array-API base."""

@@ -1,0 +1,153 @@
+"""Modes: masks that are right under exceptions, threads, generators and asyncio tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+
+
+def recorded() -> bool:
+    return (cd.ones(1, requires_grad=True) * 2).requires_grad
+
+
+def test_no_grad_and_enable_grad_nest() -> None:
+    with cd.no_grad():
+        assert not recorded()
+        with cd.enable_grad():
+            assert recorded()
+            with cd.no_grad():
+                assert not recorded()
+            assert recorded()
+        assert not recorded()
+    assert recorded()
+
+
+def test_restored_after_an_exception() -> None:
+    with pytest.raises(ZeroDivisionError), cd.no_grad():
+        raise ZeroDivisionError
+    assert recorded() and cd.is_grad_enabled()
+
+
+def test_as_decorator_of_functions_and_generators() -> None:
+    @cd.no_grad()
+    def plain() -> bool:
+        return recorded()
+
+    @cd.no_grad
+    def bare() -> bool:
+        return recorded()
+
+    @cd.no_grad()
+    def generator() -> Any:
+        yield recorded()
+        yield recorded()
+
+    assert not plain() and not bare()
+    for inside in generator():
+        assert not inside
+        assert recorded(), "the mode holds only while the generator runs"
+
+
+def test_set_grad_enabled_as_function_and_context() -> None:
+    cd.set_grad_enabled(False)
+    assert not recorded()
+    cd.set_grad_enabled(True)
+    assert recorded()
+    with cd.set_grad_enabled(False):
+        assert not recorded()
+    assert recorded()
+
+
+def test_inference_mode() -> None:
+    with cd.inference_mode():
+        assert cd.is_inference_mode_enabled() and not recorded()
+        with cd.inference_mode(False):
+            assert recorded()
+    assert not cd.is_inference_mode_enabled() and recorded()
+
+
+def test_a_mode_belongs_to_its_thread() -> None:
+    inside, outside = threading.Event(), threading.Event()
+    seen: list[bool] = []
+    mode = cd.no_grad()  # one instance, in force in two threads at once
+
+    def other() -> None:
+        inside.wait()
+        seen.append(recorded())
+        with mode:
+            seen.append(recorded())
+        seen.append(recorded())
+        outside.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with mode:
+        inside.set()
+        outside.wait()
+        assert not recorded()
+    thread.join()
+    assert seen == [True, False, True]
+
+
+def test_a_mode_belongs_to_its_task() -> None:
+    async def quiet() -> list[bool]:
+        with cd.no_grad():
+            first = recorded()
+            await asyncio.sleep(0.01)
+            return [first, recorded()]
+
+    async def loud() -> list[bool]:
+        first = recorded()
+        await asyncio.sleep(0.005)
+        return [first, recorded()]
+
+    async def both() -> Any:
+        return await asyncio.gather(quiet(), loud())
+
+    assert asyncio.run(both()) == [[False, False], [True, True]]
+
+
+def test_autocast_casts_by_policy_and_is_restored() -> None:
+    x, w = cd.ones(2, 3), cd.ones(3, 2)
+    with cd.autocast("cpu"):
+        assert (x @ w).dtype is cd.bfloat16
+        assert (x @ w).softmax(0).dtype is cd.float32
+        with cd.autocast("cpu", enabled=False):
+            assert (x @ w).dtype is cd.float32
+    assert (x @ w).dtype is cd.float32
+
+
+def test_the_autocast_cache_does_not_outlive_a_weight_update() -> None:
+    w = cd.ones(2, 2, requires_grad=True)
+    x = cd.ones(1, 2)
+    with cd.autocast("cpu"):
+        first = x @ w
+        with cd.no_grad():
+            w.mul_(3)
+        second = x @ w
+    assert first.float().tolist() == [[2, 2]] and second.float().tolist() == [[6, 6]]
+
+
+def test_autocast_gradients_reach_the_float32_weight() -> None:
+    w = cd.ones(2, 2, requires_grad=True)
+    with cd.autocast("cpu", dtype=cd.bfloat16):
+        (cd.ones(1, 2) @ w).sum().backward()
+    assert w.grad.dtype is cd.float32 and w.grad.tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: cd.autocast("nowhere"), cd.DeviceError, "no backend 'nowhere'"),
+        (lambda: cd.autocast("cpu", dtype=cd.int8), ValueError, "float16 or bfloat16"),
+        (lambda: cd.autocast(3), ValueError, "must be a string"),
+    ],
+)
+def test_autocast_refuses_bad_settings(make: Any, error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        make()

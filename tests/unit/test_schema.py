@@ -1,0 +1,119 @@
+"""Schemas: what a signature may say, and the errors for what it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch.plugin import composite, primitive, rules
+from coredispatch.registry import Schema
+
+
+def test_every_kind_of_parameter() -> None:
+    def op(
+        self: Tensor,
+        other: Tensor | Scalar,
+        weight: Tensor | None,
+        tensors: list[Tensor],
+        dim: int,
+        size: IntList = (1,),
+        *,
+        dtype: DType | None = None,
+        device: Device | None = None,
+        p: float = 0.5,
+    ) -> Tensor: ...
+
+    schema = Schema.parse(op, "op")
+    kinds = [p.kind for p in schema.params]
+    assert kinds == [
+        "Tensor", "Tensor", "Tensor", "list[Tensor]", "int", "IntList", "DType", "Device", "float",
+    ]  # fmt: skip
+    assert schema.params[1].scalar and schema.params[2].optional
+    assert [p.name for p in schema.params if p.keyword_only] == ["dtype", "device", "p"]
+    assert str(schema).startswith("op(self: Tensor, other: Tensor | Scalar")
+
+
+def bad_annotation(self: Tensor, other: Matrix) -> Tensor: ...
+def no_annotation(self: Tensor, other) -> Tensor: ...  # type: ignore[no-untyped-def]
+def variadic(*tensors: Tensor) -> Tensor: ...
+def bad_return(self: Tensor) -> int: ...
+def no_tensor(size: IntList) -> Tensor: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "facts", "text"),
+    [
+        (bad_annotation, {}, "unknown type 'Matrix'"),
+        (no_annotation, {}, "'other' has no annotation"),
+        (variadic, {}, r"\*tensors is not allowed"),
+        (bad_return, {}, "return annotation 'int'"),
+        (no_tensor, {}, "no tensor parameter"),
+        (bad_annotation, {"mutates": ("nobody",)}, ""),
+        (lambda self: self, {}, "has no annotation"),
+    ],
+)
+def test_an_invalid_schema_is_refused(function: Any, facts: Any, text: str) -> None:
+    with pytest.raises(cd.SchemaError, match=text):
+        composite(**facts)(function)
+
+
+def valid(self: Tensor) -> Tensor: ...
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"cast": "sideways"}, "unknown cast policy"),
+        ({"mutates": ("other",)}, "mutates 'other'"),
+        ({"view": "perhaps"}, "view='perhaps'"),
+        ({"factory": True}, "no device parameter"),
+    ],
+)
+def test_facts_that_do_not_fit_are_refused(facts: Any, text: str) -> None:
+    with pytest.raises(cd.SchemaError, match=text):
+        composite(**facts)(valid)
+
+
+def test_a_primitive_states_its_rules() -> None:
+    with pytest.raises(cd.SchemaError, match="no out= rule"):
+        primitive(dtype=rules.same)(valid)
+    with pytest.raises(cd.SchemaError, match="no dtype= rule"):
+        primitive(out=rules.same_shape)(valid)
+
+
+def test_a_vjp_names_only_what_the_operator_has() -> None:
+    op = composite()(valid)
+    with pytest.raises(cd.SchemaError, match="names 'nonsense'"):
+
+        @op.vjp
+        def _(grad: Any, nonsense: Any) -> Any: ...
+
+
+# -- binding -------------------------------------------------------------------------------------
+
+
+def test_keywords_defaults_and_spread_ints() -> None:
+    x = cd.arange(6).reshape(2, 3)
+    assert x.view(3, 2).shape == x.view((3, 2)).shape == x.view(size=(3, 2)).shape == (3, 2)
+    assert cd.sum(input=x, dim=0).tolist() == cd.sum(x, axis=0).tolist() == [3, 5, 7]
+    assert x.sum(dim=1, keepdim=True).shape == x.sum(1, keepdims=True).shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: x.sum(dimension=0), "unexpected keyword argument 'dimension'"),
+        (lambda x: cd.sum(x, 0, dim=0), "several values for argument 'dim'"),
+        (lambda x: cd.sum(), "missing the argument 'self'"),
+        (lambda x: cd.exp(x, 1), "takes 1 positional arguments, got 2"),
+        (lambda x: cd.add(x, "a"), "argument 'other' must be Tensor | Scalar, not str"),
+        (lambda x: cd.add([1.0], x), "argument 'self' must be"),
+        (lambda x: x.transpose("a", 0), "argument 'dim0' must be int, not str"),
+    ],
+)
+def test_a_call_that_does_not_bind_says_why(call: Any, text: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(cd.ones(2, 3))
+    assert text in str(caught.value)
