@@ -87,6 +87,9 @@ class WorkerPool:
                     messages.append(receive(connection))
                 except (EOFError, OSError):
                     self._give_up(worker)
+                except Exception:  # it cannot be unpickled here, so its task stays unanswered
+                    self.close()
+                    raise
             elif sentinels[worker] in ready:
                 self._give_up(worker)
         return messages
@@ -94,12 +97,12 @@ class WorkerPool:
     def _give_up(self, worker: int) -> None:
         process = self.processes[worker]
         process.join(_PATIENCE)
-        code = process.exitcode
+        pid, code = process.pid, process.exitcode
         self.close()
         how = f"was killed by signal {-code}" if code and code < 0 else f"exited with code {code}"
         raise RuntimeError(
-            f"DataLoader worker {worker} (pid {process.pid}) {how} without an answer; with "
-            "num_workers=0 the same sample fails in this process, where it can be debugged"
+            f"DataLoader worker {worker} (pid {pid}) {how} without an answer; with num_workers=0 "
+            "the same sample fails in this process, where it can be debugged"
         )
 
 

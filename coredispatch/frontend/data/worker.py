@@ -158,17 +158,19 @@ def _serve(setup: WorkerSetup, tasks: Any, results: Any) -> None:
 def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[Any]) -> None:
     """Feed the main thread, and end the process when the one that started it has died."""
     parent = parent_process()
-    watched: list[Any] = [connection] if parent is None else [connection, parent.sentinel]
-    while True:
-        if connection not in wait(watched):
-            os._exit(1)  # nobody is left to report to; the main thread may be anywhere
+    sentinels = [] if parent is None else [parent.sentinel]
+    message: Any = ()
+    while message is not None and connection in wait([connection, *sentinels]):
         try:
             message = receive(connection)
         except (EOFError, OSError):
             message = None
         tasks.put(message)
-        if message is None:
-            return
+    # Told to stop, or nobody is left to report to. The main thread may be anywhere, so the
+    # process ends with its starter if it has not ended by itself before.
+    if sentinels:
+        wait(sentinels)
+        os._exit(1)
 
 
 def _send_results(connection: Connection, results: queue.SimpleQueue[Packed]) -> None:
