@@ -1,0 +1,70 @@
+"""Sparse CSR tensors for coredispatch, as the layout ``sparse_csr``.
+
+Loaded through the entry point ``sparse``; ``import coredispatch_sparse`` gives the functions by
+name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.plugin import Registrar, Tensor, hookimpl
+from coredispatch_sparse.compiled import COMPILED, WHEN, available
+from coredispatch_sparse.creation import sparse_csr_tensor
+from coredispatch_sparse.csr import CSR, Pattern
+from coredispatch_sparse.derivatives import DIFFERENTIATED
+from coredispatch_sparse.layout import FROM_STRIDED, LAYOUT
+from coredispatch_sparse.ops import (
+    OPERATORS,
+    col_indices,
+    is_sparse_csr,
+    sampled_matmul,
+    sparse_mask,
+    spmm,
+    to_dense,
+    to_sparse_csr,
+)
+
+__all__ = [
+    "CSR",
+    "Pattern",
+    "is_sparse_csr",
+    "nnz",
+    "sampled_matmul",
+    "sparse_csr_tensor",
+    "sparse_mask",
+    "spmm",
+    "to_dense",
+    "to_sparse_csr",
+]
+
+
+def nnz(tensor: Tensor) -> int:
+    """Number of stored elements of a sparse tensor, explicit zeros included."""
+    return len(col_indices(tensor))
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the layout, its operators and kernels, and how autograd treats its product."""
+    registrar.op(*OPERATORS)
+    registrar.layout(LAYOUT)
+    registrar.kernels("cpu", FROM_STRIDED)
+    if available():
+        registrar.kernels("sparse_csr", COMPILED, backend="cpu", priority=10, when=WHEN)
+    # The derivative of a dense product would be dense; that of the sparse product is not.
+    registrar.kernels("autograd", DIFFERENTIATED, backend="sparse_csr", boxed=True)
+    # A Python number, so no operator: those return tensors and become methods by themselves.
+    Tensor._nnz = nnz
+
+
+@hookimpl
+def coredispatch_unregister() -> None:
+    """Take the method away again."""
+    del Tensor._nnz
+
+
+@hookimpl
+def coredispatch_info() -> dict[str, Any]:
+    """Whether the products run compiled."""
+    return {"products": "compiled by Numba" if available() else "NumPy"}

@@ -1,0 +1,177 @@
+"""The rows that the layout ``sparse_csr`` puts into the table.
+
+Kernels of core operators see whatever mixture of layouts the call brought. What has no sparse
+meaning here is refused with :class:`MissingKernel`: no operand is ever made dense to serve a
+call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError
+from coredispatch_sparse import kernels
+from coredispatch_sparse.csr import CSR
+from coredispatch_sparse.printing import describe
+
+__all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
+
+
+def refuse(what: str) -> MissingKernel:
+    """The error for a combination of operands without a sparse kernel."""
+    return MissingKernel(
+        f"there is no sparse_csr kernel for {what}",
+        fix="call .to_dense() on the sparse operand if its dense form fits memory",
+    )
+
+
+def named(raw: Any) -> str:
+    """``sparse``, ``strided`` or ``number``, for messages."""
+    if isinstance(raw, CSR):
+        return "sparse"
+    return "strided" if isinstance(raw, np.ndarray) and raw.ndim else "number"
+
+
+# ---- core operators ---------------------------------------------------------------------------
+
+
+def matmul(self: Any, other: Any) -> np.ndarray:
+    """sparse @ strided, strided @ sparse; matrices and vectors."""
+    kinds = named(self), named(other)
+    if kinds == ("sparse", "strided") and other.ndim <= 2:
+        check_inner(self.shape, other.shape)
+        return kernels.matmul(self, other)
+    if kinds == ("strided", "sparse") and self.ndim <= 2:
+        check_inner(self.shape, other.shape)
+        return kernels.matmul(kernels.transpose(other), self.T).T
+    raise refuse(f"{kinds[0]} @ {kinds[1]} of shapes {self.shape} and {other.shape}")
+
+
+def check_inner(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Raise ShapeError unless the inner dimensions agree."""
+    if left[-1] != right[0]:
+        raise ShapeError(
+            f"the inner dimensions of {left} and {right} differ",
+            fix="transpose one factor, or check the order of the factors",
+        )
+
+
+def mul(self: Any, other: Any) -> CSR:
+    """A sparse tensor times a number (a Python number or a 0-dim tensor)."""
+    if named(other) == "number":
+        return kernels.scale(self, other)
+    if named(self) == "number":
+        return kernels.scale(other, self)
+    raise refuse(f"{named(self)} * {named(other)}")
+
+
+def div(self: Any, other: Any, *options: Any) -> CSR:
+    """A sparse tensor divided by a number."""
+    if named(self) == "sparse" and named(other) == "number" and options in ((), (None,)):
+        return CSR.of(self.pattern, np.true_divide(self.values, other))
+    raise refuse(f"{named(self)} / {named(other)}" + (" rounded" if any(options) else ""))
+
+
+def add(self: Any, other: Any) -> CSR:
+    """The sum of two sparse tensors."""
+    if named(self) == named(other) == "sparse":
+        return kernels.add(self, other)
+    raise refuse(f"{named(self)} + {named(other)}, whose result would be strided")
+
+
+def sub(self: Any, other: Any) -> CSR:
+    """The difference of two sparse tensors."""
+    if named(self) == named(other) == "sparse":
+        return kernels.add(self, neg(other))
+    raise refuse(f"{named(self)} - {named(other)}, whose result would be strided")
+
+
+def neg(self: CSR) -> CSR:
+    """Every stored value with the opposite sign."""
+    return CSR.of(self.pattern, np.negative(self.values))
+
+
+def conj(self: CSR) -> CSR:
+    """Every stored value conjugated."""
+    return CSR.of(self.pattern, np.conjugate(self.values))
+
+
+def clone(self: CSR, *_: Any) -> CSR:
+    """A tensor with values of its own; the pattern, which never changes, is shared."""
+    return CSR.of(self.pattern, self.values.copy())
+
+
+def permute(self: CSR, dims: tuple[int, ...]) -> CSR:
+    """The transpose in CSR, or the tensor itself."""
+    if sorted(d % 2 for d in dims) != [0, 1] or not all(-2 <= d < 2 for d in dims):
+        raise DimError(f"dims {dims} of a 2-d tensor", fix="name each dimension once")
+    return kernels.transpose(self) if dims[0] % 2 else self
+
+
+# ---- operators of this plugin -----------------------------------------------------------------
+
+
+def assemble(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> CSR:
+    """Copies of the parts as one checked CSR.
+
+    Copies, because a later write to a part would change the sparse tensor behind the back of
+    whoever saved it for a backward pass.
+    """
+    return CSR(crow_indices.copy(), col_indices.copy(), values.copy(), size)
+
+
+def sample(self: Any, mask: Any) -> CSR:
+    """``self`` at the places of ``mask``."""
+    if not isinstance(mask, CSR):
+        raise refuse("a strided mask")
+    if isinstance(self, CSR):
+        return kernels.restrict(self, mask.pattern)
+    return CSR.of(mask.pattern, self[mask.pattern.rows, mask.col_indices])
+
+
+def sampled_matmul(self: Any, x: Any, y: Any) -> CSR:
+    """``x @ y`` at the places of ``self``."""
+    if not isinstance(self, CSR) or isinstance(x, CSR) or isinstance(y, CSR):
+        raise refuse("a sampled product of these layouts: the pattern is sparse, factors strided")
+    return kernels.sampled_product(self.pattern, x, y.T)
+
+
+def with_values(self: Any, values: Any) -> CSR:
+    """The pattern of ``self`` with other values."""
+    return CSR.of(self.pattern, values)
+
+
+#: rows of (sparse_csr, cpu)
+CPU_KERNELS: dict[str, Callable[..., Any]] = {
+    "matmul": matmul,
+    "mul": mul,
+    "div": div,
+    "add": add,
+    "sub": sub,
+    "neg": neg,
+    "conj": conj,
+    "clone": clone,
+    "detach": lambda self: self,
+    "permute": permute,
+    "to_dtype": CSR.astype,
+    "csr_to_dense": kernels.to_dense,
+    "csr_sample": sample,
+    "csr_transpose": kernels.transpose,
+    "csr_matmul": matmul,
+    "csr_sampled_matmul": sampled_matmul,
+    "csr_with_values": with_values,
+    "values": lambda self: self.values,
+    "crow_indices": lambda self: self.crow_indices,
+    "col_indices": lambda self: self.col_indices,
+}
+
+#: rows of cpu: from strided tensors to sparse ones
+FROM_STRIDED: dict[str, Callable[..., Any]] = {
+    "csr_assemble": assemble,
+    "csr_from_dense": kernels.to_sparse_csr,
+}
+
+LAYOUT = Layout("sparse_csr", data_type=CSR, kernels_for={"cpu": CPU_KERNELS}, describe=describe)

@@ -1,0 +1,300 @@
+"""The operators of the sparse layout, one block each.
+
+Gradients with respect to a sparse tensor are sparse with the same pattern: what is not stored
+is not a parameter. The two products close under differentiation,
+
+    C = A @ B            dA = sample(A, dC, B.T)    dB = A.T @ dC
+    S = sample(A, X, Y)  dX = dS @ Y.T              dY = (dS.T @ X).T
+
+so derivatives of any order stay sparse (complex factors enter conjugated). ``sample(A, X, Y)``
+is ``X @ Y`` at A's places only.
+
+Names that start with ``csr_`` are primitives over the layout; the composites around them accept
+strided tensors as well and pick the primitive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from coredispatch.plugin import DType, ShapeError, composite, primitive, rules, to_raw
+from coredispatch_sparse.csr import CSR
+
+if TYPE_CHECKING:
+    from coredispatch.plugin import Tensor
+
+IntList: TypeAlias = int | Sequence[int]
+
+__all__ = [
+    "OPERATORS",
+    "col_indices",
+    "crow_indices",
+    "is_sparse_csr",
+    "sampled_matmul",
+    "sparse_mask",
+    "spmm",
+    "to_dense",
+    "to_sparse_csr",
+    "values",
+]
+
+
+def is_sparse_csr(tensor: Tensor) -> bool:
+    """Whether ``tensor`` has the layout ``sparse_csr``."""
+    return isinstance(to_raw(tensor), CSR)
+
+
+def adjoint(tensor: Tensor) -> Tensor:
+    """The conjugate of a complex tensor, a real one as it is."""
+    return tensor.conj() if tensor.dtype.is_complex else tensor
+
+
+# ---- shape and dtype rules --------------------------------------------------------------------
+
+
+def _matrix(self: Any, *_: Any) -> tuple[int, ...]:
+    if len(self.shape) != 2:
+        raise ShapeError(
+            f"a sparse_csr tensor has 2 dimensions, got the shape {tuple(self.shape)}",
+            fix="reshape to a matrix first",
+        )
+    return tuple(self.shape)
+
+
+def _transposed(self: Any) -> tuple[int, ...]:
+    return _matrix(self)[::-1]
+
+
+def _product(self: Any, other: Any) -> tuple[int, ...]:
+    rows, columns = _matrix(self)
+    if len(other.shape) not in (1, 2) or other.shape[0] != columns:
+        raise ShapeError(
+            f"a sparse_csr tensor of shape {(rows, columns)} times a tensor of shape "
+            f"{tuple(other.shape)}",
+            fix=f"the dense factor is ({columns},) or ({columns}, n)",
+        )
+    return (rows, *other.shape[1:])
+
+
+def _sampled(self: Any, x: Any, y: Any) -> tuple[int, ...]:
+    rows, columns = _matrix(self)
+    if len(x.shape) != 2 or len(y.shape) != 2 or x.shape[1] != y.shape[0]:
+        raise ShapeError(f"factors of shapes {tuple(x.shape)} and {tuple(y.shape)}")
+    if (x.shape[0], y.shape[1]) != (rows, columns):
+        raise ShapeError(
+            f"the product of {tuple(x.shape)} and {tuple(y.shape)} is no {(rows, columns)} matrix",
+            fix="the factors' product has the shape of the sparse tensor",
+        )
+    return (rows, columns)
+
+
+def _size_argument(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> tuple[int, ...]:
+    if len(size) != 2:
+        raise ShapeError(
+            f"size {tuple(size)} is not the shape of a matrix",
+            fix="sparse_csr holds 2-d tensors: give size=(rows, columns)",
+        )
+    return tuple(size)
+
+
+def _values_dtype(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> DType:
+    return DType.of(values.dtype)
+
+
+def _second(self: Any, values: Any) -> DType:
+    return DType.of(values.dtype)
+
+
+def _stored(self: Any, *_: Any) -> tuple[int, ...]:
+    return (to_raw(self).nnz,)
+
+
+def _index_dtype(self: Any) -> DType:
+    return DType.of(to_raw(self).col_indices.dtype)
+
+
+# ---- primitives -------------------------------------------------------------------------------
+
+
+@primitive(out=_size_argument, dtype=_values_dtype, method=False, namespace=())
+def csr_assemble(
+    crow_indices: Tensor, col_indices: Tensor, values: Tensor, size: IntList
+) -> Tensor:
+    """The sparse tensor made of the given parts, which it shares (nothing is copied)."""
+
+
+@csr_assemble.vjp
+def _(grad, out):
+    return None, None, values(sparse_mask(grad, out))
+
+
+@primitive(out=_matrix, dtype=rules.same, method=False, namespace=())
+def csr_from_dense(self: Tensor) -> Tensor:
+    """The nonzero elements of a strided matrix, indices in int64."""
+
+
+@csr_from_dense.vjp
+def _(grad):
+    return to_dense(grad)
+
+
+@primitive(out=rules.same_shape, dtype=rules.same, method=False, namespace=())
+def csr_to_dense(self: Tensor) -> Tensor:
+    """The strided matrix with zeros where nothing is stored."""
+
+
+@csr_to_dense.vjp
+def _(grad, self):
+    return sparse_mask(grad, self)
+
+
+@primitive(out=rules.same_shape, dtype=rules.same, method=False, namespace=())
+def csr_sample(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements of ``self``, strided or sparse, at the places sparse ``mask`` stores."""
+
+
+@csr_sample.vjp
+def _(grad, self):
+    return sparse_mask(grad, self) if is_sparse_csr(self) else to_dense(grad), None
+
+
+@primitive(out=_transposed, dtype=rules.same, method=False, namespace=())
+def csr_transpose(self: Tensor) -> Tensor:
+    """The transpose, again in CSR."""
+
+
+@csr_transpose.vjp
+def _(grad):
+    return csr_transpose(grad)
+
+
+@primitive(out=_product, dtype=rules.promote, method=False, namespace=(), cast="lower")
+def csr_matmul(self: Tensor, other: Tensor) -> Tensor:
+    """Sparse ``self`` times a strided vector or matrix; the result is strided."""
+
+
+@csr_matmul.vjp
+def _(grad, self, other):
+    x, y = (grad[:, None], other[None, :]) if other.ndim == 1 else (grad, other.mT)
+    return (
+        lambda: csr_sampled_matmul(self, x, adjoint(y)),
+        lambda: csr_matmul(csr_transpose(adjoint(self)), grad),
+    )
+
+
+@primitive(out=_sampled, dtype=rules.promote, method=False, namespace=(), cast="lower")
+def csr_sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """``x @ y`` computed only at the places sparse ``self`` stores (SDDMM)."""
+
+
+@csr_sampled_matmul.vjp
+def _(grad, x, y):
+    return (
+        None,
+        lambda: csr_matmul(grad, adjoint(y).mT),
+        lambda: csr_matmul(csr_transpose(grad), adjoint(x)).mT,
+    )
+
+
+@primitive(out=_stored, dtype=rules.same, namespace=())
+def values(self: Tensor) -> Tensor:
+    """The stored elements of a sparse tensor, ``(nnz,)``, row by row."""
+
+
+@values.vjp
+def _(grad, self):
+    return csr_with_values(self, grad)
+
+
+@primitive(out=rules.same_shape, dtype=_second, method=False, namespace=())
+def csr_with_values(self: Tensor, values: Tensor) -> Tensor:
+    """A sparse tensor with the pattern of ``self`` and other values."""
+
+
+@csr_with_values.vjp
+def _(grad):
+    return None, values(grad)
+
+
+@primitive(
+    out=lambda self: (_matrix(self)[0] + 1,),
+    dtype=_index_dtype,
+    differentiable=False,
+    namespace=(),
+)
+def crow_indices(self: Tensor) -> Tensor:
+    """Where each row of a sparse tensor starts, ``(rows + 1,)`` int32 or int64."""
+
+
+@primitive(out=_stored, dtype=_index_dtype, differentiable=False, namespace=())
+def col_indices(self: Tensor) -> Tensor:
+    """The column of each stored element of a sparse tensor, ``(nnz,)`` int32 or int64."""
+
+
+# ---- composites: what users call --------------------------------------------------------------
+
+
+@composite(namespace=())
+def to_sparse_csr(self: Tensor) -> Tensor:
+    """The nonzero elements of a matrix (NaN is one) as a sparse_csr tensor with int64 indices.
+
+    A tensor that is sparse_csr already is returned as it is. Raises ShapeError unless 2-d.
+    """
+    return self if is_sparse_csr(self) else csr_from_dense(self)
+
+
+@composite(namespace=())
+def to_dense(self: Tensor) -> Tensor:
+    """The strided tensor with zeros where nothing is stored; a strided tensor as it is."""
+    return csr_to_dense(self) if is_sparse_csr(self) else self
+
+
+@composite(namespace=())
+def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements of ``self``, strided or sparse, at the places that sparse ``mask`` stores.
+
+    The result has the pattern of ``mask``; places that a sparse ``self`` lacks become explicit
+    zeros. Shapes must agree.
+    """
+    if tuple(self.shape) != tuple(mask.shape):
+        raise ShapeError(f"a tensor of shape {self.shape} and a mask of shape {mask.shape}")
+    if is_sparse_csr(self) and to_raw(self).pattern is to_raw(mask).pattern:
+        return self
+    return csr_sample(self, mask)
+
+
+@composite(method=False)
+def spmm(self: Tensor, other: Tensor) -> Tensor:
+    """``self @ other``, PyTorch's name for the product of a sparse and a dense tensor."""
+    return self @ other
+
+
+@composite(method=False)
+def sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """``x @ y`` at the places sparse ``self`` stores, as a sparse tensor (SDDMM).
+
+    ``x`` is ``(rows, n)``, ``y`` ``(n, columns)``; both receive gradients, ``self`` gives only
+    its pattern.
+    """
+    return csr_sampled_matmul(self, x, y)
+
+
+OPERATORS = (
+    csr_assemble,
+    csr_from_dense,
+    csr_to_dense,
+    csr_sample,
+    csr_transpose,
+    csr_matmul,
+    csr_sampled_matmul,
+    csr_with_values,
+    values,
+    crow_indices,
+    col_indices,
+    to_sparse_csr,
+    to_dense,
+    sparse_mask,
+    spmm,
+    sampled_matmul,
+)

@@ -1,0 +1,119 @@
+"""Derivatives: against differences, against dense, and sparse where they should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+import coredispatch_sparse as sparse
+from coredispatch.autograd import gradcheck, gradgradcheck
+from coredispatch.plugin import to_raw
+
+CROW, COL, SIZE = [0, 2, 2, 3, 5], [0, 2, 1, 0, 2], (4, 3)
+
+
+def values():
+    return cd.tensor([1.5, -2.0, 0.5, 3.0, -1.0], dtype=cd.float64, requires_grad=True)
+
+
+def matrix(stored):
+    return sparse.sparse_csr_tensor(CROW, COL, stored, SIZE)
+
+
+def right(*shape, dtype=cd.float64):
+    rng = np.random.default_rng(1)
+    x = cd.from_numpy(rng.standard_normal(shape)).to(dtype)
+    return x.requires_grad_()
+
+
+FUNCTIONS = {
+    "sparse @ matrix": (lambda v, b: matrix(v) @ b, (3, 2)),
+    "sparse @ column": (lambda v, b: matrix(v) @ b, (3, 1)),
+    "sparse @ vector": (lambda v, b: matrix(v) @ b, (3,)),
+    "transpose @ matrix": (lambda v, b: matrix(v).T @ b, (4, 2)),
+    "matrix @ sparse": (lambda v, b: b @ matrix(v), (2, 4)),
+    "vector @ sparse": (lambda v, b: b @ matrix(v), (4,)),
+    "scaled": (lambda v, b: (matrix(v) * 2.5 / 4) @ b, (3, 2)),
+    "negated": (lambda v, b: -matrix(v) @ b, (3, 2)),
+    "to_dense": (lambda v, b: matrix(v).to_dense() @ b, (3, 2)),
+    "values": (lambda v, b: matrix(v).values() * b, (5,)),
+    "sum of two": (lambda v, b: (matrix(v) + matrix(v * v)) @ b, (3, 2)),
+    "difference of patterns": (lambda v, b: (matrix(v) - other()) @ b, (3, 2)),
+    "masked": (lambda v, b: b.sparse_mask(matrix(v)) @ b.T, (4, 3)),
+    "sampled": (lambda v, b: sparse.sampled_matmul(matrix(v), b, b[:3].T) @ b[:3], (4, 3)),
+    "to_sparse_csr": (lambda v, b: (b * (b > 0)).to_sparse_csr() @ v[:3], (4, 3)),
+    "used twice": (lambda v, b: matrix(v) @ (matrix(v).T @ (matrix(v) @ b)), (3, 2)),
+}
+
+
+def other():
+    return cd.eye(4, 3, dtype=cd.float64).to_sparse_csr()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_first_and_second_derivative(name):
+    function, shape = FUNCTIONS[name]
+    inputs = (values(), right(*shape))
+    assert gradcheck(function, inputs)
+    assert gradgradcheck(function, inputs)
+
+
+def test_complex_product():
+    v = values().detach().to(cd.complex128) * (1 + 2j)
+    b = right(3, 2).detach().to(cd.complex128) * (2 - 1j)
+    assert gradcheck(lambda v, b: matrix(v) @ b, (v.requires_grad_(), b.requires_grad_()))
+
+
+def test_gradient_of_a_sparse_leaf_is_sparse_with_its_pattern():
+    a = matrix(values().detach()).requires_grad_()
+    b = right(3, 2)
+    loss = (a @ b).square().sum()
+    loss.backward()
+    assert a.grad.layout == "sparse_csr"
+    assert to_raw(a.grad).pattern is to_raw(a).pattern
+    dense = a.detach().to_dense().requires_grad_()
+    (dense @ b.detach()).square().sum().backward()
+    expected = dense.grad * (dense != 0)
+    np.testing.assert_allclose(a.grad.to_dense().numpy(), expected.numpy())
+    np.testing.assert_allclose(
+        b.grad.numpy(), (2 * dense.T @ (dense @ b)).detach().numpy(), atol=1e-12
+    )
+
+
+def test_gradients_accumulate():
+    a = matrix(values().detach()).requires_grad_()
+    b = right(3, 2).detach()
+    (a @ b).sum().backward()
+    once = a.grad.values().tolist()
+    (a @ b).sum().backward()
+    assert a.grad.layout == "sparse_csr"
+    np.testing.assert_allclose(a.grad.values().numpy(), 2 * np.array(once))
+
+
+def test_only_what_is_asked_for_is_computed():
+    a = matrix(values().detach())
+    b = right(3, 2)
+    (a @ b).sum().backward()
+    assert a.grad is None
+    np.testing.assert_allclose(
+        b.grad.numpy(), a.to_dense().numpy().sum(0)[:, None].repeat(2, axis=1)
+    )
+
+
+def test_values_are_trained():
+    stored = cd.zeros(5, requires_grad=True)
+    target = cd.tensor([[1.0, 0, 2], [0, 0, 0], [0, 3, 0], [4, 0, 5]])
+    optimizer = cd.optim.SGD([stored], lr=0.5)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (matrix(stored) @ cd.eye(3) - target).square().sum()
+        loss.backward()
+        optimizer.step()
+    np.testing.assert_allclose(stored.detach().numpy(), [1, 2, 3, 4, 5], atol=1e-4)
+
+
+def test_no_grad_records_nothing():
+    a = matrix(values())
+    with cd.no_grad():
+        assert not (a @ cd.ones(3, 2, dtype=cd.float64)).requires_grad
