@@ -78,7 +78,19 @@ class Dispatcher:
             args = args + self.tails[n]
         if self.normal:
             args = normalized(self, args, n)
-        return dispatch(self, args)
+        # The body of dispatch() once more: a method call is the commonest way in.
+        keys = 0
+        for argument in args:
+            if isinstance(argument, Value):
+                keys |= argument.keys
+        if self.searched:
+            keys = keys_of(self, args)
+        if MASKS.active:
+            keys = masked(keys)
+        entry = self.memo.get(keys)
+        if entry is None:
+            entry = HOOKS.resolve(self, keys, 0)
+        return entry.call(args)
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         # An operator set on the Tensor class is a method.
@@ -231,9 +243,7 @@ class RawEntry(Entry):
                     else:
                         dtype = dtype_of(a) if a._dtype is None else a._dtype
                         other = dtype_of(b) if b._dtype is None else b._dtype
-                        if dtype is other and (
-                            promotion == PROMOTE_COMMON or dtype in self.floats
-                        ):
+                        if dtype is other and (promotion == PROMOTE_COMMON or dtype in self.floats):
                             out = self.fn(a.raw, b.raw)
                         else:
                             out = self.compute(args)
@@ -343,27 +353,27 @@ class ViewEntry(RawEntry):
         if not isinstance(base, Value):
             return RawEntry.call(self, args)
         try:
-            out = self.compute(args)
+            if len(args) == 2 and self.simple and not self.tensor_flags[1]:
+                out = self.fn(base.raw, args[1])
+            else:
+                out = self.compute(args)
         except Exception as error:
             raise HOOKS.failure(self, args, error) from error
         if type(out) is self.array_type:
             result = self.wrap(out, self.out_keys)
             if self.is_view is None or self.is_view(out, base.raw):
-                self.link(base, result, args, -1)
+                link_view(self.op, base, result, args, -1)
             return result
         result = self.finish(self, args, out)
         if isinstance(result, (list, tuple)):
             index = 0
             for item in result:
                 if self.is_view is None or self.is_view(item.raw, base.raw):
-                    self.link(base, item, args, index)
+                    link_view(self.op, base, item, args, index)
                 index += 1
         elif self.is_view is None or self.is_view(result.raw, base.raw):
-            self.link(base, result, args, -1)
+            link_view(self.op, base, result, args, -1)
         return result
-
-    def link(self, base: Value, result: Value, args: tuple[Any, ...], index: int) -> None:
-        link_view(self.op, base, result, args, index)
 
 
 def link_view(

@@ -22,7 +22,8 @@ def fit(node: Node, index: int, grad: Any, shape: tuple[int, ...], dtype: DType)
     have = tuple(grad.raw.shape)
     shape = tuple(shape)
     if have != shape:
-        allowed = isinstance(node, OpNode) and node.rule.unbroadcast
+        writer = getattr(node, "inner", node)  # CopySlices hands on its inner node's gradients
+        allowed = isinstance(writer, OpNode) and writer.rule.unbroadcast
         if not allowed or not _broadcasts(shape, have):
             raise AutogradError(
                 f"the vjp of {node.opname!r} returned a gradient of shape {have} for input "

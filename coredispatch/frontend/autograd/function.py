@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach
+from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach, number
 from coredispatch.frontend.modes import is_grad_enabled, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.errors import AutogradError
@@ -138,6 +138,7 @@ class Function:
         node = FunctionNode(cls, ctx)
         for argument in args:
             add_target(node, argument)
+        number(node)
         node.inputs = len(args)
         outputs = list(output) if isinstance(output, (tuple, list)) else [output]
         inputs = {id(a) for a in args}

@@ -16,6 +16,7 @@ from coredispatch.frontend.autograd.node import (
     add_target,
     attach,
     node_of,
+    number,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.calls import describe_call
@@ -137,6 +138,7 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
         probe = Node("probe", False)
         add_target(probe, root)
         base_target = (probe.targets[0], probe.numbers[0])
+    number(node)
     out = call.below(args)
     if not path:
         attach(node, target)
@@ -185,6 +187,7 @@ def _rebase(
     slices = CopySlices(node, path)
     slices.targets = [base_target[0], *node.targets[1:]]
     slices.numbers = [base_target[1], *node.numbers[1:]]
+    number(slices)
     attach(slices, root)
     target.keys |= AUTOGRAD
     link = target._view

@@ -40,7 +40,7 @@ class Node:
     """One recorded call. ``targets[i]`` receives the i-th gradient: a Node, a leaf, or None."""
 
     def __init__(self, name: str, several: bool) -> None:
-        self.sequence: int = next(_SEQUENCE)
+        self.sequence: int = 0  # given by number() once the targets are known
         self.opname: str = name
         self.several: bool = several
         self.targets: list[Any] = []
@@ -202,6 +202,15 @@ class OpNode(Node):
         self.freed = bool(self.rule.saves) or self.rule.saves_out
 
 
+def number(node: Node) -> None:
+    """Give ``node`` its place in the order, after every node it sends gradients to.
+
+    Finding a target may make nodes (a view whose base was written replays its view op), so this
+    comes after all :func:`add_target` calls.
+    """
+    node.sequence = next(_SEQUENCE)
+
+
 def node_of(value: TensorBase) -> Any:
     """The node that made ``value``, brought up to date if its base was written in place."""
     view = value._view
@@ -272,6 +281,7 @@ def record(call: LayerEntry, args: tuple[Any, ...]) -> Any:
             recorded = True
     if not recorded:
         return out
+    number(node)
     for position in rule.saves:
         argument = saved_argument(args, position)
         node.saved.append(argument)

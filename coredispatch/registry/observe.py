@@ -1,0 +1,113 @@
+"""Watching the dispatch: every redispatch, with the provenance of what served it.
+
+``observe()`` is how the conformance suite knows which kernel really ran. While somebody watches,
+every entry that resolution makes is wrapped in one that records the call; nothing is paid when
+nobody does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from . import fallback as _fallback
+from . import resolve as _resolve
+from .backend import Kernel
+from .dispatch import BodyEntry, CallEntry, Entry, InplaceEntry, LayerEntry
+from .table import TABLE
+
+__all__ = ["Observation", "observe"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One redispatch.
+
+    Attributes:
+        op: name of the operator.
+        keys: names of the keys it was resolved for, highest first.
+        kind: ``kernel``, ``layer``, ``body``, ``inplace``, ``fallback`` or ``other`` (a call that
+            is refused, or moved between devices).
+        plugin: who registered what ran; for a body, who declared the operator.
+        where: ``file:line`` of it, as far as known.
+        depth: 0 for the outermost call, one more for every redispatch inside.
+    """
+
+    op: str
+    keys: tuple[str, ...]
+    kind: str
+    plugin: str
+    where: str
+    depth: int
+
+
+class _Watch(threading.local):
+    def __init__(self) -> None:
+        self.depth = 0
+
+
+_lock = threading.RLock()
+_logs: list[list[Observation]] = []
+_watch = _Watch()
+
+
+def _kind(entry: Entry) -> str:
+    if isinstance(entry, LayerEntry):
+        return "layer"
+    if isinstance(entry.record, Kernel):
+        return "inplace" if isinstance(entry, InplaceEntry) else "kernel"
+    if isinstance(entry, BodyEntry):
+        return "body"
+    if isinstance(entry, InplaceEntry):
+        return "inplace"
+    if isinstance(entry, CallEntry) and entry.fn is _fallback.serve:
+        return "fallback"
+    return "other"
+
+
+def _wrap(entry: Entry) -> Entry:
+    """An entry that records the call and passes it on."""
+    kind, record = _kind(entry), entry.record
+    op: Any = entry.op
+    if isinstance(record, Kernel):
+        plugin, where = record.plugin, record.where
+    else:
+        plugin, where = op.plugin, f"{op.file}:{op.line}"
+    keys = tuple(TABLE.snapshot.order.names(entry.keys))
+
+    def call(_: Entry, args: tuple[Any, ...]) -> Any:
+        seen = Observation(op.name, keys, kind, plugin, where, _watch.depth)
+        for log in _logs:
+            log.append(seen)
+        _watch.depth += 1
+        try:
+            return entry.call(args)
+        finally:
+            _watch.depth -= 1
+
+    return CallEntry(entry.op, entry.keys, entry.mask, record, call)
+
+
+@contextmanager
+def observe() -> Iterator[list[Observation]]:
+    """Record every redispatch of the process (all threads) while the block runs.
+
+    Yields the list that grows, in the order in which the calls began. Blocks may nest; each gets
+    everything that happens inside it.
+    """
+    log: list[Observation] = []
+    with _lock:
+        _logs.append(log)
+        _resolve.OBSERVE = _wrap
+        TABLE.forget()
+    try:
+        yield log
+    finally:
+        with _lock:
+            _logs[:] = [other for other in _logs if other is not log]
+            if not _logs:
+                _resolve.OBSERVE = None
+            TABLE.forget()
