@@ -28,9 +28,9 @@ def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     params = op.schema.params
     positional = op.positional
     if len(args) > positional:
-        # x.view(2, 3): the last positional IntList takes all that is left
+        # x.view(2, 3), meshgrid(x, y): the last positional list takes all that is left
         last = positional - 1
-        if last < 0 or params[last].kind != "IntList":
+        if last < 0 or params[last].kind not in ("IntList", "list[Tensor]"):
             raise _mismatch(op, f"takes {positional} positional arguments, got {len(args)}")
         args = (*args[:last], tuple(args[last:]))
     if not kwargs and len(args) == op.arity:

@@ -232,7 +232,10 @@ class Operator(Dispatcher):
 
     def overload(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Attach another Python signature, tried where the main one does not bind."""
-        other = Operator(function, "composite", name=self.name)
+        kinds = {p.kind for p in Schema.parse(function, self.name).params}
+        # randint(high, size) has no tensor either: its device says where.
+        factory = "Device" in kinds and "Tensor" not in kinds
+        other = Operator(function, "composite", name=self.name, factory=factory)
         self.overloads.append(other)
         for mine, theirs in zip(self.schema.params, other.schema.params, strict=False):
             if theirs.keyword_only or mine.keyword_only:

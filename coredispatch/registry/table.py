@@ -318,6 +318,9 @@ def _location(fn: Any) -> tuple[str, int]:
 def _takes_out(fn: Any) -> bool:
     if type(fn).__name__ == "ufunc":
         return True
+    code = getattr(fn, "__code__", None)
+    if code is not None and not hasattr(fn, "__wrapped__"):
+        return "out" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     try:
         return "out" in inspect.signature(fn).parameters
     except (TypeError, ValueError):
