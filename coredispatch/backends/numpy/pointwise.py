@@ -8,13 +8,13 @@ a root or a logarithm, or compares with NaN runs with NumPy's warnings off (see
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...registry.errors import DTypeError, ShapeError
+from .normal import erf
 from .silence import silent, silent_binary, silent_unary
 
 __all__ = ["KERNELS"]
@@ -208,70 +208,6 @@ def view_as_complex(x: np.ndarray) -> np.ndarray:
     if x.strides[-1] != x.itemsize:
         raise ShapeError("the last dimension must be contiguous", fix="call x.contiguous() first")
     return x.view(_WHOLE[x.dtype])[..., 0]
-
-
-# ---- error function ---------------------------------------------------------------------------
-# Least-squares fits at Chebyshev nodes, made for this file: erf(x)/x in x**2 on [0, 1], and
-# log(erfc(a)) in a on [0.9, 4]. Evaluated in float32 the error is below 3 units in the last place.
-
-_ERF_NEAR = (
-    1.128379225730896, -0.37612637877464294, 0.11283782869577408, -0.026865437626838684,
-    0.005221053492277861, -0.0008484396385028958, 0.00011268253729213029, -9.673590284364764e-06,
-)  # fmt: skip
-_ERFC_LOG = (
-    0.00033454090589657426, -1.1303176879882812, -0.6316260099411011, -0.11033815145492554,
-    0.02662273868918419, -0.004859320353716612, 0.0006282396498136222, -5.217786383582279e-05,
-    2.30780165111355e-06, -3.1635426722687043e-08,
-)  # fmt: skip
-_BLOCK = 8192
-
-
-def _horner(x: np.ndarray, coefficients: Any, out: np.ndarray) -> np.ndarray:
-    np.multiply(x, coefficients[-1], out)
-    for c in coefficients[-2:0:-1]:
-        np.add(out, c, out)
-        np.multiply(out, x, out)
-    return np.add(out, coefficients[0], out)
-
-
-def _erf_block(x: np.ndarray, out: np.ndarray, a: np.ndarray, y: np.ndarray) -> None:
-    np.abs(x, a)
-    near = a < 1
-    np.minimum(a, 4, a)
-    _horner(a, _ERFC_LOG, out)
-    np.exp(out, out)
-    np.subtract(1, out, out)
-    np.copysign(out, x, out)
-    np.multiply(a, a, a)
-    _horner(a, _ERF_NEAR, y)
-    np.multiply(y, x, y)
-    np.copyto(out, y, where=near)
-
-
-def erf_float32(x: np.ndarray) -> np.ndarray:
-    """Error function of a float32 array, in blocks that stay in the first-level cache."""
-    out = np.empty(x.shape, np.float32)
-    flat, result = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)
-    n = min(flat.size, _BLOCK)
-    a, y = np.empty(n, np.float32), np.empty(n, np.float32)
-    for start in range(0, flat.size, _BLOCK):
-        part = flat[start : start + _BLOCK]
-        k = part.size
-        _erf_block(part, result[start : start + k], a[:k], y[:k])
-    return out
-
-
-_erf_of_number = np.frompyfunc(math.erf, 1, 1)
-
-
-@silent
-def erf(x: np.ndarray) -> Any:
-    """Error function: polynomials up to float32, the C library's for float64."""
-    if x.dtype == np.float64:
-        return np.asarray(_erf_of_number(x)).astype(np.float64)
-    if x.dtype == np.float32:
-        return erf_float32(x)
-    return erf_float32(x.astype(np.float32)).astype(x.dtype)
 
 
 _UNARY = {

@@ -1,0 +1,100 @@
+"""Reductions, scans and sorts over an array-API namespace.
+
+Half precision accumulates in float32, as the operators promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.dtypes import DType
+
+__all__ = ["kernels"]
+
+
+def is_half(dtype: Any) -> bool:
+    """Whether the native ``dtype`` is float16 or bfloat16."""
+    return str(dtype).rpartition(".")[2] in ("float16", "bfloat16")
+
+
+def axis_of(x: Any, dim: Any) -> Any:
+    """The ``axis`` argument for the dims of an op: None for all of them."""
+    return None if dim is None or dim == () or not x.ndim else dim
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family over the namespace ``xp``."""
+
+    def accumulator(x: Any, dtype: DType | None) -> tuple[Any, Any]:
+        """The dtype to accumulate in, and the one of the result (None: the same)."""
+        if dtype is not None:
+            native = numpy_dtype(dtype)
+        else:
+            native = xp.int64 if not is_floating(x) else x.dtype
+        return (xp.float32, native) if is_half(native) else (native, None)
+
+    def is_floating(x: Any) -> bool:
+        name = str(x.dtype).rpartition(".")[2]
+        return "float" in name or "complex" in name
+
+    def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(x: Any, dim: Any, keepdim: bool, dtype: DType | None) -> Any:
+            wide, narrow = accumulator(x, dtype)
+            out = function(x, axis=axis_of(x, dim), keepdims=keepdim, dtype=wide)
+            return out if narrow is None else xp.astype(out, narrow)
+
+        return kernel
+
+    def scanning(function: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(x: Any, dim: int, dtype: DType | None) -> Any:
+            wide, narrow = accumulator(x, dtype)
+            if x.ndim:
+                out = function(x, axis=dim, dtype=wide)
+            else:
+                out = xp.astype(x, wide)
+            return out if narrow is None else xp.astype(out, narrow)
+
+        return kernel
+
+    def reducing(function: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(x: Any, dim: Any, keepdim: bool) -> Any:
+            return function(x, axis=axis_of(x, dim), keepdims=keepdim)
+
+        return kernel
+
+    def indexing(function: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(x: Any, dim: int | None, keepdim: bool) -> Any:
+            return xp.astype(function(x, axis=axis_of(x, dim), keepdims=keepdim), xp.int64)
+
+        return kernel
+
+    def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
+        if not x.ndim:
+            return xp.asarray(x, copy=True), xp.zeros((), dtype=xp.int64)
+        keys = xp.astype(x, xp.float32) if is_half(x.dtype) else x
+        if descending:
+            # Reversed twice, so that equal elements keep their order and NaN comes first.
+            order = xp.flip(xp.argsort(xp.flip(keys, axis=dim), axis=dim, stable=True), axis=dim)
+            order = x.shape[dim] - 1 - order
+        else:
+            order = xp.argsort(keys, axis=dim, stable=True)
+        return xp.take_along_axis(x, order, axis=dim), xp.astype(order, xp.int64)
+
+    found = {
+        "sum": accumulating(xp.sum),
+        "prod": accumulating(xp.prod),
+        "amax": reducing(xp.max),
+        "amin": reducing(xp.min),
+        "any": reducing(xp.any),
+        "all": reducing(xp.all),
+        "argmax": indexing(xp.argmax),
+        "argmin": indexing(xp.argmin),
+        "cumsum": scanning(getattr(xp, "cumulative_sum", None) or xp.cumsum),
+        "sort": sort,
+    }
+    product = getattr(xp, "cumulative_prod", None) or getattr(xp, "cumprod", None)
+    if product is not None:
+        found["cumprod"] = scanning(product)
+    return found

@@ -1,0 +1,354 @@
+"""Activation functions: rectifiers and exponential linear units.
+
+Those that training programs are made of have a fused ``*_backward`` operator; the rest are
+differentiated through their bodies or by one line. PyTorch's ``inplace=True`` flag is accepted
+by those that have it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import comparison, exponential, late, magnitude
+from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.arithmetic import add, mul
+from coredispatch.ops.rules import (
+    broadcast,
+    exact,
+    promote,
+    same,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.samples import Sample, pairs, unary, with_options
+from coredispatch.registry import Operator, composite
+from coredispatch.registry.errors import ArgumentError, ShapeError
+
+_FUNCTIONAL = "nn.functional"
+
+
+def _facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
+    """What the elementwise activations share."""
+    facts = {
+        "out": same_shape,
+        "dtype": same,
+        "reference": reference,
+        "samples": unary,
+        "dtypes": "float",
+        "tolerance": ulp(ulps),
+        "namespace": _FUNCTIONAL,
+        "method": False,
+        "inplace": True,
+    }
+    return facts | more
+
+
+def _backward(samples: Any = pairs) -> dict[str, Any]:
+    """What the fused backward operators share: (grad, a saved tensor, options)."""
+    return {
+        "out": broadcast,
+        "dtype": promote,
+        "samples": samples,
+        "dtypes": "float",
+        "namespace": (),
+        "method": False,
+        "smooth": False,
+    }
+
+
+def _inplace_flag(op: Operator) -> None:
+    """Accept PyTorch's ``inplace`` keyword: ``relu(x, inplace=True)`` is ``relu_(x)``."""
+
+    @op.overload
+    def _(self: Tensor, *, inplace: bool) -> Tensor:
+        return op.inplace_op(self) if inplace else op(self)
+
+    @op.overload
+    def _(self: Tensor, inplace: bool) -> Tensor:
+        return op.inplace_op(self) if inplace else op(self)
+
+
+# ---- rectifiers -------------------------------------------------------------------------------
+
+
+@composite(
+    **_facts(
+        lambda self: np.maximum(self, 0),
+        0,
+        dtypes="real",
+        namespace=("", _FUNCTIONAL),
+        method=True,
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def relu(self: Tensor) -> Tensor:
+    """Rectifier ``max(self, 0)``; NaN stays NaN. The gradient at 0 is 0."""
+    return magnitude.clamp(self, 0, None)
+
+
+@relu.vjp
+def _(grad, out):
+    return threshold_backward(grad, out, 0)
+
+
+_inplace_flag(relu)
+
+
+@composite(**_backward(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5)))))
+def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
+    """``grad`` where ``self > threshold``, else 0."""
+    return comparison.where(comparison.gt(self, threshold), grad, 0)
+
+
+@threshold_backward.vjp
+def _(grad, self, threshold):
+    return threshold_backward(grad, self, threshold), lambda: late.zeros_like(self)
+
+
+@composite(
+    **_facts(
+        lambda self, threshold, value: np.where(self > threshold, self, value),
+        0,
+        samples=with_options({"threshold": 0.1, "value": 2.0}, {"threshold": 0, "value": 0}),
+        namespace=("", _FUNCTIONAL),
+        dtypes="real",
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
+    """``self`` where it exceeds ``threshold``, else ``value``."""
+    return comparison.where(comparison.le(self, threshold), value, self)
+
+
+@threshold.vjp
+def _(grad, self, threshold):
+    return threshold_backward(grad, self, threshold)
+
+
+@composite(
+    **_facts(
+        lambda self, negative_slope=0.01: np.where(self > 0, self, self * negative_slope),
+        2,
+        samples=with_options({}, {"negative_slope": 0.2}),
+        smooth=False,
+    )
+)
+def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """``self`` where positive, else ``negative_slope * self``."""
+    return comparison.where(comparison.gt(self, 0), self, mul(self, negative_slope))
+
+
+@leaky_relu.vjp
+def _(grad, self, negative_slope):
+    return leaky_relu_backward(grad, self, negative_slope)
+
+
+@composite(**_backward(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5)))))
+def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Tensor:
+    """``grad`` where ``self > 0``, else ``negative_slope * grad``."""
+    return comparison.where(comparison.gt(self, 0), grad, mul(grad, negative_slope))
+
+
+@leaky_relu_backward.vjp
+def _(grad, self, negative_slope):
+    return leaky_relu_backward(grad, self, negative_slope), lambda: late.zeros_like(self)
+
+
+@composite(
+    **_facts(lambda self: np.clip(self, 0, 6), 0, dtypes="real", smooth=False, tolerance=exact)
+)
+def relu6(self: Tensor) -> Tensor:
+    """``min(max(self, 0), 6)``. The gradient is 0 at both corners."""
+    return magnitude.clamp(self, 0, 6)
+
+
+@relu6.vjp
+def _(grad, self):
+    return hardtanh_backward(grad, self, 0.0, 6.0)
+
+
+@composite(
+    **_facts(
+        lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
+        0,
+        samples=with_options({}, {"min_val": -0.5, "max_val": 2.0}),
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """``self`` clamped to ``[min_val, max_val]``. The gradient is 0 at both corners."""
+    if min_val > max_val:
+        raise ArgumentError(f"min_val={min_val} must not be above max_val={max_val}")
+    return magnitude.clamp(self, min_val, max_val)
+
+
+@hardtanh.vjp
+def _(grad, self, min_val, max_val):
+    return hardtanh_backward(grad, self, min_val, max_val)
+
+
+@hardtanh.overload
+def _(self: Tensor, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool) -> Tensor:
+    return (hardtanh.inplace_op if inplace else hardtanh)(self, min_val, max_val)
+
+
+@composite(**_backward(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5)))))
+def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
+    """``grad`` strictly between the bounds, else 0."""
+    inside = comparison.logical_and(comparison.gt(self, min_val), comparison.lt(self, max_val))
+    return comparison.where(inside, grad, 0)
+
+
+@composite(
+    out=same_shape,
+    dtype=promote,
+    samples=lambda make: (
+        Sample(make((3, 5)), make((1,))),
+        Sample(make((3, 5)), make((5,))),
+        Sample(make((2, 3, 4)), make((3,))),
+    ),
+    dtypes="float",
+    tolerance=ulp(2),
+    smooth=False,
+    namespace=("", _FUNCTIONAL),
+)
+def prelu(self: Tensor, weight: Tensor) -> Tensor:
+    """``self`` where positive, else ``weight * self``.
+
+    ``weight`` is 0-dim or has 1 element, or one for each channel (dim 1) of ``self``. Raises
+    ``ShapeError`` otherwise.
+    """
+    if weight.ndim > 1:
+        raise ShapeError(f"the weight must have at most 1 dimension, got {weight.ndim}")
+    if weight.numel() != 1:
+        channels = self.shape[1] if self.ndim > 1 else 1
+        if weight.numel() != channels:
+            raise ShapeError(f"{weight.numel()} weights for {channels} channels")
+        weight = late.reshape(weight, (channels, *(1 for _ in self.shape[2:])))
+    elif weight.ndim:
+        weight = late.reshape(weight, ())
+    return comparison.where(comparison.gt(self, 0), self, mul(self, weight))
+
+
+@composite(
+    **_facts(
+        lambda self, lower=1 / 8, upper=1 / 3, training=False: np.where(
+            self >= 0, self, self * (lower + upper) / 2
+        ),
+        4,
+        samples=with_options({}, {"lower": 0.1, "upper": 0.3}),
+        namespace=("", _FUNCTIONAL),
+        inplace=False,
+        smooth=False,
+        random=True,
+    )
+)
+def rrelu(
+    self: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
+    """Leaky rectifier whose slope is drawn from ``[lower, upper]`` for each element.
+
+    Outside training the slope is the middle of the interval.
+    """
+    slope: Any = (lower + upper) / 2
+    if training:
+        slope = add(mul(late.rand_like(self), upper - lower), lower)
+    return comparison.where(comparison.ge(self, 0), self, mul(self, slope))
+
+
+# ---- exponential linear units -----------------------------------------------------------------
+
+
+def _elu_reference(self: Any, alpha: float = 1.0) -> Any:
+    return np.where(self > 0, self, alpha * np.expm1(np.minimum(self, 0)))
+
+
+@composite(**_facts(_elu_reference, 4, samples=with_options({}, {"alpha": 0.5}), smooth=False))
+def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
+    """``self`` where positive, else ``alpha * (exp(self) - 1)``."""
+    return _elu(self, alpha, 1.0, 1.0)
+
+
+def _elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
+    below = mul(exponential.expm1(mul(magnitude.clamp(x, None, 0), input_scale)), alpha * scale)
+    return comparison.where(comparison.gt(x, 0), mul(x, scale) if scale != 1 else x, below)
+
+
+@elu.vjp
+def _(grad, self, alpha):
+    return elu_backward(grad, self, alpha, 1.0, 1.0)
+
+
+@elu.overload
+def _(self: Tensor, alpha: float = 1.0, *, inplace: bool) -> Tensor:
+    return (elu.inplace_op if inplace else elu)(self, alpha)
+
+
+@composite(
+    **_backward(lambda make: (Sample(make(s), make(s), 0.5, 1.2, 0.7) for s in ((17,), (3, 5))))
+)
+def elu_backward(
+    grad: Tensor, self: Tensor, alpha: float, scale: float, input_scale: float
+) -> Tensor:
+    """Gradient of ``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``."""
+    below = exponential.exp(mul(magnitude.clamp(self, None, 0), input_scale))
+    slope = mul(below, alpha * scale * input_scale)
+    return mul(grad, comparison.where(comparison.gt(self, 0), scale, slope))
+
+
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+@composite(
+    **_facts(
+        lambda self: _SELU_SCALE * _elu_reference(self, _SELU_ALPHA),
+        4,
+        namespace=("", _FUNCTIONAL),
+        smooth=False,
+    )
+)
+def selu(self: Tensor) -> Tensor:
+    """Self-normalizing unit: a scaled :func:`elu` (Klambauer et al. 2017, arXiv:1706.02515)."""
+    return _elu(self, _SELU_ALPHA, _SELU_SCALE, 1.0)
+
+
+@selu.vjp
+def _(grad, self):
+    return elu_backward(grad, self, _SELU_ALPHA, _SELU_SCALE, 1.0)
+
+
+_inplace_flag(selu)
+
+
+@composite(
+    **_facts(
+        lambda self, alpha=1.0: np.where(
+            self > 0, self, alpha * np.expm1(np.minimum(self, 0) / alpha)
+        ),
+        4,
+        samples=with_options({}, {"alpha": 0.5}),
+        namespace=("", _FUNCTIONAL),
+        smooth=False,
+    )
+)
+def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
+    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`` (Barron 2017, arXiv:1704.07483)."""
+    if alpha == 0:
+        raise ArgumentError("alpha must not be 0")
+    return _elu(self, alpha, 1.0, 1.0 / alpha)
+
+
+@celu.vjp
+def _(grad, self, alpha):
+    return elu_backward(grad, self, alpha, 1.0, 1.0 / alpha)
+
+
+@celu.overload
+def _(self: Tensor, alpha: float = 1.0, *, inplace: bool) -> Tensor:
+    return (celu.inplace_op if inplace else celu)(self, alpha)

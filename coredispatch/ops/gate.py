@@ -1,0 +1,259 @@
+"""Smooth and piecewise linear gates: ``x`` times, or through, something like a step.
+
+Those that training programs are made of have a fused ``*_backward`` operator.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import comparison, exponential, magnitude, special, trigonometric
+from coredispatch.ops.activation import _FUNCTIONAL, _backward, _facts, _inplace_flag
+from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.rules import exact, require_one_of
+from coredispatch.ops.samples import Sample, with_options
+from coredispatch.registry import composite
+from coredispatch.registry.errors import ArgumentError
+
+# ---- smooth gates -----------------------------------------------------------------------------
+
+_erf_reference = special._elementwise(math.erf)
+
+
+def _gelu_reference(self: Any, approximate: str = "none") -> Any:
+    if approximate == "none":
+        return 0.5 * self * (1 + _erf_reference(self * math.sqrt(0.5)))
+    inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self**3)
+    return 0.5 * self * (1 + np.tanh(inner))
+
+
+@composite(
+    **_facts(_gelu_reference, 8, samples=with_options({}, {"approximate": "tanh"}), inplace=False)
+)
+def gelu(self: Tensor, approximate: str = "none") -> Tensor:
+    """Gaussian error linear unit ``x * Phi(x)`` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+
+    ``approximate="tanh"`` uses ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
+    """
+    require_one_of("approximate", approximate, ("none", "tanh"))
+    if approximate == "tanh":
+        cube = mul(mul(self, self), self)
+        inner = mul(add(self, mul(cube, 0.044715)), math.sqrt(2 / math.pi))
+        return mul(mul(self, 0.5), add(trigonometric.tanh(inner), 1))
+    # Phi through erfc, so that the negative tail keeps its digits.
+    return mul(mul(self, 0.5), special.erfc(mul(self, -math.sqrt(0.5))))
+
+
+@gelu.vjp
+def _(grad, self, approximate):
+    return gelu_backward(grad, self, approximate)
+
+
+def _gelu_backward_samples(make: Any) -> Any:
+    for shape in ((), (17,), (3, 5)):
+        yield Sample(make(shape), make(shape), "none")
+        yield Sample(make(shape), make(shape), "tanh")
+
+
+@composite(**_backward(_gelu_backward_samples))
+def gelu_backward(grad: Tensor, self: Tensor, approximate: str) -> Tensor:
+    """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
+    if approximate == "tanh":
+        root = math.sqrt(2 / math.pi)
+        square = mul(self, self)
+        inner = mul(mul(self, add(mul(square, 0.044715), 1)), root)
+        t = trigonometric.tanh(inner)
+        steep = mul(add(mul(square, 3 * 0.044715), 1), root)
+        slope = add(mul(add(t, 1), 0.5), mul(mul(mul(self, 0.5), sub(1, mul(t, t))), steep))
+        return mul(grad, slope)
+    cumulative = mul(special.erfc(mul(self, -math.sqrt(0.5))), 0.5)
+    density = mul(exponential.exp(mul(mul(self, self), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return mul(grad, add(cumulative, mul(self, density)))
+
+
+def _sigmoid_reference(x: Any) -> Any:
+    return np.exp(-np.logaddexp(0, -x))
+
+
+@composite(**_facts(lambda self: self * _sigmoid_reference(self), 6))
+def silu(self: Tensor) -> Tensor:
+    """Sigmoid linear unit ``x * sigmoid(x)``, also called swish."""
+    return mul(self, exponential.sigmoid(self))
+
+
+@silu.vjp
+def _(grad, self):
+    return silu_backward(grad, self)
+
+
+_inplace_flag(silu)
+
+
+@composite(**_backward())
+def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`silu`: ``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
+    s = exponential.sigmoid(self)
+    return mul(grad, mul(s, add(mul(self, sub(1, s)), 1)))
+
+
+@composite(
+    **_facts(lambda self: self * np.tanh(np.logaddexp(0, self)), 8),
+)
+def mish(self: Tensor) -> Tensor:
+    """``x * tanh(softplus(x))`` (Misra 2019, arXiv:1908.08681)."""
+    return mul(self, trigonometric.tanh(softplus(self)))
+
+
+@mish.vjp
+def _(grad, self):
+    return mish_backward(grad, self)
+
+
+_inplace_flag(mish)
+
+
+@composite(**_backward())
+def mish_backward(grad: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`mish`."""
+    t = trigonometric.tanh(softplus(self))
+    inner = mul(mul(self, exponential.sigmoid(self)), sub(1, mul(t, t)))
+    return mul(grad, add(t, inner))
+
+
+def _softplus_reference(self: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    scaled = self * beta
+    return np.where(scaled > threshold, self, np.logaddexp(0, scaled) / beta)
+
+
+@composite(
+    **_facts(
+        _softplus_reference,
+        6,
+        samples=with_options({}, {"beta": 2.0}, {"threshold": 1.0}),
+        inplace=False,
+    )
+)
+def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
+    scaled = self if beta == 1 else mul(self, beta)
+    small = exponential.log1p(exponential.exp(neg(magnitude.abs(scaled))))
+    out = add(small, magnitude.clamp(scaled, 0, None))
+    linear = comparison.gt(scaled, threshold)
+    return comparison.where(linear, self, out if beta == 1 else div(out, beta))
+
+
+@softplus.vjp
+def _(grad, self, beta, threshold):
+    return softplus_backward(grad, self, beta, threshold)
+
+
+@composite(
+    **_backward(lambda make: (Sample(make(s), make(s), 2.0, 20.0) for s in ((), (17,), (3, 5))))
+)
+def softplus_backward(grad: Tensor, self: Tensor, beta: float, threshold: float) -> Tensor:
+    """``grad * sigmoid(beta * x)``; ``grad`` itself where ``beta * x > threshold``."""
+    scaled = self if beta == 1 else mul(self, beta)
+    slope = mul(grad, exponential.sigmoid(scaled))
+    return comparison.where(comparison.gt(scaled, threshold), grad, slope)
+
+
+@composite(**_facts(lambda self: -np.logaddexp(0, -self), 6, inplace=False, alias=("log_sigmoid",)))
+def logsigmoid(self: Tensor) -> Tensor:
+    """``log(sigmoid(x))`` without overflow."""
+    small = exponential.log1p(exponential.exp(neg(magnitude.abs(self))))
+    return sub(magnitude.clamp(self, None, 0), small)
+
+
+@logsigmoid.vjp
+def _(grad, self):
+    return mul(grad, exponential.sigmoid(neg(self)))
+
+
+# ---- piecewise linear gates -------------------------------------------------------------------
+
+
+@composite(**_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+def hardsigmoid(self: Tensor) -> Tensor:
+    """``min(max(x + 3, 0), 6) / 6``."""
+    return div(magnitude.clamp(add(self, 3), 0, 6), 6)
+
+
+@hardsigmoid.vjp
+def _(grad, self):
+    inside = comparison.logical_and(comparison.gt(self, -3), comparison.lt(self, 3))
+    return comparison.where(inside, div(grad, 6), 0)
+
+
+_inplace_flag(hardsigmoid)
+
+
+@composite(**_facts(lambda self: self * np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+def hardswish(self: Tensor) -> Tensor:
+    """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
+    return div(mul(self, magnitude.clamp(add(self, 3), 0, 6)), 6)
+
+
+@hardswish.vjp
+def _(grad, self):
+    inner = mul(grad, add(div(self, 3), 0.5))
+    upper = comparison.where(comparison.ge(self, 3), grad, inner)
+    return comparison.where(comparison.le(self, -3), 0, upper)
+
+
+_inplace_flag(hardswish)
+
+
+@composite(
+    **_facts(
+        lambda self, lambd=0.5: np.where(np.abs(self) <= lambd, 0, self),
+        0,
+        samples=with_options({}, {"lambd": 1.0}),
+        namespace=("", _FUNCTIONAL),
+        method=True,
+        inplace=False,
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+    """``self`` where its magnitude exceeds ``lambd``, else 0."""
+    return comparison.where(comparison.le(magnitude.abs(self), lambd), 0, self)
+
+
+@composite(
+    **_facts(
+        lambda self, lambd=0.5: np.sign(self) * np.maximum(np.abs(self) - lambd, 0),
+        2,
+        samples=with_options({}, {"lambd": 1.0}),
+        inplace=False,
+        smooth=False,
+    )
+)
+def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+    """``self`` moved towards 0 by ``lambd``, 0 where it would cross. Needs ``lambd >= 0``."""
+    if lambd < 0:
+        raise ArgumentError(f"lambd must be >= 0, got {lambd}")
+    above = comparison.where(comparison.gt(self, lambd), sub(self, lambd), mul(self, 0))
+    return comparison.where(comparison.lt(self, -lambd), add(self, lambd), above)
+
+
+@softshrink.vjp
+def _(grad, self, lambd):
+    inside = comparison.le(magnitude.abs(self), lambd)
+    return comparison.where(inside, 0, grad)
+
+
+@composite(**_facts(lambda self: self - np.tanh(self), 64, inplace=False))
+def tanhshrink(self: Tensor) -> Tensor:
+    """``x - tanh(x)``."""
+    return sub(self, trigonometric.tanh(self))
+
+
+@composite(**_facts(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False))
+def softsign(self: Tensor) -> Tensor:
+    """``x / (1 + abs(x))``."""
+    return div(self, add(magnitude.abs(self), 1))

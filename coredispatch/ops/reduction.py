@@ -1,0 +1,459 @@
+"""Reductions: sums, products, extrema, truth, moments and norms.
+
+``dim`` is an int or a sequence of ints, counted from either end; None (or an empty sequence)
+reduces every dimension. ``keepdim`` keeps reduced dimensions with size 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import comparison, late, magnitude
+from coredispatch.ops.adjoint import adjoint
+from coredispatch.ops.annotations import DType, IntList, Tensor
+from coredispatch.ops.arithmetic import div, mul
+from coredispatch.ops.rules import (
+    accumulated,
+    conditioned,
+    dot,
+    exact,
+    indices,
+    normalize_dims,
+    reduced,
+    same,
+    values_and_indices,
+)
+from coredispatch.ops.samples import (
+    Sample,
+    dim_reductions,
+    nonempty_reductions,
+    reductions,
+    unary,
+)
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.dtypes import bool_, int64
+from coredispatch.registry.errors import DimError, DTypeError
+
+
+def kept_shape(shape: Any, dim: Any) -> tuple[int, ...]:
+    """``shape`` with the reduced dims of size 1."""
+    dims = normalize_dims(dim, len(shape))
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def reduced_count(shape: Any, dim: Any) -> int:
+    """How many elements each result is made of."""
+    return math.prod(shape[d] for d in normalize_dims(dim, len(shape)))
+
+
+def spread(x: Any, shape: Any, dim: Any, keepdim: bool) -> Any:
+    """A reduced tensor brought back over the shape it was reduced from, as a view."""
+    if x.ndim and not keepdim:
+        x = late.reshape(x, kept_shape(shape, dim))
+    return late.expand(x, shape)
+
+
+def nonempty(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
+    """Shape rule of reductions without a neutral element."""
+    shape = reduced(self, dim, keepdim)
+    _require_elements(self.shape, dim)
+    return shape
+
+
+def _require_elements(shape: Any, dim: Any) -> None:
+    for d in normalize_dims(dim, len(shape)):
+        if shape[d] == 0:
+            raise DimError(
+                f"dimension {d} of shape {tuple(shape)} is empty, and this reduction has no "
+                "neutral element",
+                fix="reduce a dimension that has elements",
+            )
+
+
+def _axis(dim: Any) -> Any:
+    return None if dim is None or dim == () else dim
+
+
+def _reference(function: Any, wide: bool = True) -> Any:
+    """A NumPy reduction under the op's argument names."""
+
+    def reference(self: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        if not np.ndim(self):
+            dim = None
+        return function(self, axis=_axis(dim), keepdims=keepdim, **options)
+
+    return reference
+
+
+# ---- sums and products ------------------------------------------------------------------------
+
+
+@primitive(
+    out=reduced,
+    dtype=accumulated,
+    reference=_reference(np.sum),
+    samples=reductions,
+    tolerance=dot,
+    cast="float32",
+)
+def sum(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Sum over ``dim``; 0 for no elements.
+
+    The result is int64 for bool and integer inputs, else of the input's dtype, or ``dtype``.
+    Half precision accumulates in float32.
+    """
+
+
+@sum.vjp
+def _(grad, self_shape, dim, keepdim):
+    return spread(grad, self_shape, dim, keepdim)
+
+
+@primitive(
+    out=reduced,
+    dtype=accumulated,
+    reference=_reference(np.prod),
+    samples=reductions,
+    tolerance=conditioned,
+    cast="float32",
+)
+def prod(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Product over ``dim``; 1 for no elements. Dtypes as in :func:`sum`."""
+
+
+@prod.vjp
+def _(grad, self, dim, keepdim):
+    dims = normalize_dims(dim, self.ndim)
+    others = [d for d in range(self.ndim) if d not in dims]
+    if not dims:
+        return grad
+    # All reduced dims as one last dim; each element's factor is the product of all others.
+    order = [*others, *dims]
+    x = late.permute(self, order)
+    lead = tuple(x.shape[: len(others)])
+    flat = late.reshape(x, (*lead, reduced_count(self.shape, dim)))
+    factors = adjoint(product_of_others(flat))
+    slope = late.permute(late.reshape(factors, x.shape), list(np.argsort(order)))
+    return mul(spread(grad, self.shape, dim, keepdim), slope)
+
+
+def product_of_others(x: Any) -> Any:
+    """For each element the product of all others of its row (last dim); exact with zeros."""
+    n = x.shape[-1]
+    if n == 0:
+        return x
+    ones = late.ones_like(late.narrow(x, -1, 0, 1))
+    before = late.cumprod(late.cat([ones, late.narrow(x, -1, 0, n - 1)], -1), -1)
+    later = late.cat([ones, late.flip(late.narrow(x, -1, 1, n - 1), (-1,))], -1)
+    after = late.flip(late.cumprod(later, -1), (-1,))
+    return mul(before, after)
+
+
+def _mean_dtype(self: Any, dim: Any = None, keepdim: Any = None, dtype: Any = None) -> Any:
+    own = dtype if dtype is not None else same(self)
+    if own.category < 2:
+        raise DTypeError(
+            f"the mean of {own} elements needs a floating dtype",
+            fix="pass dtype=cd.float32, or convert with x.float()",
+        )
+    return own
+
+
+@composite(
+    out=reduced,
+    dtype=_mean_dtype,
+    reference=_reference(np.mean),
+    samples=nonempty_reductions,
+    dtypes="float+complex",
+    tolerance=dot,
+)
+def mean(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Arithmetic mean over ``dim``; NaN for no elements.
+
+    Raises ``DTypeError`` for bool and integer inputs unless a floating ``dtype`` is given.
+    """
+    _mean_dtype(self, dim, keepdim, dtype)
+    return div(sum(self, dim, keepdim, dtype=dtype), reduced_count(self.shape, dim) or math.nan)
+
+
+@mean.vjp
+def _(grad, self_shape, dim, keepdim):
+    return spread(div(grad, reduced_count(self_shape, dim) or 1), self_shape, dim, keepdim)
+
+
+@composite(
+    out=reduced,
+    dtype=accumulated,
+    reference=_reference(np.nansum),
+    samples=reductions,
+    dtypes="real",
+    tolerance=dot,
+    cast="float32",
+)
+def nansum(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """:func:`sum` with NaN counted as 0."""
+    return sum(comparison.where(comparison.isnan(self), 0, self), dim, keepdim, dtype=dtype)
+
+
+@composite(
+    out=reduced,
+    dtype=_mean_dtype,
+    reference=_reference(np.nanmean),
+    samples=nonempty_reductions,
+    dtypes="float",
+    tolerance=dot,
+)
+def nanmean(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Mean of the elements that are not NaN."""
+    count = sum(comparison.logical_not(comparison.isnan(self)), dim, keepdim)
+    return div(nansum(self, dim, keepdim, dtype=dtype), count)
+
+
+@composite(
+    out=lambda self, dim=None: reduced(self, dim),
+    dtype=int64,
+    reference=lambda self, dim=None: np.count_nonzero(self, axis=_axis(dim)),
+    samples=lambda make: (
+        Sample(make(s), *d)
+        for s, d in (((), ()), ((0,), ()), ((17,), ()), ((3, 5), (0,)), ((2, 3, 5), ((0, 2),)))
+    ),
+    differentiable=False,
+    tolerance=exact,
+)
+def count_nonzero(self: Tensor, dim: IntList | None = None) -> Tensor:
+    """Number of nonzero elements over ``dim``, int64. NaN counts."""
+    return sum(comparison.ne(self, 0), dim)
+
+
+# ---- truth ------------------------------------------------------------------------------------
+
+
+@primitive(
+    out=reduced,
+    dtype=bool_,
+    reference=_reference(np.any),
+    samples=reductions,
+    differentiable=False,
+    tolerance=exact,
+)
+def any(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tensor:
+    """Whether any element over ``dim`` is nonzero, as bool; false for no elements."""
+
+
+@primitive(
+    out=reduced,
+    dtype=bool_,
+    reference=_reference(np.all),
+    samples=reductions,
+    differentiable=False,
+    tolerance=exact,
+)
+def all(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tensor:
+    """Whether every element over ``dim`` is nonzero, as bool; true for no elements."""
+
+
+# ---- extrema ----------------------------------------------------------------------------------
+
+
+def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
+    """The gradient shared evenly among the elements that attain the extremum."""
+    shape = x.shape
+    mask = comparison.eq(x, spread(out, shape, dim, keepdim))
+    share = div(grad, sum(mask, dim, keepdim))
+    return comparison.where(mask, spread(share, shape, dim, keepdim), 0)
+
+
+@primitive(
+    out=nonempty,
+    dtype=same,
+    reference=_reference(np.max),
+    samples=nonempty_reductions,
+    dtypes="real",
+    tolerance=exact,
+    smooth=False,
+)
+def amax(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
+    """Largest element over ``dim``; NaN wins. Equal largest elements share the gradient evenly.
+
+    Raises ``DimError`` for an empty dimension.
+    """
+
+
+@amax.vjp
+def _(grad, out, self, dim, keepdim):
+    return _extremum_grad(grad, out, self, dim, keepdim)
+
+
+@primitive(
+    out=nonempty,
+    dtype=same,
+    reference=_reference(np.min),
+    samples=nonempty_reductions,
+    dtypes="real",
+    tolerance=exact,
+    smooth=False,
+)
+def amin(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
+    """Smallest element over ``dim``; NaN wins. Equal smallest elements share the gradient evenly.
+
+    Raises ``DimError`` for an empty dimension.
+    """
+
+
+@amin.vjp
+def _(grad, out, self, dim, keepdim):
+    return _extremum_grad(grad, out, self, dim, keepdim)
+
+
+def _one_dim(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
+    return nonempty(self, None if dim is None else (dim,), keepdim)
+
+
+def _index_samples(make: Any) -> Iterator[Sample]:
+    for shape in ((), (1,), (17,), (4, 4), (2, 3, 5)):
+        yield Sample(make(shape))
+        yield Sample(make(shape), None, True)
+    yield from dim_reductions(make)
+
+
+_INDEX = {
+    "out": _one_dim,
+    "dtype": indices,
+    "samples": _index_samples,
+    "dtypes": "real",
+    "differentiable": False,
+    "tolerance": exact,
+}
+
+
+@primitive(reference=_reference(np.argmax), **_INDEX)
+def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """int64 index of the largest element over ``dim`` (of the flattened tensor for None).
+
+    The first one among equals; NaN wins. Raises ``DimError`` for an empty dimension.
+    """
+
+
+@primitive(reference=_reference(np.argmin), **_INDEX)
+def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """int64 index of the smallest element over ``dim`` (of the flattened tensor for None).
+
+    The first one among equals; NaN wins. Raises ``DimError`` for an empty dimension.
+    """
+
+
+def _pair_shapes(self: Any, dim: int, keepdim: bool = False) -> Any:
+    shape = _one_dim(self, dim, keepdim)
+    return [shape, shape]
+
+
+def _select(x: Any, dim: int, index: Any, keepdim: bool) -> Any:
+    """The elements at ``index`` (one per slice, dimension kept) and the indices."""
+    if not x.ndim:
+        return x, late.reshape(index, ())
+    values = late.gather(x, dim, index)
+    return (values, index) if keepdim else (late.squeeze(values, dim), late.squeeze(index, dim))
+
+
+_PAIR = {
+    "out": _pair_shapes,
+    "dtype": values_and_indices,
+    "samples": dim_reductions,
+    "dtypes": "real",
+    "tolerance": exact,
+    "smooth": False,
+    "namespace": (),
+    "method": False,
+    "fields": ("values", "indices"),
+}
+
+
+@composite(**_PAIR)
+def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Largest elements over ``dim`` and their indices: ``max(self, dim, keepdim)``."""
+    return max_dim.result_type(_select(self, dim, argmax(self, dim, True), keepdim))
+
+
+@composite(**_PAIR)
+def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Smallest elements over ``dim`` and their indices: ``min(self, dim, keepdim)``."""
+    return min_dim.result_type(_select(self, dim, argmin(self, dim, True), keepdim))
+
+
+_WHOLE = {
+    "out": lambda self: nonempty(self),
+    "dtype": same,
+    "samples": lambda make: (s for s in unary(make) if s.args[0].size),
+    "dtypes": "real",
+    "tolerance": exact,
+    "smooth": False,
+}
+
+
+@composite(reference=np.max, **_WHOLE)
+def max(self: Tensor) -> Tensor:
+    """The largest element, 0-dim; NaN wins.
+
+    ``max(self, dim, keepdim=False)`` gives the named tuple (values, indices) over one dim,
+    ``max(self, other)`` is :func:`maximum`.
+    """
+    return amax(self)
+
+
+@max.overload
+def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return max_dim(self, dim, keepdim)
+
+
+@max.overload
+def _(self: Tensor, other: Tensor) -> Tensor:
+    return magnitude.maximum(self, other)
+
+
+@composite(reference=np.min, **_WHOLE)
+def min(self: Tensor) -> Tensor:
+    """The smallest element, 0-dim; NaN wins.
+
+    ``min(self, dim, keepdim=False)`` gives the named tuple (values, indices) over one dim,
+    ``min(self, other)`` is :func:`minimum`.
+    """
+    return amin(self)
+
+
+@min.overload
+def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return min_dim(self, dim, keepdim)
+
+
+@min.overload
+def _(self: Tensor, other: Tensor) -> Tensor:
+    return magnitude.minimum(self, other)
+
+
+@composite(
+    dtypes="real",
+    samples=lambda make: (Sample(make(s)) for s in ((1,), (17,), (3, 5))),
+    tolerance=exact,
+    smooth=False,
+    fields=("min", "max"),
+)
+def aminmax(
+    self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Smallest and largest elements over ``dim`` as the named tuple (min, max)."""
+    dims = () if dim is None else (dim,)
+    return aminmax.result_type((amin(self, dims, keepdim), amax(self, dims, keepdim)))

@@ -1,0 +1,229 @@
+"""Softmax and its relatives, and gated linear units: activations over a whole dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import exponential, late
+from coredispatch.ops.annotations import DType, Tensor
+from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.reduction import amax, argmax, sum
+from coredispatch.ops.rules import (
+    conditioned,
+    normalize_dim,
+    promote,
+    same_shape,
+)
+from coredispatch.ops.samples import Sample, rows
+from coredispatch.registry import DType as DTypeClass
+from coredispatch.registry import composite
+from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.value import dtype_of
+
+
+def softmax_reference(self: Any, dim: int, dtype: Any = None) -> Any:
+    """Softmax of a float64 array."""
+    if not np.ndim(self):
+        return np.ones(())
+    if self.size == 0:
+        return self
+    e = np.exp(self - np.max(self, axis=dim, keepdims=True))
+    return e / np.sum(e, axis=dim, keepdims=True)
+
+
+def _log_softmax_reference(self: Any, dim: int, dtype: Any = None) -> Any:
+    if not np.ndim(self):
+        return np.zeros(())
+    if self.size == 0:
+        return self
+    x = self - np.max(self, axis=dim, keepdims=True)
+    return x - np.log(np.sum(np.exp(x), axis=dim, keepdims=True))
+
+
+def _along(self: Any, dim: int, *_: Any) -> tuple[int, ...]:
+    normalize_dim(dim, len(self.shape))
+    return same_shape(self)
+
+
+def _given_floating(self: Any, dim: Any = None, dtype: Any = None) -> Any:
+    own = dtype if dtype is not None else DTypeClass.of(self.dtype)
+    if own.category < 2:
+        raise DTypeError(
+            f"softmax of {own} elements needs a floating dtype",
+            fix="pass dtype=cd.float32, or convert with x.float()",
+        )
+    return own
+
+
+_SOFTMAX = {
+    "out": _along,
+    "dtype": _given_floating,
+    "samples": rows,
+    "dtypes": "float",
+    "tolerance": conditioned,
+    "cast": "float32",
+    "namespace": ("", "nn.functional", "special"),
+}
+
+
+def _shifted(x: Any, dim: int, dtype: Any) -> Any:
+    """``x`` in ``dtype`` less its maximum along ``dim``, which makes every exponent <= 0."""
+    _along(x, dim)
+    _given_floating(x, dim, dtype)
+    if dtype is not None and dtype is not dtype_of(x):
+        x = late.to_dtype(x, dtype)
+    return sub(x, amax(x, dim, True)) if x.numel() else x
+
+
+@composite(reference=softmax_reference, **_SOFTMAX)
+def softmax(self: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    """``exp(self) / sum(exp(self))`` along ``dim``, without overflow.
+
+    Args:
+        self: floating tensor of any shape.
+        dim: the dimension whose slices sum to 1.
+        dtype: convert to it first (for integers, or more digits).
+    """
+    e = exponential.exp(_shifted(self, dim, dtype))
+    return div(e, sum(e, dim, True))
+
+
+@softmax.vjp
+def _(grad, out, dim):
+    return softmax_backward(grad, out, dim)
+
+
+@composite(reference=_log_softmax_reference, **_SOFTMAX)
+def log_softmax(self: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    """Logarithm of :func:`softmax` along ``dim``, without overflow or underflow."""
+    x = _shifted(self, dim, dtype)
+    return sub(x, exponential.log(sum(exponential.exp(x), dim, True)))
+
+
+@log_softmax.vjp
+def _(grad, out, dim):
+    return log_softmax_backward(grad, out, dim)
+
+
+def _backward_samples(make: Any) -> Iterator[Sample]:
+    for shape in ((5,), (4, 4), (3, 5), (2, 3, 5)):
+        for dim in range(len(shape)):
+            yield Sample(make(shape), make(shape), dim)
+
+
+_BACKWARD = {
+    "out": lambda grad, output, dim: same_shape(grad),
+    "dtype": promote,
+    "unbroadcast": False,
+    "samples": _backward_samples,
+    "dtypes": "float",
+    "tolerance": conditioned,
+    "cast": "float32",
+    "namespace": (),
+    "method": False,
+}
+
+
+@composite(**_BACKWARD)
+def softmax_backward(grad: Tensor, output: Tensor, dim: int) -> Tensor:
+    """Gradient of :func:`softmax` from its output: ``(grad - sum(grad * output)) * output``."""
+    weighted = mul(grad, output)
+    return sub(weighted, mul(output, sum(weighted, dim, True)))
+
+
+@composite(**_BACKWARD)
+def log_softmax_backward(grad: Tensor, output: Tensor, dim: int) -> Tensor:
+    """Gradient of :func:`log_softmax` from its output: ``grad - exp(output) * sum(grad)``."""
+    return sub(grad, mul(exponential.exp(output), sum(grad, dim, True)))
+
+
+def implicit_dim(ndim: int) -> int:
+    """The dim PyTorch's functional softmax takes for None: 0 for 0, 1 and 3 dims, else 1."""
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def _functional_form(op: Any) -> None:
+    """``nn.functional`` also accepts ``dim=None`` and ``_stacklevel``, which is ignored."""
+
+    @op.overload
+    def _(
+        self: Tensor, *, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+    ) -> Tensor:
+        return op(self, implicit_dim(self.ndim) if dim is None else dim, dtype)
+
+
+_functional_form(softmax)
+_functional_form(log_softmax)
+
+
+@composite(
+    out=_along,
+    dtype=_given_floating,
+    reference=lambda self, dim, dtype=None: softmax_reference(-self, dim),
+    samples=rows,
+    dtypes="float",
+    tolerance=conditioned,
+    namespace="nn.functional",
+    method=False,
+)
+def softmin(self: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    """``softmax(-self, dim)``."""
+    return softmax(neg(self), dim, dtype)
+
+
+_functional_form(softmin)
+
+
+@composite(
+    samples=lambda make: (Sample(make((4,))), Sample(make((3, 6))), Sample(make((2, 4, 3)), 1)),
+    dtypes="float",
+    tolerance=conditioned,
+    namespace="nn.functional",
+    method=False,
+)
+def glu(self: Tensor, dim: int = -1) -> Tensor:
+    """Gated linear unit: the first half along ``dim`` times the sigmoid of the second.
+
+    Raises ``ShapeError`` when the dimension has odd size (Dauphin et al. 2016,
+    arXiv:1612.08083).
+    """
+    dim = normalize_dim(dim, self.ndim)
+    n = self.shape[dim] if self.ndim else 1
+    if n % 2:
+        raise ShapeError(f"glu needs an even size, got {n} in dimension {dim}")
+    gate = exponential.sigmoid(late.narrow(self, dim, n // 2, n // 2))
+    return mul(late.narrow(self, dim, 0, n // 2), gate)
+
+
+@composite(
+    dtypes="float",
+    random=True,
+    smooth=False,
+    namespace="nn.functional",
+    method=False,
+)
+def gumbel_softmax(
+    self: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A sample of the Gumbel-softmax distribution (Jang et al. 2016, arXiv:1611.01144).
+
+    Args:
+        self: unnormalized log-probabilities.
+        tau: temperature, positive.
+        hard: return one-hot samples whose gradient is that of the soft ones.
+        eps: without effect, kept from older programs.
+        dim: the dimension of the alternatives.
+    """
+    if tau <= 0:
+        raise ArgumentError(f"tau must be positive, got {tau}")
+    uniform = late.clamp(late.rand_like(self), 1e-38, 1 - 2**-24)
+    noise = neg(exponential.log(neg(exponential.log(uniform))))
+    soft = softmax(div(add(self, noise), tau), dim)
+    if not hard:
+        return soft
+    index = argmax(late.detach(soft), dim, True)
+    one_hot = late.scatter(late.zeros_like(soft), dim, index, late.ones_like(soft))
+    return add(sub(one_hot, late.detach(soft)), soft)
