@@ -6,6 +6,7 @@ NumPy has neither. float64 goes through the C library, number by number.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
