@@ -55,11 +55,13 @@ from coredispatch.registry import (
 )
 from coredispatch.registry import dtypes as dtypes
 from coredispatch.registry.dispatch import HOOKS
+from coredispatch.registry.generator import Generator, default_generator
 from coredispatch.registry.table import TABLE
 
 if TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
+    from coredispatch.backends.index_parts import IndexParts
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops import rules
 
@@ -73,6 +75,8 @@ __all__ = [
     "Device",
     "DeviceError",
     "DimError",
+    "Generator",
+    "IndexParts",
     "KernelError",
     "Layer",
     "Layout",
@@ -88,6 +92,7 @@ __all__ = [
     "Value",
     "composite",
     "default_dtype",
+    "default_generator",
     "dtypes",
     "from_raw",
     "hookimpl",
@@ -142,6 +147,10 @@ def __getattr__(name: str) -> Any:
         from coredispatch.backends.array_api import ArrayApiBackend
 
         return ArrayApiBackend
+    if name == "IndexParts":
+        from coredispatch.backends.index_parts import IndexParts
+
+        return IndexParts
     if name == "numpy_dtype":
         from coredispatch.backends.dtypes import numpy_dtype
 
