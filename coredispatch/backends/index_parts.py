@@ -11,8 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ..registry.dtypes import DType, bool_, int64, uint8
-from ..registry.errors import ArgumentError, DimError
+from coredispatch.registry.dtypes import DType, bool_, int64, uint8
+from coredispatch.registry.errors import ArgumentError, DimError
 
 __all__ = ["IndexParts"]
 

@@ -6,6 +6,7 @@ conformance cases, docs row) is derived by whoever needs it, from these attribut
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import namedtuple
 from collections.abc import Callable
@@ -45,6 +46,8 @@ class Operator(Dispatcher):
         differentiable: False where a derivative does not exist; smooth: False where the second
             derivative is not worth checking.
         reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite.
+        gradcheck: what to check the derivative of instead of the operator itself, with the same
+            arguments: where only symmetric inputs have a meaning or phases are undetermined.
         cast: the autocast policy, one of :data:`CAST_POLICIES`.
         functional: for a derived in-place operator, the operator it was derived from.
         inplace_op: the derived in-place operator, or None.
@@ -77,12 +80,13 @@ class Operator(Dispatcher):
         random: bool = False,
         unbroadcast: bool | None = None,
         fields: tuple[str, ...] = (),
+        gradcheck: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
         self.name = name or function.__name__
         self.kind = kind
         self.schema = Schema.parse(function, self.name, mutates=tuple(mutates), view=view)
-        self.body: Callable[..., Any] | None = function if kind == "composite" else None
+        self.body: Callable[..., Any] | None = _body(function) if kind == "composite" else None
         self.function = function
         self.out_rule = out
         self.dtype_rule = dtype
@@ -93,6 +97,7 @@ class Operator(Dispatcher):
         self.values = values
         self.tolerance = tolerance
         self.errors = errors
+        self.gradcheck = gradcheck
         self.differentiable = differentiable
         self.smooth = smooth
         self.view = view
@@ -264,6 +269,21 @@ def _find(name: str) -> Operator:
     from .table import TABLE
 
     return TABLE.operator(name)
+
+
+def _body(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as the dispatcher calls it: every argument by position."""
+    code = inspect.unwrap(function).__code__
+    positional = code.co_argcount
+    names = code.co_varnames[positional : positional + code.co_kwonlyargcount]
+    if not names:
+        return function
+
+    @functools.wraps(function)
+    def body(*args: Any) -> Any:
+        return function(*args[:positional], **dict(zip(names, args[positional:], strict=True)))
+
+    return body
 
 
 def primitive(**facts: Any) -> Callable[[Callable[..., Any]], Operator]:

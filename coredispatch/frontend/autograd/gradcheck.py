@@ -101,7 +101,7 @@ def _probe(output: Any, values: np.ndarray) -> Any:
 def _from_numpy(array: np.ndarray) -> Any:
     from coredispatch.frontend.creation import from_numpy
 
-    return from_numpy(array)
+    return from_numpy(np.asarray(array))  # arithmetic on 0-dim arrays gives scalars
 
 
 def _analytical(inputs: tuple[Any, ...], checked: list[int], output: Any, probe: Any) -> list[Any]:

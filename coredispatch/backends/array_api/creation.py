@@ -1,0 +1,43 @@
+"""Array-API kernels that create arrays from sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.dtypes import DType, default_dtype, float64, int64, scalar_dtype
+from coredispatch.registry.errors import ArgumentError
+
+__all__ = ["arange_bounds", "kernels"]
+
+
+def arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+    """Start, end and step as Python numbers; one bound alone is the end."""
+    start, end, step = [v.item() if hasattr(v, "item") else v for v in (start, end, step)]
+    if end is None:
+        start, end = 0, start
+    if step == 0 or (end - start) * step < 0:
+        raise ArgumentError(f"step {step} does not lead from {start} to {end}")
+    return start, end, step
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family over the namespace ``xp``."""
+
+    def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> Any:
+        if size and min(size) < 0:
+            raise ArgumentError(f"size {size} has a negative dimension", fix="use sizes >= 0")
+        value = value.item() if hasattr(value, "item") else value
+        return xp.full(size, value, dtype=numpy_dtype(dtype or scalar_dtype(value)))
+
+    def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> Any:
+        start, end, step = arange_bounds(start, end, step)
+        exact = all(isinstance(v, int) for v in (start, end, step))
+        wanted = dtype or (int64 if exact else default_dtype())
+        # Rounding once at the end keeps the number of elements independent of the dtype.
+        drawn = int64 if exact else float64
+        out = xp.arange(start, end, step, dtype=numpy_dtype(drawn))
+        return out if drawn is wanted else xp.astype(out, numpy_dtype(wanted))
+
+    return {"full": full, "arange": arange}

@@ -1,0 +1,80 @@
+"""Array-API kernels of matrix products and of matrix decompositions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.registry.dtypes import DType
+from coredispatch.registry.errors import OpError
+
+__all__ = ["kernels"]
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family over the namespace ``xp``.
+
+    The decompositions are there where the namespace has the ``linalg`` extension.
+    """
+
+    def matmul(a: Any, b: Any) -> Any:
+        dtype = DType.of(a.dtype)
+        if dtype.is_floating_point and dtype.itemsize == 2:
+            wide = xp.matmul(xp.astype(a, xp.float32), xp.astype(b, xp.float32))
+            return xp.astype(wide, a.dtype)
+        return xp.matmul(a, b)
+
+    table: dict[str, Callable[..., Any]] = {"matmul": matmul}
+    if hasattr(xp, "linalg"):
+        table |= _decompositions(xp, xp.linalg)
+    return table
+
+
+def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
+    failure = getattr(linalg, "LinAlgError", ArithmeticError)
+
+    def cholesky(x: Any, upper: bool) -> Any:
+        try:
+            lower = linalg.cholesky(x)
+        except failure as error:
+            raise OpError(str(error), fix="the matrix must be positive definite") from error
+        return xp.conj(xp.matrix_transpose(lower)) if upper else lower
+
+    def qr(x: Any, mode: str) -> tuple[Any, Any]:
+        if mode == "r":
+            return xp.zeros(0, dtype=x.dtype), tuple(linalg.qr(x, mode="reduced"))[1]
+        return tuple(linalg.qr(x, mode=mode))
+
+    def svd(x: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
+        return tuple(linalg.svd(x, full_matrices=full_matrices))
+
+    def eigh(x: Any, uplo: str) -> tuple[Any, Any]:
+        # The standard has no choice of triangle: mirror the one that counts.
+        half = xp.tril(x) if uplo == "L" else xp.triu(x)
+        strict = xp.tril(x, k=-1) if uplo == "L" else xp.triu(x, k=1)
+        mirror = xp.matrix_transpose(strict)
+        mirror = xp.conj(mirror) if DType.of(x.dtype).is_complex else mirror
+        return tuple(linalg.eigh(half + mirror))
+
+    def solve(a: Any, b: Any, left: bool) -> Any:
+        vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1])
+        b = b[..., None] if vector else b
+        try:
+            if left:
+                x = linalg.solve(a, b)
+            else:
+                x = xp.matrix_transpose(
+                    linalg.solve(xp.matrix_transpose(a), xp.matrix_transpose(b))
+                )
+        except failure as error:
+            raise OpError(str(error), fix="the matrix is singular; use lstsq or pinv") from error
+        return x[..., 0] if vector else x
+
+    return {
+        "cholesky": cholesky,
+        "linalg_qr": qr,
+        "linalg_svd": svd,
+        "linalg_eigh": eigh,
+        "linalg_solve": solve,
+        "linalg_slogdet": lambda x: tuple(linalg.slogdet(x)),
+    }

@@ -1,0 +1,88 @@
+"""Array-API kernels that draw random numbers.
+
+The standard has no random numbers. A namespace with ``random.default_rng`` (NumPy, CuPy) draws
+with it; for any other the numbers are drawn on the CPU and copied over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.dtypes import DType, bool_, default_dtype, float32, float64, int64
+from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.generator import Generator, default_generator
+
+__all__ = ["kernels"]
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family over the namespace ``xp``."""
+    namespace = xp
+    if not hasattr(getattr(xp, "random", None), "default_rng"):
+        import numpy as namespace  # type: ignore[no-redef]
+
+    def stream(generator: Generator | None, device: Any) -> Any:
+        found = generator or default_generator(device)
+        return found.stream(namespace.random.default_rng)
+
+    def finished(x: Any, dtype: DType) -> Any:
+        return xp.asarray(x).astype(numpy_dtype(dtype))
+
+    def drawn_in(dtype: DType) -> Any:
+        return numpy_dtype(float64 if dtype.itemsize >= 8 else float32)
+
+    def random_uniform(
+        size: tuple[int, ...],
+        low: float,
+        high: float,
+        dtype: DType | None,
+        device: Any,
+        generator: Generator | None,
+    ) -> Any:
+        wanted = dtype or default_dtype()
+        out = stream(generator, device).random(size, dtype=drawn_in(wanted))
+        if wanted.itemsize == 2:
+            # As many bits as the dtype has, so that rounding cannot reach the upper end.
+            steps = 2048.0 if wanted.name == "float16" else 256.0
+            out = namespace.floor(out * steps) / steps
+        return finished(out * (high - low) + low, wanted)
+
+    def random_normal(
+        size: tuple[int, ...],
+        mean: float,
+        std: float,
+        dtype: DType | None,
+        device: Any,
+        generator: Generator | None,
+    ) -> Any:
+        wanted = dtype or default_dtype()
+        rng = stream(generator, device)
+        if wanted.is_complex:
+            real, imag = (rng.standard_normal(size, dtype=drawn_in(wanted)) for _ in range(2))
+            out = (real + 1j * imag) * 0.5**0.5
+        else:
+            out = rng.standard_normal(size, dtype=drawn_in(wanted))
+        return finished(out * std + mean, wanted)
+
+    def random_integers(
+        size: tuple[int, ...],
+        low: int,
+        high: int,
+        dtype: DType | None,
+        device: Any,
+        generator: Generator | None,
+    ) -> Any:
+        if low >= high:
+            raise ArgumentError(f"random integers need low < high, got {low} and {high}")
+        wanted = dtype or int64
+        kind = namespace.int64 if high <= 1 << 63 else namespace.uint64
+        out = stream(generator, device).integers(low, high, size, dtype=kind)
+        return finished(out != 0 if wanted is bool_ else out, wanted)
+
+    return {
+        "random_uniform": random_uniform,
+        "random_normal": random_normal,
+        "random_integers": random_integers,
+    }

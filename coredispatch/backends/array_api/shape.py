@@ -1,0 +1,135 @@
+"""Array-API kernels that look at memory in another way, join it, rearrange it or copy it.
+
+Where the namespace's arrays have strided views (NumPy, CuPy) the view kernels return views;
+elsewhere they copy, which such a backend declares with ``views = False``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.dtypes import DType
+from coredispatch.registry.errors import ShapeError
+
+__all__ = ["kernels"]
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """The kernels of this family over the namespace ``xp``."""
+    strided = hasattr(xp, "lib") and hasattr(xp.lib, "stride_tricks")
+
+    def view(x: Any, shape: tuple[int, ...]) -> Any:
+        out = xp.reshape(x, _sizes(x, shape))
+        if strided and out.base is not x and (out.base is None or out.base is not x.base):
+            raise ShapeError(
+                f"shape {shape} cannot view memory of shape {x.shape} and strides {x.strides}",
+                fix="use reshape, which copies where it must",
+            )
+        return out
+
+    def reshape(x: Any, shape: tuple[int, ...]) -> Any:
+        return xp.reshape(x, _sizes(x, shape))
+
+    def permute(x: Any, dims: tuple[int, ...]) -> Any:
+        return xp.permute_dims(x, dims)
+
+    def expand(x: Any, size: tuple[int, ...]) -> Any:
+        lead = len(size) - x.ndim
+        return xp.broadcast_to(
+            x, tuple(x.shape[i - lead] if n == -1 else n for i, n in enumerate(size))
+        )
+
+    def squeeze(x: Any, dim: tuple[int, ...] | None) -> Any:
+        dims = range(x.ndim) if dim is None else dim
+        ones = tuple(d % x.ndim for d in dims if x.ndim and x.shape[d] == 1)
+        return xp.squeeze(x, axis=ones) if ones else x
+
+    def cat(tensors: list[Any], dim: int) -> Any:
+        filled = [x for x in tensors if tuple(x.shape) != (0,)] or tensors[:1]
+        return xp.concat(filled, axis=dim)
+
+    def flip(x: Any, dims: tuple[int, ...]) -> Any:
+        return _owned(xp, xp.flip(x, axis=dims) if dims else x)
+
+    def constant_pad(x: Any, pad: tuple[int, ...], value: Any) -> Any:
+        for i in range(len(pad) // 2):
+            axis = x.ndim - 1 - i
+            before, after = pad[2 * i], pad[2 * i + 1]
+            lead = (slice(None),) * axis
+            x = x[(*lead, slice(max(-before, 0), x.shape[axis] - max(-after, 0)))]
+            borders = [
+                xp.full((*x.shape[:axis], max(n, 0), *x.shape[axis + 1 :]), value, dtype=x.dtype)
+                for n in (before, after)
+            ]
+            x = xp.concat([borders[0], x, borders[1]], axis=axis)
+        return _owned(xp, x)
+
+    def clone(x: Any, memory_format: Any) -> Any:
+        axes = {"channels_last": 4, "channels_last_3d": 5}
+        ndim = axes.get(str(memory_format).rpartition(".")[2])
+        if ndim is None or not strided:
+            return _owned(xp, x)
+        if x.ndim != ndim:
+            raise ShapeError(f"{memory_format} needs {ndim} dimensions, got {x.ndim}")
+        return xp.moveaxis(_owned(xp, xp.moveaxis(x, 1, -1)), -1, 1)
+
+    def to_dtype(x: Any, dtype: DType) -> Any:
+        if DType.of(x.dtype).is_complex and not dtype.is_complex:
+            x = xp.real(x) if dtype.name != "bool" else x != 0
+        return xp.astype(x, numpy_dtype(dtype))
+
+    table: dict[str, Callable[..., Any]] = {
+        "view": view,
+        "reshape": reshape,
+        "permute": permute,
+        "expand": expand,
+        "squeeze": squeeze,
+        "cat": cat,
+        "flip": flip,
+        "constant_pad_nd": constant_pad,
+        "clone": clone,
+        "to_dtype": to_dtype,
+        "detach": lambda x: x,
+        "unsqueeze": lambda x, dim: xp.expand_dims(x, axis=dim),
+        "tril": lambda x, diagonal: xp.tril(x, k=diagonal),
+        "triu": lambda x, diagonal: xp.triu(x, k=diagonal),
+    }
+    if strided:
+        table |= _strided_views(xp)
+    return table
+
+
+def _strided_views(xp: Any) -> dict[str, Callable[..., Any]]:
+    """Kernels that need strides: NumPy's and CuPy's ``as_strided``."""
+    as_strided = xp.lib.stride_tricks.as_strided
+
+    def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
+        if x.ndim == 0:
+            x = xp.reshape(x, (1,))
+        shape, strides = list(x.shape), list(x.strides)
+        shape[dimension] = (shape[dimension] - size) // step + 1
+        strides[dimension] *= step
+        return as_strided(x, (*shape, size), (*strides, x.strides[dimension]))
+
+    def diagonal(x: Any, offset: int, dim1: int, dim2: int) -> Any:
+        return x.diagonal(offset, dim1, dim2)
+
+    return {"unfold": unfold, "diagonal": diagonal}
+
+
+def _sizes(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` with -1 worked out, which the standard leaves open for arrays of size 0."""
+    if -1 not in shape:
+        return shape
+    known = prod(n for n in shape if n != -1)
+    if not known or prod(x.shape) % known:
+        raise ShapeError(f"{prod(x.shape)} elements do not divide into shape {shape}")
+    return tuple(prod(x.shape) // known if n == -1 else n for n in shape)
+
+
+def _owned(xp: Any, x: Any) -> Any:
+    """``x`` in memory of its own, row-major."""
+    return x.copy() if hasattr(x, "copy") else xp.asarray(x, copy=True)

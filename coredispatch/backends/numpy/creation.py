@@ -1,0 +1,110 @@
+"""NumPy kernels that create arrays from sizes and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.backends.array_api.creation import arange_bounds
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.dtypes import DType, default_dtype, scalar_dtype
+from coredispatch.registry.errors import ArgumentError
+
+__all__ = ["KERNELS"]
+
+
+def _sizes(size: tuple[int, ...]) -> tuple[int, ...]:
+    if size and min(size) < 0:
+        raise ArgumentError(f"size {size} has a negative dimension", fix="use sizes >= 0")
+    return size
+
+
+def _dtype(dtype: DType | None) -> np.dtype:
+    return numpy_dtype(default_dtype() if dtype is None else dtype)
+
+
+def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> np.ndarray:
+    """An array of one value."""
+    return np.full(
+        _sizes(size), value, numpy_dtype(scalar_dtype(value) if dtype is None else dtype)
+    )
+
+
+def zeros(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
+    """An array of zeros."""
+    return np.zeros(_sizes(size), _dtype(dtype))
+
+
+def ones(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
+    """An array of ones."""
+    return np.ones(_sizes(size), _dtype(dtype))
+
+
+def empty(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
+    """An array of whatever was in memory."""
+    return np.empty(_sizes(size), _dtype(dtype))
+
+
+def full_like(x: np.ndarray, value: Any, dtype: DType | None) -> np.ndarray:
+    """An array of one value in the shape of ``x``."""
+    return np.full(x.shape, value, x.dtype if dtype is None else numpy_dtype(dtype))
+
+
+def zeros_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
+    """An array of zeros in the shape of ``x``."""
+    return np.zeros(x.shape, x.dtype if dtype is None else numpy_dtype(dtype))
+
+
+def ones_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
+    """An array of ones in the shape of ``x``."""
+    return np.ones(x.shape, x.dtype if dtype is None else numpy_dtype(dtype))
+
+
+def empty_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
+    """An array of whatever was in memory in the shape of ``x``."""
+    return np.empty(x.shape, x.dtype if dtype is None else numpy_dtype(dtype))
+
+
+def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> np.ndarray:
+    """The numbers from ``start`` up to, not including, ``end``."""
+    start, end, step = arange_bounds(start, end, step)
+    if dtype is None:
+        exact = all(isinstance(v, int) for v in (start, end, step))
+        wanted = np.dtype(np.int64) if exact else numpy_dtype(default_dtype())
+    else:
+        wanted = numpy_dtype(dtype)
+    if wanted.kind in "iu" or wanted == np.float64:
+        return np.arange(start, end, step, wanted)
+    # Rounding once at the end keeps the number of elements independent of the dtype.
+    return np.arange(start, end, step, np.float64).astype(wanted)
+
+
+def linspace(start: Any, end: Any, steps: int, dtype: DType | None, device: Any) -> np.ndarray:
+    """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
+    if steps < 0:
+        raise ArgumentError(f"linspace needs steps >= 0, got {steps}")
+    return np.linspace(start, end, steps).astype(_dtype(dtype))
+
+
+def eye(n: int, m: int | None, dtype: DType | None, device: Any) -> np.ndarray:
+    """The n by m matrix with ones on its diagonal."""
+    if n < 0 or (m is not None and m < 0):
+        raise ArgumentError(f"eye needs sizes >= 0, got {n} and {m}")
+    return np.eye(n, m, dtype=_dtype(dtype))
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "full": full,
+    "zeros": zeros,
+    "ones": ones,
+    "empty": empty,
+    "full_like": full_like,
+    "zeros_like": zeros_like,
+    "ones_like": ones_like,
+    "empty_like": empty_like,
+    "arange": arange,
+    "linspace": linspace,
+    "eye": eye,
+}

@@ -1,0 +1,207 @@
+"""NumPy kernels that draw random numbers, from a SFC64 stream for each generator.
+
+SFC64 (Doty-Humphrey, PractRand) is the fastest of NumPy's bit generators. Half precision is
+drawn in float32 and rounded towards zero, so that ``uniform`` stays below its upper end.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.dtypes import DType, default_dtype
+from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.generator import Generator, default_generator
+
+__all__ = ["KERNELS", "Stream", "stream"]
+
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+
+
+class Stream:
+    """A NumPy generator that can be saved as bytes and restored."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.Generator(np.random.SFC64(seed))
+
+    def state(self) -> bytes:
+        """The position in the stream, 40 bytes."""
+        saved = self.rng.bit_generator.state
+        return struct.pack(
+            "<4QII", *saved["state"]["state"].tolist(), saved["has_uint32"], saved["uinteger"]
+        )
+
+    def restore(self, state: bytes) -> None:
+        """Go to the position that :meth:`state` returned."""
+        if len(state) != struct.calcsize("<4QII"):
+            raise ArgumentError("this state belongs to another kind of generator")
+        *words, has_uint32, uinteger = struct.unpack("<4QII", state)
+        self.rng.bit_generator.state = {
+            "bit_generator": "SFC64",
+            "state": {"state": np.array(words, np.uint64)},
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
+        }
+
+
+def stream(generator: Generator | None) -> np.random.Generator:
+    """The NumPy generator behind ``generator`` (None: the CPU's default one)."""
+    return (generator or default_generator()).stream(Stream).rng
+
+
+def _float_dtype(dtype: DType | None) -> tuple[np.dtype, np.dtype]:
+    """The dtype asked for, and the one to draw in."""
+    wanted = numpy_dtype(dtype or default_dtype())
+    return wanted, _DOUBLE if wanted.itemsize >= 8 else _SINGLE
+
+
+def random_uniform(
+    size: tuple[int, ...],
+    low: float,
+    high: float,
+    dtype: DType | None,
+    device: Any,
+    generator: Generator | None,
+) -> np.ndarray:
+    """Uniform numbers in [low, high)."""
+    wanted, drawn = _float_dtype(dtype)
+    out = stream(generator).random(size, drawn)
+    if type(out) is not np.ndarray:
+        out = np.asarray(out)
+    if wanted.itemsize == 2:
+        # As many bits as the dtype has, so that rounding cannot reach the upper end.
+        steps = 2048.0 if wanted.kind == "f" else 256.0
+        out = np.floor(out * np.float32(steps)) / np.float32(steps)
+    if low != 0 or high != 1:
+        out *= drawn.type(high - low)
+        out += drawn.type(low)
+        if high > low:
+            np.minimum(out, np.nextafter(drawn.type(high), drawn.type(low)), out=out)
+    return out if wanted == drawn else out.astype(wanted)
+
+
+def random_normal(
+    size: tuple[int, ...],
+    mean: float,
+    std: float,
+    dtype: DType | None,
+    device: Any,
+    generator: Generator | None,
+) -> np.ndarray:
+    """Normally distributed numbers; complex ones have variance ``std**2`` over both parts."""
+    wanted = numpy_dtype(dtype or default_dtype())
+    if wanted.kind == "c":
+        real = _DOUBLE if wanted.itemsize == 16 else _SINGLE
+        parts = np.asarray(stream(generator).standard_normal((*size, 2), real))
+        out = parts.view(wanted)[..., 0] * real.type(math.sqrt(0.5))
+        drawn = wanted
+    else:
+        wanted, drawn = _float_dtype(dtype)
+        out = np.asarray(stream(generator).standard_normal(size, drawn))
+    if std != 1:
+        out *= drawn.type(std)
+    if mean != 0:
+        out += drawn.type(mean)
+    return out if wanted == drawn else out.astype(wanted)
+
+
+def random_integers(
+    size: tuple[int, ...],
+    low: int,
+    high: int,
+    dtype: DType | None,
+    device: Any,
+    generator: Generator | None,
+) -> np.ndarray:
+    """Integers in [low, high)."""
+    if low >= high:
+        raise ArgumentError(f"random integers need low < high, got {low} and {high}")
+    wanted = np.dtype(np.int64) if dtype is None else numpy_dtype(dtype)
+    drawn = np.int64 if high <= 1 << 63 else np.uint64
+    if wanted.kind in "iub" and wanted != drawn:
+        limits = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
+        if limits[0] <= low and high - 1 <= limits[1]:
+            return np.asarray(stream(generator).integers(low, high, size, wanted))
+    return np.asarray(stream(generator).integers(low, high, size, drawn)).astype(wanted, copy=False)
+
+
+def randperm(n: int, generator: Generator | None, dtype: DType | None, device: Any) -> np.ndarray:
+    """A random order of 0 to n-1."""
+    if n < 0:
+        raise ArgumentError(f"randperm needs n >= 0, got {n}")
+    order = stream(generator).permutation(n)
+    return order if dtype is None else order.astype(numpy_dtype(dtype), copy=False)
+
+
+def native_dropout(
+    x: np.ndarray, p: float, generator: Generator | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """``x`` with elements zeroed with probability ``p``, the rest scaled; and what was kept."""
+    # 32 random bits for each element; drawing whole words is 3 times as fast as floats.
+    bits = stream(generator).bit_generator
+    words = np.asarray(bits.random_raw((x.size + 1) // 2), np.uint64)
+    threshold = min(round(p * 4294967296.0), 4294967295)
+    keep = (words.view(np.uint32)[: x.size] >= np.uint32(threshold)).reshape(x.shape)
+    scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+    if x.dtype.itemsize == 2:
+        out = (x.astype(np.float32) * np.float32(scale)).astype(x.dtype)
+    else:
+        out = x * x.dtype.type(scale)
+    return np.where(keep, out, x.dtype.type(0)), keep
+
+
+def dropout_backward(grad: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
+    """``grad * scale`` where ``mask`` holds, else 0."""
+    out = grad * grad.dtype.type(scale)
+    out[~mask] = 0
+    return out
+
+
+def exponential(x: np.ndarray, rate: float, generator: Generator | None) -> np.ndarray:
+    """Exponentially distributed numbers in the shape and dtype of ``x``."""
+    drawn = _DOUBLE if x.dtype.itemsize >= 8 else _SINGLE
+    out = np.asarray(stream(generator).standard_exponential(x.shape, drawn))
+    # Zero has probability 2**-23 and would be a pole of log and of division.
+    np.maximum(out, np.finfo(drawn).tiny, out=out)
+    return (out / drawn.type(rate)).astype(x.dtype, copy=False)
+
+
+def standard_gamma(concentration: np.ndarray, generator: Generator | None) -> np.ndarray:
+    """Gamma distributed numbers of scale 1, one for each concentration."""
+    out = stream(generator).standard_gamma(concentration.astype(np.float64))
+    return np.asarray(out).astype(concentration.dtype)
+
+
+def poisson(rate: np.ndarray, generator: Generator | None) -> np.ndarray:
+    """Poisson distributed numbers, one for each rate."""
+    if rate.size and not float(rate.min()) >= 0:
+        raise ArgumentError("poisson needs rates >= 0")
+    return np.asarray(stream(generator).poisson(rate.astype(np.float64))).astype(rate.dtype)
+
+
+def binomial(count: np.ndarray, prob: np.ndarray, generator: Generator | None) -> np.ndarray:
+    """Binomially distributed numbers, one for each pair of count and probability."""
+    try:
+        out = stream(generator).binomial(count.astype(np.int64), prob.astype(np.float64))
+    except ValueError as error:
+        raise ArgumentError(str(error)) from error
+    return np.asarray(out).astype(count.dtype)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "random_uniform": random_uniform,
+    "random_normal": random_normal,
+    "random_integers": random_integers,
+    "randperm": randperm,
+    "native_dropout": native_dropout,
+    "dropout_backward": dropout_backward,
+    "exponential": exponential,
+    "standard_gamma": standard_gamma,
+    "poisson": poisson,
+    "binomial": binomial,
+}

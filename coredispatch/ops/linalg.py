@@ -1,0 +1,588 @@
+"""Products of matrices and vectors. ``matmul`` is the primitive; the rest is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import late, shape
+from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.joining import atleast_2d, spread
+from coredispatch.ops.rules import broadcast_shapes, normalize_dim, promote
+from coredispatch.ops.rules import dot as dot_tolerance
+from coredispatch.ops.samples import Sample
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.dtypes import ALL_DTYPES, bool_, uint16, uint32, uint64
+from coredispatch.registry.errors import ArgumentError, ShapeError
+
+__all__ = [
+    "addbmm",
+    "addmm",
+    "addmv",
+    "addr",
+    "baddbmm",
+    "bmm",
+    "chain_matmul",
+    "cross",
+    "dot",
+    "inner",
+    "kron",
+    "linalg_cross",
+    "linalg_multi_dot",
+    "linalg_vecdot",
+    "matmul",
+    "mm",
+    "mv",
+    "outer",
+    "tensordot",
+    "trace",
+    "vdot",
+]
+
+Shape = tuple[int, ...]
+
+#: products of booleans and of the wide unsigned integers are not defined, as in PyTorch
+NUMBERS = tuple(d for d in ALL_DTYPES if d not in (bool_, uint16, uint32, uint64))
+
+# ---- rules and samples --------------------------------------------------------------------------
+
+
+def multiplied(self: Any, other: Any, *_: Any) -> Shape:
+    """Shape rule of ``matmul``: matrices multiply, leading dimensions broadcast."""
+    a, b = tuple(self.shape), tuple(other.shape)
+    if not a or not b:
+        raise ShapeError(
+            f"a product of shapes {a} and {b}: both need a dimension", fix="use * for 0-dim tensors"
+        )
+    left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
+    if left[-1] != right[-2]:
+        raise ShapeError(
+            f"shapes {a} and {b} cannot be multiplied: {left[-1]} columns meet {right[-2]} rows",
+            fix="the last length of the first must be the last but one of the second",
+        )
+    lead = broadcast_shapes([left[:-2], right[:-2]])
+    rows = (left[-2],) if len(a) > 1 else ()
+    columns = (right[-1],) if len(b) > 1 else ()
+    return (*lead, *rows, *columns)
+
+
+def _exactly(ndim_a: int, ndim_b: int) -> Any:
+    names = {1: "a vector", 2: "a matrix", 3: "a stack of matrices"}
+
+    def rule(self: Any, other: Any, *_: Any) -> Shape:
+        a, b = tuple(self.shape), tuple(other.shape)
+        if len(a) != ndim_a or len(b) != ndim_b:
+            raise ShapeError(
+                f"{names[ndim_a]} and {names[ndim_b]} are needed, got shapes {a} and {b}",
+                fix="use matmul, which broadcasts",
+            )
+        if ndim_a == 3 and a[0] != b[0]:
+            raise ShapeError(f"stacks of {a[0]} and {b[0]} matrices", fix="use matmul to broadcast")
+        return multiplied(self, other)
+
+    return rule
+
+
+def _products(*pairs: tuple[Shape, Shape]) -> Any:
+    def sampler(make: Any) -> Iterator[Sample]:
+        for a, b in pairs:
+            yield Sample(make(a), make(b))
+
+    return sampler
+
+
+MATRICES = (
+    ((4, 4), (4, 4)),
+    ((3, 5), (5, 2)),
+    ((1, 1), (1, 1)),
+    ((0, 3), (3, 2)),
+    ((2, 0), (0, 3)),
+    ((17, 257), (257, 5)),
+)
+STACKS = (((2, 4, 4), (2, 4, 4)), ((3, 2, 5), (3, 5, 4)), ((0, 2, 3), (0, 3, 2)))
+BROADCAST = (
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((3, 4), (2, 4, 5)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (4,)),
+    ((4,), (2, 4, 3)),
+)
+VECTORS = (((5,), (5,)), ((0,), (0,)), ((257,), (257,)))
+MATRIX_VECTOR = (((3, 5), (5,)), ((0, 3), (3,)), ((2, 0), (0,)))
+
+
+def _mismatch(make: Any) -> list[Any]:
+    return [(Sample(make((2, 3)), make((2, 3))), ShapeError)]
+
+
+def mH(x: Any) -> Any:
+    """The conjugate transpose of matrices with two dimensions or more."""
+    x = shape.transpose(x, -2, -1)
+    return late.conj(x) if x.dtype.is_complex else x
+
+
+# ---- matmul -------------------------------------------------------------------------------------
+
+
+@primitive(
+    out=multiplied,
+    dtype=promote,
+    reference=np.matmul,
+    samples=_products(*MATRICES, *STACKS, *BROADCAST, *VECTORS, *MATRIX_VECTOR, ((3,), (3, 4))),
+    errors=_mismatch,
+    cast="lower",
+    tolerance=dot_tolerance,
+    namespace=("", "linalg"),
+    dtypes=NUMBERS,
+)
+def matmul(self: Tensor, other: Tensor) -> Tensor:
+    """Matrix product; leading dimensions broadcast, vectors are rows on the left, columns right.
+
+    Integers wrap around. float16 and bfloat16 add up in float32. Raises :class:`ShapeError`.
+    """
+
+
+@matmul.vjp
+def _(grad, self, other):
+    if self.ndim == 1 and other.ndim == 1:
+        return lambda: grad * _conj(other), lambda: grad * _conj(self)
+    rows = shape.unsqueeze(grad, -2) if self.ndim == 1 else grad
+    rows = shape.unsqueeze(rows, -1) if other.ndim == 1 else rows
+
+    def of_self():
+        right = shape.unsqueeze(other, -1) if other.ndim == 1 else other
+        out = matmul(rows, mH(right))
+        return shape.squeeze(out, -2) if self.ndim == 1 else out
+
+    def of_other():
+        left = shape.unsqueeze(self, 0) if self.ndim == 1 else self
+        if left.ndim > 2 and other.ndim <= 2:
+            # One product over all stacked rows instead of one per matrix and a sum.
+            stacked = shape.flatten(left, 0, -2)
+            out = matmul(mH(stacked), shape.flatten(rows, 0, -2))
+        else:
+            out = matmul(mH(left), rows)
+        return shape.squeeze(out, -1) if other.ndim == 1 else out
+
+    return of_self, of_other
+
+
+def _conj(x: Any) -> Any:
+    return late.conj(x) if x.dtype.is_complex else x
+
+
+@composite(
+    out=_exactly(2, 2),
+    dtype=promote,
+    reference=np.matmul,
+    samples=_products(*MATRICES),
+    errors=_mismatch,
+    cast="lower",
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def mm(self: Tensor, mat2: Tensor) -> Tensor:
+    """Product of two matrices; nothing broadcasts."""
+    _exactly(2, 2)(self, mat2)
+    return matmul(self, mat2)
+
+
+@composite(
+    out=_exactly(3, 3),
+    dtype=promote,
+    reference=np.matmul,
+    samples=_products(*STACKS),
+    cast="lower",
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def bmm(self: Tensor, mat2: Tensor) -> Tensor:
+    """Products of two stacks, (b, n, k) and (b, k, m), of equally many matrices."""
+    _exactly(3, 3)(self, mat2)
+    return matmul(self, mat2)
+
+
+@composite(
+    out=_exactly(2, 1),
+    dtype=promote,
+    reference=np.matmul,
+    samples=_products(*MATRIX_VECTOR),
+    cast="lower",
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def mv(self: Tensor, vec: Tensor) -> Tensor:
+    """Product of a matrix and a vector."""
+    _exactly(2, 1)(self, vec)
+    return matmul(self, vec)
+
+
+@composite(
+    out=_exactly(1, 1),
+    dtype=promote,
+    reference=np.dot,
+    samples=_products(*VECTORS),
+    cast="lower",
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def dot(self: Tensor, tensor: Tensor) -> Tensor:
+    """Sum of the products of two vectors' elements, 0-dim; no conjugation."""
+    _exactly(1, 1)(self, tensor)
+    return matmul(self, tensor)
+
+
+@composite(reference=np.vdot, samples=_products(*VECTORS), tolerance=dot_tolerance)
+def vdot(self: Tensor, other: Tensor) -> Tensor:
+    """Like :func:`dot` with the first vector conjugated."""
+    return dot(_conj(self), other)
+
+
+@composite(
+    reference=np.inner,
+    samples=_products(((5,), (5,)), ((3, 5), (2, 5)), ((2, 3, 5), (5,))),
+    tolerance=dot_tolerance,
+)
+def inner(self: Tensor, other: Tensor) -> Tensor:
+    """Products summed over the last dimension of both, for all pairs of the other indices."""
+    if self.ndim == 0 or other.ndim == 0:
+        return self * other
+    return tensordot(self, other, ([self.ndim - 1], [other.ndim - 1]))
+
+
+@composite(
+    name="linalg_vecdot",
+    reference=lambda x, y, *, dim=-1: np.sum(np.conj(x) * y, axis=dim),
+    samples=_products(((5,), (5,)), ((3, 5), (3, 5)), ((2, 1, 5), (3, 5))),
+    tolerance=dot_tolerance,
+    namespace="linalg",
+    method=False,
+    dtypes=NUMBERS,
+)
+def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Sum of ``conj(x) * y`` along ``dim``; both broadcast."""
+    return late.sum(_conj(x) * y, dim)
+
+
+def _outer_shape(self: Any, vec2: Any) -> Shape:
+    if len(self.shape) != 1 or len(vec2.shape) != 1:
+        raise ShapeError(f"two vectors are needed, got {tuple(self.shape)} and {tuple(vec2.shape)}")
+    return (self.shape[0], vec2.shape[0])
+
+
+@composite(
+    out=_outer_shape,
+    dtype=promote,
+    reference=np.outer,
+    samples=_products(((5,), (5,)), ((3,), (257,)), ((0,), (3,))),
+    alias=("ger",),
+)
+def outer(self: Tensor, vec2: Tensor) -> Tensor:
+    """All products of an element of ``self`` (rows) and one of ``vec2`` (columns)."""
+    _outer_shape(self, vec2)
+    return shape.unsqueeze(self, -1) * vec2
+
+
+# ---- sums of products ---------------------------------------------------------------------------
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if type(factor) is int and factor == 1 else x * factor
+
+
+def _plus(self: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """``beta * self + alpha * product``; what beta = 0 multiplies does not matter (NaN)."""
+    product = _scaled(product, alpha)
+    if beta == 0:
+        return product
+    if broadcast_shapes([tuple(self.shape), tuple(product.shape)]) != tuple(product.shape):
+        raise ShapeError(f"{tuple(self.shape)} does not expand to {tuple(product.shape)}")
+    return _scaled(self, beta) + product
+
+
+def _addmm_shape(self: Any, mat1: Any, mat2: Any, *_: Any) -> Shape:
+    out = _exactly(2, 2)(mat1, mat2)
+    if broadcast_shapes([tuple(self.shape), out]) != out:
+        raise ShapeError(f"{tuple(self.shape)} does not expand to {out}")
+    return out
+
+
+@composite(
+    out=_addmm_shape,
+    dtype=promote,
+    reference=lambda self, mat1, mat2, *, beta=1, alpha=1: beta * self + alpha * (mat1 @ mat2),
+    samples=lambda make: (
+        Sample(make((2,)), make((3, 5)), make((5, 2))),
+        Sample(make((4, 4)), make((4, 4)), make((4, 4)), beta=2, alpha=3),
+        Sample(make((3, 1)), make((3, 5)), make((5, 2)), alpha=2),
+    ),
+    cast="lower",
+    tolerance=dot_tolerance,
+    inplace=True,
+    dtypes=NUMBERS,
+)
+def addmm(
+    self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """``beta * self + alpha * (mat1 @ mat2)``; ``self`` broadcasts to the product."""
+    return _plus(self, mm(mat1, mat2), beta, alpha)
+
+
+@addmm.vjp
+def _(grad, mat1, mat2, beta, alpha):
+    return (
+        lambda: _scaled(grad, beta),
+        lambda: _scaled(matmul(grad, mH(mat2)), alpha),
+        lambda: _scaled(matmul(mH(mat1), grad), alpha),
+    )
+
+
+@composite(
+    reference=lambda self, mat, vec, *, beta=1, alpha=1: beta * self + alpha * (mat @ vec),
+    samples=lambda make: (
+        Sample(make((3,)), make((3, 5)), make((5,))),
+        Sample(make((3,)), make((3, 5)), make((5,)), beta=2, alpha=3),
+    ),
+    cast="lower",
+    tolerance=dot_tolerance,
+    inplace=True,
+    dtypes=NUMBERS,
+)
+def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+    """``beta * self + alpha * (mat @ vec)``."""
+    return _plus(self, mv(mat, vec), beta, alpha)
+
+
+@composite(
+    reference=lambda self, vec1, vec2, *, beta=1, alpha=1: (
+        beta * self + alpha * np.outer(vec1, vec2)
+    ),
+    samples=lambda make: (Sample(make((3, 5)), make((3,)), make((5,)), beta=2, alpha=3),),
+    inplace=True,
+    dtypes=NUMBERS,
+)
+def addr(
+    self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """``beta * self + alpha * outer(vec1, vec2)``."""
+    return _plus(self, outer(vec1, vec2), beta, alpha)
+
+
+@composite(
+    reference=lambda self, batch1, batch2, *, beta=1, alpha=1: (
+        beta * self + alpha * (batch1 @ batch2)
+    ),
+    samples=lambda make: (
+        Sample(make((2, 3, 4)), make((2, 3, 5)), make((2, 5, 4))),
+        Sample(make((3, 1)), make((2, 3, 5)), make((2, 5, 4)), beta=2, alpha=3),
+    ),
+    cast="lower",
+    tolerance=dot_tolerance,
+    inplace=True,
+    dtypes=NUMBERS,
+)
+def baddbmm(
+    self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """``beta * self + alpha * bmm(batch1, batch2)``."""
+    return _plus(self, bmm(batch1, batch2), beta, alpha)
+
+
+@composite(
+    reference=lambda self, batch1, batch2, *, beta=1, alpha=1: (
+        beta * self + alpha * (batch1 @ batch2).sum(0)
+    ),
+    samples=lambda make: (Sample(make((3, 4)), make((2, 3, 5)), make((2, 5, 4)), beta=2),),
+    cast="lower",
+    tolerance=dot_tolerance,
+    inplace=True,
+    dtypes=NUMBERS,
+)
+def addbmm(
+    self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """``beta * self + alpha * sum of the products of batch1 and batch2``."""
+    return _plus(self, late.sum(bmm(batch1, batch2), 0), beta, alpha)
+
+
+# ---- contractions -------------------------------------------------------------------------------
+
+
+def _contracted(dims: Any, ndim_a: int, ndim_b: int) -> tuple[list[int], list[int]]:
+    if hasattr(dims, "tolist"):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(ndim_a, ndim_b):
+            raise ArgumentError(f"dims={dims} of tensors with {ndim_a} and {ndim_b} dimensions")
+        return list(range(ndim_a - dims, ndim_a)), list(range(dims))
+    first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    if len(first) != len(second):
+        raise ShapeError(f"dims {tuple(first)} and {tuple(second)} differ in length")
+    return (
+        [normalize_dim(d, ndim_a) for d in first],
+        [normalize_dim(d, ndim_b) for d in second],
+    )
+
+
+@composite(
+    reference=lambda self, other, dims=2: np.tensordot(self, other, dims),
+    samples=lambda make: (
+        Sample(make((3, 4, 5)), make((4, 5, 2))),
+        Sample(make((3, 4)), make((4, 5)), 1),
+        Sample(make((3,)), make((4,)), 0),
+        Sample(make((3, 4, 5)), make((5, 3, 2)), ([0, 2], [1, 0])),
+    ),
+    cast="lower",
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def tensordot(self: Tensor, other: Tensor, dims: object = 2) -> Tensor:
+    """Products summed over the last ``dims`` dimensions of ``self`` and the first of ``other``.
+
+    ``dims`` may be a pair of lists: the dimensions of ``self`` and those of ``other``.
+    """
+    first, second = _contracted(dims, self.ndim, other.ndim)
+    if any(self.shape[i] != other.shape[j] for i, j in zip(first, second)):
+        raise ShapeError(f"the contracted lengths of {self.shape} and {other.shape} differ")
+    rest_a = [d for d in range(self.ndim) if d not in first]
+    rest_b = [d for d in range(other.ndim) if d not in second]
+    sizes = [*(self.shape[d] for d in rest_a), *(other.shape[d] for d in rest_b)]
+    k, n = _size(self, first), _size(self, rest_a)
+    a = shape.reshape(shape.permute(self, tuple(rest_a + first)), (n, k))
+    b = shape.reshape(shape.permute(other, tuple(second + rest_b)), (k, _size(other, rest_b)))
+    return shape.reshape(matmul(a, b), tuple(sizes))
+
+
+def _size(x: Any, dims: Sequence[int]) -> int:
+    size = 1
+    for d in dims:
+        size *= x.shape[d]
+    return size
+
+
+@composite(
+    reference=np.kron,
+    samples=_products(((3,), (2,)), ((2, 3), (4, 2)), ((2, 3), (4,)), ((2, 1, 3), (2, 2))),
+)
+def kron(self: Tensor, other: Tensor) -> Tensor:
+    """Kronecker product: ``self`` with each element multiplied by all of ``other``."""
+    ndim = max(self.ndim, other.ndim)
+    a = shape.reshape(self, (*(1,) * (ndim - self.ndim), *self.shape))
+    b = shape.reshape(other, (*(1,) * (ndim - other.ndim), *other.shape))
+    sizes = tuple(n * m for n, m in zip(a.shape, b.shape))
+    a = shape.reshape(a, tuple(n for size in a.shape for n in (size, 1)))
+    b = shape.reshape(b, tuple(n for size in b.shape for n in (1, size)))
+    return shape.reshape(a * b, sizes)
+
+
+@composite(
+    reference=np.trace,
+    samples=lambda make: (Sample(make(s)) for s in ((4, 4), (3, 5), (5, 3), (1, 1))),
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def trace(self: Tensor) -> Tensor:
+    """Sum of the diagonal of a matrix, 0-dim."""
+    if self.ndim != 2:
+        raise ShapeError(f"trace takes a matrix, got {self.ndim} dimensions")
+    return late.sum(late.diagonal(self))
+
+
+@composite(
+    name="linalg_cross",
+    reference=lambda self, other, *, dim=-1: np.cross(self, other, axis=dim),
+    samples=_products(((3,), (3,)), ((5, 3), (5, 3)), ((1, 3), (4, 3))),
+    tolerance=dot_tolerance,
+    namespace="linalg",
+    method=False,
+    dtypes=NUMBERS,
+)
+def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """Cross product of vectors of length 3 along ``dim``; the other dimensions broadcast."""
+    if self.ndim != other.ndim:
+        raise ShapeError(f"tensors with {self.ndim} and {other.ndim} dimensions")
+    d = normalize_dim(dim, self.ndim)
+    if self.shape[d] != 3 or other.shape[d] != 3:
+        raise ShapeError(f"a cross product needs length 3 along dim {dim}")
+    # u x v = u[1,2,0] * v[2,0,1] - u[2,0,1] * v[1,2,0]
+    up = [shape.movedim(late.roll(x, (-1,), (d,)), d, -1) for x in (self, other)]
+    down = [shape.movedim(late.roll(x, (1,), (d,)), d, -1) for x in (self, other)]
+    return shape.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
+
+
+@composite(
+    reference=lambda self, other, dim=None: np.cross(self, other, axis=-1 if dim is None else dim),
+    samples=_products(((3,), (3,)), ((5, 3), (5, 3))),
+    tolerance=dot_tolerance,
+    dtypes=NUMBERS,
+)
+def cross(self: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """Cross product along ``dim``, by default the first dimension of length 3."""
+    if dim is None:
+        threes = [d for d, n in enumerate(self.shape) if n == 3]
+        if not threes:
+            raise ShapeError(f"no dimension of {tuple(self.shape)} has length 3")
+        dim = threes[0]
+    return linalg_cross(self, other, dim=dim)
+
+
+# ---- chains -------------------------------------------------------------------------------------
+
+
+def _best_split(sizes: Sequence[int]) -> list[list[int]]:
+    """Where to split each part of a chain of matrices (Cormen et al., section 14.2)."""
+    n = len(sizes) - 1
+    cost = [[0] * n for _ in range(n)]
+    split = [[0] * n for _ in range(n)]
+    for length in range(2, n + 1):
+        for i in range(n - length + 1):
+            j = i + length - 1
+            cost[i][j], split[i][j] = min(
+                (cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+    return split
+
+
+@composite(
+    name="linalg_multi_dot",
+    reference=lambda tensors: np.linalg.multi_dot(tensors),
+    samples=lambda make: (
+        Sample([make((3, 4)), make((4, 2)), make((2, 5))]),
+        Sample([make((4,)), make((4, 2)), make((2,))]),
+    ),
+    cast="lower",
+    tolerance=dot_tolerance,
+    namespace="linalg",
+    dtypes=NUMBERS,
+)
+def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
+    """Product of a chain of matrices in the order of least cost; the ends may be vectors."""
+    items = spread(tensors)
+    if len(items) < 2:
+        raise ArgumentError("a chain needs at least two tensors")
+    row, column = items[0].ndim == 1, items[-1].ndim == 1
+    chain = [atleast_2d(items[0]), *items[1:]]
+    if column:
+        chain[-1] = shape.unsqueeze(items[-1], 1)
+    if any(x.ndim != 2 for x in chain):
+        raise ShapeError("only the ends of a chain may be vectors, the rest are matrices")
+    split = _best_split([*(x.shape[0] for x in chain), chain[-1].shape[1]])
+
+    def product(i: int, j: int) -> Any:
+        if i == j:
+            return chain[i]
+        return mm(product(i, split[i][j]), product(split[i][j] + 1, j))
+
+    out = product(0, len(chain) - 1)
+    out = shape.squeeze(out, 0) if row else out
+    return shape.squeeze(out, -1) if column else out
+
+
+@composite(tolerance=dot_tolerance)
+def chain_matmul(matrices: list[Tensor]) -> Tensor:
+    """Product of a chain of matrices; another name of ``linalg.multi_dot``."""
+    items = spread(matrices)
+    return items[0] if len(items) == 1 else linalg_multi_dot(items)

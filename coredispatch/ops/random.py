@@ -1,0 +1,405 @@
+"""Random tensors. Three primitives draw numbers; everything else is made of them.
+
+Each op draws from ``generator``, or from the default generator of the device. Results repeat for
+the same seed, calls and device; see :class:`coredispatch.registry.generator.Generator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.ops import late
+from coredispatch.ops.annotations import Device, DType, Generator, IntList, Scalar, Tensor
+from coredispatch.ops.creation import given_or_default, given_or_same, sized
+from coredispatch.ops.rules import broadcast_shapes, same, same_shape
+from coredispatch.ops.samples import Sample
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.dtypes import float32, int64
+from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
+
+__all__ = [
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "random_integers",
+    "random_normal",
+    "random_uniform",
+    "randperm",
+]
+
+
+def _sizes(make: Any) -> Iterator[Sample]:
+    for size in ((), (0,), (1,), (17,), (3, 5), (2, 0, 3), (64, 64)):
+        yield Sample(size)
+
+
+def floating_result(*args: Any) -> DType:
+    """The dtype asked for (the default one if none); raises unless floating or complex."""
+    dtype = given_or_default(*args)
+    if dtype.category < 2:
+        raise DTypeError(f"these numbers need a floating dtype, not {dtype}", fix="use randint")
+    return dtype
+
+
+# ---- primitives ---------------------------------------------------------------------------------
+
+
+@primitive(
+    out=sized,
+    dtype=floating_result,
+    samples=_sizes,
+    differentiable=False,
+    factory=True,
+    random=True,
+    namespace=(),
+)
+def random_uniform(
+    size: IntList,
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Numbers uniform in [low, high), of a floating dtype (the default one)."""
+
+
+@primitive(
+    out=sized,
+    dtype=floating_result,
+    samples=_sizes,
+    differentiable=False,
+    factory=True,
+    random=True,
+    namespace=(),
+)
+def random_normal(
+    size: IntList,
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Numbers of the normal distribution; complex ones have variance ``std**2`` in all."""
+
+
+@primitive(
+    out=lambda size, *_: sized(size),
+    dtype=lambda size, low, high, dtype, *_: dtype or int64,
+    samples=lambda make: (Sample(*s.args, -3, 8) for s in _sizes(make)),
+    differentiable=False,
+    factory=True,
+    random=True,
+    namespace=(),
+)
+def random_integers(
+    size: IntList,
+    low: int,
+    high: int,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Integers uniform in [low, high), int64 by default. Raises :class:`ArgumentError`."""
+
+
+# ---- factories ----------------------------------------------------------------------------------
+
+
+@composite(
+    out=sized,
+    dtype=floating_result,
+    samples=_sizes,
+    differentiable=False,
+    factory=True,
+    random=True,
+)
+def rand(
+    size: IntList,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Numbers uniform in [0, 1)."""
+    return random_uniform(size, dtype=dtype, device=device, generator=generator)
+
+
+@composite(
+    out=sized,
+    dtype=floating_result,
+    samples=_sizes,
+    differentiable=False,
+    factory=True,
+    random=True,
+)
+def randn(
+    size: IntList,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Numbers of the standard normal distribution."""
+    return random_normal(size, dtype=dtype, device=device, generator=generator)
+
+
+@composite(differentiable=False, factory=True, random=True)
+def randint(
+    low: int,
+    high: int,
+    size: IntList,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Integers uniform in [low, high), int64 by default; ``randint(high, size)`` starts at 0."""
+    return random_integers(size, low, high, dtype=dtype, device=device, generator=generator)
+
+
+@randint.overload
+def _(
+    high: int,
+    size: IntList,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    return random_integers(size, 0, high, dtype=dtype, device=device, generator=generator)
+
+
+def _count(n: int, *_: Any) -> tuple[int, ...]:
+    if n < 0:
+        raise ArgumentError(f"n must not be negative, got {n}")
+    return (n,)
+
+
+@composite(
+    out=_count,
+    dtype=lambda n, generator, dtype, *_: dtype or int64,
+    samples=lambda make: (Sample(n) for n in (0, 1, 17)),
+    differentiable=False,
+    factory=True,
+    random=True,
+)
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """The numbers from 0 to n-1 in random order, int64 by default."""
+    _count(n)
+    keys = random_integers((n,), -(1 << 63), 1 << 63, device=device, generator=generator)
+    return late.argsort(keys).to_dtype(dtype or int64)
+
+
+@composite(
+    out=same_shape,
+    dtype=given_or_same,
+    differentiable=False,
+    random=True,
+    method=False,
+)
+def rand_like(
+    self: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+    memory_format: object = None,
+) -> Tensor:
+    """Like :func:`rand` in the shape, dtype and device of ``self``."""
+    return random_uniform(
+        tuple(self.shape),
+        dtype=dtype or self.dtype,
+        device=device or self.device,
+        generator=generator,
+    )
+
+
+@composite(
+    out=same_shape,
+    dtype=given_or_same,
+    differentiable=False,
+    random=True,
+    method=False,
+)
+def randn_like(
+    self: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+    memory_format: object = None,
+) -> Tensor:
+    """Like :func:`randn` in the shape, dtype and device of ``self``."""
+    return random_normal(
+        tuple(self.shape),
+        dtype=dtype or self.dtype,
+        device=device or self.device,
+        generator=generator,
+    )
+
+
+@composite(differentiable=False, random=True, method=False)
+def randint_like(
+    self: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+    memory_format: object = None,
+) -> Tensor:
+    """Like :func:`randint` in the shape, dtype and device of ``self``; one bound is the upper."""
+    bounds = (0, low) if high is None else (low, high)
+    return random_integers(
+        tuple(self.shape),
+        *bounds,
+        dtype=dtype or self.dtype,
+        device=device or self.device,
+        generator=generator,
+    )
+
+
+# ---- distributions of tensors' parameters -------------------------------------------------------
+
+
+def _uniform_like(x: Any, generator: Any) -> Any:
+    """Uniform numbers in the shape of ``x``, with the resolution of float32 at least."""
+    dtype = x.dtype if x.dtype.is_floating_point and x.dtype.itemsize > 4 else float32
+    return random_uniform(tuple(x.shape), dtype=dtype, device=x.device, generator=generator)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (Sample(make(s, low=0.0, high=1.0)) for s in ((), (5,), (3, 5))),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+)
+def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that ``self`` holds, else 0, in the dtype of ``self``.
+
+    ``bernoulli(x, p)`` takes one probability for all elements. Raises :class:`ArgumentError` for
+    a probability outside [0, 1].
+    """
+    if self.dtype.category != 2:
+        raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
+    if self.numel() and not bool(late.all(late.ge(self, 0) & late.le(self, 1))):
+        raise ArgumentError("bernoulli needs probabilities between 0 and 1")
+    return late.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
+
+
+@bernoulli.overload
+def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli needs a probability between 0 and 1, got {p}")
+    return late.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
+
+
+@composite(differentiable=False, random=True)
+def normal(
+    mean: Tensor | Scalar, std: Tensor | Scalar = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Numbers of the normal distributions that ``mean`` and ``std`` (broadcast) name.
+
+    ``normal(mean, std, size)`` takes two numbers and a shape.
+    """
+    tensors = [x for x in (mean, std) if hasattr(x, "shape")]
+    if not tensors:
+        raise DTypeError("normal of two numbers needs a size", fix="use normal(mean, std, size)")
+    size = broadcast_shapes([tuple(x.shape) for x in tensors])
+    like = tensors[0]
+    drawn = random_normal(size, dtype=like.dtype, device=like.device, generator=generator)
+    return drawn * std + mean
+
+
+@normal.overload
+def _(
+    mean: float,
+    std: float,
+    size: IntList,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    return random_normal(size, mean, std, dtype=dtype, device=device, generator=generator)
+
+
+def _multinomial_shape(self: Any, num_samples: int, replacement: bool = False, *_: Any) -> Any:
+    sizes = tuple(self.shape)
+    if len(sizes) not in (1, 2):
+        raise ShapeError(f"multinomial takes a vector or a matrix of weights, got shape {sizes}")
+    if num_samples <= 0 or (not replacement and num_samples > sizes[-1]):
+        raise ArgumentError(
+            f"{num_samples} samples of {sizes[-1]} categories"
+            + ("" if replacement else " without replacement"),
+            fix="use 0 < num_samples <= categories, or replacement=True",
+        )
+    return (*sizes[:-1], num_samples)
+
+
+@composite(
+    out=_multinomial_shape,
+    dtype=lambda *_: int64,
+    samples=lambda make: (
+        Sample(make.positive((5,)), 3),
+        Sample(make.positive((2, 5)), 7, True),
+    ),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+)
+def multinomial(
+    self: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Category numbers drawn with the weights in each row of ``self``, int64.
+
+    The weights need not add up to 1. Raises :class:`ArgumentError` for negative or non-finite
+    weights, or where too few are positive.
+    """
+    sizes = _multinomial_shape(self, num_samples, replacement)
+    if self.dtype.category != 2:
+        raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
+    weights = self.detach().to_dtype(_wide(self))
+    if not bool(late.all(late.isfinite(weights) & late.ge(weights, 0))):
+        raise ArgumentError("weights must be finite and not negative")
+    needed = 1 if replacement else num_samples
+    if not bool(late.all(late.ge(late.sum(late.gt(weights, 0), -1), needed))):
+        raise ArgumentError(f"each row needs at least {needed} positive weight(s)")
+    if not replacement:
+        # The greatest of weight / exponential: Efraimidis and Spirakis (2006).
+        clocks = -late.log1p(-_uniform_like(weights, generator))
+        keys = late.masked_fill(weights / clocks, late.eq(weights, 0), -1.0)
+        return late.topk(keys, num_samples, -1)[1]
+    bounds = late.cumsum(weights, -1)
+    drawn = random_uniform(sizes, dtype=weights.dtype, device=self.device, generator=generator)
+    drawn = drawn * bounds[..., -1:]
+    return late.searchsorted(bounds, drawn, right=True)
+
+
+def _wide(x: Any) -> DType:
+    return x.dtype if x.dtype.itemsize > 4 else float32

@@ -1,0 +1,451 @@
+"""Parts of tensors: slices along one dimension, diagonals, windows, strided views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import creation, indexing, joining, shape
+from coredispatch.ops.annotations import IntList, Tensor
+from coredispatch.ops.rules import exact, normalize_dim, same
+from coredispatch.ops.samples import Sample
+from coredispatch.ops.shape_rules import chunk_sizes, cut, split_sizes
+from coredispatch.registry import composite
+from coredispatch.registry.errors import ArgumentError, DimError, ShapeError
+
+__all__ = [
+    "as_strided",
+    "chunk",
+    "diagonal",
+    "dsplit",
+    "hsplit",
+    "narrow",
+    "select",
+    "split",
+    "tensor_split",
+    "unbind",
+    "unfold",
+    "vsplit",
+]
+
+
+def along(dim: int, item: Any) -> tuple[Any, ...]:
+    """The index that applies ``item`` to dimension ``dim`` (not negative)."""
+    return (*(slice(None),) * dim, item)
+
+
+# ---- one slice ----------------------------------------------------------------------------------
+
+
+def _select_shape(self: Any, dim: int, index: int) -> tuple[int, ...]:
+    length = tuple(self.shape)
+    if not length:
+        raise DimError("a 0-dim tensor has no dimension to select from", fix="use x.item()")
+    d = normalize_dim(dim, len(length))
+    if not -length[d] <= index < length[d]:
+        raise DimError(f"index {index} is out of bounds for dimension {dim} with size {length[d]}")
+    return length[:d] + length[d + 1 :]
+
+
+@composite(
+    out=_select_shape,
+    dtype=same,
+    reference=lambda self, dim, index: np.take(self, index, dim),
+    samples=lambda make: (
+        Sample(make((5,)), 0, 2),
+        Sample(make((4, 4)), 1, -1),
+        Sample(make((2, 3, 5)), -2, 0),
+        Sample(make((2, 3, 4, 5)), 2, 3),
+    ),
+    errors=lambda make: [
+        (Sample(make((3, 4)), 0, 3), DimError),
+        (Sample(make((3, 4)), 2, 0), DimError),
+    ],
+    tolerance=exact,
+    view=True,
+)
+def select(self: Tensor, dim: int, index: int) -> Tensor:
+    """Slice number ``index`` along ``dim``, without that dimension. Raises :class:`DimError`."""
+    _select_shape(self, dim, index)
+    return self[along(normalize_dim(dim, self.ndim), index)]
+
+
+@select.vjp
+def _(grad, self_shape, dim, index):
+    where = along(normalize_dim(dim, len(self_shape)), index)
+    return indexing.getitem_backward(grad, where, self_shape)
+
+
+def _narrow_shape(self: Any, dim: int, start: Any, length: int) -> tuple[int, ...]:
+    sizes = list(self.shape)
+    d = normalize_dim(dim, len(sizes))
+    first = start + sizes[d] if start < 0 else start
+    if length < 0 or not 0 <= first <= sizes[d] - length:
+        raise DimError(
+            f"start {start} with length {length} is out of bounds for dimension {dim} with "
+            f"size {sizes[d]}"
+        )
+    sizes[d] = length
+    return tuple(sizes)
+
+
+@composite(
+    out=_narrow_shape,
+    dtype=same,
+    reference=lambda self, dim, start, length: np.take(
+        self, range(start % (self.shape[dim] + 1), start % (self.shape[dim] + 1) + length), dim
+    ),
+    samples=lambda make: (
+        Sample(make((5,)), 0, 1, 3),
+        Sample(make((5,)), 0, 5, 0),
+        Sample(make((4, 4)), 1, 2, 2),
+        Sample(make((2, 3, 5)), -1, 0, 4),
+    ),
+    errors=lambda make: [(Sample(make((3, 4)), 0, 2, 2), DimError)],
+    tolerance=exact,
+    view=True,
+)
+def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """``length`` slices along ``dim`` from ``start`` (negative: from the end)."""
+    _narrow_shape(self, dim, start, length)
+    d = normalize_dim(dim, self.ndim)
+    first = start + self.shape[d] if start < 0 else start
+    return self[along(d, slice(first, first + length))]
+
+
+@narrow.vjp
+def _(grad, self_shape, dim, start, length):
+    d = normalize_dim(dim, len(self_shape))
+    first = start + self_shape[d] if start < 0 else start
+    return indexing.getitem_backward(grad, along(d, slice(first, first + length)), self_shape)
+
+
+# ---- several pieces -----------------------------------------------------------------------------
+
+
+def _split_shapes(self: Any, split_size_or_sections: Any, dim: int = 0) -> list[Any]:
+    length = self.shape[normalize_dim(dim, len(self.shape))]
+    return cut(self, split_sizes(length, split_size_or_sections), dim)
+
+
+def _same_each(self: Any, *args: Any) -> Any:
+    return same(self)
+
+
+def _pieces(x: Any, sizes: list[int], dim: int) -> list[Any]:
+    d, start, pieces = normalize_dim(dim, x.ndim), 0, []
+    for n in sizes:
+        pieces.append(x[along(d, slice(start, start + n))])
+        start += n
+    return pieces
+
+
+@composite(
+    out=_split_shapes,
+    dtype=_same_each,
+    reference=lambda self, split_size_or_sections, dim=0: np.split(
+        self,
+        np.cumsum(split_sizes(self.shape[dim], split_size_or_sections))[:-1],
+        dim,
+    ),
+    samples=lambda make: (
+        Sample(make((5,)), 2),
+        Sample(make((5,)), 5),
+        Sample(make((4, 4)), [1, 3], 1),
+        Sample(make((2, 0, 3)), 2, 1),
+        Sample(make((2, 3, 5)), [2, 0, 3], -1),
+    ),
+    errors=lambda make: [(Sample(make((5,)), [2, 2]), ArgumentError)],
+    tolerance=exact,
+    view=True,
+)
+def split(self: Tensor, split_size_or_sections: object, dim: int = 0) -> list[Tensor]:
+    """Views of pieces along ``dim``: of one size (the last may be less), or of the sizes listed.
+
+    Raises :class:`ArgumentError` when the sizes do not add up.
+    """
+    length = self.shape[normalize_dim(dim, self.ndim)]
+    return _pieces(self, split_sizes(length, split_size_or_sections), dim)
+
+
+@split.vjp
+def _(grad, dim):
+    return joining.cat(list(grad), dim)
+
+
+@composite(
+    out=lambda self, chunks, dim=0: cut(
+        self, chunk_sizes(self.shape[normalize_dim(dim, len(self.shape))], chunks), dim
+    ),
+    dtype=_same_each,
+    reference=lambda self, chunks, dim=0: np.split(
+        self, np.cumsum(chunk_sizes(self.shape[dim], chunks))[:-1], dim
+    ),
+    samples=lambda make: (
+        Sample(make((5,)), 2),
+        Sample(make((5,)), 4),
+        Sample(make((4, 4)), 2, 1),
+        Sample(make((2, 3, 6)), 3, -1),
+    ),
+    tolerance=exact,
+    view=True,
+)
+def chunk(self: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+    """Views of at most ``chunks`` pieces of equal size along ``dim``; the last may be less."""
+    length = self.shape[normalize_dim(dim, self.ndim)]
+    return _pieces(self, chunk_sizes(length, chunks), dim)
+
+
+@chunk.vjp
+def _(grad, dim):
+    return joining.cat(list(grad), dim)
+
+
+def _section_sizes(length: int, sections: int) -> list[int]:
+    if sections <= 0:
+        raise ArgumentError(f"the number of sections must be positive, got {sections}")
+    size, longer = divmod(length, sections)
+    return [size + 1] * longer + [size] * (sections - longer)
+
+
+@composite(
+    reference=np.array_split,
+    samples=lambda make: (
+        Sample(make((5,)), 3),
+        Sample(make((7, 2)), [1, 4]),
+        Sample(make((4, 4)), 3, 1),
+    ),
+    tolerance=exact,
+    view=True,
+)
+def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> list[Tensor]:
+    """Views of pieces along ``dim``: a number of nearly equal ones, or cut at the indices."""
+    where = indices_or_sections
+    if hasattr(where, "tolist"):
+        where = where.tolist()
+    d = normalize_dim(dim, self.ndim)
+    if isinstance(where, int):
+        return _pieces(self, _section_sizes(self.shape[d], where), dim)
+    bounds = [min(max(i + self.shape[d] if i < 0 else i, 0), self.shape[d]) for i in where]
+    edges = zip([0, *bounds], [*bounds, self.shape[d]])
+    return [self[along(d, slice(start, max(start, end)))] for start, end in edges]
+
+
+@composite(view=True, tolerance=exact)
+def hsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
+    """:func:`tensor_split` along dimension 1 (0 for vectors)."""
+    return tensor_split(self, indices_or_sections, int(self.ndim > 1))
+
+
+@composite(view=True, tolerance=exact)
+def vsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
+    """:func:`tensor_split` along dimension 0."""
+    return tensor_split(self, indices_or_sections, 0)
+
+
+@composite(view=True, tolerance=exact)
+def dsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
+    """:func:`tensor_split` along dimension 2."""
+    return tensor_split(self, indices_or_sections, 2)
+
+
+@composite(
+    out=lambda self, dim=0: [
+        _select_shape(self, dim, i) for i in range(self.shape[normalize_dim(dim, len(self.shape))])
+    ],
+    dtype=_same_each,
+    reference=lambda self, dim=0: list(np.moveaxis(self, dim, 0)),
+    samples=lambda make: (
+        Sample(make((5,))),
+        Sample(make((4, 4)), 1),
+        Sample(make((2, 3, 5)), -1),
+    ),
+    tolerance=exact,
+    view=True,
+)
+def unbind(self: Tensor, dim: int = 0) -> list[Tensor]:
+    """Views of all slices along ``dim``, without that dimension."""
+    if self.ndim == 0:
+        raise ShapeError("a 0-dim tensor has no dimension to unbind")
+    d = normalize_dim(dim, self.ndim)
+    return [self[along(d, i)] for i in range(self.shape[d])]
+
+
+@unbind.vjp
+def _(grad, dim):
+    return joining.stack(list(grad), dim)
+
+
+# ---- diagonals and windows ----------------------------------------------------------------------
+
+
+def diagonal_places(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
+    """First row, first column and length of a diagonal."""
+    row, column = max(-offset, 0), max(offset, 0)
+    return row, column, max(min(rows - row, columns - column), 0)
+
+
+def _diagonal_shape(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> tuple[int, ...]:
+    sizes = tuple(self.shape)
+    i, j = normalize_dim(dim1, len(sizes)), normalize_dim(dim2, len(sizes))
+    if i == j or len(sizes) < 2:
+        raise DimError(f"a diagonal needs two different dimensions, got {dim1} and {dim2}")
+    rest = [n for d, n in enumerate(sizes) if d not in (i, j)]
+    return (*rest, diagonal_places(sizes[i], sizes[j], offset)[2])
+
+
+@composite(
+    out=_diagonal_shape,
+    dtype=same,
+    reference=np.diagonal,
+    samples=lambda make: (
+        Sample(make((4, 4))),
+        Sample(make((3, 5)), 1),
+        Sample(make((3, 5)), -2),
+        Sample(make((3, 5)), 7),
+        Sample(make((2, 3, 4, 5)), -1, 1, 3),
+        Sample(make((2, 3, 5)), 0, -1, 0),
+    ),
+    tolerance=exact,
+    view=True,
+)
+def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonals of the planes (``dim1``, ``dim2``), as the last dimension.
+
+    ``offset`` > 0 lies above the main diagonal. Raises :class:`DimError` for equal dims.
+    """
+    _diagonal_shape(self, offset, dim1, dim2)
+    planes = shape.movedim(self, (dim1, dim2), (-2, -1))
+    row, column, length = diagonal_places(*planes.shape[-2:], offset)
+    i = creation.arange(length, device=self.device)
+    return planes[..., i + row, i + column]
+
+
+@diagonal.vjp
+def _(grad, self_shape, offset, dim1, dim2):
+    i, j = normalize_dim(dim1, len(self_shape)), normalize_dim(dim2, len(self_shape))
+    row, column, length = diagonal_places(self_shape[i], self_shape[j], offset)
+    rest = [n for d, n in enumerate(self_shape) if d not in (i, j)]
+    k = creation.arange(length, device=grad.device)
+    where = (..., k + row, k + column)
+    planes = indexing.getitem_backward(grad, where, (*rest, self_shape[i], self_shape[j]))
+    return shape.movedim(planes, (-2, -1), (i, j))
+
+
+def _unfold_shape(self: Any, dimension: int, size: int, step: int) -> tuple[int, ...]:
+    sizes = list(self.shape) or [1]
+    d = normalize_dim(dimension, len(self.shape))
+    if not 0 <= size <= sizes[d] or step <= 0:
+        raise ArgumentError(
+            f"windows of size {size} and step {step} in dimension {dimension} of size {sizes[d]}",
+            fix="use 0 <= size <= length and step > 0",
+        )
+    sizes[d] = (sizes[d] - size) // step + 1
+    return (*(sizes if self.shape else ()), size)
+
+
+def _unfold_reference(self: Any, dimension: int, size: int, step: int) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(self, size, dimension)
+    return np.take(windows, range(0, windows.shape[dimension], step), dimension)
+
+
+def _windows(dim: int, length: int, size: int, step: int, device: Any) -> tuple[Any, ...]:
+    """The index that reads all windows; the new dimension follows ``dim``."""
+    starts = creation.arange(0, length - size + 1, step, device=device)
+    places = shape.unsqueeze(starts, 1) + creation.arange(size, device=device)
+    return along(dim, places)
+
+
+@composite(
+    out=_unfold_shape,
+    dtype=same,
+    reference=_unfold_reference,
+    samples=lambda make: (
+        Sample(make((5,)), 0, 2, 1),
+        Sample(make((17,)), 0, 4, 3),
+        Sample(make((4, 4)), 1, 3, 2),
+        Sample(make((2, 3, 5)), -1, 5, 1),
+    ),
+    tolerance=exact,
+    view=True,
+    namespace=(),
+)
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of ``size`` along ``dimension``, ``step`` apart, as a new last dimension.
+
+    The windows of one tensor share memory where they overlap.
+    """
+    _unfold_shape(self, dimension, size, step)
+    x = self if self.ndim else shape.reshape(self, (1,))
+    d = normalize_dim(dimension, x.ndim)
+    out = shape.movedim(x[_windows(d, x.shape[d], size, step, x.device)], d + 1, -1)
+    return out if self.ndim else select(out, 0, 0)
+
+
+@unfold.vjp
+def _(grad, self_shape, dimension, size, step):
+    sizes = self_shape or (1,)
+    d = normalize_dim(dimension, len(sizes))
+    if not self_shape:
+        grad = shape.unsqueeze(grad, 0)
+    where = _windows(d, sizes[d], size, step, grad.device)
+    out = indexing.getitem_backward(shape.movedim(grad, -1, d + 1), where, sizes)
+    return shape.reshape(out, self_shape)
+
+
+# ---- strided views ------------------------------------------------------------------------------
+
+
+def _positions(size: Any, stride: Any, offset: int, device: Any) -> Any:
+    """The place in memory, counted in elements, of every element of a strided view."""
+    places = creation.full((), offset, device=device)
+    for n, s in zip(size, stride):
+        places = shape.unsqueeze(places, -1) + creation.arange(n, device=device) * s
+    return places
+
+
+@composite(
+    out=lambda self, size, stride, storage_offset=None: tuple(size),
+    dtype=same,
+    reference=lambda self, size, stride, storage_offset=0: np.lib.stride_tricks.as_strided(
+        np.ascontiguousarray(self).reshape(-1)[storage_offset:],
+        size,
+        [s * self.itemsize for s in stride],
+    ),
+    samples=lambda make: (
+        Sample(make((12,)), (3, 4), (4, 1)),
+        Sample(make((12,)), (3, 3), (1, 2), 2),
+        Sample(make((4, 4)), (4,), (5,)),
+    ),
+    errors=lambda make: [(Sample(make((4,)), (5,), (1,)), ArgumentError)],
+    tolerance=exact,
+    view=True,
+)
+def as_strided(
+    self: Tensor, size: IntList, stride: IntList, storage_offset: int | None = None
+) -> Tensor:
+    """A view of the memory of ``self`` with any ``size``, ``stride`` and offset, in elements.
+
+    The offset counts from the start of the storage; None keeps that of ``self``. Raises
+    :class:`ArgumentError` for what reaches beyond the storage. A backend without strided views
+    sees ``self`` as its own row-major storage.
+    """
+    places = _positions(size, stride, storage_offset or 0, self.device)
+    if 0 not in size and int(places.max()) >= self.numel():
+        raise ArgumentError(f"size {size} with stride {stride} reaches beyond {self.numel()}")
+    return shape.reshape(self, (-1,))[places]
+
+
+@as_strided.vjp
+def _(grad, self, size, stride, storage_offset):
+    # Both tensors are places in one storage: gradients add up there, then self reads its own.
+    own_stride, own_offset = self.stride(), self.storage_offset()
+    offset = own_offset if storage_offset is None else storage_offset
+    own = _positions(self.shape, own_stride, own_offset, grad.device)
+    if 0 in size or 0 in self.shape:
+        return creation.zeros_like(self)
+    theirs = _positions(size, stride, offset, grad.device)
+    count = max(int(own.max()), int(theirs.max())) + 1
+    storage = indexing.getitem_backward(grad, (theirs,), (count,))
+    return storage[own]
