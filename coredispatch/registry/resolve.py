@@ -253,6 +253,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     )
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
+        if keys & s.order.layout_bits:
+            entry.is_view = _same_object
     return entry
 
 
@@ -289,6 +291,11 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     ):
         entry.fn = inner.fn
     return entry
+
+
+def _same_object(out: Any, source: Any) -> bool:
+    """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
+    return out is source
 
 
 def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:

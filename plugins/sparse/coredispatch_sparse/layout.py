@@ -140,8 +140,8 @@ def sampled_matmul(self: Any, x: Any, y: Any) -> CSR:
 
 
 def with_values(self: Any, values: Any) -> CSR:
-    """The pattern of ``self`` with other values."""
-    return CSR.of(self.pattern, values)
+    """The pattern of ``self`` with copies of other values."""
+    return CSR.of(self.pattern, values.copy())
 
 
 #: rows of (sparse_csr, cpu)
@@ -163,7 +163,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "csr_matmul": matmul,
     "csr_sampled_matmul": sampled_matmul,
     "csr_with_values": with_values,
-    "values": lambda self: self.values,
+    "values": lambda self: self.values.copy(),
     "crow_indices": lambda self: self.crow_indices,
     "col_indices": lambda self: self.col_indices,
 }

@@ -121,7 +121,7 @@ def _index_dtype(self: Any) -> DType:
 def csr_assemble(
     crow_indices: Tensor, col_indices: Tensor, values: Tensor, size: IntList
 ) -> Tensor:
-    """The sparse tensor made of the given parts, which it shares (nothing is copied)."""
+    """The sparse tensor made of copies of the given parts."""
 
 
 @csr_assemble.vjp
@@ -199,7 +199,7 @@ def _(grad, x, y):
 
 @primitive(out=_stored, dtype=rules.same, namespace=())
 def values(self: Tensor) -> Tensor:
-    """The stored elements of a sparse tensor, ``(nnz,)``, row by row."""
+    """A copy of the stored elements of a sparse tensor, ``(nnz,)``, row by row."""
 
 
 @values.vjp

@@ -154,7 +154,7 @@ def test_clone_and_detach_and_cast(a):
     assert a.clone().to_dense().tolist() == DENSE
     assert a.detach().to_dense().tolist() == DENSE
     assert a.to(cd.float64).dtype is cd.float64
-    assert a.double().values().dtype is cd.float64
+    assert a.to(cd.float64).values().dtype is cd.float64
 
 
 REFUSED = {
@@ -233,7 +233,7 @@ def test_dtypes(dtype):
     assert out.dtype is dtype
     np.testing.assert_array_equal(
         out.to(cd.complex128).numpy(),
-        (cd.tensor(DENSE).double() @ cd.arange(8.0).double().reshape(4, 2)).numpy(),
+        (cd.tensor(DENSE) @ cd.arange(8.0).reshape(4, 2)).numpy(),
     )
 
 
