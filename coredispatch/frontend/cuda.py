@@ -90,7 +90,7 @@ def empty_cache() -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the default generator (one serves all devices)."""
-    from coredispatch.ops.random import manual_seed as seed_all
+    from coredispatch.registry.generator import manual_seed as seed_all
 
     seed_all(seed)
 

@@ -252,6 +252,7 @@ def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
     elif tensor.is_meta:
         body = "..."
         suffixes.append(f"size={tuple(tensor.shape)}")
+        obvious = tensor.dtype is default_dtype()
     elif tensor.numel() == 0:
         body = "[]"
         # Without elements, nothing shows the shape or that the dtype is int64.
@@ -260,6 +261,8 @@ def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
         obvious = tensor.dtype is default_dtype()
     else:
         body = format_array(tensor.backend.to_numpy(tensor.raw), indent)
+        if not OPTIONS.edgeitems:
+            suffixes.append(f"size={tuple(tensor.shape)}")
     if tensor.device.type != default_device().type or tensor.device.index:
         suffixes.insert(0, f"device='{tensor.device}'")
     if not obvious:

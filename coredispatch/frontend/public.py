@@ -19,6 +19,7 @@ from coredispatch.frontend.creation import (
     tensor,
     with_requires_grad,
 )
+from coredispatch.frontend.limits import finfo, iinfo
 from coredispatch.frontend.modes import (
     enable_grad,
     inference_mode,
@@ -27,6 +28,7 @@ from coredispatch.frontend.modes import (
     no_grad,
     set_grad_enabled,
 )
+from coredispatch.frontend.printing import get_printoptions, printoptions, set_printoptions
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor, is_tensor
 from coredispatch.registry import fallback
@@ -71,6 +73,7 @@ from coredispatch.registry.errors import (
     ShapeError,
 )
 from coredispatch.registry.explain import explain
+from coredispatch.registry.generator import Generator, default_generator, manual_seed
 from coredispatch.registry.loader import plugins
 from coredispatch.registry.operator import Operator
 from coredispatch.registry.table import TABLE
@@ -129,6 +132,21 @@ def late_operator(name: str) -> Any:
         return None
     plugins.discover()
     return operators().get(name)
+
+
+def initial_seed() -> Any:
+    """The seed of the default generator."""
+    return default_generator().initial_seed()
+
+
+def get_rng_state() -> Any:
+    """The state of the default generator as a uint8 tensor."""
+    return default_generator().get_state()
+
+
+def set_rng_state(new_state: Any) -> None:
+    """Put the default generator into a state that :func:`get_rng_state` returned."""
+    default_generator().set_state(new_state)
 
 
 def numel(input: Any) -> Any:

@@ -16,6 +16,7 @@ from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.node import node_of
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry import dtypes
 from coredispatch.registry.backend import Backend
 from coredispatch.registry.device import Device, current_device
 from coredispatch.registry.dispatch import HOOKS
@@ -465,6 +466,54 @@ class Tensor(TensorBase):
             prefix = "cd." if self.device.type == "cpu" else f"cd.{self.device.type}."
             return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
         return self.to(dtype)
+
+    def float(self) -> Any:
+        """The tensor as float32."""
+        return self.to(dtypes.float32)
+
+    def double(self) -> Any:
+        """The tensor as float64."""
+        return self.to(dtypes.float64)
+
+    def half(self) -> Any:
+        """The tensor as float16."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Any:
+        """The tensor as bfloat16."""
+        return self.to(dtypes.bfloat16)
+
+    def int(self) -> Any:
+        """The tensor as int32."""
+        return self.to(dtypes.int32)
+
+    def long(self) -> Any:
+        """The tensor as int64."""
+        return self.to(dtypes.int64)
+
+    def short(self) -> Any:
+        """The tensor as int16."""
+        return self.to(dtypes.int16)
+
+    def char(self) -> Any:
+        """The tensor as int8."""
+        return self.to(dtypes.int8)
+
+    def byte(self) -> Any:
+        """The tensor as uint8."""
+        return self.to(dtypes.uint8)
+
+    def bool(self) -> Any:
+        """The tensor as bool."""
+        return self.to(dtypes.bool_)
+
+    def cfloat(self) -> Any:
+        """The tensor as complex64."""
+        return self.to(dtypes.complex64)
+
+    def cdouble(self) -> Any:
+        """The tensor as complex128."""
+        return self.to(dtypes.complex128)
 
     def type_as(self, other: Any) -> Any:
         """The tensor in the dtype of ``other``."""
