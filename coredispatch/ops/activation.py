@@ -15,6 +15,7 @@ from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, mul
 from coredispatch.ops.rules import (
+    REAL_NUMBER,
     broadcast,
     exact,
     promote,
@@ -22,7 +23,7 @@ from coredispatch.ops.rules import (
     same_shape,
     ulp,
 )
-from coredispatch.ops.samples import Sample, pairs, unary, with_options
+from coredispatch.ops.samples import Sample, tensor_pairs, unary, with_options
 from coredispatch.registry import Operator, composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
@@ -45,7 +46,7 @@ def _facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
     return facts | more
 
 
-def _backward(samples: Any = pairs) -> dict[str, Any]:
+def _backward(samples: Any = tensor_pairs) -> dict[str, Any]:
     """What the fused backward operators share: (grad, a saved tensor, options)."""
     return {
         "out": broadcast,
@@ -77,7 +78,7 @@ def _inplace_flag(op: Operator) -> None:
     **_facts(
         lambda self: np.maximum(self, 0),
         0,
-        dtypes="real",
+        dtypes=REAL_NUMBER,
         namespace=("", _FUNCTIONAL),
         method=True,
         smooth=False,
@@ -114,7 +115,6 @@ def _(grad, self, threshold):
         0,
         samples=with_options({"threshold": 0.1, "value": 2.0}, {"threshold": 0, "value": 0}),
         namespace=("", _FUNCTIONAL),
-        dtypes="real",
         smooth=False,
         tolerance=exact,
     )
@@ -159,7 +159,7 @@ def _(grad, self, negative_slope):
 
 
 @composite(
-    **_facts(lambda self: np.clip(self, 0, 6), 0, dtypes="real", smooth=False, tolerance=exact)
+    **_facts(lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact)
 )
 def relu6(self: Tensor) -> Tensor:
     """``min(max(self, 0), 6)``. The gradient is 0 at both corners."""

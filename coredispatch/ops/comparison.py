@@ -167,7 +167,7 @@ def signbit(self: Tensor) -> Tensor:
     if not dtype_of(self).is_floating_point:
         return lt(self, 0) if dtype_of(self).is_signed else ne(self, self)
     # atan2 tells -0.0 from 0.0: the angle of (-1, -0.0) is -pi.
-    return lt(late.atan2(self, -1.0), 0)
+    return lt(late.atan2(self, late.full_like(self, -1.0)), 0)
 
 
 # ---- logic ------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def isclose(
     return close
 
 
-@composite(differentiable=False, samples=pairs, namespace=(), method=False)
+@composite(differentiable=False, namespace=(), method=False)
 def all_close(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
     """Whether every element :func:`isclose`, as a 0-dim bool tensor."""
     return late.all(isclose(self, other, rtol, atol, equal_nan))

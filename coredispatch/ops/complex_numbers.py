@@ -17,9 +17,9 @@ from coredispatch.ops.rules import (
     same_shape,
     ulp,
 )
-from coredispatch.ops.samples import pairs, unary
+from coredispatch.ops.samples import Sample, tensor_pairs, unary
 from coredispatch.registry import DType, composite, primitive
-from coredispatch.registry.dtypes import complex64, complex128
+from coredispatch.registry.dtypes import complex64, complex128, float32, float64
 from coredispatch.registry.errors import DTypeError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -66,7 +66,14 @@ def _(grad):
     return view_as_complex(late.contiguous(grad))
 
 
-@primitive(out=_packed_shape, dtype=_component, dtypes="float", tolerance=exact, view=True)
+@primitive(
+    out=_packed_shape,
+    dtype=_component,
+    samples=lambda make: (Sample(make((*s, 2))) for s in ((), (0,), (17,), (3, 5))),
+    dtypes=(float32, float64),
+    tolerance=exact,
+    view=True,
+)
 def view_as_complex(self: Tensor) -> Tensor:
     """A float32 or float64 tensor whose last dimension of size 2 holds (real, imaginary), as a
     complex view. That dimension must be contiguous. Raises ``ShapeError`` otherwise.
@@ -126,8 +133,8 @@ def conj_physical(self: Tensor) -> Tensor:
     name="complex",
     out=broadcast,
     dtype=lambda real, imag: _component(real),
-    samples=pairs,
-    dtypes="float",
+    samples=tensor_pairs,
+    dtypes=(float32, float64),
     tolerance=exact,
     method=False,
 )
@@ -141,7 +148,13 @@ def complex_(real: Tensor, imag: Tensor) -> Tensor:
     return view_as_complex(late.stack(late.broadcast_tensors([real, imag]), -1))
 
 
-@composite(out=broadcast, samples=pairs, dtypes="float", tolerance=ulp(4), method=False)
+@composite(
+    out=broadcast,
+    samples=tensor_pairs,
+    dtypes=(float32, float64),
+    tolerance=ulp(4),
+    method=False,
+)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from magnitude and angle in radians: ``abs * (cos + 1j * sin)``."""
     cosine = arithmetic.mul(abs, late.cos(angle))
@@ -151,7 +164,7 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 @composite(
     out=same_shape,
     dtype=lambda self: promote_float(self).to_real(),
-    reference=np.angle,
+    reference=lambda self: np.angle(np.asarray(self) + 0.0),
     samples=unary,
     tolerance=ulp(2),
     smooth=False,
@@ -160,9 +173,9 @@ def angle(self: Tensor) -> Tensor:
     """The angle in radians; real tensors give 0, or pi where negative, and NaN stays NaN."""
     if dtype_of(self).is_complex:
         return late.atan2(imag(self), real(self))
-    flat = comparison.where(comparison.lt(self, 0), float(np.pi), 0.0)
-    flat = late.to_dtype(flat, promote_float(self))
-    return comparison.where(comparison.isnan(self), self, flat)
+    dtype = promote_float(self)
+    x = self if dtype_of(self) is dtype else late.to_dtype(self, dtype)
+    return comparison.where(comparison.lt(x, 0), np.pi, comparison.where(comparison.isnan(x), x, 0))
 
 
 @angle.vjp

@@ -12,9 +12,18 @@ from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.casting import floating
 from coredispatch.ops.complex_numbers import real
-from coredispatch.ops.rules import broadcast, promote, promote_float, same_shape, ulp
-from coredispatch.ops.samples import pairs, powers, unary
+from coredispatch.ops.rules import (
+    NUMBER,
+    broadcast,
+    conditioned,
+    promote,
+    promote_float,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.samples import pairs, powers, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
 from coredispatch.registry.dtypes import complex128, float64
 
@@ -45,6 +54,7 @@ def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     reference=np.power,
     cast="float32",
     samples=powers,
+    dtypes=NUMBER,
     tolerance=ulp(4),
     inplace=True,
 )
@@ -109,7 +119,7 @@ def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     out=broadcast,
     dtype=promote_float,
     reference=lambda self, other: self * 2.0**other,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="float",
     tolerance=ulp(2),
     inplace=True,
@@ -243,9 +253,9 @@ def _(grad, self):
     out=broadcast,
     dtype=promote_float,
     reference=np.logaddexp,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="float",
-    tolerance=ulp(4),
+    tolerance=conditioned,
 )
 def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     """``log(exp(self) + exp(other))`` without overflow."""
@@ -274,9 +284,9 @@ def _share(x: Any, total: Any) -> Any:
     out=broadcast,
     dtype=promote_float,
     reference=np.logaddexp2,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="float",
-    tolerance=ulp(4),
+    tolerance=conditioned,
 )
 def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     """``log2(2**self + 2**other)`` without overflow."""
@@ -288,7 +298,8 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _sigmoid_reference(self: Any) -> Any:
-    return np.exp(-np.logaddexp(0, -self))
+    x = np.asarray(self)
+    return np.exp(-np.logaddexp(0, -x)) if x.dtype.kind != "c" else 1 / (1 + np.exp(-x))
 
 
 @composite(
@@ -297,7 +308,7 @@ def _sigmoid_reference(self: Any) -> Any:
 )
 def sigmoid(self: Tensor) -> Tensor:
     """Elementwise logistic function ``1 / (1 + exp(-self))``; integers become floating."""
-    return div(1, add(exp(neg(self)), 1))
+    return div(1, add(exp(neg(floating(self))), 1))
 
 
 @sigmoid.vjp
@@ -305,7 +316,9 @@ def _(grad, out):
     return sigmoid_backward(grad, out)
 
 
-@composite(out=broadcast, dtype=promote, samples=pairs, dtypes="float", namespace=(), method=False)
+@composite(
+    out=broadcast, dtype=promote, samples=tensor_pairs, dtypes="float", namespace=(), method=False
+)
 def sigmoid_backward(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of :func:`sigmoid` from its output: ``grad * output * (1 - output)``."""
     return mul(grad, adjoint(mul(output, sub(1, output))))
@@ -333,7 +346,8 @@ def expit(self: Tensor) -> Tensor:
 )
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
     """Elementwise ``log(self / (1 - self))``, after clamping to ``[eps, 1 - eps]`` if given."""
-    x = self if eps is None else magnitude.clamp(self, eps, 1 - eps)
+    x = floating(self)
+    x = x if eps is None else magnitude.clamp(x, eps, 1 - eps)
     return log(div(x, sub(1, x)))
 
 

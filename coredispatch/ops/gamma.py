@@ -115,7 +115,11 @@ def _lgamma64(x: Any) -> Any:
     return comparison.where(infinite, float("inf"), out)
 
 
-@composite(**_facts(_elementwise(math.lgamma), 6, values=(0.2, 4.0), namespace=""))
+def _lgamma_number(v: float) -> float:
+    return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
+
+
+@composite(**_facts(_elementwise(_lgamma_number), 6, values=(0.2, 4.0), namespace=""))
 def lgamma(self: Tensor) -> Tensor:
     """Elementwise logarithm of the absolute value of the gamma function."""
     return _wide(_lgamma64, self)

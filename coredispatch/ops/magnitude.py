@@ -21,10 +21,14 @@ from coredispatch.ops.rules import (
     same_shape,
     ulp,
 )
-from coredispatch.ops.samples import Sample, pairs, unary
+from coredispatch.ops.samples import Sample, pairs, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
 from coredispatch.registry.errors import ArgumentError
 from coredispatch.registry.value import dtype_of
+
+
+def _sign_reference(self: Any) -> Any:
+    return self if self.dtype.kind == "b" else np.sign(self)
 
 
 @primitive(
@@ -50,7 +54,7 @@ def _(grad, self):
 @composite(
     out=same_shape,
     dtype=same,
-    reference=np.sign,
+    reference=_sign_reference,
     samples=unary,
     dtypes="real",
     tolerance=exact,
@@ -76,7 +80,7 @@ def _(grad):
     return late.zeros_like(grad)
 
 
-@composite(out=same_shape, dtype=same, reference=np.sign, samples=unary, inplace=True)
+@composite(out=same_shape, dtype=same, reference=_sign_reference, samples=unary, inplace=True)
 def sgn(self: Tensor) -> Tensor:
     """:func:`sign` for real tensors; ``self / abs(self)`` (0 at 0) for complex ones."""
     if not dtype_of(self).is_complex:
@@ -114,7 +118,7 @@ def _(grad, out, self):
     out=broadcast,
     dtype=promote_float,
     reference=np.heaviside,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="float",
     differentiable=False,
     tolerance=exact,
@@ -130,7 +134,7 @@ def heaviside(self: Tensor, values: Tensor) -> Tensor:
     out=broadcast,
     dtype=promote_float,
     reference=np.hypot,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="float",
     tolerance=ulp(3),
     inplace=True,
@@ -203,7 +207,7 @@ def _selected(grad: Any, mine: Any, theirs: Any, loses: Any) -> Any:
     out=broadcast,
     dtype=promote,
     reference=np.fmax,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="real",
     tolerance=exact,
     smooth=False,
@@ -218,7 +222,7 @@ def fmax(self: Tensor, other: Tensor) -> Tensor:
     out=broadcast,
     dtype=promote,
     reference=np.fmin,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="real",
     tolerance=exact,
     smooth=False,

@@ -15,6 +15,7 @@ import numpy as np
 from coredispatch.ops import comparison, late, rounding
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import mul, sub
+from coredispatch.ops.casting import filled
 from coredispatch.ops.reduction import any, argmax, sum
 from coredispatch.ops.rules import (
     conditioned,
@@ -36,7 +37,7 @@ _INF = float("inf")
 
 def scattered(grad: Any, shape: Any, dim: int, index: Any) -> Any:
     """Zeros of ``shape`` with ``grad`` at ``index`` along ``dim``: the gradient of a selection."""
-    zeros = late.new_zeros(grad, shape)
+    zeros = filled(grad, shape, 0)
     if not shape:
         return late.reshape(grad, ())
     return late.scatter(zeros, dim, index, grad)
@@ -310,7 +311,7 @@ def median(self: Tensor) -> Tensor:
     ``DimError`` for no elements in a dim; without one the result is NaN.
     """
     if self.numel() == 0:
-        return late.new_full(self, (), math.nan)
+        return filled(self, (), math.nan)
     return median_dim(late.reshape(self, (-1,)), 0)[0]
 
 
@@ -323,7 +324,7 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 def nanmedian(self: Tensor) -> Tensor:
     """:func:`median` of the elements that are not NaN; NaN when there is none."""
     if self.numel() == 0:
-        return late.new_full(self, (), math.nan)
+        return filled(self, (), math.nan)
     return nanmedian_dim(late.reshape(self, (-1,)), 0)[0]
 
 
@@ -367,7 +368,7 @@ def _quantile_samples(make: Any) -> Iterator[Sample]:
 
 _QUANTILE = {
     "samples": _quantile_samples,
-    "dtypes": "float",
+    "dtypes": (float32, float64),
     "tolerance": conditioned,
     "smooth": False,
 }
@@ -418,7 +419,7 @@ def _quantiles(x: Any, q: Any, dim: Any, keepdim: bool, method: str, skip_nan: b
     if not isinstance(q, Value):
         if not 0 <= q <= 1:
             raise ArgumentError(f"q={q} is not in [0, 1]")
-        q = late.new_full(x, (), q)
+        q = filled(x, (), q)
     shape = x.shape
     rows = late.reshape(x, (-1,)) if dim is None else late.movedim(x, dim, -1)
     if not x.ndim:

@@ -8,7 +8,7 @@ from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import div, mul, neg, sub
 from coredispatch.ops.rules import NUMBER, broadcast, exact, promote_float, same, same_shape, ulp
-from coredispatch.ops.samples import pairs, unary, with_options
+from coredispatch.ops.samples import tensor_pairs, unary, with_options
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.value import dtype_of
 
@@ -140,8 +140,7 @@ def _(grad, self):
 @primitive(
     out=broadcast,
     dtype=promote_float,
-    reference=np.nextafter,
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="float",
     differentiable=False,
     tolerance=exact,

@@ -32,6 +32,7 @@ __all__ = [
     "rows",
     "scans",
     "selections",
+    "tensor_pairs",
     "triples",
     "unary",
     "with_options",
@@ -173,10 +174,13 @@ def powers(make: Any) -> Iterator[Sample]:
         yield Sample(make((3, 5)), exponent)
 
 
-def int_pairs(make: Any) -> Iterator[Sample]:
-    """Like :func:`pairs` without a scalar, for bitwise ops."""
+def tensor_pairs(make: Any) -> Iterator[Sample]:
+    """Like :func:`pairs` without a Python number."""
     for a, b in BROADCAST_SHAPES:
         yield Sample(make(a), make(b))
+
+
+int_pairs = tensor_pairs
 
 
 def triples(make: Any) -> Iterator[Sample]:

@@ -10,6 +10,7 @@ import numpy as np
 from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import div, mul, sub
+from coredispatch.ops.casting import filled
 from coredispatch.ops.ordering import sort
 from coredispatch.ops.reduction import amax, amin, any, sum
 from coredispatch.ops.rules import exact, require_int
@@ -155,7 +156,7 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
             raise ArgumentError("bincount needs non-negative integers")
         count = max(count, amax(self).item() + 1)
     values = late.ones_like(self, dtype=int64) if weights is None else weights
-    zeros = late.new_zeros(values, (count,))
+    zeros = filled(values, (count,), 0)
     return late.scatter_add(zeros, 0, late.to_dtype(self, int64), values)
 
 
@@ -187,7 +188,7 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     inside = comparison.logical_and(comparison.ge(x, low), comparison.le(x, high))
     cell = late.floor(div(mul(sub(x, low), bins), high - low))
     cell = late.to_dtype(late.clamp(comparison.where(inside, cell, 0), 0, bins - 1), int64)
-    zeros = late.new_zeros(x, (bins,))
+    zeros = filled(x, (bins,), 0)
     return late.scatter_add(zeros, 0, cell, late.to_dtype(inside, dtype_of(x)))
 
 
@@ -239,7 +240,7 @@ def _runs(rows: Any) -> tuple[Any, Any, Any]:
     starts = late.cat([first, changed], 0)
     number = sub(late.cumsum(starts, 0), 1)
     index = late.reshape(late.nonzero(starts), (-1,))
-    end = late.new_full(index, (1,), n)
+    end = filled(index, (1,), n)
     counts = sub(late.cat([late.narrow(index, 0, 1, index.shape[0] - 1), end], 0), index)
     return index, number, counts
 

@@ -11,8 +11,9 @@ from coredispatch.ops import comparison, exponential, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, reciprocal, square, sub
-from coredispatch.ops.rules import broadcast, promote, promote_float, same_shape, ulp
-from coredispatch.ops.samples import pairs, unary
+from coredispatch.ops.casting import floating
+from coredispatch.ops.rules import broadcast, conditioned, promote, promote_float, same_shape, ulp
+from coredispatch.ops.samples import tensor_pairs, unary
 from coredispatch.registry import composite, primitive
 
 
@@ -79,7 +80,8 @@ def asin(self: Tensor) -> Tensor:
     """Elementwise inverse sine, in ``[-pi/2, pi/2]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
         return mul(asinh(mul(self, 1j)), -1j)
-    return atan2(self, exponential.sqrt(mul(sub(1, self), add(self, 1))))
+    x = floating(self)
+    return atan2(x, exponential.sqrt(mul(sub(1, x), add(x, 1))))
 
 
 @asin.vjp
@@ -92,7 +94,8 @@ def acos(self: Tensor) -> Tensor:
     """Elementwise inverse cosine, in ``[0, pi]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
         return sub(math.pi / 2, asin(self))
-    return atan2(exponential.sqrt(mul(sub(1, self), add(self, 1))), self)
+    x = floating(self)
+    return atan2(exponential.sqrt(mul(sub(1, x), add(x, 1))), x)
 
 
 @acos.vjp
@@ -105,7 +108,7 @@ def _(grad, self):
     dtype=promote_float,
     reference=np.atan2,
     cast="widest",
-    samples=pairs,
+    samples=tensor_pairs,
     dtypes="real",
     values=(0.2, 2.0),
     tolerance=ulp(3),
@@ -140,7 +143,9 @@ def _(grad, out):
     return tanh_backward(grad, out)
 
 
-@composite(out=broadcast, dtype=promote, samples=pairs, dtypes="float", namespace=(), method=False)
+@composite(
+    out=broadcast, dtype=promote, samples=tensor_pairs, dtypes="float", namespace=(), method=False
+)
 def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of :func:`tanh` from its output: ``grad * (1 - output**2)``."""
     return mul(grad, adjoint(sub(1, mul(output, output))))
@@ -149,13 +154,13 @@ def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
 @composite(**_facts(np.sinh, 4), cast="float32")
 def sinh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic sine, ``(exp(x) - exp(-x)) / 2``, accurate near 0."""
-    grown = exponential.expm1(magnitude.abs(self) if not self.dtype.is_complex else self)
+    x = floating(self)
+    size = x if x.dtype.is_complex else magnitude.abs(x)
+    grown = exponential.expm1(size)
     # (e + e / (e + 1)) / 2 with e = exp(x) - 1; e / (e + 1) is 1 once e is infinite.
     decayed = comparison.where(comparison.eq(grown, float("inf")), 1, div(grown, add(grown, 1)))
-    size = mul(add(grown, decayed), 0.5)
-    if self.dtype.is_complex:
-        return size
-    return comparison.where(comparison.lt(self, 0), neg(size), mul(size, magnitude.sign(self)))
+    out = mul(add(grown, decayed), 0.5)
+    return out if x.dtype.is_complex else mul(out, magnitude.sign(x))
 
 
 @sinh.vjp
@@ -166,7 +171,8 @@ def _(grad, self):
 @composite(**_facts(np.cosh, 4), cast="float32")
 def cosh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic cosine, ``(exp(x) + exp(-x)) / 2``."""
-    return mul(add(exponential.exp(self), exponential.exp(neg(self))), 0.5)
+    x = floating(self)
+    return mul(add(exponential.exp(x), exponential.exp(neg(x))), 0.5)
 
 
 @cosh.vjp
@@ -177,9 +183,10 @@ def _(grad, self):
 @composite(**_facts(np.asinh, 4), alias=("arcsinh",))
 def asinh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic sine, ``log(x + sqrt(x**2 + 1))``, accurate near 0."""
-    if self.dtype.is_complex:
-        return exponential.log(add(self, exponential.sqrt(add(square(self), 1))))
-    size = magnitude.abs(self)
+    x = floating(self)
+    if x.dtype.is_complex:
+        return exponential.log(add(x, exponential.sqrt(add(square(x), 1))))
+    size = magnitude.abs(x)
     # sqrt(x**2 + 1) - 1 == x**2 / (1 + sqrt(x**2 + 1)); past 2**12 x**2 + 1 is x**2 in float32,
     # and the squares of large numbers overflow: there it is log(2x).
     large = comparison.gt(size, 1e4)
@@ -189,7 +196,7 @@ def asinh(self: Tensor) -> Tensor:
     near = exponential.log1p(add(safe, div(squared, add(root, 1))))
     far = add(exponential.log(size), math.log(2))
     out = comparison.where(large, far, near)
-    return mul(out, magnitude.sign(self))
+    return mul(out, magnitude.sign(x))
 
 
 @asinh.vjp
@@ -200,8 +207,9 @@ def _(grad, self):
 @composite(**_facts(np.acosh, 4, values=(1.1, 4.0)), alias=("arccosh",))
 def acosh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic cosine, ``log(x + sqrt(x**2 - 1))``; NaN below 1."""
-    root = mul(exponential.sqrt(sub(self, 1)), exponential.sqrt(add(self, 1)))
-    return exponential.log(add(self, root))
+    x = floating(self)
+    root = mul(exponential.sqrt(sub(x, 1)), exponential.sqrt(add(x, 1)))
+    return exponential.log(add(x, root))
 
 
 @acosh.vjp
@@ -212,7 +220,8 @@ def _(grad, self):
 @composite(**_facts(np.atanh, 4, values=(-0.9, 0.9)), alias=("arctanh",))
 def atanh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic tangent; NaN where a real element exceeds 1."""
-    return mul(sub(exponential.log1p(self), exponential.log1p(neg(self))), 0.5)
+    x = floating(self)
+    return mul(sub(exponential.log1p(x), exponential.log1p(neg(x))), 0.5)
 
 
 @atanh.vjp
@@ -235,7 +244,7 @@ def rad2deg(self: Tensor) -> Tensor:
     return mul(self, 180 / math.pi)
 
 
-@composite(**_facts(np.sinc, 4), namespace=("", "special"))
+@composite(**_facts(np.sinc, 4, tolerance=conditioned), namespace=("", "special"))
 def sinc(self: Tensor) -> Tensor:
     """Normalized sinc, ``sin(pi x) / (pi x)``, 1 at 0."""
     zero = comparison.eq(self, 0)

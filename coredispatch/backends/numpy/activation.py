@@ -51,7 +51,7 @@ def _zero(dtype: np.dtype) -> np.ndarray:
 
 def relu(x: np.ndarray, out: Any = None) -> Any:
     """``maximum(x, 0)``."""
-    return np.maximum(x, _zero(x.dtype), out)
+    return np.maximum(x, _zero(x.dtype), out=out)
 
 
 def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
@@ -68,7 +68,7 @@ def leaky_relu(x: np.ndarray, slope: float, out: Any = None) -> Any:
     """``x`` where positive, else ``slope * x``; one maximum where the slope allows."""
     low = np.multiply(x, x.dtype.type(slope))
     if 0 <= slope <= 1:
-        return np.maximum(x, low, low if out is None and x.ndim else out)
+        return np.maximum(x, low, out=low if out is None and x.ndim else out)
     return np.where(x > 0, x, low)
 
 

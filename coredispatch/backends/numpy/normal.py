@@ -40,7 +40,7 @@ def _horner(x: np.ndarray, coefficients: Any, out: np.ndarray) -> np.ndarray:
 def _erf_block(x: np.ndarray, out: np.ndarray, a: np.ndarray, y: np.ndarray) -> None:
     np.abs(x, a)
     near = a < 1
-    np.minimum(a, 4, a)
+    np.minimum(a, 4, out=a)
     _horner(a, _ERFC_LOG, out)
     np.exp(out, out)
     np.subtract(1, out, out)

@@ -1,9 +1,8 @@
 """Elementwise kernels: NumPy's ufuncs, as bare as correctness allows.
 
-``add``, ``sub``, ``mul`` and ``neg`` are the ufuncs themselves: on ordinary data they raise no
-floating-point flag, and they are the calls that small programs are made of. What divides, takes
-a root or a logarithm, or compares with NaN runs with NumPy's warnings off (see
-:mod:`.silence`).
+A ufunc that cannot raise a floating-point flag is the kernel itself. The others - ``add`` among
+them, for infinity minus infinity is an ordinary result in a training run - go through
+:mod:`.silence`, which costs 0.1 us.
 """
 
 from __future__ import annotations
@@ -68,6 +67,11 @@ def pow(base: Any, exponent: Any, out: Any = None) -> Any:
 
 
 _square = silent_unary(np.square)
+
+
+def square(x: np.ndarray, out: Any = None) -> Any:
+    """``x * x``; NumPy's square of bool would be int8."""
+    return _square(x, out) if x.dtype.kind != "b" else np.logical_and(x, x, out=out)
 
 
 @silent
@@ -157,12 +161,12 @@ def _common(a: Any, b: Any) -> Any:
 def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
     """``minimum(maximum(x, low), high)``; a bound of None does nothing."""
     if low is None:
-        return np.minimum(x, high, out)
-    raised = np.maximum(x, low, out)
+        return np.minimum(x, high, out=out)
+    raised = np.maximum(x, low, out=out)
     if high is None:
         return raised
     inside = type(raised) is np.ndarray and raised.shape == np.broadcast(raised, high).shape
-    return np.minimum(raised, high, raised if inside else None)
+    return np.minimum(raised, high, out=raised if inside else None)
 
 
 def sign(x: np.ndarray, out: Any = None) -> Any:
@@ -192,6 +196,11 @@ _PARTS = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float6
 _WHOLE = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
 
 
+def conj_physical(x: np.ndarray) -> Any:
+    """The complex conjugate in new memory."""
+    return np.conjugate(x) if x.dtype.kind == "c" else x.copy()
+
+
 def view_as_real(x: np.ndarray) -> np.ndarray:
     """The parts of ``x`` as a view with a last dimension of 2."""
     if x.dtype.kind != "c":
@@ -205,14 +214,15 @@ def view_as_complex(x: np.ndarray) -> np.ndarray:
         raise DTypeError(f"view_as_complex needs float32 or float64, got {x.dtype}")
     if x.ndim == 0 or x.shape[-1] != 2:
         raise ShapeError(f"the last dimension must have size 2, got {x.shape}")
-    if x.strides[-1] != x.itemsize:
+    if x.strides[-1] != x.itemsize and x.size:
         raise ShapeError("the last dimension must be contiguous", fix="call x.contiguous() first")
+    if not x.size:
+        x = np.ascontiguousarray(x)
     return x.view(_WHOLE[x.dtype])[..., 0]
 
 
 _UNARY = {
     "sqrt": np.sqrt,
-    "square": np.square,
     "reciprocal": np.reciprocal,
     "exp": np.exp,
     "exp2": np.exp2,
@@ -236,6 +246,9 @@ _UNARY = {
 }
 
 _BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
     "div": np.true_divide,
     "maximum": np.maximum,
     "minimum": np.minimum,
@@ -257,9 +270,6 @@ _BINARY = {
 KERNELS: dict[str, Callable[..., Any]] = {
     **{op: silent_unary(ufunc) for op, ufunc in _UNARY.items()},
     **{op: silent_binary(ufunc) for op, ufunc in _BINARY.items()},
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
     "neg": np.negative,
     "abs": np.abs,
     "sign": sign,
@@ -289,6 +299,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "trunc": _whole(np.trunc),
     "round": _whole(np.rint),
     "pow": pow,
+    "square": square,
     "rsqrt": rsqrt,
     "sigmoid": sigmoid,
     "sigmoid_backward": sigmoid_backward,
@@ -297,6 +308,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "clamp": clamp,
     "view_as_real": view_as_real,
     "view_as_complex": view_as_complex,
-    "conj_physical": np.conjugate,
+    "conj_physical": conj_physical,
     "erf": erf,
 }

@@ -38,7 +38,9 @@ def silent_unary(ufunc: np.ufunc) -> Callable[..., Any]:
     """A kernel of one array out of ``ufunc``."""
 
     def kernel(x: Any, out: Any = None) -> Any:
-        return _fresh().run(ufunc, x, out)
+        if out is None:
+            return _fresh().run(ufunc, x)
+        return _fresh().run(ufunc, x, out=out)
 
     kernel.__name__ = ufunc.__name__
     return kernel
@@ -48,7 +50,9 @@ def silent_binary(ufunc: np.ufunc) -> Callable[..., Any]:
     """A kernel of two arrays (or an array and a number) out of ``ufunc``."""
 
     def kernel(a: Any, b: Any, out: Any = None) -> Any:
-        return _fresh().run(ufunc, a, b, out)
+        if out is None:
+            return _fresh().run(ufunc, a, b)
+        return _fresh().run(ufunc, a, b, out=out)
 
     kernel.__name__ = ufunc.__name__
     return kernel
