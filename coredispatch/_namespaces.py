@@ -27,6 +27,7 @@ ALIASES: dict[str, str] = {
     "linalg": "coredispatch.frontend.linalg",
     "nn": "coredispatch.frontend.nn",
     "optim": "coredispatch.frontend.optim",
+    "random": "coredispatch.frontend.random",
     "serialization": "coredispatch.frontend.serialization",
     "special": "coredispatch.frontend.special",
     "testing": "coredispatch.frontend.testing",

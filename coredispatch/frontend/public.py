@@ -29,6 +29,13 @@ from coredispatch.frontend.modes import (
     set_grad_enabled,
 )
 from coredispatch.frontend.printing import get_printoptions, printoptions, set_printoptions
+from coredispatch.frontend.random import (
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    seed,
+    set_rng_state,
+)
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor, is_tensor
 from coredispatch.registry import fallback
@@ -121,8 +128,10 @@ def operators(namespace: str = "") -> dict[str, Any]:
     for op in TABLE.snapshot.ops.values():
         if namespace in op.namespaces:
             function = with_requires_grad(op) if op.factory or op.name.endswith("_like") else op
+            # The operator behind cd.linalg.norm is called linalg_norm: names are unique.
+            prefix = namespace.rpartition(".")[2] + "_"
             for name in (op.name, *op.alias):
-                found.setdefault(name, function)
+                found.setdefault(name.removeprefix(prefix) if namespace else name, function)
     return found
 
 
@@ -132,21 +141,6 @@ def late_operator(name: str) -> Any:
         return None
     plugins.discover()
     return operators().get(name)
-
-
-def initial_seed() -> Any:
-    """The seed of the default generator."""
-    return default_generator().initial_seed()
-
-
-def get_rng_state() -> Any:
-    """The state of the default generator as a uint8 tensor."""
-    return default_generator().get_state()
-
-
-def set_rng_state(new_state: Any) -> None:
-    """Put the default generator into a state that :func:`get_rng_state` returned."""
-    default_generator().set_state(new_state)
 
 
 def numel(input: Any) -> Any:
