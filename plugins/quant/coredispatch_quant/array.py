@@ -118,6 +118,13 @@ class QuantizedArray:
         new.scale, new.zero_point, new.cache = self.scale, self.zero_point, {}
         return new
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the checks: what comes out of a file is not to be trusted.
+        return QuantizedArray, (self.data, self.scale, self.zero_point, self.axis)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedArray:
+        return self.like(self.data.copy())
+
     def along_axis(self, parameter: Any) -> Any:
         """A scale or zero point in a shape that broadcasts against the integers."""
         if self.axis is None:

@@ -48,6 +48,13 @@ class Pattern:
         if check:
             check_pattern(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the checks: what comes out of a file is not to be trusted.
+        return Pattern, (self.crow_indices, self.col_indices, self.shape)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
+        return self
+
     @property
     def nnz(self) -> int:
         """Number of stored elements, explicit zeros included."""
@@ -177,6 +184,12 @@ class CSR:
     def nnz(self) -> int:
         """Number of stored elements, explicit zeros included."""
         return self.pattern.nnz
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CSR.of, (self.pattern, self.values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CSR:
+        return CSR.of(self.pattern, self.values.copy())
 
     def astype(self, dtype: Any) -> CSR:
         """The same matrix with its values converted; the dispatcher promotes through this."""

@@ -174,4 +174,27 @@ FROM_STRIDED: dict[str, Callable[..., Any]] = {
     "csr_from_dense": kernels.to_sparse_csr,
 }
 
-LAYOUT = Layout("sparse_csr", data_type=CSR, kernels_for={"cpu": CPU_KERNELS}, describe=describe)
+
+def pack(raw: CSR) -> dict[str, Any]:
+    """The parts of a sparse tensor, as they are saved."""
+    return {
+        "crow_indices": raw.crow_indices,
+        "col_indices": raw.col_indices,
+        "values": raw.values,
+        "size": list(raw.shape),
+    }
+
+
+def unpack(parts: dict[str, Any]) -> CSR:
+    """What :func:`pack` took apart, checked."""
+    return CSR(parts["crow_indices"], parts["col_indices"], parts["values"], parts["size"])
+
+
+LAYOUT = Layout(
+    "sparse_csr",
+    data_type=CSR,
+    kernels_for={"cpu": CPU_KERNELS},
+    describe=describe,
+    pack=pack,
+    unpack=unpack,
+)

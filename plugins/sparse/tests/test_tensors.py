@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
+
 import numpy as np
 import pytest
 
@@ -211,6 +215,29 @@ def test_sampled_product(a, dense):
     assert got.to_dense().tolist() == ((x @ y) * (dense != 0)).tolist()
     with pytest.raises(ShapeError):
         sparse.sampled_matmul(a, y, x)
+
+
+def saved(tensor):
+    buffer = io.BytesIO()
+    cd.save({"tensor": tensor}, buffer)
+    buffer.seek(0)
+    return cd.load(buffer)["tensor"]
+
+
+COPIES = {
+    "saved": saved,
+    "pickled": lambda t: pickle.loads(pickle.dumps(t)),
+    "deep": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_saving_and_copying(how, a):
+    other = COPIES[how](a)
+    assert other.layout == "sparse_csr"
+    assert other.to_dense().tolist() == DENSE
+    assert not to_raw(other).crow_indices.flags.writeable
+    assert COPIES[how](a.requires_grad_()).requires_grad
 
 
 def test_repr(a):

@@ -1,0 +1,166 @@
+"""The rows that the layout ``quantized`` puts into the table.
+
+What has no integer kernel here raises :class:`MissingKernel`: nothing is ever dequantized to
+serve a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import DType, DTypeError, Layout, MissingKernel
+from coredispatch_quant import kernels
+from coredispatch_quant.array import QuantizedArray, quantized_dtype
+from coredispatch_quant.ops import channel_parameter, pair
+from coredispatch_quant.printing import describe
+
+__all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
+
+
+def quantized(q: Any, role: str) -> QuantizedArray:
+    """``q`` if it is quantized; DTypeError naming its role otherwise."""
+    if not isinstance(q, QuantizedArray):
+        raise DTypeError(
+            f"the {role} is not quantized, but {DType.of(q.dtype).name}",
+            fix="quantize it with quantize_per_tensor or quantize_per_channel",
+        )
+    return q
+
+
+def strided(x: Any, role: str) -> np.ndarray:
+    """``x`` if it is a plain array; DTypeError naming its role otherwise."""
+    if isinstance(x, QuantizedArray):
+        raise DTypeError(f"the {role} is quantized already")
+    return x
+
+
+# ---- operators of this plugin -----------------------------------------------------------------
+
+
+def quantize_per_tensor(self: Any, scale: float, zero_point: int, dtype: Any) -> QuantizedArray:
+    """Raw kernel of the operator of that name."""
+    return kernels.quantize(strided(self, "input"), scale, zero_point, None, quantized_dtype(dtype))
+
+
+def quantize_per_channel(
+    self: Any, scales: Any, zero_points: Any, axis: int, dtype: Any
+) -> QuantizedArray:
+    """Raw kernel of the operator of that name."""
+    return kernels.quantize(
+        strided(self, "input"), scales, zero_points, axis, quantized_dtype(dtype)
+    )
+
+
+def quantized_linear(
+    self: Any, weight: Any, bias: Any, scale: float, zero_point: int, relu: bool
+) -> QuantizedArray:
+    """Raw kernel of the operator of that name."""
+    return kernels.linear(
+        quantized(self, "input"), quantized(weight, "weight"), bias, scale, zero_point, relu
+    )
+
+
+def quantized_conv2d(
+    self: Any, weight: Any, bias: Any, scale: float, zero_point: int, stride: Any, padding: Any,
+    dilation: Any, groups: int, relu: bool,
+) -> QuantizedArray:  # fmt: skip
+    """Raw kernel of the operator of that name."""
+    return kernels.conv2d(
+        quantized(self, "input"), quantized(weight, "weight"), bias, scale, zero_point,
+        pair(stride), pair(padding), pair(dilation), groups, relu,
+    )  # fmt: skip
+
+
+def channel(name: str) -> Callable[[QuantizedArray], np.ndarray]:
+    """Kernel that copies ``scale`` or ``zero_point`` of an array quantized per channel."""
+    return lambda self: channel_parameter(self, name).copy()
+
+
+# ---- core operators ---------------------------------------------------------------------------
+
+
+def per_tensor(q: QuantizedArray, what: str) -> QuantizedArray:
+    """``q`` if one scale serves all of it; MissingKernel otherwise."""
+    if q.per_channel:
+        raise MissingKernel(
+            f"there is no kernel that can {what} a tensor quantized per channel",
+            fix="quantize it per tensor, or call .dequantize()",
+        )
+    return q
+
+
+def view(self: QuantizedArray, shape: tuple[int, ...]) -> QuantizedArray:
+    """The integers in another shape. They are never written to, so a copy does for a view."""
+    return self.like(per_tensor(self, "reshape").data.reshape(shape))
+
+
+def permute(self: QuantizedArray, dims: tuple[int, ...]) -> QuantizedArray:
+    """The integers with their dimensions in another order; the axis goes along."""
+    out = self.like(np.transpose(self.data, dims))
+    if self.axis is not None:
+        out.axis = [d % self.ndim for d in dims].index(self.axis)
+    return out
+
+
+def getitem(self: QuantizedArray, index: Any) -> QuantizedArray:
+    """The integers of a part."""
+    return self.like(np.asarray(per_tensor(self, "index").data[index]))
+
+
+def clone(self: QuantizedArray, *_: Any) -> QuantizedArray:
+    """The same integers in memory of their own."""
+    return self.like(self.data.copy())
+
+
+#: rows of (quantized, cpu)
+CPU_KERNELS: dict[str, Callable[..., Any]] = {
+    "dequantize": lambda self: kernels.dequantize(quantized(self, "input")),
+    "int_repr": lambda self: quantized(self, "input").data.copy(),
+    "q_per_channel_scales": channel("scale"),
+    "q_per_channel_zero_points": channel("zero_point"),
+    "quantize_per_tensor": quantize_per_tensor,
+    "quantize_per_channel": quantize_per_channel,
+    "quantized_linear": quantized_linear,
+    "quantized_conv2d": quantized_conv2d,
+    "relu": kernels.relu,
+    "max_pool": kernels.max_pool,
+    "view": view,
+    "permute": permute,
+    "getitem": getitem,
+    "clone": clone,
+    "detach": lambda self: self,
+}
+
+#: rows of cpu: from strided tensors to quantized ones
+FROM_STRIDED: dict[str, Callable[..., Any]] = {
+    "quantize_per_tensor": quantize_per_tensor,
+    "quantize_per_channel": quantize_per_channel,
+}
+
+
+def pack(raw: QuantizedArray) -> dict[str, Any]:
+    """The integers and their parameters, as they are saved."""
+    return {
+        "data": raw.data,
+        "scale": raw.scale,
+        "zero_point": raw.zero_point,
+        "axis": raw.axis,
+    }
+
+
+def unpack(parts: dict[str, Any]) -> QuantizedArray:
+    """What :func:`pack` took apart, checked."""
+    return QuantizedArray(parts["data"], parts["scale"], parts["zero_point"], parts["axis"])
+
+
+LAYOUT = Layout(
+    "quantized",
+    data_type=QuantizedArray,
+    kernels_for={"cpu": CPU_KERNELS},
+    describe=describe,
+    pack=pack,
+    unpack=unpack,
+)

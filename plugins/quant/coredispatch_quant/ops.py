@@ -1,0 +1,242 @@
+"""The operators of the quantized layout, one block each. None of them has a derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from coredispatch.plugin import ArgumentError, DType, ShapeError, primitive, rules, to_raw
+from coredispatch_quant.array import (
+    QuantizedArray,
+    qint8,
+    quantized_dtype,
+    quint8,
+    storage_dtype,
+)
+
+if TYPE_CHECKING:
+    from coredispatch.plugin import Tensor
+
+IntList: TypeAlias = int | Sequence[int]
+
+__all__ = [
+    "OPERATORS",
+    "dequantize",
+    "int_repr",
+    "q_per_channel_axis",
+    "q_per_channel_scales",
+    "q_per_channel_zero_points",
+    "q_scale",
+    "q_zero_point",
+    "quantize_per_channel",
+    "quantize_per_tensor",
+    "quantized_conv2d",
+    "quantized_linear",
+]
+
+
+# ---- shape and dtype rules --------------------------------------------------------------------
+
+
+def _last(*args: Any) -> DType:
+    return quantized_dtype(args[-1])
+
+
+def _storage(self: Any) -> DType:
+    return DType.of(storage_dtype(quantized_dtype(self.dtype)))
+
+
+def _linear_shape(self: Any, weight: Any, bias: Any, *_: Any) -> tuple[int, ...]:
+    if len(weight.shape) != 2 or len(self.shape) < 1 or self.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"input {tuple(self.shape)} and weight {tuple(weight.shape)}",
+            fix="the input is (..., in_features), the weight (out_features, in_features)",
+        )
+    return (*self.shape[:-1], weight.shape[0])
+
+
+def _conv2d_shape(
+    self: Any, weight: Any, bias: Any, scale: Any, zero_point: Any, stride: Any, padding: Any,
+    dilation: Any, groups: int, relu: bool,
+) -> tuple[int, ...]:  # fmt: skip
+    if len(self.shape) != 4 or len(weight.shape) != 4:
+        raise ShapeError(
+            f"input {tuple(self.shape)} and weight {tuple(weight.shape)} are not both 4-d",
+            fix="the input is (batch, channels, height, width); unsqueeze a single image",
+        )
+    channels, n = self.shape[1], weight.shape[0]
+    if groups < 1 or channels != weight.shape[1] * groups or n % groups:
+        raise ShapeError(
+            f"{channels} input and {n} output channels in {groups} group(s) of weight "
+            f"{tuple(weight.shape)}",
+            fix="the weight is (out_channels, in_channels / groups, height, width)",
+        )
+    windows = zip(
+        self.shape[2:], weight.shape[2:], pair(stride), pair(padding), pair(dilation), strict=True
+    )
+    size = tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in windows)
+    if min(size) < 1:
+        raise ShapeError(f"the kernel {tuple(weight.shape[2:])} reaches beyond the padded input")
+    return (self.shape[0], n, *size)
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """One number for both spatial dimensions, or one for each. Raises ShapeError otherwise."""
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    if len(numbers) not in (1, 2):
+        raise ShapeError(f"{numbers} has {len(numbers)} entries for 2 spatial dimensions")
+    return numbers * 2 if len(numbers) == 1 else numbers
+
+
+def _channels(self: Any) -> tuple[int, ...]:
+    return (channel_parameter(to_raw(self), "scale").size,)
+
+
+def channel_parameter(q: QuantizedArray, name: str) -> np.ndarray:
+    """``scale`` or ``zero_point`` of an array quantized per channel; ArgumentError otherwise."""
+    if not q.per_channel:
+        raise ArgumentError(
+            "this tensor is quantized per tensor", fix="use q_scale() and q_zero_point()"
+        )
+    return getattr(q, name)
+
+
+# ---- conversions ------------------------------------------------------------------------------
+
+
+@primitive(out=rules.same_shape, dtype=_last, differentiable=False)
+def quantize_per_tensor(
+    self: Tensor, scale: float, zero_point: int, dtype: object = quint8
+) -> Tensor:
+    """``clamp(round(self / scale) + zero_point)`` as 8-bit integers with one scale.
+
+    ``self`` is floating point; midpoints go to the even integer; ``dtype`` is ``quint8``
+    (0..255) or ``qint8`` (-128..127). Infinities saturate. Raises ArgumentError for NaN, for a
+    scale that is not positive and for a zero point out of range.
+    """
+
+
+@primitive(out=rules.same_shape, dtype=_last, differentiable=False)
+def quantize_per_channel(
+    self: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: object = qint8
+) -> Tensor:
+    """As :func:`quantize_per_tensor` with a scale and zero point for each slice along ``axis``.
+
+    ``scales`` is floating point and ``zero_points`` integer, both ``(self.shape[axis],)``.
+    """
+
+
+@primitive(out=rules.same_shape, dtype=lambda self: DType.of("float32"), differentiable=False)
+def dequantize(self: Tensor) -> Tensor:
+    """The float32 values ``(integer - zero_point) * scale`` of a quantized tensor."""
+
+
+# ---- parts ------------------------------------------------------------------------------------
+
+
+@primitive(out=rules.same_shape, dtype=_storage, differentiable=False)
+def int_repr(self: Tensor) -> Tensor:
+    """A copy of the stored integers, uint8 or int8."""
+
+
+@primitive(
+    out=_channels, dtype=lambda self: DType.of("float64"), differentiable=False, namespace=()
+)
+def q_per_channel_scales(self: Tensor) -> Tensor:
+    """The scales of a tensor quantized per channel, ``(channels,)`` float64."""
+
+
+@primitive(out=_channels, dtype=lambda self: DType.of("int64"), differentiable=False, namespace=())
+def q_per_channel_zero_points(self: Tensor) -> Tensor:
+    """The zero points of a tensor quantized per channel, ``(channels,)`` int64."""
+
+
+# ---- arithmetic -------------------------------------------------------------------------------
+
+
+@primitive(out=_linear_shape, dtype=rules.same, differentiable=False, method=False)
+def quantized_linear(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    zero_point: int,
+    relu: bool = False,
+) -> Tensor:
+    """``self @ weight.T + bias`` in integers, requantized to ``scale`` and ``zero_point``.
+
+    ``self`` is ``(..., in_features)``, quantized per tensor; ``weight`` is
+    ``(out_features, in_features)``, quantized per tensor or along dimension 0; ``bias`` is
+    ``(out_features,)``, floating point (rounded half to even to steps of the input scale times
+    the weight scale) or int32 (such steps). Products are summed exactly; the sum is scaled as
+    :mod:`coredispatch_quant.requantize` defines and saturates. ``relu`` clamps at real zero.
+
+    Raises OpError when the sum does not fit int32, ArgumentError when a bias does not.
+    """
+
+
+@primitive(out=_conv2d_shape, dtype=rules.same, differentiable=False, method=False)
+def quantized_conv2d(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    zero_point: int,
+    stride: IntList = (1,),
+    padding: IntList = (0,),
+    dilation: IntList = (1,),
+    groups: int = 1,
+    relu: bool = False,
+) -> Tensor:
+    """2-d cross-correlation in integers; everything else as in :func:`quantized_linear`.
+
+    ``self`` is ``(batch, channels, height, width)``, padded with its zero point; ``weight`` is
+    ``(out_channels, channels / groups, kernel_height, kernel_width)``.
+    """
+
+
+# ---- facts ------------------------------------------------------------------------------------
+
+
+def q_scale(tensor: Tensor) -> float:
+    """The scale of a tensor quantized per tensor. Raises ArgumentError for any other."""
+    return tensor_parameter(to_raw(tensor), "scale")
+
+
+def q_zero_point(tensor: Tensor) -> int:
+    """The zero point of a tensor quantized per tensor. Raises ArgumentError for any other."""
+    return tensor_parameter(to_raw(tensor), "zero_point")
+
+
+def q_per_channel_axis(tensor: Tensor) -> int:
+    """The dimension along which scales vary. Raises ArgumentError unless there is one."""
+    q = to_raw(tensor)
+    if not isinstance(q, QuantizedArray) or q.axis is None:
+        raise ArgumentError("this tensor is not quantized per channel")
+    return q.axis
+
+
+def tensor_parameter(q: Any, name: str) -> Any:
+    """``scale`` or ``zero_point`` of an array quantized per tensor; ArgumentError otherwise."""
+    if not isinstance(q, QuantizedArray):
+        raise ArgumentError("this tensor is not quantized")
+    if q.per_channel:
+        raise ArgumentError(
+            "this tensor is quantized per channel",
+            fix="use q_per_channel_scales() and q_per_channel_zero_points()",
+        )
+    return getattr(q, name)
+
+
+OPERATORS = (
+    quantize_per_tensor,
+    quantize_per_channel,
+    dequantize,
+    int_repr,
+    q_per_channel_scales,
+    q_per_channel_zero_points,
+    quantized_linear,
+    quantized_conv2d,
+)
