@@ -270,6 +270,7 @@ def _(self: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | Non
     dtypes=REAL_NUMBER,
     values=(0.3, 2.0),
     tolerance=exact,
+    smooth=False,
     inplace=True,
 )
 def floor_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
@@ -292,6 +293,7 @@ def _(grad):
     dtypes=REAL_NUMBER,
     values=(0.3, 2.0),
     tolerance=exact,
+    smooth=False,
     inplace=True,
     namespace=(),
     method=False,

@@ -12,7 +12,7 @@ from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, sub
-from coredispatch.ops.casting import floating
+from coredispatch.ops.casting import filled, floating
 from coredispatch.ops.complex_numbers import real
 from coredispatch.ops.rules import (
     NUMBER,
@@ -84,7 +84,10 @@ def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
         return mul(grad, adjoint(mul(slope, exponent)))
     slope = mul(pow(base, sub(exponent, 1)), exponent)
     # 0 * 0**-1 is NaN, but x**0 is constant.
-    return comparison.where(comparison.eq(exponent, 0), 0, mul(grad, adjoint(slope)))
+    flat = comparison.eq(exponent, 0)
+    if isinstance(base, Value):
+        flat = comparison.logical_and(flat, comparison.eq(base, 0))
+    return comparison.where(flat, 0, mul(grad, adjoint(slope)))
 
 
 def _pow_exponent_grad(grad: Any, out: Any, base: Any, exponent: Any) -> Any:
@@ -369,14 +372,15 @@ def xlogy(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 
 @xlogy.vjp
 def _(grad, self, other):
-    return (
-        lambda: comparison.where(
-            comparison.logical_and(comparison.eq(self, 0), comparison.le(other, 0)),
-            0,
-            mul(grad, log(other) if isinstance(other, Value) else math.log(other)),
-        ),
-        lambda: mul(grad, div(self, other)),
-    )
+    return lambda: mul(grad, _log_factor(self, other)), lambda: mul(grad, div(self, other))
+
+
+def _log_factor(x: Any, y: Any) -> Any:
+    """``log(y)``, and 0 where ``x`` is 0 and the logarithm not a number."""
+    if not isinstance(y, Value):
+        return log(filled(x, (), y))
+    dead = comparison.logical_and(comparison.eq(x, 0), comparison.le(y, 0))
+    return comparison.where(dead, 0, log(y))
 
 
 @composite(

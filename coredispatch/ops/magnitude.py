@@ -80,7 +80,14 @@ def _(grad):
     return late.zeros_like(grad)
 
 
-@composite(out=same_shape, dtype=same, reference=_sign_reference, samples=unary, inplace=True)
+@composite(
+    out=same_shape,
+    dtype=same,
+    reference=_sign_reference,
+    samples=unary,
+    smooth=False,
+    inplace=True,
+)
 def sgn(self: Tensor) -> Tensor:
     """:func:`sign` for real tensors; ``self / abs(self)`` (0 at 0) for complex ones."""
     if not dtype_of(self).is_complex:
