@@ -16,7 +16,13 @@ from coredispatch.registry import CoreDispatchError, explain_keys, plugins
 
 __all__ = ["main"]
 
-_MARK = {"native": "native", "generic": "generic", "composite": "body", "missing": "-"}
+_MARK = {
+    "native": "native",
+    "generic": "generic",
+    "composite": "body",
+    "layout": "(layout)",
+    "missing": "-",
+}
 SUITE = "coredispatch.conformance.cli"
 
 
@@ -106,7 +112,7 @@ def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "",
         "backends",
         *_columns(
-            [["key", "native", "body", "missing", "plugin", "devices"]]
+            [["key", "native", "generic", "body", "missing", "plugin", "devices"]]
             + [_backend_row(backend) for backend in facts["backends"]]
         ),
         "",
@@ -130,7 +136,7 @@ def _backend_row(backend: dict[str, Any]) -> list[str]:
         device["name"] + "".join(f", {k} {_size(v)}" for k, v in device["memory"].items())
         for device in backend["devices"]
     )
-    counts = [str(backend[name]) for name in ("native", "composite", "missing")]
+    counts = [str(backend[name]) for name in ("native", "generic", "composite", "missing")]
     return [backend["name"], *counts, backend["plugin"], devices or f"none: {backend['note']}"]
 
 
@@ -165,7 +171,7 @@ def _ops(options: argparse.Namespace) -> tuple[Any, str]:
 
 def _one_op(facts: dict[str, Any]) -> str:
     lines = [facts["signature"]]
-    lines += [f"or {facts['name']}{overload}" for overload in facts["overloads"]]
+    lines += [f"or {overload}" for overload in facts["overloads"]]
     lines += ["", *(f"  {line}".rstrip() for line in facts["doc"].splitlines()), ""]
     shown = {
         "kind": facts["kind"],

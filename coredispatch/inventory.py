@@ -64,9 +64,7 @@ def _backend(name: str) -> dict[str, Any]:
         "plugin": plugin,
         "array_type": f"{backend.array_type.__module__}.{backend.array_type.__qualname__}",
         "views": backend.views,
-        "native": support.count("native"),
-        "composite": support.count("composite"),
-        "missing": support.count("missing"),
+        **{how: support.count(how) for how in ("native", "generic", "composite", "missing")},
         "devices": [],
     }
     try:
@@ -94,13 +92,21 @@ def _plugin(plugin: Any) -> dict[str, Any]:
 
 
 def _support(op: Operator, backend: str) -> str:
-    """How `backend` serves `op`: ``native``, ``generic``, ``composite`` or ``missing``."""
+    """How `backend` serves `op`.
+
+    ``native``: with a kernel of its own. ``generic``: with one kernel for every op.
+    ``composite``: by the op's body. ``layout``: not at all, because the op only has a meaning
+    for some layouts. ``missing``: not at all.
+    """
     s = TABLE.snapshot
     if s.rows.get((op.name, backend, None)):
         return "native"
     if s.backends[backend][0].generic is not None:
         return "generic"
-    return "composite" if op.body is not None else "missing"
+    if op.body is not None:
+        return "composite"
+    keys = {key for name, key, _ in s.rows if name == op.name}
+    return "layout" if keys and keys <= s.layouts.keys() else "missing"
 
 
 def operators() -> list[dict[str, Any]]:
@@ -146,7 +152,7 @@ def operator(name: str) -> dict[str, Any]:
         "name": op.name,
         "kind": op.kind,
         "signature": op.signature,
-        "overloads": [str(inspect.signature(other.function)) for other in op.overloads],
+        "overloads": [other.signature for other in op.overloads],
         "doc": inspect.getdoc(op) or "",
         "plugin": op.plugin,
         "declared": f"{op.file}:{op.line}",

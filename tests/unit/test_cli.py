@@ -48,7 +48,7 @@ def test_ops_lists_who_serves_what(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_one_op_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(capsys, "ops", "add")
-    assert "add(self: Tensor, other: Tensor | Scalar" in text
+    assert text.startswith("add(self: Tensor")
     facts = json.loads(run(capsys, "ops", "add", "--json"))
     assert facts["derivative"] == "vjp"
     assert facts["inplace"] == "add_"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -111,6 +112,9 @@ def _close(processes: list[Any], connections: list[Connection], owner: int) -> N
     if os.getpid() != owner:
         return
     for connection in connections:
+        # Closing alone would not tell them: a forked worker holds a copy of this end as well.
+        with contextlib.suppress(OSError):
+            send(connection, pack(None))
         connection.close()
     deadline = time.monotonic() + _PATIENCE
     for process in processes:

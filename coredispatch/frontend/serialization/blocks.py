@@ -22,7 +22,7 @@ def span(array: Array) -> tuple[int, int]:
 
 def bytes_between(low: int, high: int) -> Array:
     """The memory from address `low` to `high`. The caller keeps its owner alive."""
-    buffer = (ctypes.c_ubyte * (high - low)).fromaddress(low)
+    buffer = (ctypes.c_ubyte * (high - low)).from_address(low)
     return np.frombuffer(buffer, np.uint8)
 
 

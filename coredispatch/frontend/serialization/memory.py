@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch.frontend.serialization.blocks import address, array_in, bytes_between, span
 from coredispatch.frontend.serialization.errors import SerializationError
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dtypes import DType
 from coredispatch.registry.errors import AutogradError, CoreDispatchError
 from coredispatch.registry.table import TABLE
@@ -39,10 +39,14 @@ def host_array(tensor: Tensor) -> Array:
     return result
 
 
+# A tensor's own slots, which stand in its __dict__ where it runs interpreted. A copy does not
+# retain its gradient: the hook that did it stays with the original.
+_OWN = {"raw", "keys", "_retains", *Value.__annotations__, *TensorBase.__annotations__}
+
+
 def attributes(tensor: Tensor) -> dict[str, Any]:
     """What was set on the tensor as attributes."""
-    # A copy does not retain its gradient: the hook that did it stays with the original.
-    return {name: value for name, value in tensor.__dict__.items() if name != "_retains"}
+    return {name: value for name, value in tensor.__dict__.items() if name not in _OWN}
 
 
 def instance(cls: type[Tensor], raw: Any, keys: int) -> Any:
