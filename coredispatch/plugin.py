@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
+    from coredispatch.frontend import nn
+    from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops import rules
 
@@ -96,6 +98,8 @@ __all__ = [
     "dtypes",
     "from_raw",
     "hookimpl",
+    "nn",
+    "no_grad",
     "numpy_dtype",
     "operator",
     "primitive",
@@ -151,6 +155,14 @@ def __getattr__(name: str) -> Any:
         from coredispatch.backends.index_parts import IndexParts
 
         return IndexParts
+    if name == "nn":
+        from coredispatch.frontend import nn
+
+        return nn
+    if name == "no_grad":
+        from coredispatch.frontend.modes import no_grad
+
+        return no_grad
     if name == "numpy_dtype":
         from coredispatch.backends.dtypes import numpy_dtype
 
