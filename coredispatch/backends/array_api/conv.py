@@ -1,0 +1,141 @@
+"""Convolution over an array-API namespace: windows gathered by slices, then one matrix product.
+
+Nothing is written in place, so that namespaces with immutable arrays are served as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from .window_slices import offset_index, pad, widened
+
+__all__ = ["kernels"]
+
+Ints = Sequence[int]
+
+
+def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
+    """``convolution`` and its two gradients over ``xp``."""
+
+    def columns(x: Any, kernel: Ints, stride: Ints, dilation: Ints, output: Ints) -> Any:
+        """``(N, C, K, L)``: each window's elements, for every window."""
+        batch, channels = x.shape[:2]
+        pieces = [
+            xp.reshape(
+                x[offset_index(offset, stride, dilation, output)], (batch, channels, prod(output))
+            )
+            for offset in product(*map(range, kernel))
+        ]
+        return xp.stack(pieces, axis=2)
+
+    def correlate(x: Any, weight: Any, stride: Ints, dilation: Ints, groups: int) -> Any:
+        kernel = tuple(weight.shape[2:])
+        output = tuple(
+            (n - d * (k - 1) - 1) // s + 1
+            for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation)
+        )
+        if min(output) < 1:
+            raise ValueError(f"window {kernel} does not fit in {tuple(x.shape[2:])}")
+        batch, out_channels = x.shape[0], weight.shape[0]
+        inner = weight.shape[1] * prod(kernel)
+        gathered = columns(x, kernel, stride, dilation, output)
+        gathered = xp.reshape(gathered, (batch, groups, inner, prod(output)))
+        matrix = xp.reshape(weight, (groups, out_channels // groups, inner))
+        return xp.reshape(xp.matmul(matrix, gathered), (batch, out_channels, *output))
+
+    def convolution(
+        input: Any,
+        weight: Any,
+        bias: Any,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        transposed: bool,
+        output_padding: Ints,
+        groups: int,
+    ) -> Any:
+        n = input.ndim - 2
+        stride, padding, dilation, extra = (
+            tuple(v) * (n if len(v) == 1 else 1)
+            for v in (stride, padding, dilation, output_padding)
+        )
+        taken = weight.shape[0] if transposed else weight.shape[1] * groups
+        made = weight.shape[1] * groups if transposed else weight.shape[0]
+        if input.shape[1] != taken or (bias is not None and tuple(bias.shape) != (made,)):
+            raise ValueError("channels of input, weight and bias do not match")
+        x, w = widened(xp, input), widened(xp, weight)
+        if transposed:
+            spatial = tuple(
+                (size - 1) * s - 2 * p + d * (k - 1) + e + 1
+                for size, s, p, d, k, e in zip(
+                    input.shape[2:], stride, padding, dilation, weight.shape[2:], extra
+                )
+            )
+            shape = (input.shape[0], made, *spatial)
+            result = conv_input_grad(x, w, shape, stride, padding, dilation, groups)
+        else:
+            result = correlate(pad(xp, x, padding, padding), w, stride, dilation, groups)
+        if bias is not None:
+            result = result + xp.reshape(widened(xp, bias), (made, *(1,) * n))
+        return xp.astype(result, input.dtype, copy=False)
+
+    def conv_input_grad(
+        grad_output: Any,
+        weight: Any,
+        input_shape: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        groups: int,
+    ) -> Any:
+        """The convolution, by the kernel turned around, of the gradient with zeros between."""
+        n = grad_output.ndim - 2
+        grad, w = widened(xp, grad_output), widened(xp, weight)
+        lead, output = tuple(grad.shape[:2]), tuple(grad.shape[2:])
+        if max(stride) > 1:
+            apart = xp.reshape(grad, (*lead, *(size for o in output for size in (o, 1))))
+            gaps = tuple(m for s in stride for m in (0, s - 1))
+            apart = pad(xp, apart, (0,) * (2 * n), gaps)
+            grad = xp.reshape(apart, (*lead, *(o * s for o, s in zip(output, stride))))
+        before, after = [], []
+        for i in range(n):
+            reach = dilation[i] * (weight.shape[2 + i] - 1)
+            before.append(reach - padding[i])
+            after.append(input_shape[2 + i] + reach - before[i] - grad.shape[2 + i])
+        grad = pad(xp, grad, before, after)
+        out_channels, per_group, *kernel = w.shape
+        turned = xp.flip(w, axis=tuple(range(2, 2 + n)))
+        turned = xp.reshape(turned, (groups, out_channels // groups, per_group, *kernel))
+        turned = xp.permute_dims(turned, (0, 2, 1, *range(3, 3 + n)))
+        turned = xp.reshape(turned, (groups * per_group, out_channels // groups, *kernel))
+        result = correlate(grad, turned, (1,) * n, dilation, groups)
+        return xp.astype(result, grad_output.dtype, copy=False)
+
+    def conv_weight_grad(
+        grad_output: Any,
+        input: Any,
+        weight_shape: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        groups: int,
+    ) -> Any:
+        grad = widened(xp, grad_output)
+        x = pad(xp, widened(xp, input), padding, padding)
+        batch, out_channels, *output = grad.shape
+        kernel = tuple(weight_shape[2:])
+        gathered = columns(x, kernel, stride, dilation, output)
+        inner = weight_shape[1] * prod(kernel)
+        gathered = xp.reshape(gathered, (batch, groups, inner, prod(output)))
+        rows = xp.reshape(grad, (batch, groups, out_channels // groups, prod(output)))
+        total = xp.sum(xp.matmul(rows, xp.matrix_transpose(gathered)), axis=0)
+        return xp.astype(xp.reshape(total, tuple(weight_shape)), grad_output.dtype, copy=False)
+
+    return {
+        "convolution": convolution,
+        "conv_input_grad": conv_input_grad,
+        "conv_weight_grad": conv_weight_grad,
+    }

@@ -1,0 +1,431 @@
+"""Convolution: one general operator, its two gradients, and PyTorch's named forms.
+
+All of it rests on the correlation ``y[n, o, i] = sum_{c, k} w[o, c, k] * x[n, c, s * i + d * k]``.
+Its gradients with respect to ``x`` and ``w`` are ``conv_input_grad`` and ``conv_weight_grad``;
+a transposed convolution is the first of them; and the three are closed under differentiation,
+so that derivatives of any order need no further kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from coredispatch.ops import late
+from coredispatch.ops.annotations import IntList, Tensor
+from coredispatch.ops.conv_reference import (
+    convolution_reference,
+    convolution_shape,
+    forward_samples,
+    given_shape,
+    gradient_samples,
+    input_grad_reference,
+    named_reference,
+    weight_grad_reference,
+)
+from coredispatch.ops.rules import dot, promote
+from coredispatch.ops.windows import Ints, spatial_tuple, windows
+from coredispatch.registry import composite
+from coredispatch.registry.errors import ArgumentError, ShapeError
+
+# ---- the general operator and its gradients ---------------------------------------------------
+
+
+def _columns(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+    output: Sequence[int] | None = None,
+) -> Tensor:
+    """The windows of ``x``, all or the first ``output``: ``(N, groups, windows, C/groups * K)``."""
+    n = len(kernel)
+    if any(padding):
+        x = late.pad(x, [p for p in reversed(padding) for _ in range(2)])
+    w = windows(x, kernel, stride, dilation)
+    if output is not None and w.shape[2 : 2 + n] != tuple(output):
+        w = w[(slice(None), slice(None), *map(slice, output))]
+    batch, channels, output = w.shape[0], w.shape[1], w.shape[2 : 2 + n]
+    w = w.reshape(batch, groups, channels // groups, *output, *kernel)
+    place = range(3, 3 + n)
+    w = w.permute(0, 1, *place, 2, *(i + n for i in place))
+    return w.reshape(batch, groups, prod(output), channels // groups * prod(kernel))
+
+
+@composite(
+    out=convolution_shape,
+    dtype=promote,
+    unbroadcast=False,
+    cast="lower",
+    reference=convolution_reference,
+    samples=forward_samples(2, general=True),
+    dtypes="float",
+    tolerance=dot,
+    namespace="",
+)
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: IntList,
+    padding: IntList,
+    dilation: IntList,
+    transposed: bool,
+    output_padding: IntList,
+    groups: int,
+) -> Tensor:
+    """Convolution over any number of spatial dimensions; all the named forms end here.
+
+    ``input`` is ``(N, C, *spatial)``; ``weight`` is ``(O, C / groups, *kernel)``, or
+    ``(C, O / groups, *kernel)`` when ``transposed``; ``bias`` is ``(O,)``. The result is
+    ``(N, O, *output)``. Raises ``ShapeError`` where channels, kernel or bias do not fit.
+    """
+    full = convolution_shape(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+    n = input.ndim - 2
+    stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
+    dilation = spatial_tuple("dilation", dilation, n)
+    if transposed:
+        result = conv_input_grad(input, weight, full, stride, padding, dilation, groups)
+    else:
+        columns = _columns(input, weight.shape[2:], stride, padding, dilation, groups)
+        matrix = weight.reshape(groups, weight.shape[0] // groups, columns.shape[-1])
+        result = matrix.matmul(columns.mT).reshape(full)
+    return result if bias is None else result + bias.reshape(-1, *(1,) * n)
+
+
+@convolution.vjp
+def _(grad, input, weight, stride, padding, dilation, transposed, output_padding, groups):
+    options = stride, padding, dilation, groups
+    bias_grad = lambda: grad.sum((0, *range(2, grad.ndim)))  # noqa: E731
+    if not transposed:
+        return (
+            lambda: conv_input_grad(grad, weight, input.shape, *options),
+            lambda: conv_weight_grad(grad, input, weight.shape, *options),
+            bias_grad,
+        )
+    return (
+        lambda: _correlate(grad, weight, input.shape, *options),
+        lambda: conv_weight_grad(input, grad, weight.shape, *options),
+        bias_grad,
+    )
+
+
+def _correlate(
+    x: Tensor,
+    weight: Tensor,
+    result_shape: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Tensor:
+    """The plain convolution that :func:`conv_input_grad` is the adjoint of."""
+    none = (0,) * (x.ndim - 2)
+    result = convolution(x, weight, None, stride, padding, dilation, False, none, groups)
+    # An output_padding beyond the stride made room for windows that gave nothing.
+    fits = result.shape == tuple(result_shape)
+    return result if fits else result[tuple(slice(n) for n in result_shape)]
+
+
+@composite(
+    out=given_shape,
+    dtype=promote,
+    unbroadcast=False,
+    cast="lower",
+    reference=input_grad_reference,
+    samples=gradient_samples("weight"),
+    dtypes="float",
+    tolerance=dot,
+    namespace=(),
+)
+def conv_input_grad(
+    grad_output: Tensor,
+    weight: Tensor,
+    input_shape: IntList,
+    stride: IntList,
+    padding: IntList,
+    dilation: IntList,
+    groups: int,
+) -> Tensor:
+    """Gradient of a convolution with respect to its input, of shape ``input_shape``.
+
+    ``grad_output`` is ``(N, O, *output)``, ``weight`` is ``(O, C / groups, *kernel)``. It is a
+    convolution itself: of ``grad_output`` with zeros between its elements, by the kernel turned
+    around.
+    """
+    n = grad_output.ndim - 2
+    stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
+    dilation = spatial_tuple("dilation", dilation, n)
+    out_channels, per_group, *kernel = weight.shape
+    lead, output, spatial = grad_output.shape[:2], grad_output.shape[2:], input_shape[2:]
+    spread = grad_output
+    if max(stride) > 1:
+        spread = spread.reshape(*lead, *(size for o in output for size in (o, 1)))
+        spread = late.pad(spread, [m for s in reversed(stride) for m in (0, s - 1, 0, 0)])
+        spread = spread.reshape(*lead, *(o * s for o, s in zip(output, stride, strict=True)))
+    amounts: list[int] = []
+    for i in reversed(range(n)):
+        reach = dilation[i] * (kernel[i] - 1)
+        before = reach - padding[i]
+        amounts += [before, spatial[i] + reach - before - spread.shape[2 + i]]
+    if any(amounts):
+        spread = late.pad(spread, amounts)
+    turned = weight.flip(tuple(range(2, 2 + n)))
+    turned = turned.reshape(groups, out_channels // groups, per_group, *kernel).transpose(1, 2)
+    turned = turned.reshape(groups * per_group, out_channels // groups, *kernel)
+    one, none = (1,) * n, (0,) * n
+    return convolution(spread, turned, None, one, none, dilation, False, none, groups)
+
+
+@conv_input_grad.vjp
+def _(grad, grad_output, weight, stride, padding, dilation, groups):
+    options = stride, padding, dilation, groups
+    return (
+        lambda: _correlate(grad, weight, grad_output.shape, *options),
+        lambda: conv_weight_grad(grad_output, grad, weight.shape, *options),
+    )
+
+
+@composite(
+    out=given_shape,
+    dtype=promote,
+    unbroadcast=False,
+    cast="lower",
+    reference=weight_grad_reference,
+    samples=gradient_samples("input"),
+    dtypes="float",
+    tolerance=dot,
+    namespace=(),
+)
+def conv_weight_grad(
+    grad_output: Tensor,
+    input: Tensor,
+    weight_shape: IntList,
+    stride: IntList,
+    padding: IntList,
+    dilation: IntList,
+    groups: int,
+) -> Tensor:
+    """Gradient of a convolution with respect to its weight, of shape ``weight_shape``.
+
+    ``grad_output`` is ``(N, O, *output)``, ``input`` is ``(N, C, *spatial)``.
+    """
+    n = input.ndim - 2
+    stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
+    dilation = spatial_tuple("dilation", dilation, n)
+    batch, out_channels, *output = grad_output.shape
+    columns = _columns(input, weight_shape[2:], stride, padding, dilation, groups, output)
+    rows = grad_output.reshape(batch, groups, out_channels // groups, prod(output))
+    return rows.matmul(columns).sum(0).reshape(weight_shape)
+
+
+@conv_weight_grad.vjp
+def _(grad, grad_output, input, stride, padding, dilation, groups):
+    options = stride, padding, dilation, groups
+    return (
+        lambda: _correlate(input, grad, grad_output.shape, *options),
+        lambda: conv_input_grad(grad_output, grad, input.shape, *options),
+    )
+
+
+# ---- the named forms --------------------------------------------------------------------------
+
+
+def _batched(input: Tensor, weight: Tensor, n: int) -> bool:
+    """Whether ``input`` has a batch dimension. Raises ``ShapeError`` for any other shape."""
+    if input.ndim not in (n + 1, n + 2):
+        raise ShapeError(
+            f"a {input.ndim}-d input for {n} spatial dimensions",
+            fix=f"use (C, *spatial) or (N, C, *spatial), {n + 1}-d or {n + 2}-d",
+        )
+    if weight.ndim != n + 2:
+        raise ShapeError(
+            f"a {weight.ndim}-d weight for {n} spatial dimensions", fix=f"use a {n + 2}-d weight"
+        )
+    return bool(input.ndim == n + 2)
+
+
+def _convolve(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    n: int,
+) -> Tensor:
+    stride, dilation = spatial_tuple("stride", stride, n), spatial_tuple("dilation", dilation, n)
+    batched = _batched(input, weight, n)
+    x = input if batched else input.unsqueeze(0)
+    if isinstance(padding, str):
+        x, padding = _string_padding(x, weight, stride, padding, dilation, n)
+    padding = spatial_tuple("padding", padding, n, least=0)
+    y = convolution(x, weight, bias, stride, padding, dilation, False, (0,) * n, groups)
+    return y if batched else y.squeeze(0)
+
+
+def _string_padding(
+    x: Tensor, weight: Tensor, stride: Ints, padding: str, dilation: Ints, n: int
+) -> tuple[Tensor, Ints]:
+    """What ``padding="same"`` or ``"valid"`` means; where a side needs more, ``x`` gets it."""
+    if padding not in ("same", "valid"):
+        raise ArgumentError(f"padding={padding!r}", fix="use 'same', 'valid' or numbers")
+    if padding == "valid":
+        return x, (0,) * n
+    if max(stride) > 1:
+        raise ArgumentError("padding='same' needs stride 1", fix="give the padding as numbers")
+    total = tuple(d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True))
+    if any(t % 2 for t in total):
+        x = late.pad(x, [m for t in reversed(total) for m in (0, t % 2)])
+    return x, tuple(t // 2 for t in total)
+
+
+def _convolve_transposed(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+    n: int,
+) -> Tensor:
+    stride, dilation = spatial_tuple("stride", stride, n), spatial_tuple("dilation", dilation, n)
+    padding = spatial_tuple("padding", padding, n, least=0)
+    extra = spatial_tuple("output_padding", output_padding, n, least=0)
+    batched = _batched(input, weight, n)
+    x = input if batched else input.unsqueeze(0)
+    y = convolution(x, weight, bias, stride, padding, dilation, True, extra, groups)
+    return y if batched else y.squeeze(0)
+
+
+_NAMED = {
+    "cast": "lower",
+    "dtypes": "float",
+    "tolerance": dot,
+    "namespace": ("nn.functional", ""),
+}
+
+
+@composite(reference=named_reference(1, False), samples=forward_samples(1), **_NAMED)
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntList = 1,
+    padding: object = 0,
+    dilation: IntList = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over one spatial dimension.
+
+    ``input`` is ``(N, C, L)`` or ``(C, L)``, ``weight`` ``(O, C / groups, kL)``, ``bias``
+    ``(O,)``. ``padding`` is a number, ``"valid"`` or (at stride 1) ``"same"``. The result has
+    ``(L + 2 * padding - dilation * (kL - 1) - 1) // stride + 1`` positions. Raises
+    ``ShapeError`` where channels, kernel or bias do not fit.
+    """
+    return _convolve(input, weight, bias, stride, padding, dilation, groups, 1)
+
+
+@composite(reference=named_reference(2, False), samples=forward_samples(2), **_NAMED)
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntList = 1,
+    padding: object = 0,
+    dilation: IntList = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over two spatial dimensions; ``weight`` is ``(O, C / groups, kH, kW)``.
+
+    Options and errors are those of :func:`conv1d`; each may be one int or one per dimension.
+    """
+    return _convolve(input, weight, bias, stride, padding, dilation, groups, 2)
+
+
+@composite(reference=named_reference(3, False), samples=forward_samples(3), **_NAMED)
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntList = 1,
+    padding: object = 0,
+    dilation: IntList = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolution over three spatial dimensions; ``weight`` is ``(O, C / groups, kD, kH, kW)``.
+
+    Options and errors are those of :func:`conv1d`; each may be one int or one per dimension.
+    """
+    return _convolve(input, weight, bias, stride, padding, dilation, groups, 3)
+
+
+@composite(
+    reference=named_reference(1, True), samples=forward_samples(1, transposed=True), **_NAMED
+)
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntList = 1,
+    padding: IntList = 0,
+    output_padding: IntList = 0,
+    groups: int = 1,
+    dilation: IntList = 1,
+) -> Tensor:
+    """Transposed convolution over one spatial dimension: the gradient of :func:`conv1d`.
+
+    ``input`` is ``(N, C, L)`` or ``(C, L)``, ``weight`` ``(C, O / groups, kL)``. The result has
+    ``(L - 1) * stride - 2 * padding + dilation * (kL - 1) + output_padding + 1`` positions.
+    Raises ``ShapeError`` where channels or bias do not fit, ``ArgumentError`` for an
+    ``output_padding`` not below the stride or the dilation.
+    """
+    return _convolve_transposed(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, 1
+    )
+
+
+@composite(
+    reference=named_reference(2, True), samples=forward_samples(2, transposed=True), **_NAMED
+)
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntList = 1,
+    padding: IntList = 0,
+    output_padding: IntList = 0,
+    groups: int = 1,
+    dilation: IntList = 1,
+) -> Tensor:
+    """Transposed convolution over two spatial dimensions; see :func:`conv_transpose1d`."""
+    return _convolve_transposed(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, 2
+    )
+
+
+@composite(
+    reference=named_reference(3, True), samples=forward_samples(3, transposed=True), **_NAMED
+)
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: IntList = 1,
+    padding: IntList = 0,
+    output_padding: IntList = 0,
+    groups: int = 1,
+    dilation: IntList = 1,
+) -> Tensor:
+    """Transposed convolution over three spatial dimensions; see :func:`conv_transpose1d`."""
+    return _convolve_transposed(
+        input, weight, bias, stride, padding, output_padding, groups, dilation, 3
+    )
