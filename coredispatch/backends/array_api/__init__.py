@@ -36,6 +36,7 @@ FAMILIES = (
     "norm",
     "loss",
     "embedding",
+    "linear",
 )
 
 

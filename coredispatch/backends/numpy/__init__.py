@@ -21,7 +21,8 @@ __all__ = ["NumpyBackend", "coredispatch_register"]
 
 def _overrides() -> dict[str, Callable[..., Any]]:
     kernels: dict[str, Callable[..., Any]] = {}
-    for family in FAMILIES:
+    # Optimizer steps write in place, which not every namespace of the base can.
+    for family in (*FAMILIES, "optim"):
         kernels.update(importlib.import_module(f"{__name__}.{family}").KERNELS)
     return kernels
 

@@ -1,0 +1,175 @@
+"""Optimizer updates: one operator per step and parameter, so that a backend may fuse it.
+
+Each body is the definition, in place and unrecorded: every operand is detached. The arguments
+that change are named by ``mutates``; gradients are read only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.ops.annotations import Tensor
+from coredispatch.registry import composite
+
+_FACTS: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
+
+
+def _decayed(param: Tensor, grad: Tensor, weight_decay: float, maximize: bool) -> Tensor:
+    """The gradient to go down, with the L2 penalty's added."""
+    if maximize:
+        grad = -grad
+    return grad + param * weight_decay if weight_decay else grad
+
+
+@composite(mutates=("param", "momentum_buffer"), **_FACTS)
+def sgd_step(
+    param: Tensor,
+    grad: Tensor,
+    momentum_buffer: Tensor | None,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+    first: bool,
+) -> None:
+    """One step of stochastic gradient descent, in place.
+
+    With momentum, ``buffer = momentum * buffer + (1 - dampening) * grad`` (the plain gradient on
+    the ``first`` step), and the step goes along the buffer, or along
+    ``grad + momentum * buffer`` for Nesterov's form. Sutskever et al., 2013.
+    """
+    d = _decayed(param, grad, weight_decay, maximize)
+    if momentum_buffer is not None:
+        if first:
+            momentum_buffer.copy_(d)
+        else:
+            momentum_buffer.mul_(momentum).add_(d * (1 - dampening))
+        d = d + momentum_buffer * momentum if nesterov else momentum_buffer
+    param.sub_(d * lr)
+
+
+@composite(mutates=("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"), **_FACTS)
+def adam_step(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    max_exp_avg_sq: Tensor | None,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+) -> None:
+    """One step of Adam, in place; ``step`` counts from 1.
+
+    ``decoupled`` applies the weight decay to the parameter (AdamW), else it joins the gradient.
+    With ``max_exp_avg_sq`` the largest second moment so far is used (AMSGrad). Kingma and Ba,
+    2015; Loshchilov and Hutter, 2019; Reddi et al., 2018.
+    """
+    if decoupled:
+        if weight_decay:
+            param.mul_(1 - lr * weight_decay)
+        d = -grad if maximize else grad
+    else:
+        d = _decayed(param, grad, weight_decay, maximize)
+    exp_avg.lerp_(d, 1 - beta1)
+    exp_avg_sq.mul_(beta2).add_(d * d * (1 - beta2))
+    second = exp_avg_sq
+    if max_exp_avg_sq is not None:
+        max_exp_avg_sq.copy_(max_exp_avg_sq.maximum(exp_avg_sq))
+        second = max_exp_avg_sq
+    denominator = second.sqrt() / (1 - beta2**step) ** 0.5 + eps
+    param.sub_(exp_avg / denominator * (lr / (1 - beta1**step)))
+
+
+@composite(mutates=("param", "square_avg", "grad_avg", "momentum_buffer"), **_FACTS)
+def rmsprop_step(
+    param: Tensor,
+    grad: Tensor,
+    square_avg: Tensor,
+    grad_avg: Tensor | None,
+    momentum_buffer: Tensor | None,
+    lr: float,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+    maximize: bool,
+) -> None:
+    """One step of RMSprop, in place; with ``grad_avg`` the second moment is centered.
+
+    Tieleman and Hinton, 2012; Graves, 2013.
+    """
+    d = _decayed(param, grad, weight_decay, maximize)
+    square_avg.mul_(alpha).add_(d * d * (1 - alpha))
+    second = square_avg
+    if grad_avg is not None:
+        grad_avg.lerp_(d, 1 - alpha)
+        second = square_avg - grad_avg * grad_avg
+    d = d / (second.sqrt() + eps)
+    if momentum_buffer is not None:
+        d = momentum_buffer.mul_(momentum).add_(d)
+    param.sub_(d * lr)
+
+
+@composite(mutates=("param", "state_sum"), **_FACTS)
+def adagrad_step(
+    param: Tensor,
+    grad: Tensor,
+    state_sum: Tensor,
+    lr: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of Adagrad, in place; ``lr`` is already decayed. Duchi, Hazan and Singer, 2011."""
+    d = _decayed(param, grad, weight_decay, maximize)
+    state_sum.add_(d * d)
+    param.sub_(d / (state_sum.sqrt() + eps) * lr)
+
+
+@composite(mutates=("param", "square_avg", "acc_delta"), **_FACTS)
+def adadelta_step(
+    param: Tensor,
+    grad: Tensor,
+    square_avg: Tensor,
+    acc_delta: Tensor,
+    lr: float,
+    rho: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of Adadelta, in place. Zeiler, 2012."""
+    d = _decayed(param, grad, weight_decay, maximize)
+    square_avg.mul_(rho).add_(d * d * (1 - rho))
+    d = (acc_delta + eps).sqrt() / (square_avg + eps).sqrt() * d
+    acc_delta.mul_(rho).add_(d * d * (1 - rho))
+    param.sub_(d * lr)
+
+
+@composite(mutates=("param", "exp_avg", "exp_inf"), **_FACTS)
+def adamax_step(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_inf: Tensor,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of Adamax, in place; ``step`` counts from 1. Kingma and Ba, 2015, section 7.1."""
+    d = _decayed(param, grad, weight_decay, maximize)
+    exp_avg.lerp_(d, 1 - beta1)
+    exp_inf.copy_((exp_inf * beta2).maximum(d.abs() + eps))
+    param.sub_(exp_avg / exp_inf * (lr / (1 - beta1**step)))
