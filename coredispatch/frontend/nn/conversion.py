@@ -1,0 +1,140 @@
+"""Methods of ``Module`` that move or convert all its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.device import Device
+from coredispatch.registry.dtypes import DType, float16, float32, float64
+from coredispatch.registry.dtypes import bfloat16 as _bfloat16
+from coredispatch.registry.errors import DTypeError
+from coredispatch.registry.table import TABLE
+
+__all__ = [
+    "bfloat16",
+    "convert",
+    "cpu",
+    "cuda",
+    "double",
+    "float_",
+    "half",
+    "to",
+    "to_empty",
+    "type_",
+]
+
+
+def convert(module: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+    """Replace every parameter's, gradient's and buffer's data by ``fn`` of them.
+
+    Parameters stay the objects they are, so that optimizers keep working on them.
+    """
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    members = module.__dict__
+    for name in members["_parameter_names"]:
+        parameter = members[name]
+        if parameter is None:
+            continue
+        data = fn(parameter.data)
+        gradient = parameter.grad
+        parameter.grad = None
+        if data.raw is not parameter.raw:
+            parameter.data = data
+        if gradient is not None:
+            parameter.grad = fn(gradient.detach()).requires_grad_(gradient.requires_grad)
+    for name in members["_buffer_names"]:
+        if members[name] is not None:
+            members[name] = fn(members[name])
+    return module
+
+
+def _converter(dtype: DType) -> Callable[[Tensor], Tensor]:
+    """Convert what is floating or complex to ``dtype``; leave the rest."""
+
+    def fn(tensor: Tensor) -> Any:
+        own = tensor.dtype
+        return tensor.to(dtype) if own.is_floating_point or own.is_complex else tensor
+
+    return fn
+
+
+def to(module: Any, *args: Any, **kwargs: Any) -> Any:
+    """``to(device)``, ``to(dtype)``, ``to(device, dtype)`` or ``to(tensor)``, in place.
+
+    A dtype applies to floating and complex tensors only. Raises :class:`DTypeError` for an
+    integer dtype.
+    """
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    memory_format = kwargs.pop("memory_format", None)
+    kwargs.pop("non_blocking", None)
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    for argument in args:
+        if isinstance(argument, Tensor):
+            device, dtype = argument.device, argument.dtype
+        elif isinstance(argument, (str, Device)):
+            device = argument
+        elif isinstance(argument, int) and not isinstance(argument, bool):
+            device = Device("cuda", argument)
+        elif argument is not None and not isinstance(argument, bool):
+            dtype = argument
+    dtype = None if dtype is None else DType.of(dtype)
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        raise DTypeError(
+            f"nn.Module.to only accepts floating point or complex dtypes, but got {dtype}",
+            fix="convert single buffers with buffer.to(dtype)",
+        )
+
+    def fn(tensor: Tensor) -> Any:
+        floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        result = tensor.to(device=device, dtype=dtype if floating else None)
+        if memory_format is not None and result.ndim == 4:
+            result = result.contiguous(memory_format=memory_format)
+        return result
+
+    return module._apply(fn)
+
+
+def cpu(module: Any) -> Any:
+    """Move everything to the CPU."""
+    return module._apply(lambda t: t.cpu())
+
+
+def cuda(module: Any, device: Any = None) -> Any:
+    """Move everything to a CUDA device."""
+    return module._apply(lambda t: t.cuda(device))
+
+
+def type_(module: Any, dst_type: Any) -> Any:
+    """Convert everything to ``dst_type``, integers included."""
+    return module._apply(lambda t: t.type(dst_type))
+
+
+def float_(module: Any) -> Any:
+    """Convert everything floating to float32."""
+    return module._apply(_converter(float32))
+
+
+def double(module: Any) -> Any:
+    """Convert everything floating to float64."""
+    return module._apply(_converter(float64))
+
+
+def half(module: Any) -> Any:
+    """Convert everything floating to float16."""
+    return module._apply(_converter(float16))
+
+
+def bfloat16(module: Any) -> Any:
+    """Convert everything floating to bfloat16."""
+    return module._apply(_converter(_bfloat16))
+
+
+def to_empty(module: Any, *, device: Any, recurse: bool = True) -> Any:
+    """Uninitialised tensors of the same shapes on ``device``."""
+    empty = TABLE.operator("empty")
+    return module._apply(lambda t: empty(tuple(t.shape), dtype=t.dtype, device=device), recurse)

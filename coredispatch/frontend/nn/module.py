@@ -1,0 +1,415 @@
+"""``Module``: named parameters, buffers and submodules around a ``forward``.
+
+Parameters, buffers and submodules live in the instance's own ``__dict__``, so that reading
+``self.weight`` is an ordinary attribute access; which of them is what stands in three name tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.frontend.nn import calling, conversion, state
+from coredispatch.frontend.nn.members import Members, check_name
+from coredispatch.frontend.nn.parameter import Buffer, Parameter
+from coredispatch.frontend.tensor import Tensor
+
+__all__ = ["Module"]
+
+T = TypeVar("T", bound="Module")
+Named = Iterator[tuple[str, Any]]
+
+
+class Module:
+    """Base class of all neural network modules.
+
+    Subclasses call ``super().__init__()``, assign parameters, buffers and submodules as
+    attributes, and define ``forward``; calling the module runs ``forward`` and the hooks.
+
+    Attributes:
+        training: whether the module is in training mode (see :meth:`train`).
+    """
+
+    training: bool
+    #: hooks by kind, None while there are none: the common call costs one comparison
+    _hooks: dict[str, dict[int, Any]] | None = None
+    _version: int = 1
+    call_super_init: bool = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        names = self.__dict__
+        names["_parameter_names"] = {}
+        names["_buffer_names"] = {}
+        names["_module_names"] = {}
+        names["training"] = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the result. Every subclass defines it."""
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._hooks is None and not calling.GLOBAL:
+            return self.forward(*args, **kwargs)
+        return calling.call(self, args, kwargs)
+
+    # -- members ---------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        members = self.__dict__
+        if isinstance(value, Parameter):
+            self._own("_parameter_names", name, value)
+        elif isinstance(value, Module):
+            self._own("_module_names", name, value)
+        elif isinstance(value, Buffer):
+            self.register_buffer(name, value, value.persistent)
+        elif name in members.get("_parameter_names", ()):
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    "(Parameter or None expected)"
+                )
+            members[name] = None
+        elif name in members.get("_module_names", ()):
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                    "(Module or None expected)"
+                )
+            members[name] = None
+        elif name in members.get("_buffer_names", ()):
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as buffer '{name}' "
+                    "(Tensor or None expected)"
+                )
+            members[name] = value
+        else:
+            object.__setattr__(self, name, value)
+
+    def _own(self, table: str, name: str, value: Any, fact: Any = None) -> None:
+        """Enter ``name`` into one name table, and take it out of the others."""
+        members = self.__dict__
+        if table not in members:
+            raise AttributeError(
+                f"cannot assign to '{name}' before {type(self).__name__} called super().__init__()"
+            )
+        for other in ("_parameter_names", "_buffer_names", "_module_names"):
+            if other != table:
+                members[other].pop(name, None)
+        members[table][name] = fact
+        members[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        for table in ("_parameter_names", "_buffer_names", "_module_names"):
+            self.__dict__.get(table, {}).pop(name, None)
+        object.__delattr__(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where ordinary look-up failed.
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    @property
+    def _parameters(self) -> Members:
+        """Parameters by name, None included; writing to it writes to the module."""
+        return Members(self, "_parameter_names")
+
+    @property
+    def _buffers(self) -> Members:
+        """Buffers by name, None included; writing to it writes to the module."""
+        return Members(self, "_buffer_names")
+
+    @property
+    def _modules(self) -> Members:
+        """Submodules by name, None included; writing to it writes to the module."""
+        return Members(self, "_module_names")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter (or None in its place). Raises for names that are taken or malformed."""
+        check_name(self, name, "parameter", "_parameter_names")
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(nn.Parameter or None required)"
+            )
+        self._own("_parameter_names", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is state but not trained; only persistent ones are saved."""
+        check_name(self, name, "buffer", "_buffer_names")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                "(Tensor or None required)"
+            )
+        self._own("_buffer_names", name, tensor, persistent)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule. Raises for names that are taken or malformed."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        check_name(self, name, "module", "_module_names")
+        self._own("_module_names", name, module)
+
+    register_module = add_module
+
+    # -- traversal -------------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Named:
+        """This module (named ``prefix``) and all below it, each once, depth first."""
+        memo = set() if memo is None else memo
+        if id(self) in memo:
+            return
+        if remove_duplicate:
+            memo.add(id(self))
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, below, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Named:
+        """The direct submodules, each once."""
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            if module is not None and id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """The direct submodules."""
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(self, table: str, prefix: str, recurse: bool, unique: bool) -> Named:
+        seen: set[int] = set()
+        owners = (
+            self.named_modules(prefix=prefix, remove_duplicate=unique)
+            if recurse
+            else [(prefix, self)]
+        )
+        for owner, module in owners:
+            members = module.__dict__
+            for name in members[table]:
+                value = members[name]
+                if value is None or id(value) in seen:
+                    continue
+                if unique:
+                    seen.add(id(value))
+                yield (f"{owner}.{name}" if owner else name), value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Named:
+        """Parameters with their dotted names, each once."""
+        return self._named_members("_parameter_names", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """Parameters, those of submodules included unless ``recurse`` is False."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Named:
+        """Buffers with their dotted names, each once."""
+        return self._named_members("_buffer_names", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Buffers, those of submodules included unless ``recurse`` is False."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The submodule of a dotted name. Raises ``AttributeError`` where there is none."""
+        module: Any = self
+        for name in target.split(".") if target else ():
+            found = getattr(module, name, None)
+            if not isinstance(found, Module):
+                raise AttributeError(f"{type(module).__name__} has no submodule `{name}`")
+            module = found
+        return module
+
+    def _get_member(self, target: str, table: str, kind: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if name not in module.__dict__[table]:
+            raise AttributeError(f"{type(module).__name__} has no {kind} `{name}`")
+        return module.__dict__[name]
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of a dotted name. Raises ``AttributeError`` where there is none."""
+        return self._get_member(target, "_parameter_names", "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer of a dotted name. Raises ``AttributeError`` where there is none."""
+        return self._get_member(target, "_buffer_names", "buffer")
+
+    # -- modes and conversion --------------------------------------------------------------
+
+    def train(self: T, mode: bool = True) -> T:
+        """Set training mode here and below; dropout and batch norm behave by it."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: T) -> T:
+        """Set evaluation mode here and below."""
+        return self.train(False)
+
+    def requires_grad_(self: T, requires_grad: bool = True) -> T:
+        """Set ``requires_grad`` of all parameters, to freeze or unfreeze."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters."""
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
+
+    def apply(self: T, fn: Callable[[Module], Any]) -> T:
+        """Call ``fn`` with every submodule, then with this module (for initialization)."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    _apply = conversion.convert
+    to = conversion.to
+    cpu = conversion.cpu
+    cuda = conversion.cuda
+    type = conversion.type_
+    float = conversion.float_
+    double = conversion.double
+    half = conversion.half
+    bfloat16 = conversion.bfloat16
+    to_empty = conversion.to_empty
+
+    # -- state -----------------------------------------------------------------------------
+
+    state_dict = state.state_dict
+    load_state_dict = state.load_state_dict
+    _save_to_state_dict = state.save_own
+    _load_from_state_dict = state.load_own
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, prefix, keep_vars)`` before :meth:`state_dict`."""
+        return self._add_hook("state_dict_pre", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after :meth:`state_dict`."""
+        return self._add_hook("state_dict", hook)
+
+    _register_state_dict_hook = register_state_dict_post_hook
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
+        unexpected_keys, error_msgs)`` before this module's part is loaded.
+        """
+        return self._add_hook("load_pre", hook)
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False
+    ) -> RemovableHandle:
+        if with_module:
+            return self._add_hook("load_pre", hook)
+        return self._add_hook("load_pre", lambda module, *args: hook(*args))
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(module, incompatible_keys)`` after :meth:`load_state_dict`."""
+        return self._add_hook("load", hook)
+
+    # -- hooks -----------------------------------------------------------------------------
+
+    def _add_hook(self, kind: str, hook: Any, prepend: bool = False) -> RemovableHandle:
+        if self._hooks is None:
+            self.__dict__["_hooks"] = {}
+        hooks = self.__dict__["_hooks"].setdefault(kind, {})
+        handle = RemovableHandle(hooks, hook)
+        if prepend:
+            for key in list(hooks)[:-1]:
+                hooks[key] = hooks.pop(key)
+        return handle
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, args)`` before ``forward``; what it returns replaces the arguments.
+
+        With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
+        """
+        return self._add_hook("forward_pre", (hook, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Call ``hook(module, args, output)`` after ``forward``; its result replaces the output.
+
+        With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``. With ``always_call`` it
+        is called with output None when ``forward`` raises.
+        """
+        return self._add_hook("forward", (hook, with_kwargs, always_call), prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_output)`` when the outputs' gradients are known."""
+        return self._add_hook("backward_pre", hook, prepend)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(module, grad_input, grad_output)`` when the inputs' gradients are known.
+
+        Both are tuples, with None for arguments that take no gradient; a returned tuple replaces
+        ``grad_input``. Arguments of the module must not be written in place.
+        """
+        return self._add_hook("backward", hook, prepend)
+
+    register_backward_hook = register_full_backward_hook
+
+    # -- representation --------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of this module's line in ``repr``."""
+        return ""
+
+    def _get_name(self) -> str:
+        return self.__class__.__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        extra_lines = extra.split("\n") if extra else []
+        children = []
+        for name, module in self._modules.items():
+            text = repr(module).replace("\n", "\n  ")
+            children.append(f"({name}): {text}")
+        name = self._get_name()
+        if not children and len(extra_lines) <= 1:
+            return f"{name}({extra})"
+        return f"{name}(\n  " + "\n  ".join([*extra_lines, *children]) + "\n)"
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)})
+
+    def __setstate__(self, members: dict[str, Any]) -> None:
+        self.__dict__.update(members)

@@ -1,0 +1,1 @@
+"""The layers, by family; ``coredispatch.nn`` has them all."""

@@ -1,0 +1,269 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from coredispatch.frontend.nn import init
+from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.registry.table import TABLE
+
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+]
+
+_empty = TABLE.operator("empty")
+_pad = TABLE.operator("pad")
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+def _tuple(value: Any, n: int) -> tuple[int, ...]:
+    return (value,) * n if isinstance(value, int) else tuple(value)
+
+
+class _Conv(Module):
+    """What all convolution layers share: sizes, parameters, ``repr``."""
+
+    _n = 0
+    _transposed = False
+    _op: Any = None
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
+        output_padding: Any = 0,
+    ) -> None:
+        super().__init__()
+        n = self._n
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups or out_channels % groups:
+            raise ValueError("in_channels and out_channels must be divisible by groups")
+        if padding_mode not in _PADDING_MODES:
+            raise ValueError(f"padding_mode must be one of {_PADDING_MODES}, not {padding_mode!r}")
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ValueError(f"Invalid padding string {padding!r}, should be 'same' or 'valid'")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride = _tuple(kernel_size, n), _tuple(stride, n)
+        self.padding = padding if isinstance(padding, str) else _tuple(padding, n)
+        self.dilation, self.output_padding = _tuple(dilation, n), _tuple(output_padding, n)
+        if padding == "same" and any(s != 1 for s in self.stride):
+            raise ValueError("padding='same' is not supported for strided convolutions")
+        self.padding_mode = padding_mode
+        first, second = out_channels, in_channels
+        if self._transposed:
+            first, second = second, first
+        where = {"device": device, "dtype": dtype}
+        self.weight = Parameter(_empty((first, second // groups, *self.kernel_size), **where))
+        if bias:
+            self.bias = Parameter(_empty((out_channels,), **where))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, uniform in ``+-1 / sqrt(fan_in)``."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        fan_in = math.prod(self.weight.shape[1:])
+        if self.bias is not None and fan_in:
+            bound = 1 / math.sqrt(fan_in)
+            init.uniform_(self.bias, -bound, bound)
+
+    def _around(self) -> list[int]:
+        """Amounts for ``pad``, which counts from the last dimension."""
+        if self.padding == "valid":
+            return [0] * (2 * self._n)
+        amounts = []
+        for i in reversed(range(self._n)):
+            if self.padding == "same":
+                total = self.dilation[i] * (self.kernel_size[i] - 1)
+                amounts += [total // 2, total - total // 2]
+            else:
+                amounts += [self.padding[i]] * 2
+        return amounts
+
+    def forward(self, input: Any) -> Any:
+        """The convolution."""
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = _pad(input, self._around(), self.padding_mode), 0
+        return self._op(
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+    def extra_repr(self) -> str:
+        """Channels and sizes, and what differs from the defaults."""
+        n = self._n
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        )
+        if self.padding != (0,) * n:
+            text += (
+                f", padding={self.padding!r}"
+                if isinstance(self.padding, str)
+                else (f", padding={self.padding}")
+            )
+        if self.dilation != (1,) * n:
+            text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * n:
+            text += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode}"
+        return text
+
+
+class _PlainConv(_Conv):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
+
+
+class Conv1d(_PlainConv):
+    """Convolution of ``(N, C, L)``; options as in ``nn.functional.conv1d``."""
+
+    _n, _op = 1, staticmethod(TABLE.operator("conv1d"))
+
+
+class Conv2d(_PlainConv):
+    """Convolution of ``(N, C, H, W)``; options as in ``nn.functional.conv2d``."""
+
+    _n, _op = 2, staticmethod(TABLE.operator("conv2d"))
+
+
+class Conv3d(_PlainConv):
+    """Convolution of ``(N, C, D, H, W)``; options as in ``nn.functional.conv3d``."""
+
+    _n, _op = 3, staticmethod(TABLE.operator("conv3d"))
+
+
+class _TransposedConv(_Conv):
+    _transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+            output_padding,
+        )
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        """The transposed convolution; ``output_size`` settles which of the possible sizes."""
+        extra = self.output_padding
+        if output_size is not None:
+            extra = self._output_padding(input, tuple(output_size)[-self._n :])
+        return self._op(
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
+        )
+
+    def _output_padding(self, input: Any, output_size: tuple[int, ...]) -> tuple[int, ...]:
+        extra = []
+        for i, wanted in enumerate(output_size):
+            least = (
+                (input.shape[i - self._n] - 1) * self.stride[i]
+                - 2 * self.padding[i]
+                + self.dilation[i] * (self.kernel_size[i] - 1)
+                + 1
+            )
+            if not least <= wanted <= least + self.stride[i] - 1:
+                raise ValueError(
+                    f"requested an output size of {output_size}, but valid sizes of dimension "
+                    f"{i} range from {least} to {least + self.stride[i] - 1}"
+                )
+            extra.append(wanted - least)
+        return tuple(extra)
+
+
+class ConvTranspose1d(_TransposedConv):
+    """Transposed convolution of ``(N, C, L)``; see ``nn.functional.conv_transpose1d``."""
+
+    _n, _op = 1, staticmethod(TABLE.operator("conv_transpose1d"))
+
+
+class ConvTranspose2d(_TransposedConv):
+    """Transposed convolution of ``(N, C, H, W)``; see ``nn.functional.conv_transpose2d``."""
+
+    _n, _op = 2, staticmethod(TABLE.operator("conv_transpose2d"))
+
+
+class ConvTranspose3d(_TransposedConv):
+    """Transposed convolution of ``(N, C, D, H, W)``; see ``nn.functional.conv_transpose3d``."""
+
+    _n, _op = 3, staticmethod(TABLE.operator("conv_transpose3d"))

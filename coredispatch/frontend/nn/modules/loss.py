@@ -1,0 +1,363 @@
+"""Loss layers: one function of ``nn.functional`` each, with its options kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.nn import functional as F
+from coredispatch.frontend.nn.module import Module
+
+__all__ = [
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CosineEmbeddingLoss",
+    "CrossEntropyLoss",
+    "GaussianNLLLoss",
+    "HingeEmbeddingLoss",
+    "HuberLoss",
+    "KLDivLoss",
+    "L1Loss",
+    "MSELoss",
+    "MarginRankingLoss",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
+    "NLLLoss",
+    "PoissonNLLLoss",
+    "SmoothL1Loss",
+    "SoftMarginLoss",
+    "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
+]
+
+
+def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
+    """``reduction``, or what PyTorch's two older flags mean."""
+    if size_average is None and reduce is None:
+        return reduction
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+class _Loss(Module):
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.reduction = _reduction(reduction, size_average, reduce)
+
+
+class _WeightedLoss(_Loss):
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
+        self.weight: Any
+
+
+class L1Loss(_Loss):
+    """Mean absolute error."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.l1_loss(input, target, self.reduction)
+
+
+class MSELoss(_Loss):
+    """Mean squared error."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.mse_loss(input, target, self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """Quadratic below ``beta``, linear above; see ``nn.functional.smooth_l1_loss``."""
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.beta = beta
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
+
+
+class HuberLoss(_Loss):
+    """Quadratic below ``delta``, linear above; see ``nn.functional.huber_loss``."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction=reduction)
+        self.delta = delta
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.huber_loss(input, target, self.reduction, self.delta)
+
+
+class CrossEntropyLoss(_WeightedLoss):
+    """Cross entropy of logits; see ``nn.functional.cross_entropy``."""
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of logits ``(N, C, *)``."""
+        return _cross_entropy(
+            input, target, self.weight, self.ignore_index, self.reduction, self.label_smoothing
+        )
+
+
+_cross_entropy = F.cross_entropy
+
+
+class NLLLoss(_WeightedLoss):
+    """Negative log likelihood of log-probabilities; see ``nn.functional.nll_loss``."""
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of log-probabilities ``(N, C, *)``."""
+        return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+
+
+class BCELoss(_WeightedLoss):
+    """Binary cross entropy of probabilities."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.binary_cross_entropy(input, target, self.weight, self.reduction)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """Binary cross entropy of logits."""
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        pos_weight: Any = None,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+        self.weight: Any
+        self.pos_weight: Any
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.binary_cross_entropy_with_logits(
+            input, target, self.weight, self.reduction, self.pos_weight
+        )
+
+
+class KLDivLoss(_Loss):
+    """Kullback-Leibler divergence; see ``nn.functional.kl_div``."""
+
+    def __init__(
+        self,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.kl_div(input, target, self.reduction, self.log_target)
+
+
+class GaussianNLLLoss(_Loss):
+    """Negative log likelihood of normal distributions."""
+
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.full, self.eps = full, eps
+
+    def forward(self, input: Any, target: Any, var: Any) -> Any:
+        """The loss."""
+        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class PoissonNLLLoss(_Loss):
+    """Negative log likelihood of Poisson distributions."""
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: bool | None = None,
+        eps: float = 1e-8,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.log_input, self.full, self.eps = log_input, full, eps
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        options = self.log_input, self.full, self.eps, self.reduction
+        return F.poisson_nll_loss(input, target, *options)
+
+
+class SoftMarginLoss(_Loss):
+    """``log(1 + exp(-target * input))``."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.soft_margin_loss(input, target, self.reduction)
+
+
+class MultiLabelSoftMarginLoss(_WeightedLoss):
+    """Binary cross entropy of logits, averaged over classes."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
+
+
+class MultiMarginLoss(_WeightedLoss):
+    """Multi-class hinge loss; see ``nn.functional.multi_margin_loss``."""
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Any = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(weight, size_average, reduce, reduction)
+        self.p, self.margin = p, margin
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        options = self.p, self.margin, self.weight, self.reduction
+        return F.multi_margin_loss(input, target, *options)
+
+
+class _MarginLoss(_Loss):
+    _margin = 0.0
+
+    def __init__(
+        self,
+        margin: float | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.margin = self._margin if margin is None else margin
+
+
+class HingeEmbeddingLoss(_MarginLoss):
+    """Distances of pairs that are alike or not."""
+
+    _margin = 1.0
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
+
+
+class MarginRankingLoss(_MarginLoss):
+    """Which of two inputs should rank higher."""
+
+    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+        """The loss."""
+        return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
+
+
+class CosineEmbeddingLoss(_MarginLoss):
+    """Cosine similarity of pairs that are alike or not."""
+
+    def forward(self, input1: Any, input2: Any, target: Any) -> Any:
+        """The loss."""
+        return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
+
+
+class TripletMarginLoss(_Loss):
+    """Distances to a positive and to a negative example."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2.0,
+        eps: float = 1e-6,
+        swap: bool = False,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
+
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+        """The loss."""
+        options = self.margin, self.p, self.eps, self.swap, self.reduction
+        return F.triplet_margin_loss(anchor, positive, negative, *options)
+
+
+class TripletMarginWithDistanceLoss(_Loss):
+    """:class:`TripletMarginLoss` with any distance."""
+
+    def __init__(
+        self,
+        *,
+        distance_function: Any = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.distance_function = distance_function
+        self.margin, self.swap = margin, swap
+
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
+        """The loss."""
+        return F.triplet_margin_with_distance_loss(
+            anchor,
+            positive,
+            negative,
+            distance_function=self.distance_function,
+            margin=self.margin,
+            swap=self.swap,
+            reduction=self.reduction,
+        )

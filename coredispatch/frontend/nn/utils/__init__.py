@@ -1,0 +1,20 @@
+"""Gradient clipping, and parameters as one vector."""
+
+from __future__ import annotations
+
+from coredispatch.frontend.nn.utils.clipping import (
+    clip_grad_norm,
+    clip_grad_norm_,
+    clip_grad_value_,
+    get_total_norm,
+)
+from coredispatch.frontend.nn.utils.vector import parameters_to_vector, vector_to_parameters
+
+__all__ = [
+    "clip_grad_norm",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "vector_to_parameters",
+]

@@ -1,0 +1,78 @@
+"""Gradient clipping. Pascanu, Mikolov and Bengio, 2013."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.table import TABLE
+
+__all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "get_total_norm"]
+
+
+def _gradients(parameters: Any) -> list[Any]:
+    each: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [p.grad.detach() for p in each if p.grad is not None]
+
+
+def _norm(x: Any, p: float) -> Any:
+    if p == 2.0:
+        return (x * x).sum().sqrt()
+    if math.isinf(p):
+        return x.abs().amax()
+    return (x.abs() ** p).sum() ** (1.0 / p)
+
+
+def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Any:
+    """The norm of all tensors' elements together, 0-d (0 for none).
+
+    Raises ``RuntimeError`` for a norm that is not finite with ``error_if_nonfinite``.
+    """
+    each = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not each:
+        return TABLE.operator("zeros")(())
+    norm_type = float(norm_type)
+    with no_grad():
+        norms = [_norm(tensor.detach(), norm_type).to(each[0].device) for tensor in each]
+        total = norms[0] if len(norms) == 1 else _norm(TABLE.operator("stack")(norms), norm_type)
+    if error_if_nonfinite and not math.isfinite(float(total)):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped. To disable this error and scale the gradients by the "
+            "non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+    return total
+
+
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """Scale the gradients in place so that their norm together is at most ``max_norm``.
+
+    Returns the norm before. ``foreach`` is accepted and makes no difference.
+    """
+    gradients = _gradients(parameters)
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    with no_grad():
+        # Multiplying also where nothing is to be clipped saves reading the norm back.
+        factor = (max_norm / (total + 1e-6)).clamp_max(1.0)
+        for gradient in gradients:
+            gradient.mul_(factor.to(gradient.device).to(gradient.dtype))
+    return total
+
+
+clip_grad_norm = clip_grad_norm_
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Clamp every gradient in place to ``[-clip_value, clip_value]``."""
+    with no_grad():
+        for gradient in _gradients(parameters):
+            gradient.clamp_(-float(clip_value), float(clip_value))
