@@ -1,0 +1,51 @@
+"""The key ``cuda``: dense arrays on NVIDIA GPUs, computed by CuPy.
+
+Installing ``coredispatch-cuda-cupy[cuda13x]`` (or ``[cuda12x]``) is all there is to do; then
+``tensor.to("cuda")`` works. Without CuPy or without a GPU the plugin still loads, has no device,
+and says why: ``no CUDA device: CuPy is not installed``.
+
+Work is put on CuPy's current stream; :func:`stream` makes another one current.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.plugin import Registrar, hookimpl
+from coredispatch_cuda_cupy.backend import CudaBackend
+from coredispatch_cuda_cupy.detection import Detection, detect
+from coredispatch_cuda_cupy.streams import Stream, current_stream, stream
+
+__all__ = ["CudaBackend", "Detection", "Stream", "current_stream", "detect", "stream"]
+
+_found: Detection | None = None
+
+
+def _detection() -> Detection:
+    global _found
+    if _found is None:
+        _found = detect()
+    return _found
+
+
+@hookimpl
+def coredispatch_api_version() -> tuple[int, int]:
+    """The version of the plugin API this was written for."""
+    return (1, 0)
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the backend ``cuda``, with devices or without."""
+    registrar.backend(CudaBackend(_detection()))
+
+
+@hookimpl
+def coredispatch_info() -> dict[str, Any]:
+    """CuPy's version and the devices, or why there is none."""
+    found = _detection()
+    if found.reason is not None:
+        return {"devices": f"no CUDA device: {found.reason}", "fix": found.fix}
+    backend = CudaBackend(found)
+    names = [backend.device_name(i) for i in range(backend.device_count())]
+    return {"cupy": found.cupy.__version__, "devices": names}

@@ -1,0 +1,159 @@
+"""The backend ``cuda``: CuPy's arrays, and the facts about the devices they lie on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import ArrayApiBackend, DeviceError, DType, DTypeError
+from coredispatch_cuda_cupy import kernels
+from coredispatch_cuda_cupy.detection import Detection
+from coredispatch_cuda_cupy.namespace import Namespace
+
+__all__ = ["CudaBackend", "NoArray"]
+
+
+class NoArray:
+    """The array type where there is no CuPy; nothing is an instance of it."""
+
+
+class CudaBackend(ArrayApiBackend):
+    """Dense arrays on CUDA devices, computed by CuPy.
+
+    Args:
+        detection: what was found; without a device the backend is listed, has no kernels and
+            refuses tensors with the reason.
+    """
+
+    name = "cuda"
+    views = True
+
+    def __init__(self, detection: Detection) -> None:
+        self.detection = detection
+        self.cupy = detection.cupy
+        self.array_type = NoArray if self.cupy is None else self.cupy.ndarray
+        if self.cupy is not None:
+            self.xp = Namespace(self.cupy)
+            self.overrides = kernels.overrides(self.cupy)
+
+    @property
+    def kernels(self) -> Mapping[str, Callable[..., Any]]:  # type: ignore[override]
+        """The family kernels over CuPy with the overrides on top; none without a device."""
+        if self.cupy is None:
+            return {}
+        if self._kernels is None:
+            several = self.detection.count > 1
+            self._kernels = {
+                name: kernels.guarded(self.cupy, name, kernel, several)
+                for name, kernel in super().kernels.items()
+            }
+        return self._kernels
+
+    # -- data ------------------------------------------------------------------------------
+
+    def from_numpy(self, array: Any) -> Any:
+        """A copy on the current device."""
+        return self.from_numpy_on(array, None)
+
+    def from_numpy_on(self, array: Any, index: int | None) -> Any:
+        """A copy on device ``index`` (None: the current one)."""
+        self.check_device(index)
+        kernels.refuse_bfloat16(DType.of(array.dtype))
+        with self._on(index):
+            return self.cupy.asarray(np.asarray(array, order="C"))
+
+    def to_numpy(self, raw: Any) -> Any:
+        """A copy in main memory; waits for the work that makes ``raw``."""
+        with raw.device:
+            return self.cupy.asnumpy(raw)
+
+    def from_dlpack(self, exporter: Any) -> Any:
+        """The array of another library on the same device, without a copy."""
+        self.check_device(None)
+        raw = self.cupy.from_dlpack(exporter)
+        kernels.refuse_bfloat16(DType.of(raw.dtype))
+        return raw
+
+    def copyto(self, dst: Any, src: Any) -> None:
+        """Write in place; refuses memory that several elements share, as NumPy does."""
+        kernels.refuse_shared_memory(dst)
+        with dst.device:
+            dst[...] = src
+
+    def scalar(self, value: Any, dtype: DType) -> Any:
+        """The number: CuPy takes Python numbers as weak."""
+        return value
+
+    def native_dtype(self, dtype: DType) -> Any:
+        """NumPy's dtype object; raises :class:`DTypeError` for bfloat16."""
+        kernels.refuse_bfloat16(dtype)
+        return super().native_dtype(dtype)
+
+    # -- devices ---------------------------------------------------------------------------
+
+    def device_count(self) -> int:
+        """Number of devices CUDA shows to this process."""
+        return self.detection.count
+
+    def device_name(self, index: int = 0) -> str:
+        """The name the driver gives the device; without one, why there is none."""
+        if self.cupy is None:
+            return str(self.detection.reason)
+        name = self.cupy.cuda.runtime.getDeviceProperties(index)["name"]
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def device_index(self, raw: Any) -> int:
+        """The device that holds ``raw``."""
+        return int(raw.device.id)
+
+    def current_device(self) -> int:
+        """The device that new tensors go to."""
+        self.check_device(None)
+        return int(self.cupy.cuda.runtime.getDevice())
+
+    def memory(self, index: int = 0) -> dict[str, int]:
+        """Bytes in use by arrays, held by CuPy's pool, free and present on the device."""
+        self.check_device(index)
+        with self._on(index):
+            pool = self.cupy.get_default_memory_pool()
+            free, total = self.cupy.cuda.runtime.memGetInfo()
+            return {
+                "allocated": int(pool.used_bytes()),
+                "reserved": int(pool.total_bytes()),
+                "free": int(free),
+                "total": int(total),
+            }
+
+    def empty_cache(self) -> None:
+        """Give the unused blocks of the pools of all devices back."""
+        for index in range(self.device_count()):
+            with self._on(index):
+                self.cupy.get_default_memory_pool().free_all_blocks()
+        if self.cupy is not None:
+            self.cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+    def synchronize(self, index: int = 0) -> None:
+        """Wait for all streams of the device."""
+        self.check_device(index)
+        self.cupy.cuda.Device(index).synchronize()
+
+    def check_device(self, index: int | None) -> int:
+        """``index`` (None: the current device) if it is there, else :class:`DeviceError`."""
+        if self.cupy is None:
+            raise DeviceError(f"no CUDA device: {self.detection.reason}", fix=self.detection.fix)
+        if index is None:
+            return int(self.cupy.cuda.runtime.getDevice())
+        return super().check_device(index)
+
+    def coerce(self, out: Any) -> Any:
+        """Refuse what is no CuPy array: a silent copy to the device would hide a slow kernel."""
+        raise DTypeError(
+            f"the kernel returned {type(out).__name__}, not cupy.ndarray",
+            fix="compute with CuPy all the way",
+        )
+
+    def _on(self, index: int | None) -> Any:
+        """Makes device ``index`` current inside a ``with`` block."""
+        return self.cupy.cuda.Device(index)

@@ -1,0 +1,134 @@
+"""Where CuPy differs from NumPy in a way that the array-API kernels cannot know of."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from coredispatch.plugin import Device, DeviceError, DType, DTypeError, OpError, dtypes
+
+__all__ = ["guarded", "overrides", "refuse_bfloat16", "refuse_shared_memory"]
+
+Kernel = Callable[..., Any]
+
+#: decompositions whose failure CuPy reports only when asked to
+_CHECKED = ("cholesky", "linalg_solve", "linalg_eigh", "linalg_svd")
+
+
+def refuse_bfloat16(dtype: DType) -> None:
+    """Raise :class:`DTypeError` for the one dtype that CuPy has no full set of kernels for."""
+    if dtype is dtypes.bfloat16:
+        raise DTypeError(
+            "the backend 'cuda' has no bfloat16: CuPy lacks kernels for it",
+            fix="use float16 (autocast's default on cuda) or float32",
+        )
+
+
+def overrides(cupy: Any) -> dict[str, Kernel]:
+    """Kernels that replace those of the array-API base."""
+    # cuBLAS accumulates float16 products in float32, so matmul needs no widening beforehand.
+    # `add` is the ufunc itself; the namespace's has another `at` (see .namespace).
+    return {"add": cupy.add, "matmul": lambda a, b: cupy.matmul(a, b)}
+
+
+def guarded(cupy: Any, name: str, kernel: Kernel, several: bool) -> Kernel:
+    """``kernel`` behind the checks and settings that CuPy leaves to its caller.
+
+    Args:
+        name: the operator.
+        several: whether there is more than one device, so that the right one must be current.
+    """
+    if type(kernel).__name__ == "ufunc":
+        return _writing(_on_device(cupy, kernel) if several else kernel)
+    if name in _CHECKED:
+        kernel = _strict_linalg(kernel)
+    kernel = _without_bfloat16(kernel)
+    return functools.wraps(kernel)(_on_device(cupy, kernel)) if several else kernel
+
+
+def refuse_shared_memory(out: Any) -> None:
+    """Raise :class:`OpError` where elements of ``out`` share memory, which CuPy would write to."""
+    if 0 in out.strides and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides)):
+        raise OpError(
+            "more than one element of the written-to tensor refers to a single memory location",
+            fix="clone() it before writing",
+        )
+
+
+def _writing(function: Kernel) -> Kernel:
+    """A ufunc that looks at where it is told to write."""
+
+    def run(*args: Any, out: Any = None) -> Any:
+        if out is None:
+            return function(*args)
+        refuse_shared_memory(out)
+        return function(*args, out=out)
+
+    return run
+
+
+def _strict_linalg(kernel: Kernel) -> Kernel:
+    """Without this CuPy returns garbage for a singular matrix, to save a synchronization."""
+    import cupyx
+
+    @functools.wraps(kernel)
+    def run(*args: Any) -> Any:
+        with cupyx.errstate(linalg="raise"):
+            return kernel(*args)
+
+    return run
+
+
+def _without_bfloat16(kernel: Kernel) -> Kernel:
+    @functools.wraps(kernel)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        for argument in args:
+            if argument is dtypes.bfloat16:
+                refuse_bfloat16(argument)
+        return kernel(*args, **kwargs)
+
+    return run
+
+
+def _devices(args: Any) -> Iterator[tuple[int, bool]]:
+    """The devices that the arguments lie on or name; and whether that binds the call."""
+    for argument in args:
+        if isinstance(argument, Device):
+            if argument.index is not None:
+                yield argument.index, True
+        elif isinstance(argument, (list, tuple)):
+            yield from _devices(argument)
+        elif hasattr(argument, "device") and hasattr(argument, "dtype"):
+            yield int(argument.device.id), bool(argument.shape)
+
+
+def _on_device(cupy: Any, kernel: Kernel) -> Kernel:
+    """``kernel`` on the device of its arguments, which CuPy wants to be the current one.
+
+    Raises :class:`DeviceError` where the arguments lie on different devices.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        found = list(_devices(args))
+        binding = sorted({index for index, binds in found if binds})
+        if len(binding) > 1:
+            raise DeviceError(
+                "the tensors lie on " + " and ".join(f"cuda:{index}" for index in binding),
+                fix=f"move them to one device with .to('cuda:{binding[0]}')",
+            )
+        if not found:
+            return kernel(*args, **kwargs)
+        home = binding[0] if binding else found[0][0]
+        with cupy.cuda.Device(home):
+            return kernel(*(_brought(cupy, argument, home) for argument in args), **kwargs)
+
+    return run
+
+
+def _brought(cupy: Any, argument: Any, home: int) -> Any:
+    """A 0-dim array of another device as one of device ``home``; anything else as it is."""
+    if hasattr(argument, "device") and hasattr(argument, "dtype") and not argument.shape:
+        if int(argument.device.id) != home:
+            return cupy.asarray(cupy.asnumpy(argument))
+    return argument

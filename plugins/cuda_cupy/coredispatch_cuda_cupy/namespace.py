@@ -1,0 +1,109 @@
+"""CuPy as an array-API namespace: what a release lacks, and where it differs from the standard.
+
+Everything else is CuPy's own, found by attribute. The names were checked against CuPy 13.3 to
+15.0: ``astype``, ``permute_dims``, ``concat``, ``pow`` and the ``a*`` inverses came with 14,
+``matrix_transpose`` and ``asarray(copy=)`` later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch_cuda_cupy.generator import DeviceStream
+
+__all__ = ["Namespace", "ScatterAdd"]
+
+#: dtypes that atomicAdd takes in every CuPy release
+_ATOMIC = ("int32", "uint32", "uint64", "float32", "float64")
+#: dtype -> the wider one to add in; the result is rounded or wrapped back
+_WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
+_WIDER["float16"] = "float32"
+
+
+class ScatterAdd:
+    """``cupy.add``, with an ``at`` that takes every dtype.
+
+    ``cupy.add.at`` is built on atomicAdd, which has no int64, complex, 8- and 16-bit form.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+        self.function = cupy.add
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def at(self, x: Any, index: Any, values: Any) -> None:
+        """``x[index] += values`` where places that repeat add up; in place.
+
+        In which order they add up is not determined, so neither is the last bit of a sum.
+        """
+        cupy = self.cupy
+        values = cupy.asarray(values).astype(x.dtype, copy=False)
+        name = x.dtype.name
+        if name in _ATOMIC:
+            self.function.at(x, index, values)
+        elif name == "int64":
+            # Two's complement: adding the same bits as unsigned is the same sum.
+            self.function.at(x.view("uint64"), index, cupy.ascontiguousarray(values).view("uint64"))
+        elif name in ("complex64", "complex128"):
+            for part in ("real", "imag"):
+                wide = cupy.ascontiguousarray(getattr(x, part))
+                self.function.at(wide, index, cupy.ascontiguousarray(getattr(values, part)))
+                setattr(x, part, wide)
+        else:
+            wide = x.astype(_WIDER[name])
+            self.function.at(wide, index, values.astype(_WIDER[name]))
+            x[...] = wide.astype(x.dtype)
+
+
+class _Random:
+    """``xp.random`` with generators whose position can be saved."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+
+    def default_rng(self, seed: int) -> DeviceStream:
+        """A stream of random numbers on the current device."""
+        return DeviceStream(self._cupy, seed)
+
+
+class Namespace:
+    """CuPy with the names of the standard."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self.add = ScatterAdd(cupy)
+        self.random = _Random(cupy)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._cupy, name)
+        setattr(self, name, found)
+        return found
+
+    def asarray(self, x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        """``x`` as an array of ``dtype``; a new one where ``copy`` is True."""
+        out = self._cupy.asarray(x, dtype=dtype)
+        return out.copy() if copy and out is x else out
+
+    def astype(self, x: Any, dtype: Any, copy: bool = True) -> Any:
+        """``x`` converted to ``dtype``, always a new array unless ``copy`` is False."""
+        return x.astype(dtype, copy=copy)
+
+    def isdtype(self, dtype: Any, kind: Any) -> bool:
+        """Whether ``dtype`` is of the kind; both are NumPy's."""
+        return bool(np.isdtype(dtype, kind))
+
+    def permute_dims(self, x: Any, axes: tuple[int, ...]) -> Any:
+        """A view with the dimensions in another order."""
+        return self._cupy.transpose(x, axes)
+
+    def concat(self, arrays: Any, axis: int = 0) -> Any:
+        """The arrays one after the other along ``axis``."""
+        return self._cupy.concatenate(arrays, axis=axis)
+
+    def matrix_transpose(self, x: Any) -> Any:
+        """A view with the last two dimensions swapped."""
+        return self._cupy.swapaxes(x, -1, -2)

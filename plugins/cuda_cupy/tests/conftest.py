@@ -1,0 +1,71 @@
+"""Fixtures: a real device, or the reason why there is none; and a stand-in made of NumPy."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch.plugin import hookimpl
+
+# importlib mode leaves test folders off sys.path
+sys.path.insert(0, str(Path(__file__).parent))
+
+from numpy_stand_in import State, make_cupy
+
+
+@pytest.fixture(scope="session")
+def cuda() -> str:
+    """``"cuda"`` where there is a device; otherwise the test is skipped with the reason."""
+    from coredispatch_cuda_cupy import detect
+
+    found = detect()
+    if found.reason is not None:
+        pytest.skip(f"no CUDA device: {found.reason}")
+    return "cuda"
+
+
+def module_for(backend: Any) -> types.ModuleType:
+    """A plugin module that registers ``backend``."""
+    module = types.ModuleType("cuda_stand_in")
+
+    @hookimpl
+    def coredispatch_register(registrar: Any) -> None:
+        registrar.backend(backend)
+
+    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    return module
+
+
+@pytest.fixture
+def key_cuda_is_free() -> Iterator[None]:
+    """The installed plugin steps aside while a test registers the key itself."""
+    installed = "cuda_cupy" in cd.plugins and cd.plugins["cuda_cupy"].status == "loaded"
+    if installed:
+        cd.plugins.unload("cuda_cupy")
+    yield
+    if installed:
+        cd.plugins.load("cuda_cupy")
+
+
+@pytest.fixture(params=[1, 2], ids=["one_device", "two_devices"])
+def stand_in(
+    request: pytest.FixtureRequest, key_cuda_is_free: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Any]:
+    """The plugin's backend under the key ``cuda``, over NumPy dressed as CuPy."""
+    import coredispatch_cuda_cupy as plugin
+
+    cupy, cupyx = make_cupy(request.param)
+    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+    found = plugin.Detection(cupy, request.param)
+    monkeypatch.setattr(plugin, "_found", found)
+    backend = plugin.CudaBackend(found)
+    cd.plugins.load("cuda_stand_in", module_for(backend))
+    State.device = 0
+    yield backend
+    cd.plugins.unload("cuda_stand_in")

@@ -1,0 +1,145 @@
+"""On a real GPU: ``make gpu-test``. Elsewhere every test here is skipped with the reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+from coredispatch import nn
+from coredispatch_cuda_cupy import Stream, current_stream, stream
+
+pytestmark = pytest.mark.gpu
+
+KINDS = [cd.float32, cd.float64, cd.float16, cd.complex64, cd.int64, cd.int32, cd.uint8, cd.bool]
+
+
+def drawn(kind, size, seed=0):
+    """A CPU tensor with small values."""
+    return cd.tensor(np.random.default_rng(seed).integers(0, 5, size)).to(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_arithmetic_and_indexing_give_what_the_cpu_gives(cuda, kind):
+    a, b, i = drawn(kind, (64, 33)), drawn(kind, (33,), 1), cd.tensor([5, 0, 5, 63])
+    x, y, j = a.to(cuda), b.to(cuda), i.to(cuda)
+    for on_device, on_cpu in (
+        (x + y, a + b),
+        (x * 0.5, a * 0.5),
+        (x == y, a == b),
+        (x.sum(0), a.sum(0)),
+        (x.t()[1:, ::3], a.t()[1:, ::3]),
+        (x[j], a[i]),
+        (cd.cat([x, x], 1), cd.cat([a, a], 1)),
+        (cd.where(x == y, x, y), cd.where(a == b, a, b)),
+    ):
+        assert on_device.device.type == "cuda"
+        assert on_device.dtype == on_cpu.dtype
+        cd.testing.assert_close(on_device.cpu(), on_cpu)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != cd.bool], ids=str)
+def test_adding_to_repeated_places(cuda, kind):
+    values = drawn(kind, (500,))
+    index = drawn(cd.int64, (500,), 1)
+    base = cd.zeros(5, dtype=kind)
+    on_device = base.to(cuda).index_put((index.to(cuda),), values.to(cuda), accumulate=True)
+    cd.testing.assert_close(on_device.cpu(), base.index_put((index,), values, accumulate=True))
+
+
+def test_a_small_network_learns_as_on_the_cpu(cuda):
+    losses = []
+    for device in ("cpu", cuda):
+        cd.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3)
+        )
+        x = cd.from_numpy(np.random.default_rng(0).random((8, 1, 8, 8), np.float32)).to(device)
+        y = cd.tensor([0, 1, 2, 0, 1, 2, 0, 1]).to(device)
+        model.to(device)
+        optimizer = cd.optim.Adam(model.parameters(), lr=0.01)
+        run = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            run.append(loss.item())
+        losses.append(run)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
+    assert losses[1][-1] < losses[1][0]
+
+
+def test_autocast_computes_in_float16(cuda):
+    a = cd.rand(8, 8, device=cuda)
+    with cd.autocast("cuda"):
+        assert (a @ a).dtype == cd.float16
+    cd.testing.assert_close(
+        (a.half() @ a.half()).float().cpu(), (a @ a).cpu(), rtol=1e-2, atol=1e-2
+    )
+
+
+def test_random_numbers(cuda):
+    generator = cd.Generator(cuda).manual_seed(3)
+    uniform = cd.rand(100_000, device=cuda, generator=generator)
+    assert 0 <= uniform.min().item() and uniform.max().item() < 1
+    assert abs(uniform.mean().item() - 0.5) < 0.01
+    state = generator.get_state()
+    normal = cd.randn(100_000, device=cuda, generator=generator)
+    assert abs(normal.std().item() - 1) < 0.02
+    generator.set_state(state)
+    cd.testing.assert_close(cd.randn(100_000, device=cuda, generator=generator), normal)
+    integers = cd.randint(-2, 3, (1000,), device=cuda, generator=generator)
+    assert set(integers.cpu().tolist()) == {-2, -1, 0, 1, 2}
+
+
+def test_singular_matrices_and_bad_indices_are_noticed(cuda):
+    with pytest.raises(cd.OpError, match=r"(?i)singular"):
+        cd.linalg.solve(cd.zeros(2, 2, device=cuda), cd.ones(2, device=cuda))
+    with pytest.raises(cd.DimError, match="out of bounds"):
+        cd.zeros(3, device=cuda)[cd.tensor([3]).to(cuda)]
+
+
+def test_streams_run_beside_each_other_and_wait(cuda):
+    side, main = Stream(), current_stream()
+    a = cd.ones(1000, 1000, device=cuda)
+    side.wait_stream(main)
+    with stream(side):
+        assert current_stream() == side
+        b = a @ a
+    main.wait_stream(side)
+    assert (b + 0)[0, 0].item() == 1000
+    side.synchronize()
+    assert side.query()
+
+
+def test_memory_is_counted_and_given_back(cuda):
+    cd.cuda.empty_cache()
+    before = cd.cuda.memory_allocated()
+    x = cd.zeros(1 << 20, device=cuda)
+    assert cd.cuda.memory_allocated() - before >= 4 << 20
+    del x
+    cd.cuda.synchronize()
+    assert cd.cuda.memory_allocated() == before
+    cd.cuda.empty_cache()
+    assert cd.cuda.memory_reserved() <= before + (1 << 20)
+
+
+def test_dlpack_shares_the_memory(cuda):
+    cupy = pytest.importorskip("cupy")
+    x = cd.zeros(3, device=cuda)
+    array = cupy.from_dlpack(x)
+    array[1] = 5
+    assert x.cpu().tolist() == [0, 5, 0]
+    back = cd.from_dlpack(array)
+    back.add_(1)
+    assert x.cpu().tolist() == [1, 6, 1]
+
+
+def test_two_devices(cuda):
+    if cd.cuda.device_count() < 2:
+        pytest.skip("this machine has one CUDA device")
+    here, there = cd.ones(2, device="cuda:0"), cd.ones(2, device="cuda:1")
+    assert str((there * 2).device) == "cuda:1"
+    with pytest.raises(cd.DeviceError, match="cuda:0 and cuda:1"):
+        here + there

@@ -1,0 +1,193 @@
+"""The plugin's kernels and device plumbing over NumPy dressed as CuPy: no GPU is needed.
+
+What is proved: that every primitive has a kernel that runs with CuPy's names and refusals, and
+gives what the CPU gives; the handling of devices, streams, memory and generators. Not proved:
+anything about real hardware, which is what ``test_device.py`` is for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+from coredispatch.plugin import MissingKernel, operator
+from coredispatch_cuda_cupy import Stream, current_stream, stream
+
+DTYPES = [cd.float32, cd.float64, cd.float16, cd.complex64, cd.int64, cd.int32, cd.uint8, cd.bool]
+
+
+def of(kind, size=(4, 3), seed=0):
+    """A CPU tensor with small values."""
+    values = np.random.default_rng(seed).integers(0, 5, size)
+    return cd.tensor(values).to(kind)
+
+
+def agree(on_device, on_cpu):
+    """Same dtype, shape and values; the first lies on the device."""
+    assert on_device.device.type == "cuda"
+    assert on_device.dtype == on_cpu.dtype
+    cd.testing.assert_close(on_device.cpu(), on_cpu)
+
+
+def test_every_primitive_has_a_kernel(stand_in):
+    missing = [
+        name
+        for name in dir(cd.ops)
+        if (operator(name).kind, operator(name).plugin) == ("primitive", "ops")
+        and operator(name).functional is None
+        and name not in stand_in.kernels
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", DTYPES, ids=str)
+def test_arithmetic_promotion_and_reductions(stand_in, kind):
+    a, b = of(kind), of(kind, (3,), 1)
+    x, y = a.to("cuda"), b.to("cuda")
+    agree(x + y, a + b)
+    agree(x * 2, a * 2)
+    agree(x * 0.5, a * 0.5)
+    agree(x + y.to(cd.float32), a + b.to(cd.float32))
+    agree(x.sum(0), a.sum(0))
+    agree(x == y, a == b)
+    agree(cd.cat([x, x], 1), cd.cat([a, a], 1))
+
+
+@pytest.mark.parametrize("kind", DTYPES, ids=str)
+def test_indexing_reads_writes_and_adds_up(stand_in, kind):
+    a, i = of(kind), cd.tensor([0, 2, 2, 1])
+    x, j = a.to("cuda"), i.to("cuda")
+    agree(x[1:, ::2], a[1:, ::2])
+    agree(x[j], a[i])
+    agree(x[:, 1][j], a[:, 1][i])
+    agree(cd.gather(x, 0, j.reshape(2, 2)), cd.gather(a, 0, i.reshape(2, 2)))
+    if kind != cd.bool:
+        base = cd.zeros(3, 3, dtype=kind)
+        agree(
+            base.to("cuda").index_put((j,), x, accumulate=True),
+            base.index_put((i,), a, accumulate=True),
+        )
+        index = i[:, None].expand(4, 3)
+        agree(base.to("cuda").scatter_add(0, index.to("cuda"), x), base.scatter_add(0, index, a))
+
+
+def test_negative_int64_sums_survive_being_added_as_unsigned(stand_in):
+    base, index = cd.tensor([0, -7]), cd.tensor([1, 1, 0])
+    values = cd.tensor([-(2**62), 5, -3])
+    agree(
+        base.to("cuda").index_put((index.to("cuda"),), values.to("cuda"), accumulate=True),
+        base.index_put((index,), values, accumulate=True),
+    )
+
+
+def test_an_index_past_the_end_is_an_error_not_a_wrap(stand_in):
+    x = cd.zeros(3, device="cuda")
+    with pytest.raises(cd.DimError, match="out of bounds"):
+        x[cd.tensor([3]).to("cuda")]
+
+
+def test_views_share_memory_and_writes_through_them_are_seen(stand_in):
+    x = cd.zeros(2, 3, device="cuda")
+    x.t()[1].add_(1)
+    agree(x, cd.tensor([[0.0, 1, 0], [0, 1, 0]]))
+    with pytest.raises(cd.OpError, match="single memory location"):
+        cd.zeros(1, device="cuda").expand(3).add_(1)
+
+
+def test_gradients_flow(stand_in):
+    a = of(cd.float32)
+    results = []
+    for device in ("cpu", "cuda"):
+        x = a.clone().to(device).requires_grad_(True)
+        w = (of(cd.float32, (3, 2), 1) * 0.1).to(device).requires_grad_(True)
+        cd.softmax(x[cd.tensor([0, 0, 3]).to(device)] @ w, 1).pow(2).sum().backward()
+        results.append((x.grad, w.grad))
+    for on_cpu, on_device in zip(*results):
+        agree(on_device, on_cpu)
+
+
+def test_a_singular_matrix_is_noticed(stand_in):
+    singular = cd.zeros(2, 2, device="cuda")
+    with pytest.raises(cd.OpError, match=r"(?i)singular"):
+        cd.linalg.solve(singular, cd.ones(2, device="cuda"))
+    with pytest.raises(cd.OpError, match=r"(?i)positive"):
+        cd.linalg.cholesky(singular)
+
+
+def test_bfloat16_is_refused_with_the_way_out(stand_in):
+    for call in (
+        lambda: cd.zeros(2, dtype=cd.bfloat16, device="cuda"),
+        lambda: cd.ones(2, device="cuda").to(cd.bfloat16),
+        lambda: cd.ones(2, dtype=cd.bfloat16).to("cuda"),
+    ):
+        with pytest.raises(cd.DTypeError, match="no bfloat16") as error:
+            call()
+        assert "float16" in str(error.value)
+
+
+def test_generators_repeat_and_can_be_saved(stand_in):
+    generator = cd.Generator("cuda").manual_seed(3)
+    first = cd.rand(4, device="cuda", generator=generator)
+    state = generator.get_state()
+    second = cd.randn(4, device="cuda", generator=generator)
+    generator.set_state(state)
+    agree(cd.randn(4, device="cuda", generator=generator), second.cpu())
+    generator.manual_seed(3)
+    agree(cd.rand(4, device="cuda", generator=generator), first.cpu())
+    drawn = cd.randint(0, 5, (100,), device="cuda", generator=generator)
+    assert set(drawn.cpu().tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_facts_about_the_device(stand_in):
+    assert cd.cuda.is_available()
+    assert cd.cuda.device_count() == stand_in.device_count()
+    assert cd.cuda.get_device_name(0) == "stand-in 0"
+    assert cd.cuda.memory_allocated() == 10
+    assert cd.cuda.memory_reserved() == 20
+    assert stand_in.memory(0) == {"allocated": 10, "reserved": 20, "free": 30, "total": 40}
+    cd.cuda.synchronize()
+    pool = stand_in.cupy.get_default_memory_pool()
+    before = pool.freed
+    cd.cuda.empty_cache()
+    assert pool.freed > before
+    last = stand_in.device_count() - 1
+    with pytest.raises(cd.DeviceError, match=f"no device cuda:{last + 1}"):
+        cd.zeros(1, device=f"cuda:{last + 1}")
+
+
+def test_streams(stand_in):
+    side, main = Stream(), current_stream()
+    assert side.device == cd.device("cuda", 0)
+    with stream(side):
+        assert current_stream() == side
+        agree(cd.ones(2, device="cuda") + 1, cd.ones(2) + 1)
+    assert current_stream() != side
+    main.wait_stream(side)
+    assert main.raw.waited == [("event of", side.raw.ptr)]
+    assert side.query()
+    side.synchronize()
+    with stream(None):
+        pass
+    with pytest.raises(cd.DeviceError, match="not on cpu"):
+        Stream("cpu")
+
+
+def test_two_devices(stand_in):
+    if stand_in.device_count() < 2:
+        pytest.skip("the stand-in has one device here")
+    here, there = cd.ones(2, device="cuda:0"), cd.ones(2, device="cuda:1")
+    assert str(there.device) == "cuda:1"
+    assert str((there * 2).device) == "cuda:1"
+    assert str(cd.zeros_like(there).device) == "cuda:1"
+    assert str(here.to("cuda:1").device) == "cuda:1"
+    assert str((there + cd.tensor(2.0, device="cuda:0")).device) == "cuda:1"
+    with pytest.raises(cd.DeviceError, match="cuda:0 and cuda:1"):
+        here + there
+    there.add_(1)
+    agree(there, cd.full((2,), 2.0))
+
+
+def test_an_operator_without_kernel_says_so(stand_in):
+    assert issubclass(MissingKernel, NotImplementedError)
+    assert "cuda" in str(cd.explain("add", cd.ones(1, device="cuda"), 1))

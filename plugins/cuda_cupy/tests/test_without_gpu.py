@@ -1,0 +1,126 @@
+"""Without a GPU, or without CuPy, the plugin is listed, and says why it has no device."""
+
+from __future__ import annotations
+
+import ctypes
+import types
+
+import pytest
+from conftest import module_for
+
+import coredispatch as cd
+from coredispatch_cuda_cupy import CudaBackend, Detection, Stream, detection
+from coredispatch_cuda_cupy.detection import driver_problem, with_cupy
+
+
+class Driver:
+    """A CUDA driver that answers as told."""
+
+    def __init__(self, status: int = 0, devices: int = 0) -> None:
+        self.status, self.devices = status, devices
+
+    def cuInit(self, flags: int) -> int:
+        return self.status
+
+    def cuDeviceGetCount(self, count: object) -> int:
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self.devices
+        return 0
+
+
+def missing(name: str) -> object:
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        (missing, r"the NVIDIA driver \(libcuda.so.1\) is not installed"),
+        (lambda name: Driver(), r"the driver sees no device \(CUDA_VISIBLE_DEVICES='none'\)"),
+        (lambda name: Driver(100), r"the driver sees no device \(CUDA_VISIBLE_DEVICES='none'\)"),
+        (lambda name: Driver(803), r"the driver answers with CUDA error 803"),
+    ],
+)
+def test_the_driver_s_problem_is_named(load, reason, monkeypatch):
+    monkeypatch.setattr(detection, "_DRIVER", "libcuda.so.1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "none")
+    found = driver_problem(load)
+    assert found is not None and found.count == 0
+    assert __import__("re").match(reason, found.reason)
+    assert found.fix
+
+
+def test_a_driver_with_devices_is_no_problem():
+    assert driver_problem(lambda name: Driver(devices=2)) is None
+
+
+def fake_cupy(version: str, count: object) -> types.SimpleNamespace:
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def device_count() -> int:
+        if isinstance(count, str):
+            raise CUDARuntimeError(count)
+        return count
+
+    runtime = types.SimpleNamespace(CUDARuntimeError=CUDARuntimeError, getDeviceCount=device_count)
+    return types.SimpleNamespace(__version__=version, cuda=types.SimpleNamespace(runtime=runtime))
+
+
+@pytest.mark.parametrize(
+    ("version", "count", "reason"),
+    [
+        ("12.3.0", 1, "CuPy 12.3.0 is too old"),
+        ("14.0.0", 0, "the CUDA runtime sees no device"),
+        ("14.0.0", "driver too old\nsee the docs", "the CUDA runtime fails: driver too old"),
+    ],
+)
+def test_cupy_s_problem_is_named(version, count, reason):
+    assert with_cupy(fake_cupy(version, count)).reason == reason
+
+
+def test_devices_are_counted():
+    assert with_cupy(fake_cupy("13.10.1", 3)).count == 3
+
+
+def test_cupy_is_not_imported_where_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr(detection, "find_spec", lambda name: None)
+    found = detection.detect()
+    assert found.reason == "CuPy is not installed"
+    assert "pip install 'coredispatch-cuda-cupy[cuda13x]'" in found.fix
+
+
+def test_the_key_is_there_and_refuses_tensors_with_the_reason(key_cuda_is_free):
+    found = Detection(reason="CuPy is not installed", fix="pip install it")
+    cd.plugins.load("cuda_absent", module_for(CudaBackend(found)))
+    try:
+        assert cd.plugins["cuda_absent"].status == "loaded"
+        assert not cd.cuda.is_available()
+        assert cd.cuda.device_count() == 0
+        for call in (
+            lambda: cd.tensor([1.0]).to("cuda"),
+            lambda: cd.zeros(2, device="cuda"),
+            lambda: cd.tensor([1.0], device="cuda:1"),
+        ):
+            with pytest.raises(cd.DeviceError, match="no CUDA device: CuPy is not installed") as e:
+                call()
+            assert "pip install it" in str(e.value)
+    finally:
+        cd.plugins.unload("cuda_absent")
+
+
+def test_a_stream_needs_a_device(monkeypatch):
+    import coredispatch_cuda_cupy as plugin
+
+    monkeypatch.setattr(plugin, "_found", Detection(reason="the driver sees no device"))
+    with pytest.raises(cd.DeviceError, match="no CUDA device: the driver sees no device"):
+        Stream()
+
+
+def test_the_plugin_reports_why(monkeypatch):
+    import coredispatch_cuda_cupy as plugin
+
+    monkeypatch.setattr(plugin, "_found", Detection(reason="CuPy is not installed", fix="get it"))
+    assert plugin.coredispatch_info() == {
+        "devices": "no CUDA device: CuPy is not installed",
+        "fix": "get it",
+    }
