@@ -1,0 +1,70 @@
+"""A kernel pack for coredispatch's ``cpu`` backend: loops compiled by Numba, chosen by size.
+
+Small arrays, dtypes other than float32 and float64, and arrays that are not C-contiguous stay
+with the embedded NumPy kernels. Registering the pack imports neither Numba nor LLVM; the first
+kernel that runs does, and compiles (or loads from the disk cache) just itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from coredispatch.plugin import hookimpl
+
+__all__ = ["coredispatch_info", "coredispatch_register", "get_num_threads", "set_num_threads"]
+__version__ = "0.1.0"
+
+PRIORITY = 10
+_HINT = "numba is not installed: pip install 'numba>=0.61'"
+
+
+@hookimpl
+def coredispatch_register(registrar: Any) -> None:
+    """Add the kernels to ``cpu``; without Numba, nothing."""
+    if find_spec("numba") is None:
+        return
+    from .kernels import MODULES
+
+    for module in MODULES:
+        registrar.kernels("cpu", module.KERNELS, priority=PRIORITY, when=module.WHEN)
+
+
+@hookimpl
+def coredispatch_info() -> dict[str, Any]:
+    """Facts for ``coredispatch info``. Does not import Numba."""
+    if find_spec("numba") is None:
+        return {"kernels": 0, "problem": _HINT}
+    from importlib.metadata import version
+
+    from .kernels import MODULES
+
+    facts: dict[str, Any] = {
+        "kernels": sum(len(module.KERNELS) for module in MODULES),
+        "numba": version("numba"),
+        "imported": "numba" in sys.modules,
+    }
+    if facts["imported"]:
+        from . import cache, threads
+
+        facts["threads"] = threads.get_num_threads()
+        facts["cache"] = str(cache.directory() or "none: no directory is writable")
+    return facts
+
+
+def get_num_threads() -> int:
+    """How many threads a large kernel uses (imports Numba)."""
+    from . import threads
+
+    return threads.get_num_threads()
+
+
+def set_num_threads(count: int) -> None:
+    """Let large kernels use ``count`` threads (imports Numba); results do not depend on it.
+
+    Raises ``ValueError`` for a count below 1.
+    """
+    from . import threads
+
+    threads.set_num_threads(count)

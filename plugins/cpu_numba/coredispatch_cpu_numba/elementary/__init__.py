@@ -1,0 +1,26 @@
+"""Elementary functions of one float32 or float64, written so that loops over them vectorize.
+
+NumPy's and the C library's functions are either opaque calls, which stop LLVM from
+vectorizing a loop, or not there at all (erf). These are branch-free: every special case is a
+select, every polynomial a chain of multiply-adds. Coefficients are this project's own weighted
+minimax fits (Remez exchange in 50-digit arithmetic, ``plugins/cpu_numba/tools/minimax.py``).
+
+Largest error found, in units in the last place (ULP) of the correctly rounded result,
+subnormal results included; ``tests/test_elementary.py`` holds the code to it:
+
+=================  =======  =======
+function           float32  float64
+=================  =======  =======
+exp                1        1
+log                1        1
+tanh               1.5      1.5
+erf                1.5      1.5
+sigmoid            2        2
+silu               2.5      2.5
+normal_cdf         4        4
+=================  =======  =======
+
+All of them return NaN for NaN, the limits at infinity, and keep the sign of zero where the
+function is odd. None is compiled with ``nnan``, ``ninf`` or ``nsz``: the one relaxation is
+``contract``, which lets ``x * y + z`` round once.
+"""

@@ -1,0 +1,168 @@
+"""Reductions over neighbouring dimensions of a contiguous array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..arrays import INT64, is_dense
+from ..entries import Loop
+from ..layout import BLOCK, NARROW, along, strips, tiles
+
+__all__ = ["KERNELS", "WHEN"]
+
+Kernel = Callable[..., Any]
+
+_LEAST = 2048
+_SPLIT = 65536
+_DOUBLE = np.dtype(np.float64)
+
+
+def _result_shape(shape: tuple[int, ...], dims: Any, keepdim: bool) -> tuple[int, ...]:
+    ndim = len(shape)
+    if dims is None or dims == ():
+        reduced = set(range(ndim))
+    else:
+        reduced = {d % ndim for d in ((dims,) if type(dims) is int else dims)}
+    if keepdim:
+        return tuple(1 if d in reduced else size for d, size in enumerate(shape))
+    return tuple(size for d, size in enumerate(shape) if d not in reduced)
+
+
+def _sum(mean: bool) -> Kernel:
+    name = "mean" if mean else "sum"
+    rows = Loop("reduction", f"{name}_rows", _SPLIT)
+    columns = Loop("reduction", f"{name}_columns", _SPLIT)
+    blocks = Loop("reduction", "sum_blocks", _SPLIT)
+    narrow = Loop("reduction", "sum_strips", _SPLIT)
+
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
+        spans = along(self.shape, dim)
+        assert spans is not None  # the predicate saw to it
+        outer, n, inner = spans
+        size, own = self.size, self.dtype
+        shape = _result_shape(self.shape, dim, keepdim)
+        if inner == 1:
+            if outer > 1 or size < _SPLIT:
+                out = np.empty(shape, own)
+                rows(own, size, outer, self, n, out, weight=n)
+                return out
+            count = (n + BLOCK - 1) // BLOCK
+            parts = np.empty(count)
+            blocks(own, size, count, self, parts, weight=BLOCK)
+            total = np.add.reduce(parts)
+            return np.full(shape, total / n if mean else total, own)
+        if outer == 1 and inner < NARROW:
+            height, count = strips(n, 4096)
+            parts = np.empty((count, inner))
+            narrow(own, size, count, self, n, inner, height, parts, weight=height * inner)
+            total = np.add.reduce(parts, 0)
+            return (total / n if mean else total).astype(own).reshape(shape)
+        out = np.empty(shape, own)
+        tile, count = tiles(outer, inner)
+        columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        return out
+
+    kernel.__name__ = name
+    return kernel
+
+
+def prod(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
+    """Products of rows."""
+    outer, n, _ = along(self.shape, dim) or (0, 0, 0)
+    out = np.empty(_result_shape(self.shape, dim, keepdim), self.dtype)
+    _prod_rows(self.dtype, self.size, outer, self, n, out, weight=n)
+    return out
+
+
+_prod_rows = Loop("reduction", "prod_rows", _SPLIT)
+
+
+def _extreme(name: str) -> Kernel:
+    rows = Loop("reduction", f"{name}_rows", _SPLIT)
+    columns = Loop("reduction", f"{name}_columns", _SPLIT)
+    blocks = Loop("reduction", f"{name}_blocks", _SPLIT)
+
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool) -> np.ndarray:
+        outer, n, inner = along(self.shape, dim) or (0, 0, 0)
+        size, own = self.size, self.dtype
+        out = np.empty(_result_shape(self.shape, dim, keepdim), own)
+        if inner > 1:
+            tile, count = tiles(outer, inner)
+            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        elif outer > 1 or size < _SPLIT:
+            rows(own, size, outer, self, n, out, weight=n)
+        else:
+            count = (n + BLOCK - 1) // BLOCK
+            parts = np.empty(count, own)
+            blocks(own, size, count, self, parts, weight=BLOCK)
+            rows(own, count, 1, parts, count, out)
+        return out
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _arg(name: str) -> Kernel:
+    rows = Loop("reduction", f"{name}_rows", _SPLIT)
+    columns = Loop("reduction", f"{name}_columns", _SPLIT)
+
+    def kernel(self: np.ndarray, dim: int | None, keepdim: bool) -> np.ndarray:
+        outer, n, inner = along(self.shape, dim) or (0, 0, 0)
+        size, own = self.size, self.dtype
+        out = np.empty(_result_shape(self.shape, dim, keepdim), INT64)
+        if inner > 1:
+            tile, count = tiles(outer, inner)
+            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        else:
+            rows(own, size, outer, self, n, out, weight=n)
+        return out
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _accepts(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
+    return dtype is None and is_dense(self, _LEAST) and along(self.shape, dim) is not None
+
+
+def _accepts_rows(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
+    if dtype is not None or not is_dense(self, _LEAST):
+        return False
+    spans = along(self.shape, dim)
+    return spans is not None and spans[2] == 1
+
+
+def _accepts_arg(self: Any, dim: int | None, keepdim: bool) -> bool:
+    """NumPy's search along long rows is vectorized; short rows and columns are not."""
+    if not is_dense(self, _LEAST):
+        return False
+    spans = along(self.shape, dim)
+    if spans is None:
+        return False
+    outer, n, inner = spans
+    if inner == 1:
+        return n <= 64 or (outer > 1 and self.size >= 4 * _SPLIT)
+    return inner >= 16
+
+
+KERNELS: dict[str, Kernel] = {
+    "sum": _sum(False),
+    "mean": _sum(True),
+    "prod": prod,
+    "amax": _extreme("amax"),
+    "amin": _extreme("amin"),
+    "argmax": _arg("argmax"),
+    "argmin": _arg("argmin"),
+}
+WHEN: dict[str, Callable[..., bool]] = {
+    "sum": _accepts,
+    "mean": _accepts,
+    "prod": _accepts_rows,
+    "amax": _accepts,
+    "amin": _accepts,
+    "argmax": _accepts_arg,
+    "argmin": _accepts_arg,
+}

@@ -1,0 +1,257 @@
+"""Elementwise loops: ``out[i] = f(x[i])`` and ``out[i] = f(x[i], y[i])``.
+
+Each comes with an in-place form in which the output is the first input. It is a loop of its
+own because LLVM guards the other form with a run-time overlap check and falls back to scalar
+code when input and output coincide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from ..compilation import Loop
+from ..elementary.derived import elementary
+from ..elementary.inlined import inlined
+from ..intrinsics import fabs, full_vectors
+
+__all__ = ["LOOPS"]
+
+Scalar = Callable[[SimpleNamespace], Callable[..., Any]]
+
+
+def unary(scalar: Scalar) -> Loop:
+    """``(x, out)``"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, out, lo, hi):
+            full_vectors()
+            x, out = x[lo:hi], out[lo:hi]
+            for i in range(x.size):
+                out[i] = f(x[i])
+
+        return loop
+
+    return Loop("aa", build)
+
+
+def unary_inplace(scalar: Scalar) -> Loop:
+    """``(x)``"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, lo, hi):
+            full_vectors()
+            x = x[lo:hi]
+            for i in range(x.size):
+                x[i] = f(x[i])
+
+        return loop
+
+    return Loop("a", build)
+
+
+def binary(scalar: Scalar, out: str = "a") -> Loop:
+    """``(x, y, out)``; ``out="b"`` for a bool result"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, y, out, lo, hi):
+            full_vectors()
+            x, y, out = x[lo:hi], y[lo:hi], out[lo:hi]
+            for i in range(x.size):
+                out[i] = f(x[i], y[i])
+
+        return loop
+
+    return Loop("aa" + out, build)
+
+
+def binary_inplace(scalar: Scalar) -> Loop:
+    """``(x, y)``, the result in ``x``"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, y, lo, hi):
+            full_vectors()
+            x, y = x[lo:hi], y[lo:hi]
+            for i in range(x.size):
+                x[i] = f(x[i], y[i])
+
+        return loop
+
+    return Loop("aa", build)
+
+
+def with_scalar(scalar: Scalar, out: str = "a") -> Loop:
+    """``(x, number, out)``"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, y, out, lo, hi):
+            full_vectors()
+            x, out = x[lo:hi], out[lo:hi]
+            for i in range(x.size):
+                out[i] = f(x[i], y)
+
+        return loop
+
+    return Loop("as" + out, build)
+
+
+def with_scalar_inplace(scalar: Scalar) -> Loop:
+    """``(x, number)``, the result in ``x``"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, y, lo, hi):
+            full_vectors()
+            x = x[lo:hi]
+            for i in range(x.size):
+                x[i] = f(x[i], y)
+
+        return loop
+
+    return Loop("as", build)
+
+
+def with_row(scalar: Scalar) -> Loop:
+    """``(x, row, out)``: ``row`` is repeated along ``x``; counts rows"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, row, out, lo, hi):
+            full_vectors()
+            n = row.size
+            for r in range(lo, hi):
+                a, o = x[r * n : r * n + n], out[r * n : r * n + n]
+                for i in range(n):
+                    o[i] = f(a[i], row[i])
+
+        return loop
+
+    return Loop("aaa", build)
+
+
+def with_two_arrays_and_scalar(scalar: Scalar) -> Loop:
+    """``(x, y, number, out)``"""
+
+    def build(char: str) -> Callable[..., None]:
+        f = scalar(elementary[char])
+
+        def loop(x, y, z, out, lo, hi):
+            full_vectors()
+            x, y, out = x[lo:hi], y[lo:hi], out[lo:hi]
+            for i in range(x.size):
+                out[i] = f(x[i], y[i], z)
+
+        return loop
+
+    return Loop("aasa", build)
+
+
+def _plain(function: Callable[..., Any]) -> Scalar:
+    compiled = inlined(function)
+    return lambda e: compiled
+
+
+def _maximum(x, y):
+    """NaN if either is; of 0.0 and -0.0 the second operand, as in NumPy."""
+    larger = x if x > y else y
+    return larger if x == x else x
+
+
+def _minimum(x, y):
+    smaller = x if x < y else y
+    return smaller if x == x else x
+
+
+def _rsqrt(e: SimpleNamespace) -> Callable[..., Any]:
+    one = e.T(1.0)
+    return inlined(lambda x: one / math.sqrt(x))
+
+
+def _reciprocal(e: SimpleNamespace) -> Callable[..., Any]:
+    one = e.T(1.0)
+    return inlined(lambda x: one / x)
+
+
+UNARY: dict[str, Scalar] = {
+    "abs": _plain(lambda x: fabs(x)),
+    "erf": lambda e: e.erf,
+    "exp": lambda e: e.exp,
+    "gelu": lambda e: e.gelu,
+    "gelu_tanh": lambda e: e.gelu_tanh,
+    "log": lambda e: e.log,
+    "neg": _plain(lambda x: -x),
+    "reciprocal": _reciprocal,
+    "relu": lambda e: e.relu,
+    "rsqrt": _rsqrt,
+    "sigmoid": lambda e: e.sigmoid,
+    "silu": lambda e: e.silu,
+    "sqrt": _plain(lambda x: math.sqrt(x)),
+    "square": _plain(lambda x: x * x),
+    "tanh": lambda e: e.tanh,
+}
+
+BINARY: dict[str, Scalar] = {
+    "add": _plain(lambda x, y: x + y),
+    "sub": _plain(lambda x, y: x - y),
+    "mul": _plain(lambda x, y: x * y),
+    "div": _plain(lambda x, y: x / y),
+    "maximum": _plain(_maximum),
+    "minimum": _plain(_minimum),
+    "gelu_backward": lambda e: e.gelu_backward,
+    "gelu_tanh_backward": lambda e: e.gelu_tanh_backward,
+    "sigmoid_backward": lambda e: e.sigmoid_backward,
+    "silu_backward": lambda e: e.silu_backward,
+    "tanh_backward": lambda e: e.tanh_backward,
+}
+
+COMPARISON: dict[str, Scalar] = {
+    "eq": _plain(lambda x, y: x == y),
+    "ne": _plain(lambda x, y: x != y),
+    "lt": _plain(lambda x, y: x < y),
+    "le": _plain(lambda x, y: x <= y),
+    "gt": _plain(lambda x, y: x > y),
+    "ge": _plain(lambda x, y: x >= y),
+}
+
+
+def _leaky_relu(x, slope):
+    scaled = x * slope
+    return x if x > 0.0 else scaled
+
+
+def _threshold_backward(e: SimpleNamespace) -> Callable[..., Any]:
+    zero = e.T(0.0)
+    return inlined(lambda grad, x, threshold: grad if x > threshold else zero)
+
+
+LOOPS: dict[str, Loop] = {
+    "leaky_relu_scalar": with_scalar(_plain(_leaky_relu)),
+    "leaky_relu_scalar_inplace": with_scalar_inplace(_plain(_leaky_relu)),
+    "threshold_backward": with_two_arrays_and_scalar(_threshold_backward),
+}
+for _name, _scalar in UNARY.items():
+    LOOPS[_name] = unary(_scalar)
+    LOOPS[_name + "_inplace"] = unary_inplace(_scalar)
+for _name, _scalar in BINARY.items():
+    LOOPS[_name] = binary(_scalar)
+    LOOPS[_name + "_inplace"] = binary_inplace(_scalar)
+    LOOPS[_name + "_row"] = with_row(_scalar)
+    LOOPS[_name + "_scalar"] = with_scalar(_scalar)
+    LOOPS[_name + "_scalar_inplace"] = with_scalar_inplace(_scalar)
+for _name, _scalar in COMPARISON.items():
+    LOOPS[_name] = binary(_scalar, "b")
+    LOOPS[_name + "_scalar"] = with_scalar(_scalar, "b")

@@ -1,0 +1,69 @@
+"""Cross entropy of rows of ``n`` logits against one class per row; the softmax is never stored.
+
+Counts rows. A target equal to ``ignored`` gives loss 0 and gradient 0. Any other target outside
+``[0, n)`` is reported through ``bad[0]`` and read from nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..compilation import Loop
+from ..elementary.derived import elementary
+from ..intrinsics import full_vectors
+from .reduction import extreme_of
+from .softmax import store_exp_of, sum_exp_of
+
+__all__ = ["LOOPS"]
+
+
+def _cross_entropy(char: str) -> Callable[..., None]:
+    """``log sum exp(row) - row[target]``"""
+    T, zero = elementary[char].T, elementary[char].T(0.0)
+    extreme, sum_exp = extreme_of(char, "amax"), sum_exp_of(char)
+
+    def loop(x, target, n, ignored, out, bad, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            own = target[r]
+            if own == ignored:
+                out[r] = zero
+            elif own < 0 or own >= n:
+                bad[0] = 1
+            else:
+                row = x[r * n : r * n + n]
+                shift = extreme(row)
+                out[r] = T(math.log(sum_exp(row, shift))) - (row[own] - shift)
+
+    return loop
+
+
+def _cross_entropy_backward(char: str) -> Callable[..., None]:
+    """``(softmax - onehot(target)) grad``, ``grad`` one number per row"""
+    T, zero = elementary[char].T, elementary[char].T(0.0)
+    extreme, store_exp = extreme_of(char, "amax"), store_exp_of(char)
+
+    def loop(grad, x, target, n, ignored, out, bad, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            own = target[r]
+            result = out[r * n : r * n + n]
+            if own == ignored:
+                result[:] = zero
+            elif own < 0 or own >= n:
+                bad[0] = 1
+            else:
+                row = x[r * n : r * n + n]
+                scale = T(grad[r] / store_exp(row, extreme(row), result))
+                for i in range(n):
+                    result[i] *= scale
+                result[own] -= grad[r]
+
+    return loop
+
+
+LOOPS: dict[str, Loop] = {
+    "cross_entropy": Loop("ainnai", _cross_entropy),
+    "cross_entropy_backward": Loop("aainnai", _cross_entropy_backward),
+}

@@ -1,0 +1,331 @@
+"""Reductions of an array seen as ``(outer, n, inner)`` over its middle dimension.
+
+*Rows* (``inner == 1``) count rows and vectorize along them; *columns* vectorize across the
+``inner`` elements that lie side by side.
+
+Sums and products of float32 are carried in float64 from block to block: within a block of
+``BLOCK`` elements the vector accumulators each see ``BLOCK / 64`` of them, so the error does not
+grow with ``n``. The blocks, not the threads, decide the order of additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ..compilation import REDUCTION, Loop
+from ..elementary.derived import elementary
+from ..elementary.inlined import inlined
+from ..intrinsics import full_vectors, largest, smallest
+from ..layout import BLOCK, NARROW
+
+__all__ = ["LOOPS"]
+
+_reducing = njit(
+    fastmath=set(REDUCTION), error_model="numpy", no_cpython_wrapper=True, forceinline=True
+)
+
+
+def total_of(char: str) -> Callable[..., Any]:
+    """A compiled ``total(row)``: the sum in float64."""
+    zero = elementary[char].T(0.0)
+
+    @_reducing
+    def block_sum(block):
+        total = zero
+        for i in range(block.size):
+            total += block[i]
+        return total
+
+    @inlined
+    def total(row):
+        n = row.size
+        if n <= BLOCK:
+            return np.float64(block_sum(row))
+        result = 0.0
+        for start in range(0, n, BLOCK):
+            result += np.float64(block_sum(row[start : min(n, start + BLOCK)]))
+        return result
+
+    return total
+
+
+def extreme_of(char: str, name: str) -> Callable[..., Any]:
+    """A compiled ``extreme(row)`` of a row that is not empty; NaN if one is in it."""
+    better = largest if name == "amax" else smallest
+
+    @inlined
+    def extreme(row):
+        result = row[0]
+        for i in range(row.size):
+            result = better(result, row[i])
+        return result
+
+    return extreme
+
+
+def _sum_rows(char: str) -> Callable[..., None]:
+    total = total_of(char)
+
+    def loop(x, n, out, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            out[r] = total(x[r * n : r * n + n])
+
+    return loop
+
+
+def _mean_rows(char: str) -> Callable[..., None]:
+    total = total_of(char)
+
+    def loop(x, n, out, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            out[r] = total(x[r * n : r * n + n]) / n
+
+    return loop
+
+
+def _sum_blocks(char: str) -> Callable[..., None]:
+    """One row, cut into blocks: ``out[b]`` (float64) is the sum of block ``b``."""
+    total = total_of(char)
+
+    def loop(x, out, lo, hi):
+        full_vectors()
+        for b in range(lo, hi):
+            out[b] = total(x[b * BLOCK : min(x.size, b * BLOCK + BLOCK)])
+
+    return loop
+
+
+def _prod_rows(char: str) -> Callable[..., None]:
+    one = elementary[char].T(1.0)
+
+    @_reducing
+    def product(row):
+        result = one
+        for i in range(row.size):
+            result *= row[i]
+        return result
+
+    def loop(x, n, out, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            out[r] = product(x[r * n : r * n + n])
+
+    return loop
+
+
+def _extreme_rows(name: str) -> Callable[[str], Callable[..., None]]:
+    def build(char: str) -> Callable[..., None]:
+        extreme = extreme_of(char, name)
+
+        def loop(x, n, out, lo, hi):
+            full_vectors()
+            for r in range(lo, hi):
+                out[r] = extreme(x[r * n : r * n + n])
+
+        return loop
+
+    return build
+
+
+def _extreme_blocks(name: str) -> Callable[[str], Callable[..., None]]:
+    def build(char: str) -> Callable[..., None]:
+        extreme = extreme_of(char, name)
+
+        def loop(x, out, lo, hi):
+            full_vectors()
+            for b in range(lo, hi):
+                out[b] = extreme(x[b * BLOCK : min(x.size, b * BLOCK + BLOCK)])
+
+        return loop
+
+    return build
+
+
+_SEARCH = 128  # elements of which the position of the extreme one is looked for one by one
+
+
+def _arg_rows(name: str) -> Callable[[str], Callable[..., None]]:
+    """Position of the first extreme element, of the first NaN if there is one."""
+
+    def build(char: str) -> Callable[..., None]:
+        extreme = extreme_of(char, name)
+        upward = name == "amax"
+
+        def loop(x, n, out, lo, hi):
+            full_vectors()
+            for r in range(lo, hi):
+                row = x[r * n : r * n + n]
+                best, where = row[0], 0
+                for start in range(0, n, _SEARCH):
+                    block = row[start : min(n, start + _SEARCH)]
+                    value = extreme(block)
+                    if value != value:
+                        best, where = value, start
+                        break
+                    if (value > best) if upward else (value < best):
+                        best, where = value, start
+                if best != best:
+                    while row[where] == row[where]:
+                        where += 1
+                else:
+                    while row[where] != best:
+                        where += 1
+                out[r] = where
+
+        return loop
+
+    return build
+
+
+_FOLD = 256  # rows added up before their sum is folded into the column's total
+
+
+def _sum_columns(mean: bool) -> Callable[[str], Callable[..., None]]:
+    """Counts tiles of ``tile`` columns, ``tiles`` of them in each ``(n, inner)`` matrix."""
+
+    def build(char: str) -> Callable[..., None]:
+        zero = elementary[char].T(0.0)
+
+        def loop(x, n, inner, tile, tiles, out, lo, hi):
+            full_vectors()
+            total = np.empty(tile, np.float64)
+            part = np.empty(tile, out.dtype)
+            for unit in range(lo, hi):
+                left = unit % tiles * tile
+                width = min(tile, inner - left)
+                base = unit // tiles * n * inner + left
+                total[:width] = 0.0
+                for first in range(0, n, _FOLD):
+                    part[:width] = zero
+                    for i in range(first, min(n, first + _FOLD)):
+                        row = x[base + i * inner : base + i * inner + width]
+                        for j in range(width):
+                            part[j] += row[j]
+                    for j in range(width):
+                        total[j] += part[j]
+                start = unit // tiles * inner + left
+                result = out[start : start + width]
+                for j in range(width):
+                    result[j] = total[j] / n if mean else total[j]
+
+        return loop
+
+    return build
+
+
+def _sum_strips(char: str) -> Callable[..., None]:
+    """Counts strips of ``height`` rows of one ``(n, inner)`` matrix, ``inner < NARROW``.
+
+    ``out[strip]`` (float64, ``inner`` wide) receives the strip's column sums.
+    """
+    zero = elementary[char].T(0.0)
+
+    def loop(x, n, inner, height, out, lo, hi):
+        full_vectors()
+        group = (2 * NARROW) // inner  # rows that make one long row
+        width = group * inner
+        part = np.empty(width, x.dtype)
+        wide = np.empty(width, np.float64)
+        for strip in range(lo, hi):
+            rows = x[strip * height * inner : min(n, strip * height + height) * inner]
+            wide[:] = 0.0
+            for first in range(0, rows.size, width * _FOLD):
+                chunk = rows[first : min(rows.size, first + width * _FOLD)]
+                part[:] = zero
+                for start in range(0, chunk.size, width):
+                    row = chunk[start : min(chunk.size, start + width)]
+                    for j in range(row.size):
+                        part[j] += row[j]
+                for j in range(width):
+                    wide[j] += part[j]
+            result = out[strip * inner : strip * inner + inner]
+            result[:] = 0.0
+            for start in range(0, width, inner):
+                for j in range(inner):
+                    result[j] += wide[start + j]
+
+    return loop
+
+
+def _extreme_columns(name: str) -> Callable[[str], Callable[..., None]]:
+    better = largest if name == "amax" else smallest
+
+    def build(char: str) -> Callable[..., None]:
+        def loop(x, n, inner, tile, tiles, out, lo, hi):
+            full_vectors()
+            for unit in range(lo, hi):
+                left = unit % tiles * tile
+                width = min(tile, inner - left)
+                base = unit // tiles * n * inner + left
+                start = unit // tiles * inner + left
+                result = out[start : start + width]
+                result[:] = x[base : base + width]
+                for i in range(1, n):
+                    row = x[base + i * inner : base + i * inner + width]
+                    for j in range(width):
+                        result[j] = better(result[j], row[j])
+
+        return loop
+
+    return build
+
+
+def _arg_columns(name: str) -> Callable[[str], Callable[..., None]]:
+    def build(char: str) -> Callable[..., None]:
+        upward = name == "amax"
+        index = np.int32 if char == "f" else np.int64  # as wide as the elements: one mask for both
+
+        def loop(x, n, inner, tile, tiles, out, lo, hi):
+            full_vectors()
+            best = np.empty(tile, x.dtype)
+            where = np.empty(tile, index)
+            for unit in range(lo, hi):
+                left = unit % tiles * tile
+                width = min(tile, inner - left)
+                base = unit // tiles * n * inner + left
+                best[:width] = x[base : base + width]
+                where[:width] = 0
+                for i in range(1, n):
+                    row = x[base + i * inner : base + i * inner + width]
+                    position = index(i)
+                    for j in range(width):
+                        old, new = best[j], row[j]
+                        better = new > old if upward else new < old
+                        # The first NaN beats every number, and stays.
+                        better = better | ((new != new) & (old == old))
+                        best[j] = new if better else old
+                        where[j] = position if better else where[j]
+                start = unit // tiles * inner + left
+                for j in range(width):
+                    out[start + j] = where[j]
+
+        return loop
+
+    return build
+
+
+LOOPS: dict[str, Loop] = {
+    "sum_rows": Loop("ana", _sum_rows),
+    "mean_rows": Loop("ana", _mean_rows),
+    "prod_rows": Loop("ana", _prod_rows),
+    "amax_rows": Loop("ana", _extreme_rows("amax")),
+    "amin_rows": Loop("ana", _extreme_rows("amin")),
+    "argmax_rows": Loop("ani", _arg_rows("amax")),
+    "argmin_rows": Loop("ani", _arg_rows("amin")),
+    "sum_blocks": Loop("ad", _sum_blocks),
+    "amax_blocks": Loop("aa", _extreme_blocks("amax")),
+    "amin_blocks": Loop("aa", _extreme_blocks("amin")),
+    "sum_columns": Loop("annnna", _sum_columns(False)),
+    "mean_columns": Loop("annnna", _sum_columns(True)),
+    "sum_strips": Loop("annnd", _sum_strips),
+    "amax_columns": Loop("annnna", _extreme_columns("amax")),
+    "amin_columns": Loop("annnna", _extreme_columns("amin")),
+    "argmax_columns": Loop("annnni", _arg_columns("amax")),
+    "argmin_columns": Loop("annnni", _arg_columns("amin")),
+}

@@ -1,0 +1,249 @@
+"""softmax, log_softmax and their gradients along the middle dimension of ``(outer, n, inner)``.
+
+*Rows* have ``inner == 1`` and count rows. *Columns* count tiles of ``COLUMNS`` columns, ``tiles``
+of them for each of the ``outer`` matrices, and vectorize across the tile.
+
+The maximum is subtracted first, so no exponential overflows; a row whose maximum is infinite or
+NaN gives NaN throughout, as the definition does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from ..compilation import REDUCTION, Loop
+from ..elementary.derived import elementary
+from ..elementary.inlined import inlined
+from ..intrinsics import full_vectors, largest
+from ..layout import BLOCK, COLUMNS
+from .reduction import extreme_of, total_of
+
+__all__ = ["LOOPS", "dot_of", "store_exp_of", "sum_exp_of"]
+
+_reducing = njit(
+    fastmath=set(REDUCTION), error_model="numpy", no_cpython_wrapper=True, forceinline=True
+)
+
+
+def sum_exp_of(char: str) -> Callable[..., Any]:
+    """A compiled ``sum_exp(row, shift)``: the float64 sum of ``exp(row - shift)``."""
+    e = elementary[char]
+    exp, zero = e.exp, e.T(0.0)
+
+    @_reducing
+    def block_sum(block, shift):
+        total = zero
+        for i in range(block.size):
+            total += exp(block[i] - shift)
+        return total
+
+    @inlined
+    def sum_exp(row, shift):
+        n = row.size
+        result = 0.0
+        for start in range(0, n, BLOCK):
+            result += np.float64(block_sum(row[start : min(n, start + BLOCK)], shift))
+        return result
+
+    return sum_exp
+
+
+def store_exp_of(char: str) -> Callable[..., Any]:
+    """A compiled ``store_exp(row, shift, out)``: ``out = exp(row - shift)``, returns its sum."""
+    e = elementary[char]
+    exp, zero = e.exp, e.T(0.0)
+
+    @_reducing
+    def block_store(block, shift, out):
+        total = zero
+        for i in range(block.size):
+            value = exp(block[i] - shift)
+            out[i] = value
+            total += value
+        return total
+
+    @inlined
+    def store_exp(row, shift, out):
+        n = row.size
+        result = 0.0
+        for start in range(0, n, BLOCK):
+            stop = min(n, start + BLOCK)
+            result += np.float64(block_store(row[start:stop], shift, out[start:stop]))
+        return result
+
+    return store_exp
+
+
+def _softmax_rows(char: str) -> Callable[..., None]:
+    T = elementary[char].T
+    extreme, store_exp = extreme_of(char, "amax"), store_exp_of(char)
+
+    def loop(x, n, out, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            row, result = x[r * n : r * n + n], out[r * n : r * n + n]
+            scale = T(1.0 / store_exp(row, extreme(row), result))
+            for i in range(n):
+                result[i] *= scale
+
+    return loop
+
+
+def _log_softmax_rows(char: str) -> Callable[..., None]:
+    T = elementary[char].T
+    extreme, sum_exp = extreme_of(char, "amax"), sum_exp_of(char)
+
+    def loop(x, n, out, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            row, result = x[r * n : r * n + n], out[r * n : r * n + n]
+            shift = extreme(row)
+            log_total = T(math.log(sum_exp(row, shift)))
+            for i in range(n):
+                result[i] = (row[i] - shift) - log_total
+
+    return loop
+
+
+def dot_of(char: str) -> Callable[..., Any]:
+    """A compiled ``dot(x, y)`` of two rows, in float64 from block to block."""
+    zero = elementary[char].T(0.0)
+
+    @_reducing
+    def block_dot(x, y):
+        total = zero
+        for i in range(x.size):
+            total += x[i] * y[i]
+        return total
+
+    @inlined
+    def dot(x, y):
+        n = x.size
+        result = 0.0
+        for start in range(0, n, BLOCK):
+            stop = min(n, start + BLOCK)
+            result += np.float64(block_dot(x[start:stop], y[start:stop]))
+        return result
+
+    return dot
+
+
+def _softmax_backward_rows(char: str) -> Callable[..., None]:
+    """``out (grad - sum(grad out))``"""
+    T, dot = elementary[char].T, dot_of(char)
+
+    def loop(grad, out, n, result, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            g, o = grad[r * n : r * n + n], out[r * n : r * n + n]
+            target = result[r * n : r * n + n]
+            mean = T(dot(g, o))
+            for i in range(n):
+                target[i] = o[i] * (g[i] - mean)
+
+    return loop
+
+
+def _log_softmax_backward_rows(char: str) -> Callable[..., None]:
+    """``grad - exp(out) sum(grad)``"""
+    e, total = elementary[char], total_of(char)
+    exp, T = e.exp, e.T
+
+    def loop(grad, out, n, result, lo, hi):
+        full_vectors()
+        for r in range(lo, hi):
+            g, o = grad[r * n : r * n + n], out[r * n : r * n + n]
+            target = result[r * n : r * n + n]
+            whole = T(total(g))
+            for i in range(n):
+                target[i] = g[i] - exp(o[i]) * whole
+
+    return loop
+
+
+def _columns(log: bool) -> Callable[[str], Callable[..., None]]:
+    def build(char: str) -> Callable[..., None]:
+        e = elementary[char]
+        exp, ln, zero, one = e.exp, e.log, e.T(0.0), e.T(1.0)
+
+        def loop(x, n, inner, tiles, out, lo, hi):
+            full_vectors()
+            shift, total = np.empty(COLUMNS, out.dtype), np.empty(COLUMNS, out.dtype)
+            for unit in range(lo, hi):
+                left = unit % tiles * COLUMNS
+                width = min(COLUMNS, inner - left)
+                base = unit // tiles * n * inner + left
+                shift[:width] = x[base : base + width]
+                total[:width] = zero
+                for i in range(1, n):
+                    row = x[base + i * inner : base + i * inner + width]
+                    for j in range(width):
+                        shift[j] = largest(shift[j], row[j])
+                for i in range(n):
+                    row = x[base + i * inner : base + i * inner + width]
+                    result = out[base + i * inner : base + i * inner + width]
+                    for j in range(width):
+                        difference = row[j] - shift[j]
+                        value = exp(difference)
+                        result[j] = difference if log else value
+                        total[j] += value
+                for j in range(width):
+                    total[j] = ln(total[j]) if log else one / total[j]
+                for i in range(n):
+                    result = out[base + i * inner : base + i * inner + width]
+                    for j in range(width):
+                        result[j] = result[j] - total[j] if log else result[j] * total[j]
+
+        return loop
+
+    return build
+
+
+def _columns_backward(log: bool) -> Callable[[str], Callable[..., None]]:
+    def build(char: str) -> Callable[..., None]:
+        e = elementary[char]
+        exp, zero = e.exp, e.T(0.0)
+
+        def loop(grad, out, n, inner, tiles, result, lo, hi):
+            full_vectors()
+            total = np.empty(COLUMNS, out.dtype)
+            for unit in range(lo, hi):
+                left = unit % tiles * COLUMNS
+                width = min(COLUMNS, inner - left)
+                base = unit // tiles * n * inner + left
+                total[:width] = zero
+                for i in range(n):
+                    g = grad[base + i * inner : base + i * inner + width]
+                    o = out[base + i * inner : base + i * inner + width]
+                    for j in range(width):
+                        total[j] += g[j] if log else g[j] * o[j]
+                for i in range(n):
+                    g = grad[base + i * inner : base + i * inner + width]
+                    o = out[base + i * inner : base + i * inner + width]
+                    target = result[base + i * inner : base + i * inner + width]
+                    for j in range(width):
+                        if log:
+                            target[j] = g[j] - exp(o[j]) * total[j]
+                        else:
+                            target[j] = o[j] * (g[j] - total[j])
+
+        return loop
+
+    return build
+
+
+LOOPS: dict[str, Loop] = {
+    "softmax_rows": Loop("ana", _softmax_rows),
+    "log_softmax_rows": Loop("ana", _log_softmax_rows),
+    "softmax_backward_rows": Loop("aana", _softmax_backward_rows),
+    "log_softmax_backward_rows": Loop("aana", _log_softmax_backward_rows),
+    "softmax_columns": Loop("annna", _columns(False)),
+    "log_softmax_columns": Loop("annna", _columns(True)),
+    "softmax_backward_columns": Loop("aannna", _columns_backward(False)),
+    "log_softmax_backward_columns": Loop("aannna", _columns_backward(True)),
+}

@@ -1,0 +1,162 @@
+"""Print the polynomial coefficients of ``coredispatch_cpu_numba/elementary``.
+
+Weighted minimax fits by the Remez exchange algorithm (Remez 1934; de Dinechin's and Muller's
+"Elementary Functions", chapter 3) in 50-digit arithmetic. Needs mpmath::
+
+    python plugins/cpu_numba/tools/minimax.py
+
+Each line gives the fitted function, the largest weighted error and the coefficients, lowest
+power first, rounded to the precision that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 50
+
+Real = Callable[[mp.mpf], mp.mpf]
+
+
+def remez(
+    function: Real, weight: Real, low: mp.mpf, high: mp.mpf, degree: int, grid: int = 1000
+) -> tuple[list[mp.mpf], mp.mpf]:
+    """Coefficients ``c`` that minimise ``max |weight(x) (function(x) - sum c_k x^k)|``.
+
+    Returns the coefficients, lowest power first, and that maximum, taken over a Chebyshev
+    grid of ``grid + 1`` points of ``[low, high]``. ``weight`` must not vanish.
+    """
+    middle, radius = (low + high) / 2, (high - low) / 2
+    xs = [middle - radius * mp.cos(mp.pi * i / grid) for i in range(grid + 1)]
+    fs, ws = [function(x) for x in xs], [weight(x) for x in xs]
+    count = degree + 2
+    nodes = [round(grid * i / (count - 1)) for i in range(count)]
+    previous = mp.inf
+    for _ in range(40):
+        system = mp.matrix(count, count)
+        values = mp.matrix(count, 1)
+        for row, node in enumerate(nodes):
+            for power in range(degree + 1):
+                system[row, power] = xs[node] ** power
+            system[row, degree + 1] = (-1) ** row / ws[node]
+            values[row] = fs[node]
+        solution = mp.lu_solve(system, values)
+        coefficients = [solution[power] for power in range(degree + 1)]
+        errors = [
+            w * (f - mp.polyval(coefficients[::-1], x)) for x, f, w in zip(xs, fs, ws, strict=True)
+        ]
+        nodes = alternation(errors, count) or nodes
+        largest = max(abs(error) for error in errors)
+        if abs(previous - largest) <= largest / 1000:
+            break
+        previous = largest
+    return coefficients, largest
+
+
+def alternation(errors: list[mp.mpf], count: int) -> list[int] | None:
+    """Indices of ``count`` extrema of alternating sign, or None when there are fewer."""
+    extrema: list[int] = []
+    for index, error in enumerate(errors):
+        if extrema and (error > 0) == (errors[extrema[-1]] > 0):
+            if abs(error) > abs(errors[extrema[-1]]):
+                extrema[-1] = index
+        else:
+            extrema.append(index)
+    while len(extrema) > count:
+        first_is_smaller = abs(errors[extrema[0]]) < abs(errors[extrema[-1]])
+        extrema.pop(0 if first_is_smaller else -1)
+    return extrema if len(extrema) == count else None
+
+
+def exp_tail(r: mp.mpf) -> mp.mpf:
+    """``(e^r - 1 - r) / r^2``."""
+    return (mp.expm1(r) - r) / r**2 if abs(r) > 1e-12 else mp.mpf(1) / 2 + r / 6
+
+
+def log_tail(f: mp.mpf) -> mp.mpf:
+    """``(log(1 + f) - f + f^2/2) / f^3``."""
+    return (mp.log1p(f) - f + f * f / 2) / f**3 if abs(f) > 1e-9 else mp.mpf(1) / 3 - f / 4
+
+
+def atanh_tail(z: mp.mpf) -> mp.mpf:
+    """``(2 atanh(s) / s - 2) / s^2`` at ``s = sqrt(z)``."""
+    s = mp.sqrt(z)
+    return (2 * mp.atanh(s) / s - 2) / z if z > 1e-16 else mp.mpf(2) / 3 + 2 * z / 5
+
+
+def tanh_tail(z: mp.mpf) -> mp.mpf:
+    """``(tanh(x) - x) / x^3`` at ``x = sqrt(z)``."""
+    x = mp.sqrt(z)
+    return (mp.tanh(x) - x) / x**3 if z > 1e-16 else -mp.mpf(1) / 3 + 2 * z / 15
+
+
+def erf_small(z: mp.mpf) -> mp.mpf:
+    """``erf(x) / x - 1`` at ``x = sqrt(z)``."""
+    x = mp.sqrt(z)
+    return mp.erf(x) / x - 1 if z else 2 / mp.sqrt(mp.pi) - 1
+
+
+def erfc_log(t: mp.mpf) -> mp.mpf:
+    """``-log(erfc(t)) / t - 1``."""
+    return -mp.log(mp.erfc(t)) / t - 1
+
+
+def mills(pivot: int) -> Real:
+    """``P(N <= -u) exp(u^2/2) (u+p)`` for a standard normal N, as a function of (u-p)/(u+p)."""
+
+    def ratio(t: mp.mpf) -> mp.mpf:
+        u = pivot * (1 + t) / (1 - t)
+        return mp.erfc(u / mp.sqrt(2)) / 2 * mp.exp(u * u / 2) * (u + pivot)
+
+    return ratio
+
+
+def one(x: mp.mpf) -> mp.mpf:
+    return mp.mpf(1)
+
+
+def at_least(power: int, floor: float) -> Real:
+    """The weight ``|x|^power``, held above ``floor`` near 0."""
+    return lambda x: max(abs(x) ** power, mp.mpf(floor))
+
+
+def relative(function: Real) -> Real:
+    return lambda x: 1 / function(x)
+
+
+def main() -> None:
+    half_ln2 = mp.log(2) / 2 * mp.mpf("1.0005")
+    low, high = (1 / mp.sqrt(2) - 1) * mp.mpf("1.001"), (mp.sqrt(2) - 1) * mp.mpf("1.001")
+    fourth, fifth = mills(4), mills(5)
+
+    def exp_weight(r: mp.mpf) -> mp.mpf:
+        return max(r * r, mp.mpf("1e-3")) * mp.exp(-r)
+
+    def erfc_weight(t: mp.mpf) -> mp.mpf:
+        return mp.erfc(t) * t
+
+    fits = [
+        ("exp", np.float32, exp_tail, exp_weight, -half_ln2, half_ln2, 4),
+        ("exp", np.float64, exp_tail, exp_weight, -half_ln2, half_ln2, 10),
+        ("log", np.float32, log_tail, at_least(2, 1e-3), low, high, 8),
+        ("log", np.float64, atanh_tail, at_least(1, 1e-4), mp.mpf(0), mp.mpf("0.02945"), 6),
+        ("tanh", np.float32, tanh_tail, at_least(1, 1e-3), mp.mpf(0), mp.mpf("0.391"), 4),
+        ("tanh", np.float64, tanh_tail, at_least(1, 1e-3), mp.mpf(0), mp.mpf("0.391"), 10),
+        ("erf, small", np.float32, erf_small, one, mp.mpf(0), mp.mpf("0.93") ** 2, 5),
+        ("erf, small", np.float64, erf_small, one, mp.mpf(0), mp.mpf(1), 12),
+        ("erf, large", np.float32, erfc_log, erfc_weight, mp.mpf("0.92"), mp.mpf(4), 5),
+        ("erf, large", np.float64, erfc_log, erfc_weight, mp.mpf(1), mp.mpf(6), 18),
+        ("mills", np.float32, fourth, relative(fourth), mp.mpf(-1), mp.mpf(11) / 19, 9),
+        ("mills", np.float64, fifth, relative(fifth), mp.mpf(-1), mp.mpf(35) / 45, 22),
+    ]
+    for name, dtype, function, weight, start, stop, degree in fits:
+        coefficients, error = remez(function, weight, start, stop, degree)
+        rounded = ", ".join(repr(float(dtype(float(c)))) for c in coefficients)
+        print(f"{name} {np.dtype(dtype).name}: error {mp.nstr(error, 3)}\n    {rounded}")
+
+
+if __name__ == "__main__":
+    main()
