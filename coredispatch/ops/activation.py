@@ -129,6 +129,15 @@ def _(grad, self, threshold):
     return threshold_backward(grad, self, threshold)
 
 
+@threshold.overload
+def _(self: Tensor, threshold: Scalar, value: Scalar, inplace: bool) -> Tensor:
+    return (_threshold.inplace_op if inplace else _threshold)(self, threshold, value)
+
+
+# The name of the op is also that of its parameter.
+_threshold = threshold
+
+
 @composite(
     **_facts(
         lambda self, negative_slope=0.01: np.where(self > 0, self, self * negative_slope),
@@ -145,6 +154,16 @@ def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
 @leaky_relu.vjp
 def _(grad, self, negative_slope):
     return leaky_relu_backward(grad, self, negative_slope)
+
+
+@leaky_relu.overload
+def _(self: Tensor, negative_slope: float = 0.01, *, inplace: bool) -> Tensor:
+    return (leaky_relu.inplace_op if inplace else leaky_relu)(self, negative_slope)
+
+
+@leaky_relu.overload
+def _(self: Tensor, negative_slope: float, inplace: bool) -> Tensor:
+    return (leaky_relu.inplace_op if inplace else leaky_relu)(self, negative_slope)
 
 
 @composite(**_backward(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5)))))
@@ -169,6 +188,9 @@ def relu6(self: Tensor) -> Tensor:
 @relu6.vjp
 def _(grad, self):
     return hardtanh_backward(grad, self, 0.0, 6.0)
+
+
+_inplace_flag(relu6)
 
 
 @composite(
@@ -243,7 +265,6 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
         4,
         samples=with_options({}, {"lower": 0.1, "upper": 0.3}),
         namespace=("", _FUNCTIONAL),
-        inplace=False,
         smooth=False,
         random=True,
     )
@@ -259,6 +280,18 @@ def rrelu(
     if training:
         slope = add(mul(late.rand_like(self), upper - lower), lower)
     return comparison.where(comparison.ge(self, 0), self, mul(self, slope))
+
+
+@rrelu.overload
+def _(
+    self: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    *,
+    inplace: bool,
+) -> Tensor:
+    return (rrelu.inplace_op if inplace else rrelu)(self, lower, upper, training)
 
 
 # ---- exponential linear units -----------------------------------------------------------------

@@ -31,6 +31,11 @@ from coredispatch.registry import Value, composite, primitive
 from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.value import dtype_of
 
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return mul(x, factor) if isinstance(x, Value) else x * factor
+
+
 # ---- sums and products ------------------------------------------------------------------------
 
 
@@ -58,7 +63,7 @@ def _(grad):
 
 @add.overload
 def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
-    return add(self, mul(other, alpha))
+    return add(self, _scaled(other, alpha))
 
 
 @primitive(
@@ -87,7 +92,7 @@ def _(grad):
 
 @sub.overload
 def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
-    return sub(self, mul(other, alpha))
+    return sub(self, _scaled(other, alpha))
 
 
 @composite(out=broadcast, dtype=promote, samples=pairs, dtypes=NUMBER)

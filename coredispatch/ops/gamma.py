@@ -90,7 +90,7 @@ def _lgamma_positive(x: Any) -> Any:
         product = comparison.where(above, mul(product, reduced), product)
     below = comparison.lt(reduced, 1.0)
     shifted = comparison.where(below, add(reduced, 1), reduced)
-    divisor = comparison.where(below, reduced, 1.0)
+    divisor = comparison.where(below, magnitude.abs(reduced), 1.0)
     small = comparison.where(
         comparison.lt(shifted, 1.5), _lgamma_1_to_1_5(shifted), _lgamma_1_5_to_2(shifted)
     )

@@ -11,6 +11,7 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.annotations import DType, IntList, Scalar, Tensor
 from coredispatch.ops.arithmetic import add, div, mul, sub
+from coredispatch.ops.casting import floating
 from coredispatch.ops.reduction import (
     amax,
     amin,
@@ -320,12 +321,13 @@ def _logsumexp_samples(make: Any) -> Iterator[Sample]:
 )
 def logsumexp(self: Tensor, dim: IntList, keepdim: bool = False) -> Tensor:
     """``log(sum(exp(self)))`` over ``dim`` without overflow; minus infinity for no elements."""
-    if reduced_count(self.shape, dim) == 0:
-        return exponential.log(sum(exponential.exp(self), dim, keepdim))
-    high = amax(self, dim, True)
+    x = floating(self)
+    if reduced_count(x.shape, dim) == 0:
+        return exponential.log(sum(exponential.exp(x), dim, keepdim))
+    high = amax(x, dim, True)
     # An infinite maximum would make inf - inf.
     high = comparison.where(comparison.isinf(high), 0, high)
-    total = exponential.log(sum(exponential.exp(sub(self, high)), dim, keepdim))
+    total = exponential.log(sum(exponential.exp(sub(x, high)), dim, keepdim))
     return add(total, high if keepdim else late.reshape(high, total.shape))
 
 
@@ -390,7 +392,7 @@ def norm(
     """
     if p == "nuc":
         dims = (0, 1) if dim is None else dim
-        return late.matrix_norm(self, "nuc", dims, keepdim)
+        return late.linalg_matrix_norm(self, "nuc", dims, keepdim)
     if p is None or p == "fro":
         p = 2
     elif isinstance(p, str):

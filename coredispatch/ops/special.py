@@ -282,7 +282,8 @@ def _log_ndtr64(x: Any) -> Any:
     tail = sub(exponent, add(exponential.log(a), math.log(2)))
     inner = magnitude.clamp(x, -2.0, None)
     body = exponential.log1p(mul(_erfc64(mul(inner, _ROOT_HALF)), -0.5))
-    return comparison.where(comparison.lt(x, -1.8), tail, body)
+    out = comparison.where(comparison.lt(x, -1.8), tail, body)
+    return comparison.where(comparison.eq(x, -float("inf")), x, out)
 
 
 @composite(**_facts(None, 6), method=False)

@@ -32,6 +32,8 @@ def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
         last = positional - 1
         if last < 0 or params[last].kind not in ("IntList", "list[Tensor]"):
             raise _mismatch(op, f"takes {positional} positional arguments, got {len(args)}")
+        if any(isinstance(a, bool) for a in args[last:]):  # a flag of another signature
+            raise _mismatch(op, f"got a bool among the {params[last].name!r}")
         args = (*args[:last], tuple(args[last:]))
     if not kwargs and len(args) == op.arity:
         return args

@@ -63,7 +63,17 @@ def pow(base: Any, exponent: Any, out: Any = None) -> Any:
             return _square(base, out)
         if exponent == 3:
             return _cube(base) if out is None else _power(base, 3, out)
+    elif type(exponent) is np.ndarray and exponent.dtype.kind == "i" and (exponent < 0).any():
+        return _integer_power(base, exponent)
     return _power(base, exponent, out)
+
+
+def _integer_power(base: Any, exponent: np.ndarray) -> Any:
+    """Integers to integer powers, the negative ones cut off to 0, 1 or -1."""
+    power = np.power(base, np.maximum(exponent, 0))
+    sign = np.where(exponent & 1, base, base * base)
+    inverse = np.where((base == 1) | (base == -1), sign, 0)
+    return np.where(exponent < 0, inverse, power).astype(power.dtype)
 
 
 _square = silent_unary(np.square)
