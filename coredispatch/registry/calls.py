@@ -223,6 +223,8 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
             if isinstance(argument, tuple) and all(type(i) is int for i in argument):
                 return tuple(argument)
             return tuple([_operator.index(i) for i in argument])
+        if isinstance(argument, bool):
+            raise TypeError("a flag is no list of int")
         return (_operator.index(argument),)
     except CoreDispatchError as error:
         error.call = error.call or op.name
@@ -315,6 +317,8 @@ class Finisher:
     def __call__(self, entry: RawEntry, args: tuple[Any, ...], out: Any) -> Any:
         op = entry.op
         assert isinstance(op, Operator)
+        if out is NotImplemented and entry.otherwise is not None:
+            return entry.otherwise.call(args)
         try:
             if op.schema.several:
                 if not isinstance(out, (tuple, list)):
@@ -385,7 +389,7 @@ def _living_aliases(target: Value) -> int:
     while root._view is not None:
         root = root._view.base
     storage = root._storage
-    if storage is None or storage.aliases is None:
+    if storage is None:
         return 0
     storage.aliases = [ref for ref in storage.aliases if ref() is not None]
     others = sum(ref() is not target for ref in storage.aliases)

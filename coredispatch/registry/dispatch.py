@@ -10,9 +10,9 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
-import weakref
 from types import MethodType
 from typing import Any, Final
+from weakref import ref
 
 from .dtypes import DType
 from .masks import MASKS, masked, pop_masks, push_masks
@@ -227,6 +227,8 @@ class RawEntry(Entry):
         self.finish: Any = None  # (entry, raw) -> Tensor(s) for whatever is no plain array
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
         self.simple: bool = False  # no list or index parameters
+        # Serves when the kernel declines the call by returning NotImplemented
+        self.otherwise: RawEntry | None = None
 
     def call(self, args: tuple[Any, ...]) -> Any:
         # One and two arguments are nine calls in ten. Written out: interpreted, each further
@@ -276,12 +278,16 @@ class RawEntry(Entry):
         raws = self.unwrap(args)
         n = len(raws)
         if n == 2:
-            return self.fn(raws[0], raws[1])
-        if n == 3:
-            return self.fn(raws[0], raws[1], raws[2])
-        if n == 4:
-            return self.fn(raws[0], raws[1], raws[2], raws[3])
-        return self.fn(*raws)
+            out = self.fn(raws[0], raws[1])
+        elif n == 3:
+            out = self.fn(raws[0], raws[1], raws[2])
+        elif n == 4:
+            out = self.fn(raws[0], raws[1], raws[2], raws[3])
+        else:
+            out = self.fn(*raws)
+        if out is NotImplemented and self.otherwise is not None:
+            return self.otherwise.compute(args)
+        return out
 
     def unwrap(self, args: tuple[Any, ...]) -> list[Any]:
         """Raw arguments, promoted where the op's dtype rule says so."""
@@ -381,19 +387,20 @@ def link_view(
 ) -> None:
     """Make ``result`` an alias of ``base``; ``index`` is its place among several outputs."""
     link = ViewLink(base, op, args[1:] if index < 0 else (*args[1:], index))
-    link.several = index >= 0
-    storage = storage_of(base)
-    link.version = storage.version
+    if index >= 0:
+        link.several = True
+    storage = base._storage
+    if storage is None:
+        storage = storage_of(base)
+    if storage.version:
+        link.version = storage.version
     result._view = link
     aliases = storage.aliases
-    if aliases is None:
-        aliases = []
-        storage.aliases = aliases
-    elif len(aliases) >= storage.prune_at:
+    if len(aliases) >= storage.prune_at:
         aliases = [reference for reference in aliases if reference() is not None]
         storage.aliases = aliases
         storage.prune_at = 2 * len(aliases) + 8
-    aliases.append(weakref.ref(result))
+    aliases.append(ref(result))
 
 
 class InplaceEntry(Entry):
@@ -441,17 +448,14 @@ class InplaceEntry(Entry):
             return False
         raw = target.raw
         if n == 1:
-            fn(raw, out=raw)
-            return True
+            return fn(raw, out=raw) is not NotImplemented
         b = args[1]
         if isinstance(b, Value):
             if dtype_of(b) is not dtype:
                 return False
-            fn(raw, b.raw, out=raw)
-            return True
+            return fn(raw, b.raw, out=raw) is not NotImplemented
         if (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]:
-            fn(raw, b, out=raw)
-            return True
+            return fn(raw, b, out=raw) is not NotImplemented
         return False
 
 

@@ -18,7 +18,7 @@ as if it were a dense array. Below a layout only a composite's body may serve.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import calls, fallback
@@ -140,8 +140,7 @@ def _own(result: Resolution, key: Key, rows: tuple[Kernel, ...]) -> Resolution:
     condition = "" if top.when is None else " when its predicate accepts the arguments"
     result.won(kind, key, str(top), f"own kernel, priority {top.priority}{condition}", kernels=rows)
     for other in rows[1:]:
-        accepted = top.when is not None
-        result.lost(key.name, str(other), "serves what is declined" if accepted else "covered")
+        result.lost(key.name, str(other), "covered, serves what is declined")
     return result
 
 
@@ -237,8 +236,13 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     backend = found.backend
     assert backend is not None
     make = ViewEntry if op.view else RawEntry
-    entry = make(op, keys, mask, found.kernels[0])
-    entry.fn = _chain(found.kernels)
+    kernels = found.kernels
+    entry = make(op, keys, mask, kernels[0])
+    if len(kernels) > 1:
+        entry.fn = _conditional(kernels[0])
+        entry.otherwise = _raw(s, op, keys, mask, replace(found, kernels=kernels[1:]))
+    else:
+        entry.fn = kernels[0].fn
     _promotion(entry, op)
     entry.out_keys = s.order.by_name[backend.name].bit
     entry.array_type = backend.array_type
@@ -316,17 +320,16 @@ def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:
     return copyto
 
 
-def _chain(kernels: tuple[Kernel, ...]) -> Any:
-    """The kernel, or a choice among kernels whose ``when`` may decline the call."""
-    top = kernels[0]
-    if top.when is None or len(kernels) == 1:
-        return top.fn
-    accepts, fn, otherwise = top.when, top.fn, _chain(kernels[1:])
+def _conditional(kernel: Kernel) -> Any:
+    """The kernel as one that declines by returning NotImplemented."""
+    if kernel.when is None:
+        return kernel.fn
+    accepts, fn = kernel.when, kernel.fn
 
-    def choose(*raw: Any, **out: Any) -> Any:
-        return fn(*raw, **out) if accepts(*raw) else otherwise(*raw, **out)
+    def conditional(*raw: Any, **out: Any) -> Any:
+        return fn(*raw, **out) if accepts(*raw) else NotImplemented
 
-    return choose
+    return conditional
 
 
 HOOKS.resolve = resolve

@@ -205,9 +205,9 @@ class Registrar:
     ) -> None:
         """Add kernels to a key, one's own or somebody else's (a kernel pack).
 
-        The highest ``priority`` wins, the later of equals. ``when(*raw_args)`` lets a kernel
-        decline a call, which then goes to the next best. ``boxed`` kernels take tensors
-        instead of raw arrays.
+        The highest ``priority`` wins, the later of equals. A kernel declines a call, which then
+        goes to the next best, by returning NotImplemented, or through ``when(*raw_args)``.
+        ``boxed`` kernels take tensors instead of raw arrays.
         """
         records = []
         for name, fn in kernels.items():

@@ -22,12 +22,11 @@ class Storage:
     alias could not be seen through the others and is refused while any is alive.
     """
 
-    __slots__ = ("aliases", "prune_at", "version")
+    version: int = 0
+    prune_at: int = 8
 
     def __init__(self) -> None:
-        self.version: int = 0
-        self.aliases: list[Any] | None = None
-        self.prune_at: int = 8
+        self.aliases: list[Any] = []
 
 
 class ViewLink:
@@ -37,14 +36,13 @@ class ViewLink:
     ``several`` marks one of several outputs, whose index then stands last in ``args``.
     """
 
-    __slots__ = ("args", "base", "op", "several", "version")
+    version: int = 0
+    several: bool = False
 
     def __init__(self, base: Value, op: Any, args: tuple[Any, ...]) -> None:
         self.base: Value = base
         self.op: Any = op
         self.args: tuple[Any, ...] = args
-        self.version: int = 0
-        self.several: bool = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

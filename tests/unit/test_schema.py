@@ -95,7 +95,7 @@ def test_a_vjp_names_only_what_the_operator_has() -> None:
 
 def test_keywords_defaults_and_spread_ints() -> None:
     x = cd.arange(6).reshape(2, 3)
-    assert x.view(3, 2).shape == x.view((3, 2)).shape == x.view(size=(3, 2)).shape == (3, 2)
+    assert x.view(3, 2).shape == x.view((3, 2)).shape == x.view(shape=(3, 2)).shape == (3, 2)
     assert cd.sum(input=x, dim=0).tolist() == cd.sum(x, axis=0).tolist() == [3, 5, 7]
     assert x.sum(dim=1, keepdim=True).shape == x.sum(1, keepdims=True).shape == (2, 1)
 

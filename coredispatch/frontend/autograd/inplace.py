@@ -13,6 +13,7 @@ from coredispatch.frontend.autograd.node import (
     GRAPH,
     Node,
     OpNode,
+    add_list,
     add_target,
     attach,
     node_of,
@@ -123,9 +124,7 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
         for position in rule.tensors:
             argument = args[position]
             if position in rule.lists:
-                node.list_lengths.append(len(argument))
-                for item in argument:
-                    add_target(node, item)
+                add_list(node, argument)
             else:
                 add_target(node, argument)
         for position in rule.saves:
@@ -198,7 +197,7 @@ def _rebase(
 def _mark_aliases(root: TensorBase) -> None:
     """Views of a base that now requires grad require grad too."""
     storage = root._storage
-    if storage is None or storage.aliases is None:
+    if storage is None:
         return
     for reference in storage.aliases:
         alias = reference()

@@ -16,6 +16,7 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
 from coredispatch.registry.dispatch import HOOKS, LayerEntry
+from coredispatch.registry.native import mypyc_attr
 from coredispatch.registry.value import Storage, Value, dtype_of, storage_of, version_of
 
 
@@ -36,11 +37,19 @@ GRAPH: Final = GraphState()
 _SEQUENCE: Final = itertools.count()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
     """One recorded call. ``targets[i]`` receives the i-th gradient: a Node, a leaf, or None."""
 
+    # Class-level defaults: interpreted, a node then only pays for what differs from them.
+    sequence: int = 0  # given by number() once the targets are known
+    tensor_hooks: Any = None  # output number -> list of hooks
+    pre_hooks: Any = None
+    post_hooks: Any = None
+    forward_trace: Any = None
+    metadata: Any = None
+
     def __init__(self, name: str, several: bool) -> None:
-        self.sequence: int = 0  # given by number() once the targets are known
         self.opname: str = name
         self.several: bool = several
         self.targets: list[Any] = []
@@ -48,11 +57,6 @@ class Node:
         self.shapes: list[Any] = []  # of the outputs
         self.dtypes: list[Any] = []
         self.keys: list[int] = []
-        self.tensor_hooks: Any = None  # output number -> list of hooks
-        self.pre_hooks: Any = None
-        self.post_hooks: Any = None
-        self.forward_trace: Any = None
-        self.metadata: Any = None
 
     def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
         """The gradients of the inputs, one per target (tuple or list)."""
@@ -116,16 +120,24 @@ class AccumulateGrad:
 class OpNode(Node):
     """A node whose backward is the ``vjp`` of an operator."""
 
+    out_raw: Any = None  # saved outputs: raw data, storages and versions
+    out_storage: Any = None
+    out_versions: Any = None
+    list_lengths: Any = None
+    freed: bool = False
+
     def __init__(self, name: str, rule: VjpRule) -> None:
-        super().__init__(name, rule.several)
+        # Not through super(): one call less per recorded operator.
+        self.opname = name
+        self.several = rule.several
+        self.targets = []
+        self.numbers = []
+        self.shapes = []
+        self.dtypes = []
+        self.keys = []
         self.rule: VjpRule = rule
         self.saved: list[Any] = []  # parallel to rule.saves
         self.versions: list[int] = []
-        self.out_raw: Any = None  # saved outputs: raw data, keys, storages and versions
-        self.out_storage: Any = None
-        self.out_versions: Any = None
-        self.list_lengths: list[int] = []
-        self.freed: bool = False
 
     def save_out(self, out: Any) -> None:
         """Keep the output(s) without owning them."""
@@ -235,6 +247,18 @@ def add_target(node: Node, argument: Any) -> bool:
     return False
 
 
+def add_list(node: OpNode, items: Any) -> bool:
+    """:func:`add_target` for every tensor of a list; False: no gradient goes anywhere."""
+    if node.list_lengths is None:
+        node.list_lengths = []
+    node.list_lengths.append(len(items))
+    recorded = False
+    for item in items:
+        if add_target(node, item):
+            recorded = True
+    return recorded
+
+
 def attach(node: Node, out: TensorBase) -> None:
     """Make ``out`` the next output of ``node``."""
     dtype = dtype_of(out)
@@ -269,23 +293,39 @@ def record(call: LayerEntry, args: tuple[Any, ...]) -> Any:
         return out
     out = call.below(args)
     node = OpNode(op.name, rule)
+    targets = node.targets
+    numbers = node.numbers
     recorded = False
     for position in rule.tensors:
         argument = args[position]
-        if rule.lists and position in rule.lists:
-            node.list_lengths.append(len(argument))
-            for item in argument:
-                if add_target(node, item):
-                    recorded = True
-        elif add_target(node, argument):
-            recorded = True
+        # The common cases of add_target(), written out: this runs for every recorded argument.
+        if isinstance(argument, TensorBase):
+            if not argument.keys & AUTOGRAD:
+                targets.append(None)
+                numbers.append(0)
+            elif argument._view is None:
+                source = argument._node
+                targets.append(argument if source is None else source)
+                numbers.append(argument._nr)
+                recorded = True
+            elif add_target(node, argument):
+                recorded = True
+        elif rule.lists and position in rule.lists:
+            if add_list(node, argument):
+                recorded = True
+        else:
+            targets.append(None)
+            numbers.append(0)
     if not recorded:
         return out
-    number(node)
-    for position in rule.saves:
-        argument = saved_argument(args, position)
-        node.saved.append(argument)
-        node.versions.append(version_of(argument) if isinstance(argument, Value) else 0)
+    node.sequence = next(_SEQUENCE)
+    if rule.saves:
+        saved = node.saved
+        versions = node.versions
+        for position in rule.saves:
+            argument = args[position] if position >= 0 else saved_argument(args, position)
+            saved.append(argument)
+            versions.append(version_of(argument) if isinstance(argument, Value) else 0)
     if rule.several:
         for item in out:
             attach(node, item)
