@@ -280,7 +280,7 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     entry = InplaceEntry(op, keys, mask, inner.record, inner)
     laid_out = keys & s.order.layout_bits
     entry.copyto = _layout_copyto(s, found.backend) if laid_out else found.backend.copyto
-    entry.strided = found.backend.views
+    entry.strided = found.backend.views and not laid_out
     _promotion(entry, functional)
     rule = functional.dtype_rule
     kernel = inner.record
