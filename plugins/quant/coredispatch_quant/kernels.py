@@ -11,6 +11,7 @@ the pieces are added in float64 (exact up to ``2**53``).
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = ["conv2d", "dequantize", "linear", "max_pool", "quantize", "relu"]
 
 _EXACT = 1 << 24  # every integer up to here is a float32
 _INT32 = np.iinfo(np.int32)
+_COLUMNS = 1 << 20  # floats of unfolded images at a time: 4 MB
 
 
 def quantize(
@@ -77,22 +79,22 @@ def exact_matmul(a: np.ndarray, b: np.ndarray, bound: int) -> np.ndarray:
     return total
 
 
-def accumulator(products: np.ndarray, bias: np.ndarray | None, bound: int) -> np.ndarray:
-    """Products plus bias as int64 whose values fit int32; raises OpError where they do not.
+def check_accumulator(products: np.ndarray, bias: np.ndarray | None, bound: int) -> None:
+    """Raise OpError where ``products + bias`` does not fit int32.
 
     ``bound`` is the largest magnitude the products can have: the data is looked at only where
     an overflow is possible at all.
     """
-    total = products.astype(np.int64)
     if bias is not None:
-        total += bias
         bound += int(np.abs(bias).max(initial=0))
-    if bound > _INT32.max and total.size and (total.max() > _INT32.max or total.min() < _INT32.min):
+    if bound <= _INT32.max or not products.size:
+        return
+    total = products.astype(np.int64) + (0 if bias is None else bias)
+    if total.max() > _INT32.max or total.min() < _INT32.min:
         raise OpError(
             "the int32 accumulator overflows",
             fix="split the reduction, or use smaller weights (a larger weight scale)",
         )
-    return total
 
 
 def bias_steps(bias: np.ndarray | None, scale: Any, channels: int) -> np.ndarray | None:
@@ -133,23 +135,54 @@ def check_operands(x: QuantizedArray, weight: QuantizedArray) -> None:
         )
 
 
-def finish(
-    total: np.ndarray,
-    x: QuantizedArray,
-    weight: QuantizedArray,
-    channel_axis: int,
-    scale: float,
-    zero_point: int,
-    relu: bool,
-) -> QuantizedArray:
-    """Requantize an accumulator whose output channels lie along ``channel_axis``."""
-    scale, zero = tensor_parameters(scale, zero_point, x.dtype)
-    factor = x.scale * np.asarray(weight.scale) / scale
-    if factor.ndim:
-        factor = factor.reshape([-1 if d == channel_axis else 1 for d in range(total.ndim)])
-    low, high = limits(x.dtype)
-    data = requantize(total, factor, zero, zero if relu else low, high, x.data.dtype)
-    return QuantizedArray(data, scale, zero)
+@dataclass
+class Output:
+    """How accumulators become 8-bit integers; per-channel parameters lie along ``axis``."""
+
+    scale: float
+    zero_point: int
+    factor: np.ndarray
+    bias: np.ndarray | None
+    low: int
+    high: int
+    dtype: np.dtype
+    bound: int
+
+    @classmethod
+    def of(
+        cls,
+        x: QuantizedArray,
+        weight: QuantizedArray,
+        bias: np.ndarray | None,
+        scale: float,
+        zero_point: int,
+        relu: bool,
+        axis: int,
+    ) -> Output:
+        """Check and combine the parameters of the operands and of the result."""
+        check_operands(x, weight)
+        scale, zero = tensor_parameters(scale, zero_point, x.dtype)
+        along = (-1, 1) if axis == 0 else (1, -1)
+        steps = bias_steps(bias, x.scale * weight.scale, weight.shape[0])
+        factor = x.scale * np.asarray(weight.scale) / scale
+        low, high = limits(x.dtype)
+        return cls(
+            scale,
+            zero,
+            factor.reshape(along) if factor.ndim else factor,
+            None if steps is None else steps.reshape(along),
+            zero if relu else low,
+            high,
+            x.data.dtype,
+            magnitude(x) * magnitude(weight),
+        )
+
+    def finish(self, products: np.ndarray, terms: int) -> np.ndarray:
+        """The stored integers of a matrix of sums over ``terms`` products each."""
+        check_accumulator(products, self.bias, self.bound * terms)
+        return requantize(
+            products, self.factor, self.zero_point, self.low, self.high, self.dtype, self.bias
+        )
 
 
 def linear(
@@ -161,16 +194,14 @@ def linear(
     relu: bool = False,
 ) -> QuantizedArray:
     """``x @ weight.T + bias`` in integers; ``x`` is ``(..., k)``, ``weight`` ``(n, k)``."""
-    check_operands(x, weight)
+    output = Output.of(x, weight, bias, scale, zero_point, relu, axis=1)
     n, k = weight.shape
-    steps = bias_steps(bias, x.scale * weight.scale, n)
-    bound = magnitude(x) * magnitude(weight)
     columns = weight.cache.get("columns")
     if columns is None:
         columns = weight.cache["columns"] = np.ascontiguousarray(centred(weight).T)
     rows = centred(x).reshape(-1, x.shape[-1])
-    total = accumulator(exact_matmul(rows, columns, bound), steps, bound * k)
-    return finish(total.reshape(*x.shape[:-1], n), x, weight, x.ndim - 1, scale, zero_point, relu)
+    data = output.finish(exact_matmul(rows, columns, output.bound), k)
+    return QuantizedArray(data.reshape(*x.shape[:-1], n), output.scale, output.zero_point)
 
 
 def conv2d(
@@ -186,37 +217,54 @@ def conv2d(
     relu: bool = False,
 ) -> QuantizedArray:
     """Cross-correlation in integers; NCHW input, OIHW weight, padded with the zero point."""
-    check_operands(x, weight)
-    batch = x.shape[0]
+    output = Output.of(x, weight, bias, scale, zero_point, relu, axis=0)
+    batch, channels, height, width = x.shape
     n, per_group, kh, kw = weight.shape
     k = per_group * kh * kw
-    steps = bias_steps(bias, x.scale * weight.scale, n)
-    # The input's zero point stands for real zero, so padding comes after subtracting it.
     (top, left) = padding
-    padded = np.pad(centred(x), ((0, 0), (0, 0), (top, top), (left, left)))
-    patches = windows(padded, (kh, kw), stride, dilation)
-    oh, ow = patches.shape[2:4]
-    # (batch, groups, k, positions), with k in the order of the weight's channels and taps.
-    columns = patches.transpose(0, 1, 4, 5, 2, 3).reshape(batch, groups, k, oh * ow)
+    oh = (height + 2 * top - dilation[0] * (kh - 1) - 1) // stride[0] + 1
+    ow = (width + 2 * left - dilation[1] * (kw - 1) - 1) // stride[1] + 1
     kernel = weight.cache.get("rows")
     if kernel is None:
         kernel = weight.cache["rows"] = np.ascontiguousarray(centred(weight))
-    bound = magnitude(x) * magnitude(weight)
-    products = exact_matmul(kernel.reshape(groups, n // groups, k), columns, bound)
-    products = products.reshape(batch, n, oh, ow)
-    if steps is not None:
-        steps = steps[:, None, None]
-    total = accumulator(products, steps, bound * k)
-    return finish(total, x, weight, 1, scale, zero_point, relu)
+    kernel = kernel.reshape(groups, n // groups, k)
+    # Channels first, so that one matrix product serves many images. The zero point stands for
+    # real zero: padding comes after subtracting it.
+    padded = np.zeros((channels, batch, height + 2 * top, width + 2 * left), np.float32)
+    padded[:, :, top : top + height, left : left + width] = centred(x).swapaxes(0, 1)
+    data = np.empty((batch, n, oh, ow), output.dtype)
+    step = max(1, _COLUMNS // (groups * k * oh * ow))
+    for first in range(0, batch, step):
+        images = padded[:, first : first + step]
+        columns = unfold(images, (kh, kw), stride, dilation, (oh, ow)).reshape(groups, k, -1)
+        products = exact_matmul(kernel, columns, output.bound)
+        part = output.finish(products.reshape(n, -1), k)
+        data[first : first + step] = part.reshape(n, -1, oh, ow).swapaxes(0, 1)
+    return QuantizedArray(data, output.scale, output.zero_point)
 
 
-def windows(
-    x: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
+def unfold(
+    x: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    size: tuple[int, int],
 ) -> np.ndarray:
-    """All windows of an NCHW array as a view ``(n, c, out_h, out_w, kernel_h, kernel_w)``."""
-    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(x, reach, axis=(2, 3))
-    return view[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+    """The windows of ``(c, n, h, w)`` as ``(c, kernel_h, kernel_w, n, out_h, out_w)``.
+
+    One strided copy per element of a window: measured four times faster than copying a view of
+    all windows, whose innermost runs are as short as the kernel is wide.
+    """
+    out = np.empty((x.shape[0], *kernel, x.shape[1], *size), x.dtype)
+    for i, j in np.ndindex(*kernel):
+        y, z = i * dilation[0], j * dilation[1]
+        out[:, i, j] = x[
+            :,
+            :,
+            y : y + (size[0] - 1) * stride[0] + 1 : stride[0],
+            z : z + (size[1] - 1) * stride[1] + 1 : stride[1],
+        ]
+    return out
 
 
 def relu(q: QuantizedArray) -> QuantizedArray:
@@ -250,7 +298,10 @@ def max_pool(
         (p, max(0, r - length - p))
         for length, r, p in zip(q.shape[-n:], reach, padding, strict=True)
     ]
-    data = np.pad(q.data, [(0, 0)] * (q.ndim - n) + border, constant_values=limits(q.dtype)[0])
+    data = q.data
+    if any(map(any, border)):
+        lowest = limits(q.dtype)[0]
+        data = np.pad(data, [(0, 0)] * (q.ndim - n) + border, constant_values=lowest)
     out: np.ndarray | None = None
     for place in itertools.product(*map(range, kernel_size)):
         starts = [i * d for i, d in zip(place, dilation, strict=True)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import DType, DTypeError, Layout, MissingKernel
+from coredispatch.plugin import DType, DTypeError, Layout, MissingKernel, ShapeError
 from coredispatch_quant import kernels
 from coredispatch_quant.array import QuantizedArray, quantized_dtype
 from coredispatch_quant.ops import channel_parameter, pair
@@ -110,6 +110,20 @@ def getitem(self: QuantizedArray, index: Any) -> QuantizedArray:
     return self.like(np.asarray(per_tensor(self, "index").data[index]))
 
 
+def copy(self: Any, src: Any, *_: Any) -> QuantizedArray:
+    """``src`` with its own parameters, in place of ``self``: both quantized, of one type."""
+    if not isinstance(self, QuantizedArray) or not isinstance(src, QuantizedArray):
+        raise MissingKernel(
+            "there is no kernel that copies between quantized and strided tensors",
+            fix="quantize or dequantize the source",
+        )
+    if self.shape != src.shape:
+        raise ShapeError(f"a tensor of shape {src.shape} copied into one of {self.shape}")
+    if self.dtype is not src.dtype:
+        raise DTypeError(f"a {src.dtype.name} tensor copied into one of {self.dtype.name}")
+    return clone(src)
+
+
 def clone(self: QuantizedArray, *_: Any) -> QuantizedArray:
     """The same integers in memory of their own."""
     return self.like(self.data.copy())
@@ -131,6 +145,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "permute": permute,
     "getitem": getitem,
     "clone": clone,
+    "copy": copy,
     "detach": lambda self: self,
 }
 

@@ -29,6 +29,15 @@ class Quantize(nn.Module):
         """``x`` in any shape, floating point."""
         return quantize_per_tensor(x, self.scale, self.zero_point, self.dtype)
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """Scale, zero point and type, for ``state_dict``."""
+        return {"scale": self.scale, "zero_point": self.zero_point, "dtype": self.dtype.name}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`get_extra_state` gave."""
+        self.scale, self.zero_point = float(state["scale"]), int(state["zero_point"])
+        self.dtype = quantized_dtype(state["dtype"])
+
     def extra_repr(self) -> str:
         """Scale, zero point and type."""
         return f"scale={self.scale:.6g}, zero_point={self.zero_point}, dtype={self.dtype.name}"
@@ -52,6 +61,14 @@ class _Weighted(nn.Module):
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
         self.scale, self.zero_point, self.relu = float(scale), int(zero_point), relu
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The output's scale and zero point, for ``state_dict``."""
+        return {"scale": self.scale, "zero_point": self.zero_point}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`get_extra_state` gave."""
+        self.scale, self.zero_point = float(state["scale"]), int(state["zero_point"])
 
     def extra_repr(self) -> str:
         """Shape of the weight and the output's parameters."""

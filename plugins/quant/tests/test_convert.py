@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -164,6 +166,19 @@ def test_quantize_model_options(observer, per_channel):
         want, got = model(batches[1]).numpy(), small(batches[1]).numpy()
     assert np.abs(got - want).mean() < 0.03 * (want.max() - want.min())
     assert to_raw(small[1].weight).per_channel == per_channel
+
+
+def test_state_of_a_quantized_network():
+    model = network().eval()
+    x = cd.randn(4, 1, 16, 16)
+    small = quant.quantize_model(model, [x])
+    other = quant.quantize_model(model, [x * 3 - 1])
+    assert small(x).tolist() != other(x).tolist()
+    buffer = io.BytesIO()
+    cd.save(small.state_dict(), buffer)
+    buffer.seek(0)
+    other.load_state_dict(cd.load(buffer))
+    assert small(x).tolist() == other(x).tolist()
 
 
 def test_a_large_bias_beside_tiny_weights_fits():

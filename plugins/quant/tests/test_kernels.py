@@ -88,6 +88,16 @@ def test_conv2d(weight, dtype, sx, zx, case):
         assert got.data.tolist() == want
 
 
+def test_images_are_unfolded_in_portions(monkeypatch):
+    x = quantized((5, 2, 6, 6), np.uint8, 0.05, 3)
+    w = per_channel((4, 2, 3, 3), np.int8, False)
+    window = (1, 1), (1, 1), (1, 1), 1
+    whole = kernels.conv2d(x, w, None, 0.2, 9, *window)
+    monkeypatch.setattr(kernels, "_COLUMNS", 2 * 2 * 9 * 36)
+    portions = kernels.conv2d(x, w, None, 0.2, 9, *window)
+    assert whole.data.tolist() == portions.data.tolist()
+
+
 @pytest.mark.parametrize("k", [1023, 1024, 1025, 5000])
 def test_long_sums_are_exact(k):
     """Past 2**24 float32 would drop the last bit; worst case first, all products extreme."""

@@ -153,6 +153,27 @@ def test_shapes(x, w):
         x.reshape(5, 5)
 
 
+def test_copy_takes_the_parameters_along(x):
+    target = quant.quantize_per_tensor(cd.zeros(3, 8), 1.0, 0)
+    target.copy_(x)
+    assert target.q_scale() == 0.03
+    assert target.int_repr().tolist() == x.int_repr().tolist()
+    with pytest.raises(MissingKernel):
+        target.copy_(cd.ones(3, 8))
+    with pytest.raises(MissingKernel):
+        cd.ones(3, 8).copy_(target)
+    with pytest.raises(ShapeError):
+        target.copy_(x[:2])
+    with pytest.raises(DTypeError):
+        target.copy_(quant.quantize_per_tensor(cd.zeros(3, 8), 1.0, 0, "qint8"))
+
+
+def test_relu_in_place(x):
+    expected = x.relu().int_repr().tolist()
+    assert x.relu_() is x
+    assert x.int_repr().tolist() == expected
+
+
 REFUSED = {
     "exp": lambda q, x: q.exp(),
     "quantized + quantized": lambda q, x: q + q,

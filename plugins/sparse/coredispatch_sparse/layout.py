@@ -104,6 +104,15 @@ def clone(self: CSR, *_: Any) -> CSR:
     return CSR.of(self.pattern, self.values.copy())
 
 
+def copy(self: Any, src: Any, *_: Any) -> CSR:
+    """``src``, pattern and all, in place of ``self``: both sparse."""
+    if named(self) != "sparse" or named(src) != "sparse":
+        raise refuse(f"copying {named(src)} into {named(self)}")
+    if self.shape != src.shape:
+        raise ShapeError(f"a tensor of shape {src.shape} copied into one of {self.shape}")
+    return CSR.of(src.pattern, src.values.astype(self.dtype))
+
+
 def permute(self: CSR, dims: tuple[int, ...]) -> CSR:
     """The transpose in CSR, or the tensor itself."""
     if sorted(d % 2 for d in dims) != [0, 1] or not all(-2 <= d < 2 for d in dims):
@@ -154,6 +163,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "neg": neg,
     "conj": conj,
     "clone": clone,
+    "copy": copy,
     "detach": lambda self: self,
     "permute": permute,
     "to_dtype": CSR.astype,

@@ -16,6 +16,7 @@ from coredispatch.plugin import (
     DimError,
     DTypeError,
     MissingKernel,
+    OpError,
     ShapeError,
     to_raw,
 )
@@ -159,6 +160,27 @@ def test_clone_and_detach_and_cast(a):
     assert a.detach().to_dense().tolist() == DENSE
     assert a.to(cd.float64).dtype is cd.float64
     assert a.to(cd.float64).values().dtype is cd.float64
+
+
+def test_in_place_arithmetic_replaces_the_values(a, dense):
+    a *= 2
+    a += a
+    assert a.to_dense().tolist() == (dense * 4).tolist()
+    alias = a.detach()
+    with pytest.raises(OpError, match="alias"):
+        a *= 2
+    del alias
+    turned = a.T
+    a *= 0.5
+    assert turned.to_dense().tolist() == (dense.T * 4).tolist()
+    a *= 2
+    b = cd.eye(3, 4).to_sparse_csr()
+    b.copy_(a)
+    assert b.to_dense().tolist() == (dense * 4).tolist()
+    with pytest.raises(MissingKernel):
+        dense.copy_(a)
+    with pytest.raises(MissingKernel):
+        dense += a
 
 
 REFUSED = {
