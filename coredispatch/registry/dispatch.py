@@ -218,6 +218,7 @@ class RawEntry(Entry):
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any) -> None:
         super().__init__(op, keys, mask, record)
         self.fn: Any = None
+        self.context: Any = None  # the contextvars.Context to run the kernel in, or None
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
@@ -240,22 +241,27 @@ class RawEntry(Entry):
             if n == 2 and self.simple and isinstance(a, Value):
                 b = args[1]
                 if isinstance(b, Value):
-                    if promotion == PROMOTE_NONE:
-                        out = self.fn(a.raw, b.raw)
-                    else:
+                    direct = promotion == PROMOTE_NONE
+                    if not direct:
                         dtype = dtype_of(a) if a._dtype is None else a._dtype
                         other = dtype_of(b) if b._dtype is None else b._dtype
-                        if dtype is other and (promotion == PROMOTE_COMMON or dtype in self.floats):
-                            out = self.fn(a.raw, b.raw)
+                        direct = dtype is other and (
+                            promotion == PROMOTE_COMMON or dtype in self.floats
+                        )
+                    if not direct:
+                        out = self.compute(args)
+                    elif self.context is None:
+                        out = self.fn(a.raw, b.raw)
+                    else:
+                        out = self.context.copy().run(self.fn, a.raw, b.raw)
+                elif self.tensor_flags[1]:
+                    if (type(b) is float or type(b) is int) and dtype_of(a) in self.weak:
+                        if self.context is None:
+                            out = self.fn(a.raw, b)
                         else:
-                            out = self.compute(args)
-                elif not self.tensor_flags[1]:
-                    if promotion != PROMOTE_FLOAT or dtype_of(a) in self.floats:
-                        out = self.fn(a.raw, b)
+                            out = self.context.copy().run(self.fn, a.raw, b)
                     else:
                         out = self.compute(args)
-                elif (type(b) is float or type(b) is int) and dtype_of(a) in self.weak:
-                    out = self.fn(a.raw, b)
                 else:
                     out = self.compute(args)
             elif (
@@ -264,7 +270,10 @@ class RawEntry(Entry):
                 and isinstance(a, Value)
                 and (promotion != PROMOTE_FLOAT or dtype_of(a) in self.floats)
             ):
-                out = self.fn(a.raw)
+                if self.context is None:
+                    out = self.fn(a.raw)
+                else:
+                    out = self.context.copy().run(self.fn, a.raw)
             else:
                 out = self.compute(args)
         except Exception as error:
@@ -277,7 +286,9 @@ class RawEntry(Entry):
         """The kernel's raw result for any number and kind of arguments."""
         raws = self.unwrap(args)
         n = len(raws)
-        if n == 2:
+        if self.context is not None:
+            out = self.context.copy().run(self.fn, *raws)
+        elif n == 2:
             out = self.fn(raws[0], raws[1])
         elif n == 3:
             out = self.fn(raws[0], raws[1], raws[2])
@@ -410,6 +421,7 @@ class InplaceEntry(Entry):
         super().__init__(op, keys, mask, record)
         self.inner: Entry = inner
         self.fn: Any = None  # the raw kernel when it takes out=
+        self.context: Any = None
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
@@ -447,6 +459,8 @@ class InplaceEntry(Entry):
         ):
             return False
         raw = target.raw
+        if self.context is not None:
+            return self.direct_in_context(raw, dtype, args)
         if n == 1:
             return fn(raw, out=raw) is not NotImplemented
         b = args[1]
@@ -456,6 +470,21 @@ class InplaceEntry(Entry):
             return fn(raw, b.raw, out=raw) is not NotImplemented
         if (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]:
             return fn(raw, b, out=raw) is not NotImplemented
+        return False
+
+
+    def direct_in_context(self, raw: Any, dtype: DType, args: tuple[Any, ...]) -> bool:
+        """:meth:`direct` for a kernel that runs in a context of its own."""
+        run = self.context.copy().run
+        if len(args) == 1:
+            return run(self.fn, raw, out=raw) is not NotImplemented
+        b = args[1]
+        if isinstance(b, Value):
+            if dtype_of(b) is not dtype:
+                return False
+            return run(self.fn, raw, b.raw, out=raw) is not NotImplemented
+        if (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]:
+            return run(self.fn, raw, b, out=raw) is not NotImplemented
         return False
 
 

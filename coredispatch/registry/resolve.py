@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import calls, fallback
-from .backend import Backend, Kernel
+from .backend import Backend, ContextKernel, Kernel
 from .dispatch import (
     HOOKS,
     PROMOTE_COMMON,
@@ -243,6 +243,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.otherwise = _raw(s, op, keys, mask, replace(found, kernels=kernels[1:]))
     else:
         entry.fn = kernels[0].fn
+    if isinstance(entry.fn, ContextKernel):
+        entry.fn, entry.context = entry.fn.fn, entry.fn.context
     _promotion(entry, op)
     entry.out_keys = s.order.by_name[backend.name].bit
     entry.array_type = backend.array_type
@@ -293,7 +295,7 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
         and rule.result is None
         and not functional.lists
     ):
-        entry.fn = inner.fn
+        entry.fn, entry.context = inner.fn, inner.context
     return entry
 
 

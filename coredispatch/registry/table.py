@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .backend import Backend, Kernel, Layer, Layout
+from .backend import Backend, ContextKernel, Kernel, Layer, Layout
 from .errors import RegistrationError, SchemaError
 from .keys import Key, KeyKind, KeyOrder
 from .operator import Operator
@@ -316,6 +316,7 @@ def _location(fn: Any) -> tuple[str, int]:
 
 
 def _takes_out(fn: Any) -> bool:
+    fn = fn.fn if isinstance(fn, ContextKernel) else fn
     if type(fn).__name__ == "ufunc":
         return True
     code = getattr(fn, "__code__", None)

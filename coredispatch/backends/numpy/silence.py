@@ -11,48 +11,23 @@ cannot enter one context at once.
 from __future__ import annotations
 
 import contextvars
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...registry.backend import ContextKernel
+
 __all__ = ["silent", "silent_binary", "silent_unary"]
 
 _SILENT = contextvars.Context()
 _SILENT.run(np.seterr, all="ignore")
-_fresh = _SILENT.copy
 
 
-def silent(function: Callable[..., Any]) -> Callable[..., Any]:
+def silent(function: Callable[..., Any]) -> ContextKernel:
     """``function`` with floating-point warnings off."""
-
-    @functools.wraps(function)
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        return _fresh().run(function, *args, **kwargs)
-
-    return kernel
+    return ContextKernel(function, _SILENT)
 
 
-def silent_unary(ufunc: np.ufunc) -> Callable[..., Any]:
-    """A kernel of one array out of ``ufunc``."""
-
-    def kernel(x: Any, out: Any = None) -> Any:
-        if out is None:
-            return _fresh().run(ufunc, x)
-        return _fresh().run(ufunc, x, out=out)
-
-    kernel.__name__ = ufunc.__name__
-    return kernel
-
-
-def silent_binary(ufunc: np.ufunc) -> Callable[..., Any]:
-    """A kernel of two arrays (or an array and a number) out of ``ufunc``."""
-
-    def kernel(a: Any, b: Any, out: Any = None) -> Any:
-        if out is None:
-            return _fresh().run(ufunc, a, b)
-        return _fresh().run(ufunc, a, b, out=out)
-
-    kernel.__name__ = ufunc.__name__
-    return kernel
+#: kernels of one array, and of two (or an array and a number), out of a ufunc
+silent_unary = silent_binary = silent
