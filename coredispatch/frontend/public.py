@@ -82,6 +82,7 @@ from coredispatch.registry.errors import (
 from coredispatch.registry.explain import explain
 from coredispatch.registry.generator import Generator, default_generator, manual_seed
 from coredispatch.registry.loader import plugins
+from coredispatch.registry.observe import Observation, observe
 from coredispatch.registry.operator import Operator
 from coredispatch.registry.table import TABLE
 
