@@ -27,7 +27,7 @@ CORE := $(VENV)/.stamp-core
 INSTALLED := $(VENV)/.stamp-plugins
 
 # Test workers share the cores; a BLAS that starts a thread per core in each would only fight.
-TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest
+TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest --timeout=300
 
 .PHONY: dev demo test test-compiled test-interpreted check bench conformance gpu-test clean distclean
 .DELETE_ON_ERROR:
