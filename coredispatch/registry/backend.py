@@ -201,6 +201,7 @@ class Kernel:
     priority: int = 0
     sequence: int = 0
     when: Callable[..., bool] | None = None
+    least: int = 0
     boxed: bool = False
     takes_out: bool = False
 

@@ -36,7 +36,7 @@ from .errors import (
 )
 from .operator import Operator
 from .table import TABLE
-from .value import Value, dtype_of
+from .value import Value, bump_version, dtype_of
 
 __all__ = ["describe", "describe_call"]
 
@@ -330,7 +330,11 @@ class Finisher:
             if op.schema.returns == "None":
                 return None
             if op.mutates and out is None:
-                return args[op.schema.position(op.mutates[0])]
+                written = [args[op.schema.position(name)] for name in op.mutates]
+                for target in written:
+                    if isinstance(target, Value):
+                        bump_version(target)
+                return written[0]
             return self.wrap(entry, out)
         except CoreDispatchError as error:
             if error.fix is None and entry.record is not None:

@@ -230,8 +230,13 @@ class RawEntry(Entry):
         self.simple: bool = False  # no list or index parameters
         # Serves when the kernel declines the call by returning NotImplemented
         self.otherwise: RawEntry | None = None
+        self.least: int = 0  # calls with fewer elements go to otherwise
 
     def call(self, args: tuple[Any, ...]) -> Any:
+        if self.least and self.otherwise is not None:
+            first = args[0]
+            if isinstance(first, Value) and first.raw.size < self.least:
+                return self.otherwise.call(args)
         # One and two arguments are nine calls in ten. Written out: interpreted, each further
         # function call costs 0.06 us of the 0.6 us that the whole path takes.
         try:
@@ -285,6 +290,8 @@ class RawEntry(Entry):
     def compute(self, args: tuple[Any, ...]) -> Any:
         """The kernel's raw result for any number and kind of arguments."""
         raws = self.unwrap(args)
+        if self.least and self.otherwise is not None and self.small(raws):
+            return self.otherwise.compute(args)
         n = len(raws)
         if self.context is not None:
             out = self.context.copy().run(self.fn, *raws)
@@ -299,6 +306,13 @@ class RawEntry(Entry):
         if out is NotImplemented and self.otherwise is not None:
             return self.otherwise.compute(args)
         return out
+
+    def small(self, raws: list[Any]) -> bool:
+        """Whether the call has fewer elements than the kernel takes."""
+        if not raws:
+            return False
+        size: int = getattr(raws[0], "size", self.least)
+        return size < self.least
 
     def unwrap(self, args: tuple[Any, ...]) -> list[Any]:
         """Raw arguments, promoted where the op's dtype rule says so."""
@@ -422,6 +436,8 @@ class InplaceEntry(Entry):
         self.inner: Entry = inner
         self.fn: Any = None  # the raw kernel when it takes out=
         self.context: Any = None
+        self.least: int = 0
+        self.otherwise: InplaceEntry | None = None
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
@@ -447,6 +463,15 @@ class InplaceEntry(Entry):
 
     def direct(self, target: Value, args: tuple[Any, ...]) -> bool:
         """Let the kernel write into self where its result has self's dtype for sure."""
+        otherwise = self.otherwise
+        if otherwise is not None:
+            if self.least and target.raw.size < self.least:
+                return otherwise.direct(target, args)
+            return self.write(target, args) or otherwise.direct(target, args)
+        return self.write(target, args)
+
+    def write(self, target: Value, args: tuple[Any, ...]) -> bool:
+        """:meth:`direct` with this entry's own kernel; False where it declines."""
         fn = self.fn
         if fn is None:
             return False
@@ -471,7 +496,6 @@ class InplaceEntry(Entry):
         if (type(b) is float or type(b) is int) and dtype in self.weak and self.tensor_flags[1]:
             return fn(raw, b, out=raw) is not NotImplemented
         return False
-
 
     def direct_in_context(self, raw: Any, dtype: DType, args: tuple[Any, ...]) -> bool:
         """:meth:`direct` for a kernel that runs in a context of its own."""

@@ -138,6 +138,8 @@ def _own(result: Resolution, key: Key, rows: tuple[Kernel, ...]) -> Resolution:
     else:
         kind = "boxed" if top.boxed else "raw"
     condition = "" if top.when is None else " when its predicate accepts the arguments"
+    if top.least:
+        condition += f" from {top.least} elements on"
     result.won(kind, key, str(top), f"own kernel, priority {top.priority}{condition}", kernels=rows)
     for other in rows[1:]:
         result.lost(key.name, str(other), "covered, serves what is declined")
@@ -241,6 +243,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if len(kernels) > 1:
         entry.fn = _conditional(kernels[0])
         entry.otherwise = _raw(s, op, keys, mask, replace(found, kernels=kernels[1:]))
+        entry.least = kernels[0].least
     else:
         entry.fn = kernels[0].fn
     if isinstance(entry.fn, ContextKernel):
@@ -279,10 +282,18 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     functional = op.functional
     assert functional is not None and found.backend is not None
     inner = build(s, functional, keys, mask)
+    return _inplace_over(op, keys, mask, found.backend, inner)
+
+
+def _inplace_over(
+    op: Operator, keys: int, mask: int, backend: Backend, inner: Entry
+) -> InplaceEntry:
+    """The in-place entry over one functional entry, and over those it may decline to."""
+    functional = op.functional
+    assert functional is not None
     entry = InplaceEntry(op, keys, mask, inner.record, inner)
-    laid_out = keys & s.order.layout_bits
-    entry.copyto = _layout_copyto(s, found.backend) if laid_out else found.backend.copyto
-    entry.strided = found.backend.views and not laid_out
+    entry.copyto = backend.copyto
+    entry.strided = backend.views
     _promotion(entry, functional)
     rule = functional.dtype_rule
     kernel = inner.record
@@ -290,36 +301,15 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
         isinstance(inner, RawEntry)
         and isinstance(kernel, Kernel)
         and kernel.takes_out
-        and found.backend.views
+        and backend.views
         and isinstance(rule, Promotion)
         and rule.result is None
         and not functional.lists
     ):
-        entry.fn, entry.context = inner.fn, inner.context
+        entry.fn, entry.context, entry.least = inner.fn, inner.context, inner.least
+    if isinstance(inner, RawEntry) and inner.otherwise is not None:
+        entry.otherwise = _inplace_over(op, keys, mask, backend, inner.otherwise)
     return entry
-
-
-def _same_object(out: Any, source: Any) -> bool:
-    """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
-    return out is source
-
-
-def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:
-    """``copyto`` where layouts take part: their data are replaced as a whole, not written to."""
-    types = tuple(layout.data_type for layout, _ in s.layouts.values())
-
-    def copyto(target: Any, result: Any) -> Any:
-        if not isinstance(target, types) and not isinstance(result, types):
-            return backend.copyto(target, result)
-        if type(result) is not type(target):
-            raise OpError(
-                f"the result is {type(result).__name__}, which cannot be written into "
-                f"{type(target).__name__}",
-                fix="use the out-of-place form",
-            )
-        return result if result.dtype == target.dtype else result.astype(target.dtype)
-
-    return copyto
 
 
 def _conditional(kernel: Kernel) -> Any:

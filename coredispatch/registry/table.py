@@ -200,13 +200,16 @@ class Registrar:
         *,
         priority: int = 0,
         when: Mapping[str, Callable[..., bool]] | Callable[..., bool] | None = None,
+        least: Mapping[str, int] | int = 0,
         backend: str | None = None,
         boxed: bool = False,
     ) -> None:
         """Add kernels to a key, one's own or somebody else's (a kernel pack).
 
         The highest ``priority`` wins, the later of equals. A kernel declines a call, which then
-        goes to the next best, by returning NotImplemented, or through ``when(*raw_args)``.
+        goes to the next best, by returning NotImplemented, or through ``when(*raw_args)``, or
+        by its size: it then takes only calls whose first array has at least ``least`` elements
+        (asked as ``raw.size``, which costs a small call far less than a predicate).
         ``boxed`` kernels take tensors instead of raw arrays.
         """
         records = []
@@ -229,6 +232,7 @@ class Registrar:
                     priority,
                     next(_sequence),
                     when.get(name) if isinstance(when, Mapping) else when,
+                    least.get(name, 0) if isinstance(least, Mapping) else least,
                     boxed,
                     _takes_out(fn),
                 )
