@@ -279,21 +279,22 @@ def _promotion(entry: Any, op: Operator) -> None:
 
 
 def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:
-    functional = op.functional
-    assert functional is not None and found.backend is not None
-    inner = build(s, functional, keys, mask)
-    return _inplace_over(op, keys, mask, found.backend, inner)
+    functional, backend = op.functional, found.backend
+    assert functional is not None and backend is not None
+    laid_out = keys & s.order.layout_bits
+    copyto = _layout_copyto(s, backend) if laid_out else backend.copyto
+    strided = backend.views and not laid_out
+    return _inplace_over(op, build(s, functional, keys, mask), copyto, strided)
 
 
 def _inplace_over(
-    op: Operator, keys: int, mask: int, backend: Backend, inner: Entry
+    op: Operator, inner: Entry, copyto: Callable[[Any, Any], Any], strided: bool
 ) -> InplaceEntry:
     """The in-place entry over one functional entry, and over those it may decline to."""
     functional = op.functional
     assert functional is not None
-    entry = InplaceEntry(op, keys, mask, inner.record, inner)
-    entry.copyto = backend.copyto
-    entry.strided = backend.views
+    entry = InplaceEntry(op, inner.keys, inner.mask, inner.record, inner)
+    entry.copyto, entry.strided = copyto, strided
     _promotion(entry, functional)
     rule = functional.dtype_rule
     kernel = inner.record
@@ -301,15 +302,38 @@ def _inplace_over(
         isinstance(inner, RawEntry)
         and isinstance(kernel, Kernel)
         and kernel.takes_out
-        and backend.views
+        and strided
         and isinstance(rule, Promotion)
         and rule.result is None
         and not functional.lists
     ):
         entry.fn, entry.context, entry.least = inner.fn, inner.context, inner.least
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
-        entry.otherwise = _inplace_over(op, keys, mask, backend, inner.otherwise)
+        entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
     return entry
+
+
+def _same_object(out: Any, source: Any) -> bool:
+    """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
+    return out is source
+
+
+def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:
+    """``copyto`` where layouts take part: their data are replaced as a whole, not written to."""
+    types = tuple(layout.data_type for layout, _ in s.layouts.values())
+
+    def copyto(target: Any, result: Any) -> Any:
+        if not isinstance(target, types) and not isinstance(result, types):
+            return backend.copyto(target, result)
+        if type(result) is not type(target):
+            raise OpError(
+                f"the result is {type(result).__name__}, which cannot be written into "
+                f"{type(target).__name__}",
+                fix="use the out-of-place form",
+            )
+        return result if result.dtype == target.dtype else result.astype(target.dtype)
+
+    return copyto
 
 
 def _conditional(kernel: Kernel) -> Any:
