@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError
+from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError, numpy_dtype
 from coredispatch_sparse import kernels
 from coredispatch_sparse.csr import CSR
 from coredispatch_sparse.printing import describe
@@ -104,6 +104,12 @@ def clone(self: CSR, *_: Any) -> CSR:
     return CSR.of(self.pattern, self.values.copy())
 
 
+def zeros_like(self: CSR, dtype: Any) -> CSR:
+    """Zeros stored at the same places: what an optimizer keeps beside a sparse parameter."""
+    native = self.dtype if dtype is None else numpy_dtype(dtype)
+    return CSR.of(self.pattern, np.zeros(self.nnz, native))
+
+
 def copy(self: Any, src: Any, *_: Any) -> CSR:
     """``src``, pattern and all, in place of ``self``: both sparse."""
     if named(self) != "sparse" or named(src) != "sparse":
@@ -164,6 +170,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "conj": conj,
     "clone": clone,
     "copy": copy,
+    "zeros_like": zeros_like,
     "detach": lambda self: self,
     "permute": permute,
     "to_dtype": CSR.astype,

@@ -117,3 +117,41 @@ def test_no_grad_records_nothing():
     a = matrix(values())
     with cd.no_grad():
         assert not (a @ cd.ones(3, 2, dtype=cd.float64)).requires_grad
+
+
+def test_a_sparse_parameter_is_trained():
+    weight = cd.nn.Parameter(matrix(cd.zeros(5)))
+    target = cd.tensor([[1.0, 0, 2], [0, 0, 0], [0, 3, 0], [4, 0, 5]])
+    optimizer = cd.optim.SGD([weight], lr=0.2, momentum=0.5)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (weight @ cd.eye(3) - target).square().sum().backward()
+        optimizer.step()
+    assert weight.layout == "sparse_csr"
+    np.testing.assert_allclose(weight.detach().values().numpy(), [1, 2, 3, 4, 5], atol=1e-4)
+
+
+def test_large_products_have_the_same_gradients():
+    rng = np.random.default_rng(0)
+    dense = rng.standard_normal((300, 200)) * (rng.random((300, 200)) < 0.1)
+    b = rng.standard_normal((200, 64))
+    left = cd.from_numpy(dense).to_sparse_csr().requires_grad_()
+    factor = cd.from_numpy(b).requires_grad_()
+    (left @ factor).square().sum().backward()
+    grad = 2 * dense @ b
+    np.testing.assert_allclose(
+        left.grad.to_dense().numpy(), (grad @ b.T) * (dense != 0), rtol=1e-10, atol=1e-10
+    )
+    np.testing.assert_allclose(factor.grad.numpy(), dense.T @ grad, rtol=1e-10, atol=1e-10)
+
+
+def test_autocast_lowers_the_product():
+    a = matrix(cd.ones(5)).requires_grad_()
+    b = cd.ones(3, 2, requires_grad=True)
+    with cd.autocast("cpu", dtype=cd.bfloat16):
+        out = a @ b
+    assert out.dtype is cd.bfloat16
+    out.to(cd.float32).sum().backward()
+    assert a.grad.dtype is cd.float32
+    assert a.grad.layout == "sparse_csr"
+    assert b.grad.dtype is cd.float32
