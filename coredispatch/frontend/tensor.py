@@ -27,6 +27,7 @@ from coredispatch.registry.errors import (
     DTypeError,
     OpError,
 )
+from coredispatch.registry.loader import plugins
 from coredispatch.registry.table import TABLE
 from coredispatch.registry.value import storage_of, version_of
 
@@ -595,6 +596,15 @@ class Tensor(TensorBase):
         if self.ndim == 0 and spec:
             return format(self.item(), spec)
         return format(repr(self), spec) if not spec else repr(self)
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked only where nothing has the name: a plugin not loaded yet may bring it as a method.
+        if not name.startswith("_"):
+            plugins.discover()
+            found = getattr(type(self), name, None)
+            if found is not None:
+                return found.__get__(self, type(self))
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         from coredispatch.frontend.printing import tensor_repr

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 import coredispatch as cd
@@ -12,6 +16,14 @@ from coredispatch.plugin import DeviceError
 def test_found_through_the_entry_point():
     assert cd.plugins["sparse"].status == "loaded"
     assert "products" in cd.plugins.info("sparse")
+
+
+def test_methods_are_there_before_anything_was_dispatched():
+    program = "import coredispatch as cd; print(cd.tensor([[1.0]]).to_sparse_csr().layout)"
+    env = {name: value for name, value in os.environ.items() if name != "COREDISPATCH_PLUGINS"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == "sparse_csr", done.stderr
 
 
 def test_unloading_takes_everything_away_and_loading_brings_it_back():

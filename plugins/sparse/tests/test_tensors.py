@@ -288,8 +288,9 @@ def test_dtypes(dtype):
 
 def test_explain_names_the_row(a):
     text = str(cd.explain("matmul", a, cd.ones(4, 2)))
-    assert "sparse_csr" in text
-    assert "sparse" in text
+    assert "matmul [sparse_csr, cpu] from sparse" in text
+    text = str(cd.explain("matmul", a.requires_grad_(), cd.ones(4, 2)))
+    assert "matmul [autograd, sparse_csr] from sparse" in text
 
 
 def test_large_products_run_compiled_or_not_with_one_result():
