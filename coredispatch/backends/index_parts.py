@@ -14,7 +14,7 @@ from typing import Any
 from coredispatch.registry.dtypes import DType, bool_, int64, uint8
 from coredispatch.registry.errors import ArgumentError, DimError
 
-__all__ = ["IndexParts"]
+__all__ = ["IndexParts", "Parts"]
 
 _ALL = slice(None)
 Parts = tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]
@@ -77,7 +77,19 @@ class IndexParts:
                         f"index {item} is out of bounds for dimension {dim} with size {shape[dim]}"
                     )
             dim += self._consumed(item)
-        return tuple(basic), tuple(advanced[:last]) if last else None
+        if not last:
+            return tuple(basic), None
+        plain = all(item is _ALL for item in basic)
+        return None if plain else tuple(basic), tuple(advanced[:last])
+
+    def slot_ndim(self, ndim: int, advanced: tuple[Any, ...]) -> int:
+        """Number of dimensions of ``x[advanced]`` for an ``x`` of ``ndim`` dimensions."""
+        common = 0
+        for item in advanced:
+            if isinstance(item, self.array_type):
+                ndim -= self._consumed(item)
+                common = max(common, 1 if self._is_mask(item) else item.ndim)
+        return ndim + common
 
     def _plain(self, item: Any) -> Any:
         """An index item as int, bool, slice, None, Ellipsis or an array with dimensions."""

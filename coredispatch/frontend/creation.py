@@ -174,6 +174,8 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
 
     @functools.wraps(op.function)
     def factory(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return op(*args)
         requires_grad = kwargs.pop("requires_grad", False)
         for hint in ("pin_memory", "layout", "memory_format"):
             kwargs.pop(hint, None)

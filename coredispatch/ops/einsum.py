@@ -94,20 +94,31 @@ def _contract(a: Any, la: str, b: Any, lb: str, keep: set[str]) -> tuple[Any, st
     inner = [c for c in la if c in lb and c not in keep]
     rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
 
-    def arranged(x: Any, labels: str, order: list[str], sizes: Sequence[list[str]]) -> Any:
-        x = shape.permute(x, tuple(labels.index(c) for c in order))
-        x = shape.expand(x, tuple(size[c] for c in order))
-        return shape.reshape(x, tuple(prod(size[c] for c in group) for group in sizes))
-
     if not inner and not rows and not columns:
-        return arranged(a, la, stack, [[c] for c in stack]) * arranged(
-            b, lb, stack, [[c] for c in stack]
-        ), "".join(stack)
-    left = arranged(a, la, stack + rows + inner, [stack, rows, inner])
-    right = arranged(b, lb, stack + inner + columns, [stack, inner, columns])
-    out = matmul(left, right) if stack else shape.unsqueeze(matmul(left[0], right[0]), 0)
+        return _arranged(a, la, stack, size) * _arranged(b, lb, stack, size), "".join(stack)
+    left = _merged(_arranged(a, la, stack + rows + inner, size), len(stack), len(rows))
+    right = _merged(_arranged(b, lb, stack + inner + columns, size), len(stack), len(inner))
+    out = matmul(left, right)
     order = stack + rows + columns
-    return shape.reshape(out, tuple(size[c] for c in order)), "".join(order)
+    if len(rows) != 1 or len(columns) != 1:
+        out = shape.reshape(out, tuple(size[c] for c in order))
+    return out, "".join(order)
+
+
+def _arranged(x: Any, labels: str, order: list[str], size: dict[str, int]) -> Any:
+    """``x`` with its dimensions in ``order``, those of length 1 expanded."""
+    if list(labels) != order:
+        x = shape.permute(x, tuple(labels.index(c) for c in order))
+    sizes = tuple(size[c] for c in order)
+    return x if tuple(x.shape) == sizes else shape.expand(x, sizes)
+
+
+def _merged(x: Any, stack: int, first: int) -> Any:
+    """The ``first`` dimensions after the stack as one, and the rest as one."""
+    if first == 1 and x.ndim == stack + 2:
+        return x
+    rows, columns = x.shape[stack : stack + first], x.shape[stack + first :]
+    return shape.reshape(x, (*x.shape[:stack], prod(rows), prod(columns)))
 
 
 def _next_pair(labels: Sequence[str], sizes: dict[str, int], result: str) -> tuple[int, int]:
@@ -173,4 +184,4 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         keep = set(result).union(*(term for _, term in parts))
         parts.append(_contract(a, la, b, lb, keep))
     x, term = _sum_out(*parts[0], set(result))
-    return shape.permute(x, tuple(term.index(c) for c in result))
+    return x if term == result else shape.permute(x, tuple(term.index(c) for c in result))

@@ -12,6 +12,7 @@ from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.index_rules import gathered, require_index, scattered
 from coredispatch.ops.rules import (
     broadcast_shapes,
+    dot,
     exact,
     normalize_dim,
     require_one_of,
@@ -19,6 +20,7 @@ from coredispatch.ops.rules import (
 )
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite, primitive
+from coredispatch.registry.dtypes import ALL_DTYPES, bool_, uint16, uint32, uint64
 from coredispatch.registry.errors import DimError, ShapeError
 
 __all__ = [
@@ -174,6 +176,7 @@ def _scatter_add_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
     dtype=same,
     reference=_scatter_add_reference,
     samples=_scatter_adds,
+    tolerance=dot,
     inplace=True,
 )
 def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -185,6 +188,10 @@ def _(grad, dim, index, src_shape):
     return grad, None, lambda: _read_back(grad, dim, index, src_shape)
 
 
+#: what PyTorch reduces: neither booleans, wide unsigned integers nor complex numbers
+REDUCIBLE = tuple(
+    d for d in ALL_DTYPES if d not in (bool_, uint16, uint32, uint64) and not d.is_complex
+)
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
@@ -223,7 +230,8 @@ def _scatter_reductions(make: Any) -> Iterator[Sample]:
     dtype=same,
     reference=_scatter_reduce_reference,
     samples=_scatter_reductions,
-    dtypes="real",
+    dtypes=REDUCIBLE,
+    tolerance=dot,
     smooth=False,
     inplace=True,
 )

@@ -12,7 +12,7 @@ from coredispatch.ops import late, shape
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.index_rules import index_selected, require_index, rows_fit
 from coredispatch.ops.indexing import getitem, getitem_backward, index_put
-from coredispatch.ops.rules import exact, normalize_dim, same
+from coredispatch.ops.rules import dot, exact, normalize_dim, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.errors import DimError, ShapeError
@@ -90,6 +90,7 @@ def _rows(self: Any, dim: int, index: Any) -> tuple[Any, ...]:
     dtype=same,
     reference=_index_add_reference,
     samples=_row_adds,
+    tolerance=dot,
     inplace=True,
 )
 def index_add(

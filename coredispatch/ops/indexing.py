@@ -14,7 +14,7 @@ import numpy as np
 from coredispatch.ops import late, shape
 from coredispatch.ops.annotations import Index, IntList, Scalar, Tensor
 from coredispatch.ops.index_rules import indexed
-from coredispatch.ops.rules import broadcast_shapes, exact, same
+from coredispatch.ops.rules import broadcast_shapes, dot, exact, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.errors import ArgumentError, DimError, ShapeError
@@ -117,6 +117,7 @@ def _unindex_reference(grad: Any, index: Any, shape: Any) -> Any:
     reference=_unindex_reference,
     samples=_unindexes,
     dtypes="float+complex",
+    tolerance=dot,
     namespace=(),
 )
 def getitem_backward(grad: Tensor, index: Index, shape: IntList) -> Tensor:
@@ -169,7 +170,7 @@ def _put_reference(self: Any, indices: Any, values: Any, accumulate: bool = Fals
     dtype=same,
     reference=_put_reference,
     samples=_puts,
-    tolerance=exact,
+    tolerance=dot,
     inplace=True,
 )
 def index_put(

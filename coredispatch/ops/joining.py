@@ -128,8 +128,8 @@ def atleast_3d(self: Tensor) -> Tensor:
 
 def _each(op: Any) -> None:
     @op.overload
-    def _(tensors: list[Tensor]) -> list[Tensor]:
-        return [op(x) for x in tensors]
+    def _(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(op(x) for x in tensors)
 
 
 _each(atleast_1d)
@@ -196,11 +196,11 @@ def column_stack(tensors: list[Tensor]) -> Tensor:
 
 
 @composite(tolerance=exact)
-def broadcast_tensors(tensors: list[Tensor]) -> list[Tensor]:
+def broadcast_tensors(tensors: list[Tensor]) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape. Raises :class:`ShapeError`."""
     items = spread(tensors)
     common = broadcast_shapes(tuple(x.shape) for x in items)
-    return [shape.expand(x, common) for x in items]
+    return tuple(shape.expand(x, common) for x in items)
 
 
 def spread(tensors: Any) -> list[Any]:
@@ -217,7 +217,7 @@ def spread(tensors: Any) -> list[Any]:
     ),
     tolerance=exact,
 )
-def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> list[Tensor]:
+def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinate grids: result i holds ``tensors[i]`` along dimension i, expanded to all lengths.
 
     With ``indexing="xy"`` the first two dimensions are swapped. Raises :class:`ShapeError` for
@@ -235,7 +235,7 @@ def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> list[Tensor]:
     ]
     if indexing == "xy" and len(items) > 1:
         grids = [shape.transpose(x, 0, 1) for x in grids]
-    return grids
+    return tuple(grids)
 
 
 @composite(tolerance=exact)

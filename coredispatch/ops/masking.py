@@ -152,7 +152,7 @@ def nonzero(self: Tensor) -> Tensor:
 
 
 @nonzero.overload
-def _(self: Tensor, *, as_tuple: bool) -> list[Tensor]:
+def _(self: Tensor, *, as_tuple: bool) -> tuple[Tensor, ...]:
     if not as_tuple:
         return nonzero(self)
     found = nonzero(self if self.ndim else shape.reshape(self, (1,)))

@@ -133,12 +133,12 @@ def _same_each(self: Any, *args: Any) -> Any:
     return same(self)
 
 
-def _pieces(x: Any, sizes: list[int], dim: int) -> list[Any]:
+def _pieces(x: Any, sizes: list[int], dim: int) -> tuple[Any, ...]:
     d, start, pieces = normalize_dim(dim, x.ndim), 0, []
     for n in sizes:
         pieces.append(x[along(d, slice(start, start + n))])
         start += n
-    return pieces
+    return tuple(pieces)
 
 
 @composite(
@@ -160,7 +160,7 @@ def _pieces(x: Any, sizes: list[int], dim: int) -> list[Any]:
     tolerance=exact,
     view=True,
 )
-def split(self: Tensor, split_size_or_sections: object, dim: int = 0) -> list[Tensor]:
+def split(self: Tensor, split_size_or_sections: object, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of pieces along ``dim``: of one size (the last may be less), or of the sizes listed.
 
     Raises :class:`ArgumentError` when the sizes do not add up.
@@ -191,7 +191,7 @@ def _(grad, dim):
     tolerance=exact,
     view=True,
 )
-def chunk(self: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+def chunk(self: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most ``chunks`` pieces of equal size along ``dim``; the last may be less."""
     length = self.shape[normalize_dim(dim, self.ndim)]
     return _pieces(self, chunk_sizes(length, chunks), dim)
@@ -219,7 +219,7 @@ def _section_sizes(length: int, sections: int) -> list[int]:
     tolerance=exact,
     view=True,
 )
-def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> list[Tensor]:
+def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of pieces along ``dim``: a number of nearly equal ones, or cut at the indices."""
     where = indices_or_sections
     if hasattr(where, "tolist"):
@@ -229,23 +229,23 @@ def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> lis
         return _pieces(self, _section_sizes(self.shape[d], where), dim)
     bounds = [min(max(i + self.shape[d] if i < 0 else i, 0), self.shape[d]) for i in where]
     edges = zip([0, *bounds], [*bounds, self.shape[d]])
-    return [self[along(d, slice(start, max(start, end)))] for start, end in edges]
+    return tuple(self[along(d, slice(start, max(start, end)))] for start, end in edges)
 
 
 @composite(view=True, tolerance=exact)
-def hsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
+def hsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 1 (0 for vectors)."""
     return tensor_split(self, indices_or_sections, int(self.ndim > 1))
 
 
 @composite(view=True, tolerance=exact)
-def vsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
+def vsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 0."""
     return tensor_split(self, indices_or_sections, 0)
 
 
 @composite(view=True, tolerance=exact)
-def dsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
+def dsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 2."""
     return tensor_split(self, indices_or_sections, 2)
 
@@ -264,12 +264,12 @@ def dsplit(self: Tensor, indices_or_sections: object) -> list[Tensor]:
     tolerance=exact,
     view=True,
 )
-def unbind(self: Tensor, dim: int = 0) -> list[Tensor]:
+def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all slices along ``dim``, without that dimension."""
     if self.ndim == 0:
         raise ShapeError("a 0-dim tensor has no dimension to unbind")
     d = normalize_dim(dim, self.ndim)
-    return [self[along(d, i)] for i in range(self.shape[d])]
+    return tuple(self[along(d, i)] for i in range(self.shape[d]))
 
 
 @unbind.vjp

@@ -55,6 +55,11 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return _owned(xp, xp.flip(x, axis=dims) if dims else x)
 
     def constant_pad(x: Any, pad: tuple[int, ...], value: Any) -> Any:
+        if len(pad) % 2 or len(pad) > 2 * x.ndim:
+            raise ShapeError(f"pad {pad} does not fit {x.ndim} dimensions")
+        pairs = zip(reversed(x.shape), pad[::2], pad[1::2])
+        if any(n + before + after < 0 for n, before, after in pairs):
+            raise ShapeError(f"padding {pad} leaves a negative length of {x.shape}")
         for i in range(len(pad) // 2):
             axis = x.ndim - 1 - i
             before, after = pad[2 * i], pad[2 * i + 1]

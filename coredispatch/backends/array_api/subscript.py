@@ -88,6 +88,9 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if advanced is None:
             return write(x, (*(basic or ()), ...), values)
         target = x if basic is None else x[(*basic, ...)]
+        slot = parts.slot_ndim(target.ndim, advanced)
+        while getattr(values, "ndim", 0) > max(slot, 1) and values.shape[0] == 1:
+            values = values[0, ...]
         part = write(target, checked(target.shape, advanced), values)
         return part if basic is None else writer.put(x, (*basic, ...), part)
 

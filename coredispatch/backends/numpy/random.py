@@ -193,10 +193,39 @@ def binomial(count: np.ndarray, prob: np.ndarray, generator: Generator | None) -
     return np.asarray(out).astype(count.dtype)
 
 
+def rand(
+    size: tuple[int, ...], dtype: DType | None, device: Any, generator: Generator | None
+) -> np.ndarray:
+    """Uniform numbers in [0, 1)."""
+    return random_uniform(size, 0.0, 1.0, dtype, device, generator)
+
+
+def randn(
+    size: tuple[int, ...], dtype: DType | None, device: Any, generator: Generator | None
+) -> np.ndarray:
+    """Numbers of the standard normal distribution."""
+    return random_normal(size, 0.0, 1.0, dtype, device, generator)
+
+
+def randint(
+    low: int,
+    high: int,
+    size: tuple[int, ...],
+    dtype: DType | None,
+    device: Any,
+    generator: Generator | None,
+) -> np.ndarray:
+    """Integers in [low, high)."""
+    return random_integers(size, low, high, dtype, device, generator)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "random_uniform": random_uniform,
     "random_normal": random_normal,
     "random_integers": random_integers,
+    "rand": rand,
+    "randn": randn,
+    "randint": randint,
     "randperm": randperm,
     "native_dropout": native_dropout,
     "dropout_backward": dropout_backward,
