@@ -39,7 +39,6 @@ _DIRECT: dict[str, tuple[str, ...]] = {
     "asinh": ("asinh", "arcsinh"),
     "acosh": ("acosh", "arccosh"),
     "atanh": ("atanh", "arctanh"),
-    "square": ("square",),
     "maximum": ("maximum",),
     "minimum": ("minimum",),
     "hypot": ("hypot",),

@@ -1,0 +1,197 @@
+"""Element types and promotion, against PyTorch's own lattice."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coredispatch.registry.dtypes import (
+    ALL_DTYPES,
+    DType,
+    Promotion,
+    bool_,
+    can_cast,
+    complex64,
+    complex128,
+    default_dtype,
+    float16,
+    float32,
+    float64,
+    int8,
+    int64,
+    promote_types,
+    result_type,
+    set_default_dtype,
+    uint16,
+    uint32,
+    uint64,
+)
+from coredispatch.registry.errors import DTypeError
+
+# PyTorch refuses to promote these with other integers; ours join, see the module.
+EXTENDED = {uint16, uint32, uint64}
+
+
+class Operand:
+    """What promotion looks at in a tensor."""
+
+    def __init__(self, dtype: DType, ndim: int) -> None:
+        self.dtype, self.ndim = dtype, ndim
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{self.ndim}d]"
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+def test_dtypes_are_singletons_under_copying(dtype):
+    assert pickle.loads(pickle.dumps(dtype)) is dtype
+    assert copy.copy(dtype) is dtype
+    assert copy.deepcopy([dtype])[0] is dtype
+    assert repr(dtype) == f"cd.{dtype.name}"
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        (np.dtype("f4"), "float32"),
+        (np.dtype(">f8"), "float64"),
+        (np.float16, "float16"),
+        (np.longlong, "int64"),
+        (np.bool_, "bool"),
+        (ml_dtypes.bfloat16, "bfloat16"),
+        (np.dtype(ml_dtypes.bfloat16), "bfloat16"),
+        (float, "float64"),
+        (int, "int64"),
+        (bool, "bool"),
+        (complex, "complex128"),
+        ("half", "float16"),
+        ("torch.long", "int64"),
+        ("complex64", "complex64"),
+    ],
+)
+def test_of_accepts_every_spelling(spelling, name):
+    assert DType.of(spelling).name == name
+    assert DType.of(spelling) is DType.of(name)
+
+
+@pytest.mark.parametrize("wrong", ["float128", object, None, "tensor", 3])
+def test_of_refuses_what_is_no_dtype(wrong):
+    with pytest.raises(DTypeError, match="not a dtype"):
+        DType.of(wrong)
+
+
+def test_components():
+    assert complex64.to_real() is float32
+    assert complex128.to_real() is float64
+    assert float64.to_complex() is complex128
+    assert float16.to_complex() is complex64
+    assert int8.to_real() is int8
+
+
+@pytest.mark.parametrize("a", ALL_DTYPES)
+@pytest.mark.parametrize("b", ALL_DTYPES)
+def test_promote_types_is_commutative_and_holds_both(a, b):
+    if {a, b} & {uint64} and any(d.kind == "i" for d in (a, b)):
+        with pytest.raises(DTypeError, match="no integer type holds both"):
+            promote_types(a, b)
+        return
+    joined = promote_types(a, b)
+    assert joined is promote_types(b, a)
+    assert joined.category == max(a.category, b.category)
+    if joined.category == 1:
+        for d in (a, b):
+            assert np.can_cast(np.dtype(d.name), np.dtype(joined.name), "safe")
+
+
+@pytest.mark.parametrize("a", ALL_DTYPES)
+@pytest.mark.parametrize("b", ALL_DTYPES)
+def test_lattice_is_pytorchs(a, b):
+    torch = pytest.importorskip("torch")
+    mine, theirs = (a, b), (getattr(torch, a.name), getattr(torch, b.name))
+    assert can_cast(*mine) == torch.can_cast(*theirs)
+    try:
+        expected = str(torch.promote_types(*theirs))
+    except RuntimeError:
+        assert EXTENDED & {a, b}
+        return
+    assert str(promote_types(*mine)) == expected.replace("torch", "cd")
+
+
+def _arguments():
+    plain = [d for d in ALL_DTYPES if d not in EXTENDED and d is not float16]
+    tensors = st.builds(Operand, st.sampled_from(plain), st.integers(0, 2))
+    return st.one_of(tensors, st.sampled_from([True, 3, 2.5, 1j]))
+
+
+@given(_arguments(), _arguments())
+def test_result_type_is_pytorchs(a, b):
+    torch = pytest.importorskip("torch")
+
+    def theirs(x):
+        if isinstance(x, Operand):
+            return torch.ones((2,) * x.ndim, dtype=getattr(torch, x.dtype.name))
+        return x
+
+    expected = str(torch.result_type(theirs(a), theirs(b)))
+    assert str(result_type(a, b)) == expected.replace("torch", "cd")
+
+
+def test_three_priority_levels():
+    dimensioned, zero_dim = Operand(int8, 1), Operand(int64, 0)
+    assert result_type(dimensioned, zero_dim, 7) is int8
+    assert result_type(dimensioned, Operand(float64, 0)) is float64
+    assert result_type(Operand(float32, 1), Operand(float64, 0)) is float32
+    assert result_type(Operand(float16, 2), 2.5) is float16
+    assert result_type(dimensioned, 2.5) is float32
+    assert result_type([Operand(int8, 1), Operand(float16, 1)], None, "x") is float16
+
+
+def test_result_type_of_nothing():
+    with pytest.raises(DTypeError, match="no tensor or number"):
+        result_type(None, "sum")
+
+
+def test_default_dtype_decides_for_python_floats():
+    assert default_dtype() is float32
+    set_default_dtype(float64)
+    try:
+        assert result_type(Operand(int8, 1), 2.5) is float64
+        assert result_type(Operand(int8, 1), 1j) is complex128
+        assert Promotion("p", to_float=True).compute(Operand(bool_, 1)) is float64
+    finally:
+        set_default_dtype("float32")
+    with pytest.raises(DTypeError, match="must be floating"):
+        set_default_dtype(int64)
+
+
+def test_promotion_objects():
+    promote, to_float = Promotion("promote"), Promotion("promote_float", to_float=True)
+    compare = Promotion("boolean", result=bool_)
+    a, b = Operand(int8, 1), Operand(int64, 1)
+    assert promote(a, b) is int64
+    assert to_float(a, b) is float32
+    assert compare.compute(a, b) is int64
+    assert compare(a, b) is bool_
+
+
+def test_the_numpy_dtype_of_every_dtype():
+    from coredispatch.backends.dtypes import BFLOAT16, numpy_dtype
+
+    for dtype in ALL_DTYPES:
+        native = numpy_dtype(dtype)
+        assert DType.of(native) is dtype
+        assert native.itemsize == dtype.itemsize
+    assert numpy_dtype(DType.of("bfloat16")) is BFLOAT16
+
+
+def test_every_pair_of_categories_has_a_result():
+    for a, b in itertools.product(ALL_DTYPES, ALL_DTYPES):
+        if a.category != b.category:
+            assert result_type(Operand(a, 1), Operand(b, 1)).category == max(a.category, b.category)
