@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
-from coredispatch.plugin import hookimpl
 
 # importlib mode leaves test folders off sys.path
 sys.path.insert(0, str(Path(__file__).parent))
 
-from numpy_stand_in import State, make_cupy
+from numpy_stand_in import State, make_cupy, module_for
 
 
 @pytest.fixture(scope="session")
@@ -28,18 +26,6 @@ def cuda() -> str:
     if found.reason is not None:
         pytest.skip(f"no CUDA device: {found.reason}")
     return "cuda"
-
-
-def module_for(backend: Any) -> types.ModuleType:
-    """A plugin module that registers ``backend``."""
-    module = types.ModuleType("cuda_stand_in")
-
-    @hookimpl
-    def coredispatch_register(registrar: Any) -> None:
-        registrar.backend(backend)
-
-    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
-    return module
 
 
 @pytest.fixture

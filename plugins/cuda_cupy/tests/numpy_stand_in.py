@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["make_cupy"]
+from coredispatch.plugin import hookimpl
+
+__all__ = ["State", "make_cupy", "module_for"]
 
 ATOMIC = ("int32", "uint32", "uint64", "float16", "float32", "float64")
 #: what CuPy 13 does not have
@@ -260,3 +262,15 @@ def make_cupy(devices: int = 1) -> tuple[Any, Any]:
     cupyx = types.ModuleType("cupyx")
     cupyx.errstate = errstate
     return cupy, cupyx
+
+
+def module_for(backend: Any) -> types.ModuleType:
+    """A plugin module that registers ``backend``."""
+    module = types.ModuleType("cuda_stand_in")
+
+    @hookimpl
+    def coredispatch_register(registrar: Any) -> None:
+        registrar.backend(backend)
+
+    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    return module

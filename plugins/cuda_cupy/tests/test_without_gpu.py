@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import types
 
 import pytest
-from conftest import module_for
+from numpy_stand_in import module_for
 
 import coredispatch as cd
 from coredispatch_cuda_cupy import CudaBackend, Detection, Stream, detection
@@ -45,7 +46,7 @@ def test_the_driver_s_problem_is_named(load, reason, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "none")
     found = driver_problem(load)
     assert found is not None and found.count == 0
-    assert __import__("re").match(reason, found.reason)
+    assert re.match(reason, found.reason)
     assert found.fix
 
 
