@@ -1,4 +1,4 @@
-# make dev          a .venv with coredispatch, compiled where possible, and the CPU plugins
+# make dev          a .venv with coredispatch, compiled where possible, and its plugins
 # make demo         train on the handwritten digits (options: make demo ARGS="--amp --plot out.png")
 # make test         all tests: with the compiled modules, where there are any, and interpreted
 # make check        format, lint, types, import contract, docs
@@ -18,7 +18,8 @@ ARGS ?=
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip
-PLUGINS := $(wildcard plugins/cpu_numba plugins/sparse plugins/quant)
+# cuda_cupy without CuPy or a GPU is listed, and says why it has no device.
+PLUGINS := $(wildcard plugins/cpu_numba plugins/sparse plugins/quant plugins/cuda_cupy)
 # The compiled modules are listed in coredispatch/_compiled.py and nowhere else.
 HOT := $(wildcard $(shell sed -n 's,^ *"\(coredispatch/.*\.py\)"\,$$,\1,p' coredispatch/_compiled.py))
 CREATED := $(VENV)/.stamp-created

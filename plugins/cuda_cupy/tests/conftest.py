@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import coredispatch as cd
 
 # importlib mode leaves test folders off sys.path
 sys.path.insert(0, str(Path(__file__).parent))
+if find_spec("coredispatch_cuda_cupy") is None:  # not installed: test the checkout
+    sys.path.append(str(Path(__file__).parents[1]))
 
 from numpy_stand_in import State, make_cupy, module_for
 
