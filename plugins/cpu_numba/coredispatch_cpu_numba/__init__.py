@@ -28,7 +28,13 @@ def coredispatch_register(registrar: Any) -> None:
     from .kernels import MODULES
 
     for module in MODULES:
-        registrar.kernels("cpu", module.KERNELS, priority=PRIORITY, when=module.WHEN)
+        registrar.kernels(
+            "cpu",
+            module.KERNELS,
+            priority=getattr(module, "PRIORITY", PRIORITY),
+            when=getattr(module, "WHEN", None),
+            least=getattr(module, "LEAST", 0),
+        )
 
 
 @hookimpl

@@ -23,16 +23,18 @@ def _derive(base: ModuleType, T: type[np.floating]) -> SimpleNamespace:
     three_c1 = T(3.0) * c1
 
     @inlined
+    def sigmoid(x):
+        """``1 / (1 + e^-x)``; the exponential is never above 1, so small results stay exact."""
+        e = exp(-fabs(x))
+        return (one if x >= zero else e) / (one + e)
+
+    @inlined
     def logistic(x):
-        """``(sigmoid(x), 1 - sigmoid(x))``; ``e`` is never above 1, so both keep their digits."""
+        """``(sigmoid(x), 1 - sigmoid(x))``, neither by subtraction."""
         e = exp(-fabs(x))
         r = one / (one + e)
         er = e * r
         return (r if x >= zero else er), (er if x >= zero else r)
-
-    @inlined
-    def sigmoid(x):
-        return logistic(x)[0]
 
     @inlined
     def sigmoid_backward(grad, out):

@@ -1,7 +1,8 @@
 """The kernels as coredispatch sees them, in the argument order of the op's schema.
 
-Each module has ``KERNELS``, from op name to kernel, and ``WHEN``, from op name to the predicate
-that says which calls the kernel takes. None of them imports Numba.
+Each module has ``KERNELS``, from op name to kernel, and as it needs them ``LEAST``, from op name
+to the number of elements from which the kernel takes over, and ``WHEN``, from op name to the
+predicate that says which of those calls it takes. None of them imports Numba.
 
 The least sizes in the predicates were measured on two cores of a Zen 4 (AVX-512) against NumPy
 2.4, whose wheels have vector loops of their own for many functions there: a kernel takes over
@@ -10,8 +11,8 @@ where it is faster by more than its predicate costs.
 
 from __future__ import annotations
 
-from . import elementwise, loss, normalization, optimizer, reduction, softmax
+from . import elementwise, loss, normalization, optimizer, reduction, small, softmax
 
 __all__ = ["MODULES"]
 
-MODULES = (elementwise, reduction, softmax, normalization, loss, optimizer)
+MODULES = (elementwise, reduction, softmax, normalization, loss, optimizer, small)

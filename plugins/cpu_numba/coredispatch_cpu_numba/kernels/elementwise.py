@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays import FLOATS, is_dense, is_like, may_write
 from ..entries import Loop
 
-__all__ = ["KERNELS", "WHEN"]
+__all__ = ["KERNELS", "LEAST", "WHEN"]
 
 Kernel = Callable[..., Any]
 Predicate = Callable[..., bool]
@@ -236,3 +236,12 @@ for _name, (_least, _split) in _BINARY.items():
 for _name, (_least, _split) in _COMPARISON.items():
     KERNELS[_name] = _binary(_name, _split, np.bool_)
     WHEN[_name] = _accepts_two(_least, False)
+
+#: asked before any predicate: small calls must not pay for this pack
+LEAST: dict[str, int] = {
+    **{name: least for name, (least, _) in {**_UNARY, **_BINARY, **_COMPARISON}.items()},
+    "gelu": 256,
+    "gelu_backward": 256,
+    "leaky_relu": 2048,
+    "threshold_backward": 2048,
+}

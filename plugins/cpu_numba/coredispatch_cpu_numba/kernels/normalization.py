@@ -13,7 +13,7 @@ from ..arrays import is_dense, is_like
 from ..entries import Loop
 from ..layout import strips
 
-__all__ = ["KERNELS", "WHEN"]
+__all__ = ["KERNELS", "LEAST", "WHEN"]
 
 Dims = tuple[int, ...]
 
@@ -134,3 +134,4 @@ WHEN: dict[str, Callable[..., bool]] = {
     "rms_norm": _accepts_rms_norm,
     "rms_norm_backward": _accepts_backward,
 }
+LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

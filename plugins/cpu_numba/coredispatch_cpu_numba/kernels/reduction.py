@@ -11,7 +11,7 @@ from ..arrays import INT64, is_dense
 from ..entries import Loop
 from ..layout import BLOCK, NARROW, along, strips, tiles
 
-__all__ = ["KERNELS", "WHEN"]
+__all__ = ["KERNELS", "LEAST", "WHEN"]
 
 Kernel = Callable[..., Any]
 
@@ -166,3 +166,4 @@ WHEN: dict[str, Callable[..., bool]] = {
     "argmax": _accepts_arg,
     "argmin": _accepts_arg,
 }
+LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -11,7 +11,7 @@ from ..arrays import is_dense, is_like
 from ..entries import Loop
 from ..layout import COLUMNS, along
 
-__all__ = ["KERNELS", "WHEN"]
+__all__ = ["KERNELS", "LEAST", "WHEN"]
 
 _LEAST = 256
 _SPLIT = 24576
@@ -76,3 +76,4 @@ WHEN: dict[str, Callable[..., bool]] = {
     "softmax_backward": _accepts_pair,
     "log_softmax_backward": _accepts_pair,
 }
+LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -1,0 +1,168 @@
+"""Operators on small matrices, where what counts is the number of calls.
+
+A kernel here takes contiguous float32 or float64 arrays of the commonest shapes and up to
+``MOST`` elements; everything else it declines by returning NotImplemented, and the next kernel
+of the table serves. Numba is imported when the first of them runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["KERNELS", "MOST", "PRIORITY"]
+
+#: above the kernels for large arrays, which see the calls declined here
+PRIORITY = 20
+MOST = 2048
+_PRODUCT = 16384  # multiplications of a matrix product
+
+
+class _Functions(dict[str, Callable[..., Any]]):
+    """The compiled functions by name, made when first asked for."""
+
+    def __missing__(self, name: str) -> Callable[..., Any]:
+        from ..loops import small
+
+        self.update(small.FUNCTIONS)
+        return self[name]
+
+
+_f = _Functions()
+
+
+@lru_cache(maxsize=64)
+def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
+    return np.full(n, value, dtype)
+
+
+def sum(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    """The sum of all elements."""
+    if dim is None and not keepdim and dtype is None and x.size <= MOST:
+        try:
+            return _f["sum_2"](x) if x.ndim == 2 else _f["sum_1"](x)
+        except TypeError:
+            pass
+    return NotImplemented
+
+
+def _rows(name: str) -> Callable[..., Any]:
+    def kernel(x: np.ndarray, dim: int, dtype: Any = None) -> Any:
+        if (dim == 1 or dim == -1) and dtype is None and x.size <= MOST:
+            try:
+                return _f[name](x)
+            except TypeError:
+                pass
+        return NotImplemented
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _rows_backward(name: str) -> Callable[..., Any]:
+    def kernel(grad: np.ndarray, output: np.ndarray, dim: int) -> Any:
+        if (dim == 1 or dim == -1) and output.size <= MOST and grad.shape == output.shape:
+            try:
+                return _f[name](grad, output)
+            except TypeError:
+                pass
+        return NotImplemented
+
+    kernel.__name__ = name
+    return kernel
+
+
+def linear(x: np.ndarray, w: np.ndarray, b: Any) -> Any:
+    """``x @ w.T + b``"""
+    if x.size * len(w) <= _PRODUCT and x.shape[-1] == w.shape[-1] and w.ndim == 2:
+        if b is None:
+            b = _constant(len(w), w.dtype, 0.0)
+        elif b.shape != w.shape[:1]:
+            return NotImplemented
+        try:
+            return _f["linear"](x, w, b)
+        except TypeError:
+            pass
+    return NotImplemented
+
+
+def layer_norm(x: np.ndarray, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """Rows normalized to mean 0 and variance 1, times ``weight``, plus ``bias``."""
+    if x.size <= MOST and len(normalized_shape) == 1 and x.shape[-1:] == normalized_shape:
+        n = normalized_shape[0]
+        weight = _constant(n, x.dtype, 1.0) if weight is None else weight
+        bias = _constant(n, x.dtype, 0.0) if bias is None else bias
+        if weight.shape == bias.shape == normalized_shape:
+            try:
+                return _f["layer_norm"](x, weight, bias, eps)
+            except TypeError:
+                pass
+    return NotImplemented
+
+
+def cross_entropy(
+    x: np.ndarray, y: np.ndarray, weight: Any, ignored: int, reduction: str, smoothing: float
+) -> Any:
+    """Mean or sum of ``log sum exp(row) - row[label]``."""
+    if weight is None and x.size <= MOST and smoothing == 0.0 and reduction != "none" and x.size:
+        try:
+            return _f["cross_entropy"](x, y, ignored, reduction == "mean")
+        except (TypeError, ValueError):
+            pass
+    return NotImplemented
+
+
+def cross_entropy_backward(
+    grad: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    weight: Any,
+    ignored: int,
+    reduction: str,
+    smoothing: float,
+) -> Any:
+    """``(softmax(row) - onehot(label)) * grad``, over the number of labels for a mean."""
+    if weight is None and x.size <= MOST and smoothing == 0.0 and reduction != "none" and x.size:
+        try:
+            return _f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean")
+        except TypeError:
+            pass
+    return NotImplemented
+
+
+def relu(x: np.ndarray) -> Any:
+    """``x`` where positive, else 0; NaN stays."""
+    if x.ndim == 2 and x.size <= MOST:
+        try:
+            return _f["relu"](x)
+        except TypeError:
+            pass
+    return NotImplemented
+
+
+def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
+    """``grad`` where ``x > threshold`` else 0."""
+    if x.ndim == 2 and x.size <= MOST and grad.shape == x.shape:
+        try:
+            return _f["threshold_backward"](grad, x, threshold)
+        except TypeError:
+            pass
+    return NotImplemented
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "cross_entropy": cross_entropy,
+    "cross_entropy_backward": cross_entropy_backward,
+    "layer_norm": layer_norm,
+    "linear": linear,
+    "log_softmax": _rows("log_softmax"),
+    "log_softmax_backward": _rows_backward("log_softmax_backward"),
+    "relu": relu,
+    "softmax": _rows("softmax"),
+    "softmax_backward": _rows_backward("softmax_backward"),
+    "sum": sum,
+    "threshold_backward": threshold_backward,
+}

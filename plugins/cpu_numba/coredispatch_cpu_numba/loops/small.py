@@ -1,0 +1,238 @@
+"""Whole operators on small matrices, each one call of a Numba dispatcher.
+
+Below some thousand elements the price of an operator is the calls it is made of. These functions
+take C-contiguous float32 or float64 arrays, allocate their result themselves, and compute it in
+one go; sums are carried in float64. Any other argument is a TypeError of the dispatcher.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from .. import cache
+
+__all__ = ["FUNCTIONS"]
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def _compiled(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile for float32 and float64; a number in ``shapes`` is an array of that many dims."""
+
+    def compile_(function: Callable[..., Any]) -> Callable[..., Any]:
+        dispatcher = njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(
+            function
+        )
+        cache.enable(dispatcher)
+        for own in (types.float32, types.float64):
+            dispatcher.compile(
+                tuple(types.Array(own, s, "C") if type(s) is int else s for s in shapes)
+            )
+        dispatcher.disable_compile()
+        FUNCTIONS[function.__name__] = dispatcher
+        return dispatcher
+
+    return compile_
+
+
+_LABELS = types.Array(types.int64, 1, "C")
+
+
+@_compiled(2)
+def sum_2(x):
+    total = 0.0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            total += x[i, j]
+    out = np.empty((), x.dtype)
+    out[()] = total
+    return out
+
+
+@_compiled(1)
+def sum_1(x):
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i]
+    out = np.empty((), x.dtype)
+    out[()] = total
+    return out
+
+
+@_compiled(2)
+def softmax(x):
+    out = np.empty_like(x)
+    if x.shape[1] == 0:
+        return out
+    for i in range(x.shape[0]):
+        top = x[i, 0]
+        for j in range(1, x.shape[1]):
+            if x[i, j] > top or x[i, j] != x[i, j]:
+                top = x[i, j]
+        total = 0.0
+        for j in range(x.shape[1]):
+            e = math.exp(x[i, j] - top)
+            out[i, j] = e
+            total += e
+        scale = 1.0 / total
+        for j in range(x.shape[1]):
+            out[i, j] = out[i, j] * scale
+    return out
+
+
+@_compiled(2)
+def log_softmax(x):
+    out = np.empty_like(x)
+    if x.shape[1] == 0:
+        return out
+    for i in range(x.shape[0]):
+        top = x[i, 0]
+        for j in range(1, x.shape[1]):
+            if x[i, j] > top or x[i, j] != x[i, j]:
+                top = x[i, j]
+        total = 0.0
+        for j in range(x.shape[1]):
+            total += math.exp(x[i, j] - top)
+        shift = math.log(total)
+        for j in range(x.shape[1]):
+            out[i, j] = (x[i, j] - top) - shift
+    return out
+
+
+@_compiled(2, 2)
+def softmax_backward(grad, output):
+    out = np.empty_like(output)
+    for i in range(output.shape[0]):
+        inner = 0.0
+        for j in range(output.shape[1]):
+            inner += grad[i, j] * output[i, j]
+        for j in range(output.shape[1]):
+            out[i, j] = output[i, j] * (grad[i, j] - inner)
+    return out
+
+
+@_compiled(2, 2)
+def log_softmax_backward(grad, output):
+    out = np.empty_like(output)
+    for i in range(output.shape[0]):
+        total = 0.0
+        for j in range(output.shape[1]):
+            total += grad[i, j]
+        for j in range(output.shape[1]):
+            out[i, j] = grad[i, j] - math.exp(output[i, j]) * total
+    return out
+
+
+@_compiled(2, 2, 1)
+def linear(x, w, b):
+    out = np.empty((x.shape[0], w.shape[0]), x.dtype)
+    for i in range(x.shape[0]):
+        for j in range(w.shape[0]):
+            # float64 keeps a short dot product exact enough to round once
+            total = np.float64(b[j])
+            for k in range(x.shape[1]):
+                total += np.float64(x[i, k]) * np.float64(w[j, k])
+            out[i, j] = total
+    return out
+
+
+@_compiled(2, 1, 1, types.float64)
+def layer_norm(x, w, b, eps):
+    n = x.shape[1]
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        mean = 0.0
+        for j in range(n):
+            mean += x[i, j]
+        mean /= n
+        square = 0.0
+        for j in range(n):
+            d = x[i, j] - mean
+            square += d * d
+        scale = 1.0 / math.sqrt(square / n + eps)
+        for j in range(n):
+            out[i, j] = (x[i, j] - mean) * scale * w[j] + b[j]
+    return out
+
+
+@_compiled(2, _LABELS, types.int64, types.boolean)
+def cross_entropy(x, y, ignored, average):
+    """The mean or sum over the rows; raises ValueError where a label is no class."""
+    total = 0.0
+    kept = 0
+    classes = x.shape[1]
+    if y.shape[0] != x.shape[0]:
+        raise ValueError("one label for each row")
+    for i in range(x.shape[0]):
+        label = y[i]
+        if label == ignored:
+            continue
+        if label < 0 or label >= classes:
+            raise ValueError("a label is no class")
+        kept += 1
+        top = x[i, 0]
+        for j in range(1, classes):
+            if x[i, j] > top or x[i, j] != x[i, j]:
+                top = x[i, j]
+        row = 0.0
+        for j in range(classes):
+            row += math.exp(x[i, j] - top)
+        total += math.log(row) - (x[i, label] - top)
+    out = np.empty((), x.dtype)
+    out[()] = total / kept if average else total
+    return out
+
+
+@_compiled(0, 2, _LABELS, types.int64, types.boolean)
+def cross_entropy_backward(grad, x, y, ignored, average):
+    """``softmax(row) - onehot(label)`` times ``grad``, divided by the labels kept for a mean."""
+    out = np.empty_like(x)
+    classes = x.shape[1]
+    kept = 0
+    for i in range(x.shape[0]):
+        if y[i] != ignored:
+            kept += 1
+    scale = grad[()] / kept if average else grad[()]
+    for i in range(x.shape[0]):
+        label = y[i]
+        if label == ignored:
+            for j in range(classes):
+                out[i, j] = 0.0
+            continue
+        top = x[i, 0]
+        for j in range(1, classes):
+            if x[i, j] > top or x[i, j] != x[i, j]:
+                top = x[i, j]
+        total = 0.0
+        for j in range(classes):
+            e = math.exp(x[i, j] - top)
+            out[i, j] = e
+            total += e
+        for j in range(classes):
+            out[i, j] = out[i, j] / total * scale
+        out[i, label] = out[i, label] - scale
+    return out
+
+
+@_compiled(2)
+def relu(x):
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            value = x[i, j]
+            out[i, j] = 0.0 if value <= 0.0 else value  # NaN stays
+    return out
+
+
+@_compiled(2, 2, types.float64)
+def threshold_backward(grad, x, threshold):
+    out = np.empty_like(grad)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = grad[i, j] if x[i, j] > threshold else 0.0
+    return out
