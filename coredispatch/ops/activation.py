@@ -279,7 +279,7 @@ def rrelu(
     slope: Any = (lower + upper) / 2
     if training:
         slope = add(mul(late.rand_like(self), upper - lower), lower)
-    return comparison.where(comparison.ge(self, 0), self, mul(self, slope))
+    return comparison.where(comparison.gt(self, 0), self, mul(self, slope))
 
 
 @rrelu.overload
