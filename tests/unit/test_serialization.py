@@ -308,3 +308,52 @@ def test_loaded_tensors_can_be_written() -> None:
     x = through_file(cd.ones(3))
     x += 1
     assert x.tolist() == [2.0, 2.0, 2.0]
+
+
+# -- modules and optimizers ----------------------------------------------------------------
+
+
+def model() -> Any:
+    nn = cd.nn
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_a_checkpoint_restores_model_and_optimizer() -> None:
+    first, second = model(), model()
+    optimizers = [cd.optim.Adam(m.parameters(), lr=0.1) for m in (first, second)]
+    x = cd.randn(5, 3)
+    first(x).sum().backward()
+    optimizers[0].step()
+    saved = through_file({"model": first.state_dict(), "adam": optimizers[0].state_dict()})
+    second.load_state_dict(saved["model"])
+    optimizers[1].load_state_dict(saved["adam"])
+    for m, optimizer in zip((first, second), optimizers):
+        optimizer.zero_grad()
+        m(x).square().sum().backward()
+        optimizer.step()
+    for a, b in zip(first.parameters(), second.parameters()):
+        assert a.tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, through_pickle])
+def test_modules_are_copied_and_pickled(way: Any) -> None:
+    original = model().eval()
+    twin = way(original)
+    assert type(twin[0].weight) is cd.nn.Parameter
+    assert twin[0].weight is not original[0].weight
+    x = cd.randn(2, 3)
+    assert twin(x).tolist() == original(x).tolist()
+
+
+def test_parameters_stay_parameters() -> None:
+    weight = cd.nn.Parameter(cd.ones(2))
+    first, second = through_file([weight, weight])
+    assert type(first) is cd.nn.Parameter
+    assert first is second
+
+
+def test_a_generator_goes_on_where_it_stood() -> None:
+    generator = cd.Generator().manual_seed(3)
+    cd.rand(5, generator=generator)
+    twin = through_file({"generator": generator})["generator"]
+    assert cd.rand(3, generator=twin).tolist() == cd.rand(3, generator=generator).tolist()
