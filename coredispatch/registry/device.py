@@ -22,7 +22,8 @@ class Device:
 
     def __init__(self, type: str | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
-            type, index = type.type, type.index if index is None else index
+            index = type.index if index is None else index
+            type = type.type
         if not isinstance(type, str):
             raise DeviceError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
         name, colon, number = type.partition(":")

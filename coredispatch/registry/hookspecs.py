@@ -23,7 +23,7 @@ class Hooks:
     """What coredispatch asks of a plugin."""
 
     @hookspec
-    def coredispatch_api_version(self) -> tuple[int, int]:
+    def coredispatch_api_version(self) -> tuple[int, int]:  # type: ignore[empty-body]
         """The :data:`API_VERSION` the plugin was written for; (1, 0) where it does not say."""
 
     @hookspec
@@ -31,7 +31,7 @@ class Hooks:
         """Register backends, layouts, layers, operators and kernels. All or nothing."""
 
     @hookspec
-    def coredispatch_info(self) -> dict[str, Any]:
+    def coredispatch_info(self) -> dict[str, Any]:  # type: ignore[empty-body]
         """Facts about the plugin for ``coredispatch info``, such as devices found."""
 
     @hookspec

@@ -179,7 +179,7 @@ class PluginLoader:
                 return plugin
             self._disabled.discard(name)
             self._try(plugin)
-        if plugin.status != "loaded":
+        if plugin.error is not None:
             raise PluginError(
                 f"plugin {name!r} could not be loaded: {plugin.error}", fix=plugin.hint
             ) from plugin.cause

@@ -56,5 +56,5 @@ def masked(keys: int) -> int:
     """``(keys | included) & ~excluded`` for the running thread or task."""
     if MASKS.active:
         included, excluded = _CURRENT.get()
-        return (keys | included) & ~excluded
+        keys = (keys | included) & ~excluded
     return keys

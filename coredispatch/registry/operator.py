@@ -127,7 +127,8 @@ class Operator(Dispatcher):
         self.unbroadcast = unbroadcast
         self.result_type: Any = tuple
         if fields:
-            self.result_type = namedtuple(self.name, fields)._make  # type: ignore[misc]
+            record: Any = namedtuple(self.name, fields)  # type: ignore[misc]
+            self.result_type = record._make
         elif self.schema.returns == "list[Tensor]":
             self.result_type = list
         if inplace:

@@ -176,7 +176,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         annotation = annotations.get(name, empty)
         if position >= code.co_argcount:
             default = keyword_defaults.get(name, empty)
-            kind = inspect.Parameter.KEYWORD_ONLY
+            kind: Any = inspect.Parameter.KEYWORD_ONLY
         else:
             default = defaults[position - first_default] if position >= first_default else empty
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
