@@ -287,8 +287,8 @@ def svd(self: Tensor, some: bool = True, compute_uv: bool = True) -> tuple[Tenso
     """``(U, S, V)`` with ``self == U @ diag(S) @ V.mH``; ``linalg.svd`` gives ``V.mH``."""
     u, s, vh = linalg_svd(self, not some)
     if not compute_uv:
-        return late.zeros_like(u), s, late.zeros_like(mH(vh))
-    return u, s, mH(vh)
+        return svd.result_type((late.zeros_like(u), s, late.zeros_like(mH(vh))))
+    return svd.result_type((u, s, mH(vh)))
 
 
 # ---- symmetric eigenvalues ----------------------------------------------------------------------

@@ -286,7 +286,7 @@ def linalg_lstsq(
         residuals = late.sum(late.square(late.abs(matmul(A, solution) - B)), -2)
     else:
         residuals = late.zeros((0,), dtype=A.dtype, device=A.device)
-    return solution, residuals, rank, values
+    return linalg_lstsq.result_type((solution, residuals, rank, values))
 
 
 # ---- determinants -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any, Final
 from weakref import ref
 
 from .dtypes import DType
+from .errors import CoreDispatchError
 from .masks import MASKS, masked, pop_masks, push_masks
 from .native import mypyc_attr
 from .value import Value, ViewLink, bump_version, dtype_of, storage_of
@@ -520,7 +521,12 @@ class BodyEntry(Entry):
         self.fn: Any = fn
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        return push_and_call(self.fn, args, self.mask)
+        try:
+            return push_and_call(self.fn, args, self.mask)
+        except CoreDispatchError as error:
+            if error.call is not None:
+                raise
+            raise HOOKS.failure(self, args, error) from None
 
 
 class LayerEntry(Entry):
@@ -559,7 +565,12 @@ class LayerEntry(Entry):
 
     def body(self, args: tuple[Any, ...]) -> Any:
         """Run the composite's body with this layer still in force for the ops in it."""
-        return push_and_call(self.record.body, args, self.mask)
+        try:
+            return push_and_call(self.record.body, args, self.mask)
+        except CoreDispatchError as error:
+            if error.call is not None:
+                raise
+            raise HOOKS.failure(self, args, error) from None
 
 
 class CallEntry(Entry):

@@ -1,0 +1,257 @@
+"""Linear algebra: every block, products of every rank against torch, decompositions, solvers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coredispatch as cd
+
+FAMILY = ("linalg", "einsum", "matrix_norms", "decompositions", "linear_systems")
+
+
+def test_samples_agree_with_reference_and_body(sampled: Any) -> None:
+    family, name, dtype = sampled
+    family.check_samples(name, dtype)
+
+
+def test_derivatives(derivable: Any) -> None:
+    family, name = derivable
+    assert family.check_gradients(name, limit=40)
+
+
+def test_error_inputs(refusing: Any) -> None:
+    family, name = refusing
+    family.check_errors(name)
+
+
+def rand(*shape: int, dtype: Any = np.float64) -> np.ndarray:
+    x = np.random.default_rng(1).normal(size=shape)
+    if np.dtype(dtype).kind == "c":
+        x = x + 1j * np.random.default_rng(2).normal(size=shape)
+    return np.asarray(x).astype(dtype)
+
+
+# -- products ------------------------------------------------------------------------------------
+
+SIDES = st.integers(0, 4)
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_matmul_and_its_gradients_agree_with_torch(data: st.DataObject) -> None:
+    torch = pytest.importorskip("torch")
+    n, k, m = (data.draw(SIDES) for _ in range(3))
+    lead = data.draw(st.lists(st.integers(1, 3), max_size=2))
+    ones = st.lists(st.booleans(), min_size=len(lead), max_size=len(lead))
+
+    def stack(matrix: tuple[int, int]) -> tuple[int, ...]:
+        keep = data.draw(st.integers(0, len(lead)))
+        sizes = [1 if flat else size for size, flat in zip(lead, data.draw(ones), strict=True)]
+        return (*sizes[keep:], *matrix)
+
+    a = (k,) if data.draw(st.booleans()) and data.draw(st.booleans()) else stack((n, k))
+    b = (k,) if data.draw(st.booleans()) and data.draw(st.booleans()) else stack((k, m))
+    arrays = rand(*a), np.asarray(rand(*b)[..., ::-1])
+    ours = [cd.from_numpy(x.copy()).requires_grad_() for x in arrays]
+    theirs = [torch.from_numpy(x.copy()).requires_grad_() for x in arrays]
+    got, wanted = ours[0] @ ours[1], theirs[0] @ theirs[1]
+    np.testing.assert_allclose(got.detach().numpy(), wanted.detach().numpy(), atol=1e-12)
+    (got * got).sum().backward()
+    (wanted * wanted).sum().backward()
+    for x, t in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_adds_up_in_float32(dtype: str) -> None:
+    kind = getattr(cd, dtype)
+    a, b = cd.ones(2, 4096, dtype=kind), cd.ones(4096, 2, dtype=kind)
+    assert (a @ b).dtype is kind
+    assert (a @ b).to(cd.float32).tolist() == [[4096, 4096]] * 2
+
+
+def test_integers_wrap_around() -> None:
+    x = cd.full((1, 2), 100, dtype=cd.int8)
+    assert (x @ x.t()).tolist() == [[(20000 + 128) % 256 - 128]]
+
+
+def test_transposed_and_strided_operands() -> None:
+    x = rand(6, 8)
+    t = cd.from_numpy(x)
+    np.testing.assert_allclose((t[::2].t() @ t[1::2]).numpy(), x[::2].T @ x[1::2])
+    np.testing.assert_allclose((t[:, ::3] @ t[:, 1::3].t()).numpy(), x[:, ::3] @ x[:, 1::3].T)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: x @ x, "5 columns meet 3 rows"),
+        (lambda x: x @ cd.tensor(1.0), "dimension"),
+        (lambda x: x.mm(x[0]), "matri"),
+        (lambda x: x.bmm(x), "stack"),
+        (lambda x: x.dot(x[0]), "vector"),
+        (lambda x: cd.addmm(cd.ones(3, 7), x, x.t()), "7"),
+        (lambda x: cd.einsum("ij,jk", x, x), "lengths"),
+        (lambda x: cd.linalg.inv(x), "square"),
+    ],
+)
+def test_shapes_that_do_not_fit(call: Any, text: str) -> None:
+    with pytest.raises(cd.ShapeError, match=text):
+        call(cd.from_numpy(rand(3, 5)))
+
+
+def test_sums_of_products_ignore_what_beta_zero_hides() -> None:
+    nan = cd.full((2, 2), float("nan"))
+    eye = cd.eye(2)
+    assert cd.addmm(nan, eye, eye, beta=0).tolist() == [[1, 0], [0, 1]]
+    assert cd.addmm(cd.ones(2), eye, eye, beta=2, alpha=3).tolist() == [[5, 2], [2, 5]]
+    x = cd.ones(2, 2)
+    x.addmm_(eye, eye, alpha=4)
+    assert x.tolist() == [[5, 1], [1, 5]]
+
+
+# -- einsum --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [(3, 4), (4, 5)]),
+        ("ij,kj->ik", [(3, 4), (5, 4)]),
+        ("ij,jk", [(3, 4), (4, 5)]),
+        ("i,j", [(3,), (4,)]),
+        ("b...d,bd->b...", [(2, 3, 4, 5), (2, 5)]),
+        ("bij,bjk,bkl->bil", [(2, 3, 4), (2, 4, 5), (2, 5, 2)]),
+        ("iij->j", [(3, 3, 4)]),
+        ("ijk->kj", [(2, 3, 4)]),
+        ("ij,ij->", [(3, 4), (3, 4)]),
+        ("bij,ij->bi", [(2, 3, 4), (1, 4)]),
+        ("abcd,bd->ac", [(2, 3, 4, 5), (3, 5)]),
+        ("ab,cd,ef->fbd", [(2, 3), (4, 5), (1, 2)]),
+        ("ij,j->i", [(0, 3), (3,)]),
+        (" i j , j k -> k i ", [(3, 4), (4, 5)]),
+    ],
+)
+def test_einsum_and_its_gradients_agree_with_torch(equation: str, shapes: list[Any]) -> None:
+    torch = pytest.importorskip("torch")
+    arrays = [rand(*s) for s in shapes]
+    ours = [cd.from_numpy(x.copy()).requires_grad_() for x in arrays]
+    theirs = [torch.from_numpy(x.copy()).requires_grad_() for x in arrays]
+    got, wanted = cd.einsum(equation, *ours), torch.einsum(equation, *theirs)
+    np.testing.assert_allclose(got.detach().numpy(), wanted.detach().numpy(), atol=1e-12)
+    got.square().sum().backward()
+    wanted.square().sum().backward()
+    for x, t in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), atol=1e-10)
+
+
+@pytest.mark.parametrize("equation", ["ij->ijk", "ij->ii", "ijk", "i1->i", "ij,jk->ik"])
+def test_equations_that_do_not_fit(equation: str) -> None:
+    with pytest.raises(ValueError, match="einsum"):
+        cd.einsum(equation, cd.ones(2, 2))
+
+
+# -- decompositions and solvers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 4, 3)])
+def test_decompositions_give_their_input_back(shape: tuple[int, ...], dtype: Any) -> None:
+    x = rand(*shape, dtype=dtype)
+    t = cd.from_numpy(x)
+    close = {"atol": 1e-4 if x.itemsize // (1 + (x.dtype.kind == "c")) == 4 else 1e-10}
+    for mode in ("reduced", "complete"):
+        q, r = cd.linalg.qr(t, mode)
+        np.testing.assert_allclose((q @ r).numpy(), x, **close)
+        assert (r.triu() == r).all()
+    u, s, vh = cd.linalg.svd(t, full_matrices=False)
+    np.testing.assert_allclose(((u * s.unsqueeze(-2)) @ vh).numpy(), x, **close)
+    u, s, v = cd.svd(t)
+    np.testing.assert_allclose(((u * s.unsqueeze(-2)) @ v.adjoint()).numpy(), x, **close)
+    a = t @ t.adjoint() + cd.eye(shape[-2], dtype=t.dtype)
+    factor = cd.linalg.cholesky(a)
+    np.testing.assert_allclose((factor @ factor.adjoint()).numpy(), a.numpy(), **close)
+    values, vectors = cd.linalg.eigh(a)
+    again = (vectors * values.unsqueeze(-2)) @ vectors.adjoint()
+    np.testing.assert_allclose(again.numpy(), a.numpy(), **close)
+
+
+def test_results_have_the_names_of_their_parts() -> None:
+    a = cd.from_numpy(rand(3, 3))
+    assert cd.linalg.qr(a).Q.shape == (3, 3)
+    assert cd.linalg.svd(a).Vh.shape == (3, 3)
+    assert cd.slogdet(a).logabsdet.shape == ()
+    assert cd.linalg.eigh(a + a.mT).eigenvalues.shape == (3,)
+
+
+def test_solutions_agree_with_numpy() -> None:
+    a, b = rand(2, 4, 4) + 4 * np.eye(4), rand(2, 4, 3)
+    x = cd.linalg.solve(cd.from_numpy(a), cd.from_numpy(b))
+    np.testing.assert_allclose(x.numpy(), np.linalg.solve(a, b))
+    np.testing.assert_allclose(cd.from_numpy(a).inverse().numpy(), np.linalg.inv(a))
+    np.testing.assert_allclose(cd.det(cd.from_numpy(a)).numpy(), np.linalg.det(a))
+    tall, right = rand(7, 3), rand(7, 2)
+    got = cd.linalg.lstsq(cd.from_numpy(tall), cd.from_numpy(right))
+    wanted = np.linalg.lstsq(tall, right)
+    np.testing.assert_allclose(got.solution.numpy(), wanted[0])
+    np.testing.assert_allclose(got.residuals.numpy(), wanted[1])
+    assert int(got.rank) == 3
+
+
+@pytest.mark.parametrize("name", ["solve", "inv", "cholesky"])
+def test_matrices_without_a_solution(name: str) -> None:
+    zero = cd.zeros(3, 3)
+    args = (zero, cd.ones(3)) if name == "solve" else (zero,)
+    with pytest.raises(RuntimeError, match="ingular|positive definite"):
+        getattr(cd.linalg, name)(*args)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_the_gradient_of_a_determinant_exists_for_singular_matrices(rank: int) -> None:
+    torch = pytest.importorskip("torch")
+    array = rand(3, rank) @ rand(rank, 3)
+    x = cd.tensor(array, requires_grad=True)
+    t = torch.tensor(array, requires_grad=True)
+    x.det().backward()
+    t.det().backward()
+    np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cholesky", "eigvalsh", "svdvals", "pinv", "matrix_exp"])
+def test_gradients_agree_with_torch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    array = rand(4, 4)
+    array = array @ array.T + np.eye(4)
+    weights = rand(*getattr(torch.linalg, name)(torch.from_numpy(array)).shape)
+    x = cd.tensor(array, requires_grad=True)
+    t = torch.tensor(array, requires_grad=True)
+    (getattr(cd.linalg, name)(x) * cd.from_numpy(weights)).sum().backward()
+    (getattr(torch.linalg, name)(t) * torch.from_numpy(weights)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), t.grad.numpy(), rtol=1e-7, atol=1e-8)
+
+
+@given(st.integers(-3, 6))
+@settings(deadline=None)
+def test_powers_of_a_matrix(n: int) -> None:
+    x = rand(3, 3) + 3 * np.eye(3)
+    got = cd.matrix_power(cd.from_numpy(x), n)
+    np.testing.assert_allclose(got.numpy(), np.linalg.matrix_power(x, n))
+
+
+def test_the_exponential_of_a_matrix() -> None:
+    linalg = pytest.importorskip("scipy.linalg")
+    for scale in (0.0, 0.1, 3.0, 30.0):
+        x = rand(4, 4) * scale
+        np.testing.assert_allclose(cd.matrix_exp(cd.from_numpy(x)).numpy(), linalg.expm(x))
+
+
+def test_norms_at_zero_have_a_gradient_of_zero() -> None:
+    for ord in (1, 2, 3, float("inf")):
+        x = cd.zeros(3, dtype=cd.float64, requires_grad=True)
+        cd.linalg.vector_norm(x, ord).backward()
+        assert x.grad.tolist() == [0, 0, 0]
