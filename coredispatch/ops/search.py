@@ -13,7 +13,7 @@ from coredispatch.ops.arithmetic import div, mul, sub
 from coredispatch.ops.casting import filled
 from coredispatch.ops.ordering import sort
 from coredispatch.ops.reduction import amax, amin, any, sum
-from coredispatch.ops.rules import exact, require_int
+from coredispatch.ops.rules import exact, require_int, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import Value, composite
 from coredispatch.registry.dtypes import bool_, int32, int64
@@ -161,6 +161,8 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
 
 
 @composite(
+    out=lambda self, bins=100, *_: (bins,),
+    dtype=same,
     samples=lambda make: (
         Sample(make((17,)), 4, -2, 2),
         Sample(make((3, 5)), 5),
@@ -216,8 +218,8 @@ def isin(
         late.reshape(test_elements, (-1,)) if isinstance(test_elements, Value) else test_elements
     )
     probe = late.unsqueeze(elements, -1) if isinstance(elements, Value) else elements
-    same = comparison.eq(probe, tests)
-    found = any(same, -1) if isinstance(test_elements, Value) else late.squeeze(same, -1)
+    equal = comparison.eq(probe, tests)
+    found = any(equal, -1) if isinstance(test_elements, Value) else late.squeeze(equal, -1)
     return comparison.logical_not(found) if invert else found
 
 
