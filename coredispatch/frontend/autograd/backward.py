@@ -10,6 +10,7 @@ from coredispatch.frontend.autograd.engine import run
 from coredispatch.frontend.autograd.node import Node, node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.errors import AutogradError, ShapeError
+from coredispatch.registry.masks import pop_masks, push_masks
 from coredispatch.registry.table import TABLE
 
 __all__ = ["backward", "grad"]
@@ -42,8 +43,7 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
                     f"{tuple(output.shape)}",
                     fix="reduce it with .sum() or .mean(), or pass gradient=",
                 )
-            with _no_record():
-                gradient = TABLE.operator("ones_like")(output)
+            gradient = _one(output)
         elif tuple(gradient.shape) != tuple(output.shape):
             raise ShapeError(
                 f"the gradient has shape {tuple(gradient.shape)}, the tensor has shape "
@@ -61,10 +61,13 @@ def _numel(tensor: Any) -> int:
     return count
 
 
-def _no_record() -> Any:
-    from coredispatch.frontend.modes import no_grad
-
-    return no_grad()
+def _one(output: Any) -> Any:
+    """The gradient of a one-element tensor with respect to itself."""
+    token = push_masks(0, AUTOGRAD)
+    try:
+        return TABLE.operator("ones_like")(output)
+    finally:
+        pop_masks(token)
 
 
 def backward(

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import INT64
+
 __all__ = ["KERNELS", "MOST", "PRIORITY"]
 
 #: above the kernels for large arrays, which see the calls declined here
@@ -34,6 +36,22 @@ class _Functions(dict[str, Callable[..., Any]]):
 _f = _Functions()
 
 
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def _fits(x: np.ndarray) -> bool:
+    """Contiguous, aligned, writeable float32 or float64.
+
+    Asked of every array beforehand: Numba takes 200 us to explain that no signature matches.
+    """
+    dtype = x.dtype
+    return (dtype is _FLOAT32 or dtype is _FLOAT64) and x.flags.carray
+
+
+def _labels_fit(y: np.ndarray) -> bool:
+    return y.dtype is INT64 and y.ndim == 1 and y.flags.carray
+
+
 @lru_cache(maxsize=64)
 def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
     return np.full(n, value, dtype)
@@ -41,21 +59,19 @@ def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
 
 def sum(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
     """The sum of all elements."""
-    if dim is None and not keepdim and dtype is None and x.size <= MOST:
-        try:
-            return _f["sum_2"](x) if x.ndim == 2 else _f["sum_1"](x)
-        except TypeError:
-            pass
+    if dim is None and not keepdim and dtype is None and x.size <= MOST and _fits(x):
+        if x.ndim == 2:
+            return _f["sum_2"](x)
+        if x.ndim == 1:
+            return _f["sum_1"](x)
     return NotImplemented
 
 
 def _rows(name: str) -> Callable[..., Any]:
     def kernel(x: np.ndarray, dim: int, dtype: Any = None) -> Any:
-        if (dim == 1 or dim == -1) and dtype is None and x.size <= MOST:
-            try:
+        if x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None:
+            if x.size <= MOST and _fits(x):
                 return _f[name](x)
-            except TypeError:
-                pass
         return NotImplemented
 
     kernel.__name__ = name
@@ -64,11 +80,10 @@ def _rows(name: str) -> Callable[..., Any]:
 
 def _rows_backward(name: str) -> Callable[..., Any]:
     def kernel(grad: np.ndarray, output: np.ndarray, dim: int) -> Any:
-        if (dim == 1 or dim == -1) and output.size <= MOST and grad.shape == output.shape:
-            try:
-                return _f[name](grad, output)
-            except TypeError:
-                pass
+        if grad.ndim == 2 and (dim == 1 or dim == -1) and output.size <= MOST:
+            if grad.shape == output.shape and grad.dtype is output.dtype:
+                if _fits(grad) and _fits(output):
+                    return _f[name](grad, output)
         return NotImplemented
 
     kernel.__name__ = name
@@ -77,29 +92,24 @@ def _rows_backward(name: str) -> Callable[..., Any]:
 
 def linear(x: np.ndarray, w: np.ndarray, b: Any) -> Any:
     """``x @ w.T + b``"""
-    if x.size * len(w) <= _PRODUCT and x.shape[-1] == w.shape[-1] and w.ndim == 2:
+    if x.ndim == w.ndim == 2 and x.size * len(w) <= _PRODUCT and x.shape[1] == w.shape[1]:
         if b is None:
             b = _constant(len(w), w.dtype, 0.0)
-        elif b.shape != w.shape[:1]:
-            return NotImplemented
-        try:
-            return _f["linear"](x, w, b)
-        except TypeError:
-            pass
+        if b.shape == w.shape[:1] and x.dtype is w.dtype is b.dtype:
+            if _fits(x) and w.flags.carray and b.flags.carray:
+                return _f["linear"](x, w, b)
     return NotImplemented
 
 
 def layer_norm(x: np.ndarray, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Rows normalized to mean 0 and variance 1, times ``weight``, plus ``bias``."""
-    if x.size <= MOST and len(normalized_shape) == 1 and x.shape[-1:] == normalized_shape:
-        n = normalized_shape[0]
-        weight = _constant(n, x.dtype, 1.0) if weight is None else weight
-        bias = _constant(n, x.dtype, 0.0) if bias is None else bias
-        if weight.shape == bias.shape == normalized_shape:
-            try:
-                return _f["layer_norm"](x, weight, bias, eps)
-            except TypeError:
-                pass
+    if x.ndim == 2 and x.size <= MOST and x.shape[1:] == normalized_shape and _fits(x):
+        own = x.dtype
+        weight = _constant(x.shape[1], own, 1.0) if weight is None else weight
+        bias = _constant(x.shape[1], own, 0.0) if bias is None else bias
+        if weight.shape == bias.shape == normalized_shape and weight.dtype is bias.dtype is own:
+            if weight.flags.carray and bias.flags.carray:
+                return _f["layer_norm"](x, weight, bias, float(eps))
     return NotImplemented
 
 
@@ -107,11 +117,12 @@ def cross_entropy(
     x: np.ndarray, y: np.ndarray, weight: Any, ignored: int, reduction: str, smoothing: float
 ) -> Any:
     """Mean or sum of ``log sum exp(row) - row[label]``."""
-    if weight is None and x.size <= MOST and smoothing == 0.0 and reduction != "none" and x.size:
-        try:
-            return _f["cross_entropy"](x, y, ignored, reduction == "mean")
-        except (TypeError, ValueError):
-            pass
+    if weight is None and smoothing == 0.0 and reduction != "none" and x.ndim == 2:
+        if 0 < x.size <= MOST and _fits(x) and _labels_fit(y):
+            try:
+                return _f["cross_entropy"](x, y, ignored, reduction == "mean")
+            except ValueError:
+                pass  # a bad label: the next kernel says which
     return NotImplemented
 
 
@@ -125,31 +136,28 @@ def cross_entropy_backward(
     smoothing: float,
 ) -> Any:
     """``(softmax(row) - onehot(label)) * grad``, over the number of labels for a mean."""
-    if weight is None and x.size <= MOST and smoothing == 0.0 and reduction != "none" and x.size:
-        try:
-            return _f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean")
-        except TypeError:
-            pass
+    if weight is None and smoothing == 0.0 and reduction != "none" and x.ndim == 2:
+        if 0 < x.size <= MOST and grad.ndim == 0 and grad.dtype is x.dtype:
+            if _fits(x) and grad.flags.carray and _labels_fit(y):
+                return _f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean")
     return NotImplemented
 
 
 def relu(x: np.ndarray) -> Any:
     """``x`` where positive, else 0; NaN stays."""
-    if x.ndim == 2 and x.size <= MOST:
-        try:
-            return _f["relu"](x)
-        except TypeError:
-            pass
+    if x.ndim == 2 and x.size <= MOST and _fits(x):
+        return _f["relu"](x)
     return NotImplemented
 
 
 def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
     """``grad`` where ``x > threshold`` else 0."""
-    if x.ndim == 2 and x.size <= MOST and grad.shape == x.shape:
-        try:
-            return _f["threshold_backward"](grad, x, threshold)
-        except TypeError:
-            pass
+    if x.ndim == 2 and x.size <= MOST and grad.shape == x.shape and grad.dtype is x.dtype:
+        if _fits(x):
+            if grad.flags.carray:
+                return _f["threshold_backward"](grad, x, float(threshold))
+            if not grad.flags.writeable:
+                return _f["threshold_backward_strided"](grad, x, float(threshold))
     return NotImplemented
 
 

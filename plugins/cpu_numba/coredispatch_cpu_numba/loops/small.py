@@ -2,7 +2,7 @@
 
 Below some thousand elements the price of an operator is the calls it is made of. These functions
 take C-contiguous float32 or float64 arrays, allocate their result themselves, and compute it in
-one go; sums are carried in float64. Any other argument is a TypeError of the dispatcher.
+one go; sums are carried in float64. The callers have checked the arguments.
 """
 
 from __future__ import annotations
@@ -21,6 +21,16 @@ __all__ = ["FUNCTIONS"]
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
+#: a matrix of any strides, read only: a gradient that was expanded from a number
+_STRIDED = "strided matrix"
+
+
+def _array(own: Any, shape: Any) -> Any:
+    if shape == _STRIDED:
+        return types.Array(own, 2, "A", readonly=True)
+    return types.Array(own, shape, "C") if type(shape) is int else shape
+
+
 def _compiled(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile for float32 and float64; a number in ``shapes`` is an array of that many dims."""
 
@@ -30,9 +40,7 @@ def _compiled(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
         )
         cache.enable(dispatcher)
         for own in (types.float32, types.float64):
-            dispatcher.compile(
-                tuple(types.Array(own, s, "C") if type(s) is int else s for s in shapes)
-            )
+            dispatcher.compile(tuple(_array(own, s) for s in shapes))
         dispatcher.disable_compile()
         FUNCTIONS[function.__name__] = dispatcher
         return dispatcher
@@ -232,6 +240,15 @@ def relu(x):
 @_compiled(2, 2, types.float64)
 def threshold_backward(grad, x, threshold):
     out = np.empty_like(grad)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = grad[i, j] if x[i, j] > threshold else 0.0
+    return out
+
+
+@_compiled(_STRIDED, 2, types.float64)
+def threshold_backward_strided(grad, x, threshold):
+    out = np.empty_like(x)
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             out[i, j] = grad[i, j] if x[i, j] > threshold else 0.0
