@@ -23,11 +23,14 @@ from coredispatch.registry.errors import AutogradError, DTypeError, ShapeError
 
 __all__ = [
     "cholesky",
+    "linalg_eig",
     "linalg_eigh",
+    "linalg_eigvals",
     "linalg_eigvalsh",
     "linalg_qr",
     "linalg_svd",
     "linalg_svdvals",
+    "qr",
     "svd",
 ]
 
@@ -196,6 +199,12 @@ def _real(x: Any) -> Any:
     return late.real(x) if x.dtype.is_complex else x
 
 
+@composite(fields=("Q", "R"), tolerance=conditioned, dtypes=FLOATS)
+def qr(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
+    """``linalg.qr`` in its older form: reduced, or complete unless ``some``."""
+    return linalg_qr(self, "reduced" if some else "complete")
+
+
 # ---- singular values ----------------------------------------------------------------------------
 
 
@@ -350,3 +359,66 @@ def _eigh_invariants(A: Any, UPLO: str = "L") -> Any:
 def linalg_eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of symmetric matrices, ascending."""
     return linalg_eigh(A, UPLO)[0]
+
+
+# ---- eigenvalues --------------------------------------------------------------------------------
+
+
+def _eig_shapes(A: Any) -> list[Shape]:
+    sizes = square_shape(A)
+    return [sizes[:-1], sizes]
+
+
+def _eig_invariants(A: Any) -> Any:
+    values, vectors = linalg_eig(A)
+    # Their order is not determined either; symmetric functions do not ask for it.
+    weighted = vectors * shape.unsqueeze(values * values, -2)
+    return late.sum(values * values * values, -1), late.linalg_solve(mH(vectors), mH(weighted))
+
+
+def _apart(make: Any) -> Iterator[Sample]:
+    """Matrices whose eigenvalues keep a distance."""
+    for s in ((3, 3), (1, 1), (4, 4), (2, 3, 3)):
+        spread = np.diag(3.0 * np.arange(1, s[-1] + 1))
+        yield Sample((make(s) * 0.25 + spread).astype(make((1,)).dtype))
+
+
+@primitive(
+    out=_eig_shapes,
+    dtype=lambda A: (lapack_dtype(A).to_complex(),) * 2,
+    samples=_apart,
+    dtypes=FLOATS,
+    tolerance=conditioned,
+    gradcheck=_eig_invariants,
+    namespace="linalg",
+    method=False,
+    fields=("eigenvalues", "eigenvectors"),
+)
+def linalg_eig(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors (columns of length 1) of square matrices, complex.
+
+    Neither the order of the values nor the phases of the vectors are determined.
+    """
+
+
+@linalg_eig.vjp
+def _(grad, out, A_shape):
+    # Boeddeker et al., "On the computation of complex-valued gradients", 2017, with the norms of
+    # the vectors kept at 1 as in PyTorch.
+    grad_values, grad_vectors = grad
+    values, vectors = out
+    gaps = late.conj(shape.unsqueeze(values, -2) - shape.unsqueeze(values, -1))
+    gaps = gaps + late.eye(values.shape[-1], dtype=values.dtype, device=values.device)
+    inner = matmul(mH(vectors), grad_vectors)
+    lengths = late.real(late.diagonal(inner, 0, -2, -1)).to_dtype(values.dtype)
+    inner = inner - matmul(mH(vectors), vectors * shape.unsqueeze(lengths, -2))
+    inner = inner - late.diag_embed(late.diagonal(inner, 0, -2, -1))
+    inner = inner / gaps + late.diag_embed(grad_values)
+    return late.linalg_solve(mH(vectors), matmul(inner, mH(vectors)))
+
+
+@composite(name="linalg_eigvals", namespace="linalg", method=False, dtypes=FLOATS,
+           tolerance=conditioned)  # fmt: skip
+def linalg_eigvals(A: Tensor) -> Tensor:
+    """Eigenvalues of square matrices, complex, in no order."""
+    return linalg_eig(A)[0]

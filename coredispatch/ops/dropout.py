@@ -88,7 +88,7 @@ def _finished(input: Any, out: Any, inplace: bool) -> Any:
     return late.copy_(input, out) if inplace else out
 
 
-@composite(random=True, namespace="nn.functional", method=False, dtypes="float")
+@composite(random=True, namespace=("", "nn.functional"), method=False, dtypes="float")
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """While ``training``: elements zeroed with probability ``p``, the rest divided by ``1 - p``.
 
@@ -146,7 +146,7 @@ def _alpha(input: Any, p: float, kept: Any) -> Any:
     return (input * kept + (1 - kept) * _SATURATION) * a + b
 
 
-@composite(random=True, namespace="nn.functional", method=False, dtypes="float")
+@composite(random=True, namespace=("", "nn.functional"), method=False, dtypes="float")
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -158,7 +158,7 @@ def alpha_dropout(
     return _finished(input, _alpha(input, p, kept), inplace)
 
 
-@composite(random=True, namespace="nn.functional", method=False, dtypes="float")
+@composite(random=True, namespace=("", "nn.functional"), method=False, dtypes="float")
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:

@@ -17,6 +17,7 @@ from coredispatch.registry.dtypes import float32, float64
 from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
+    "cdist",
     "linalg_cond",
     "linalg_matrix_norm",
     "linalg_matrix_rank",
@@ -265,3 +266,32 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
         largest, least = late.amax(values, -1), late.amin(values, -1)
         return largest / least if p is None or p > 0 else least / largest
     return linalg_matrix_norm(A, p) * linalg_matrix_norm(late.linalg_inv(A), p)
+
+
+# ---- distances ----------------------------------------------------------------------------------
+
+
+@composite(
+    reference=lambda x1, x2, p=2.0: _vector_norm_reference(
+        x1[..., :, None, :] - x2[..., None, :, :], p, -1
+    ),
+    samples=lambda make: (
+        Sample(make((4, 3)), make((5, 3))),
+        Sample(make((2, 4, 3)), make((2, 5, 3)), 1.0),
+        Sample(make((4, 3)), make((5, 3)), math.inf),
+    ),
+    dtypes=(float32, float64),
+    cast="float32",
+    tolerance=conditioned,
+    smooth=False,
+    method=False,
+)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """The ``p``-norm of all differences of a row of ``x1`` and one of ``x2``, (..., n, m).
+
+    Always computed from the differences, which is exact for equal rows; ``compute_mode`` is
+    accepted and has no effect.
+    """
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(f"rows of one length are needed, got {x1.shape} and {x2.shape}")
+    return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)

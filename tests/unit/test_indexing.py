@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.ops.index_rules import indexed
 
-FAMILY = ("indexing", "index_rows", "masking", "gathering")
+FAMILY = ("indexing", "index_rows", "masking", "gathering", "replacing")
 
 
 def test_samples_agree_with_reference_and_body(sampled: Any) -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 
-FAMILY = ("linalg", "einsum", "matrix_norms", "decompositions", "linear_systems")
+FAMILY = (
+    "linalg",
+    "contractions",
+    "matrix_functions",
+    "einsum",
+    "matrix_norms",
+    "decompositions",
+    "linear_systems",
+)
 
 
 def test_samples_agree_with_reference_and_body(sampled: Any) -> None:

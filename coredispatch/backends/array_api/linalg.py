@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.dtypes import DType
 from coredispatch.registry.errors import OpError
 
@@ -56,6 +57,11 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
         mirror = xp.conj(mirror) if DType.of(x.dtype).is_complex else mirror
         return tuple(linalg.eigh(half + mirror))
 
+    def eig(x: Any) -> tuple[Any, Any]:
+        # The standard has real eigenvalues only; NumPy and CuPy (13 and later) have this one.
+        complex_dtype = numpy_dtype(DType.of(x.dtype).to_complex())
+        return tuple(xp.astype(part, complex_dtype) for part in linalg.eig(x))
+
     def solve(a: Any, b: Any, left: bool) -> Any:
         vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1])
         b = b[..., None] if vector else b
@@ -75,6 +81,7 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
         "linalg_qr": qr,
         "linalg_svd": svd,
         "linalg_eigh": eigh,
+        **({"linalg_eig": eig} if hasattr(linalg, "eig") else {}),
         "linalg_solve": solve,
         "linalg_slogdet": lambda x: tuple(linalg.slogdet(x)),
     }

@@ -138,6 +138,12 @@ def _slogdet(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(sign), np.asarray(log)
 
 
+def _eig(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, vectors = np.linalg.eig(x)
+    wanted = np.complex64 if x.dtype.name in ("float32", "complex64") else np.complex128
+    return values.astype(wanted, copy=False), vectors.astype(wanted, copy=False)
+
+
 _SINGULAR = "the matrix is singular; use linalg.lstsq or linalg.pinv"
 
 KERNELS: dict[str, Callable[..., Any]] = {
@@ -152,6 +158,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "linalg_qr": _decomposition(_qr, "check the input for NaN"),
     "linalg_svd": _decomposition(_svd, "check the input for NaN"),
     "linalg_eigh": _decomposition(_eigh, "check the input for NaN"),
+    "linalg_eig": _decomposition(_eig, "check the input for NaN"),
     "linalg_solve": _decomposition(_solve, _SINGULAR),
     "linalg_inv": _decomposition(np.linalg.inv, _SINGULAR),
     "linalg_slogdet": _slogdet,
