@@ -7,6 +7,7 @@ public functions choose between them and keep the running statistics.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.norm import FACTS, INNER, channelwise, group_norm
@@ -74,6 +75,11 @@ def instance_norm(
         _update(running_mean, mean.squeeze(2).mean(0), momentum)
         _update(running_var, var.mean(0), momentum)
     return group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def _inference_shape(input: Any, mean: Any, var: Any, weight: Any, bias: Any, *_: Any) -> Any:
+    check_channels(input, mean, var, weight, bias)
+    return tuple(input.shape)
 
 
 def _others(input: Tensor) -> tuple[int, ...]:
@@ -148,7 +154,13 @@ def batch_norm_train_backward(
     return narrow(result + channelwise(level, n), input), weight_grad, bias_grad
 
 
-@composite(dtype=same, reference=inference_reference, samples=inference_samples, **INNER)
+@composite(
+    out=_inference_shape,
+    dtype=same,
+    reference=inference_reference,
+    samples=inference_samples,
+    **INNER,
+)
 def batch_norm_inference(
     input: Tensor,
     mean: Tensor,
@@ -158,8 +170,7 @@ def batch_norm_inference(
     eps: float,
 ) -> Tensor:
     """Batch norm by given statistics: one scale and one shift per channel."""
-    check_channels(input, mean, var)
-    check_channels(input, weight, bias)
+    check_channels(input, mean, var, weight, bias)
     scale = (var + eps).rsqrt()
     if weight is not None:
         scale = scale * weight

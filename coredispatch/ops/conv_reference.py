@@ -202,7 +202,8 @@ _CASES: tuple[tuple[Any, ...], ...] = (
 
 def forward_samples(n: int, transposed: bool = False, general: bool = False) -> Any:
     def cut(value: Any) -> Any:
-        return tuple(value)[:n] if isinstance(value, tuple) else value
+        # A third spatial dimension is like the second.
+        return (*value, value[-1])[:n] if isinstance(value, tuple) else value
 
     def sampler(make: Any) -> Iterator[Sample]:
         for spatial, kernel, stride, padding, dilation, groups, c, o, batch, bias in _CASES:
@@ -218,10 +219,10 @@ def forward_samples(n: int, transposed: bool = False, general: bool = False) -> 
             else:
                 yield Sample(x, w, b, stride, padding, dilation, groups)
         if transposed:
-            x, w = make((2, 3, *(4, 5)[:n])), make((3, 2, *(3, 2)[:n]))
+            x, w = make((2, 3, *(4, 5, 3)[:n])), make((3, 2, *(3, 2, 2)[:n]))
             yield Sample(x, w, None, 2, 1, 1)
         elif not general:
-            x, w = make((3, *(6, 5)[:n])), make((2, 3, *(3, 2)[:n]))
+            x, w = make((3, *(6, 5, 4)[:n])), make((2, 3, *(3, 2, 2)[:n]))
             yield Sample(x, w, None, 1, "same")
 
     return sampler

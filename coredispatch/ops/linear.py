@@ -231,4 +231,4 @@ def pairwise_distance(
     difference = x1 - x2 + eps
     if p == 2.0:
         return late.sqrt((difference * difference).sum(-1, keepdim))
-    return late.vector_norm(difference, p, -1, keepdim)
+    return late.linalg_vector_norm(difference, p, -1, keepdim)

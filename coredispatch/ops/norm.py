@@ -270,7 +270,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: IntList = 1, eps: float = 1e-1
     if p == 2.0 and not input.dtype.is_complex:
         norm = (input * input).sum(dim, True).sqrt()
     else:
-        norm = late.vector_norm(input, p, dim, True)
+        norm = late.linalg_vector_norm(input, p, dim, True)
     return input / norm.clamp_min(eps)
 
 

@@ -37,6 +37,7 @@ from coredispatch.ops.windows import (
     windows,
 )
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import int64
 
 # ---- maximum ----------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ def _window_maximum(x: Tensor, flat: Tensor, valid: Tensor | None) -> tuple[Tens
         chosen = taken.masked_fill(~valid, lowest(x)).argmax(-1, True)
         # In a window of lowest values the choice may have fallen on an element that is none.
         met = valid.expand(taken.shape).gather(-1, chosen)
-        chosen = chosen.where(met, valid.to("int64").argmax(-1, True))
+        chosen = late.where(met, chosen, valid.to(int64).argmax(-1, True))
     indices = flat.expand(taken.shape).gather(-1, chosen).squeeze(-1)
     return x.gather(-1, indices), indices
 

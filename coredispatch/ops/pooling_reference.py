@@ -83,6 +83,11 @@ def _each_window(
         yield place, positions
 
 
+def _flattened(window: Any, n: int) -> Any:
+    """The last ``n`` dimensions as one."""
+    return window.reshape(*window.shape[:-n], int(np.prod(window.shape[-n:])))
+
+
 def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
     """Maximum and its flat position, window by window, over ``n`` dimensions."""
 
@@ -99,7 +104,7 @@ def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
         flat = np.arange(int(np.prod(spatial))).reshape(spatial)
         for place, positions in _each_window(spatial, kernel, step, pad, gap, ceil_mode):
             at = np.ix_(*positions)
-            window = input[(..., *at)].reshape(*lead, -1)
+            window = _flattened(input[(..., *at)], n)
             chosen = window.argmax(-1)
             values[(..., *place)] = np.take_along_axis(window, chosen[..., None], -1)[..., 0]
             indices[(..., *place)] = flat[at].reshape(-1)[chosen]
@@ -159,7 +164,7 @@ def adaptive_reference(n: int, maximum: bool = False) -> Callable[..., Any]:
         flat = np.arange(int(np.prod(spatial))).reshape(spatial)
         for place in np.ndindex(*size):
             at = tuple(slice(*bins[i][o]) for i, o in enumerate(place))
-            window = input[(..., *at)].reshape(*lead, -1)
+            window = _flattened(input[(..., *at)], n)
             if not maximum:
                 values[(..., *place)] = window.mean(-1)
                 continue
@@ -188,7 +193,7 @@ def pool_samples(n: int, average: bool = False, general: bool = False) -> Any:
     """Sampler of ``max_pool{n}d`` or ``avg_pool{n}d``, or of the general operator below them."""
 
     def cut(value: Any) -> Any:
-        return tuple(value)[:n] if isinstance(value, tuple) else value
+        return (*value, value[-1])[:n] if isinstance(value, tuple) else value
 
     def full(value: Any) -> Any:
         return spatial_tuple("", value, n, least=0) if general else value
@@ -217,13 +222,16 @@ def pool_samples(n: int, average: bool = False, general: bool = False) -> Any:
 def adaptive_samples(n: int, general: bool = False) -> Any:
     """Sampler of ``adaptive_avg_pool{n}d`` and ``adaptive_max_pool{n}d``."""
 
+    def cut(value: Any) -> Any:
+        return (*value, value[-1])[:n]
+
     def sampler(make: Any) -> Iterator[Sample]:
         cases = (((4, 6), (2, 3)), ((5, 7), (3, 4)), ((7, 5), (1, 1)), ((3, 2), (5, 4)))
         for spatial, size in cases:
-            yield Sample(make((2, 3, *spatial[:n])), size[:n])
-            yield Sample(make((2, *spatial[:n])), size[:n])
+            yield Sample(make((2, 3, *cut(spatial))), cut(size))
+            yield Sample(make((2, *cut(spatial))), cut(size))
         if not general:
-            yield Sample(make((2, 3, *(5, 7)[:n])), 3)
-            yield Sample(make((2, 3, *(5, 7)[:n])), (None, 3)[-n:])
+            yield Sample(make((2, 3, *(5, 7, 4)[:n])), 3)
+            yield Sample(make((2, 3, *(5, 7, 4)[:n])), (None, 3, 2)[-n:])
 
     return sampler

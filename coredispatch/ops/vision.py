@@ -15,6 +15,7 @@ from coredispatch.ops.rules import exact, require_one_of, ulp
 from coredispatch.ops.samples import Sample
 from coredispatch.ops.windows import Ints, spatial_tuple, windows
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import float32, float64, int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
 # ---- interpolate ------------------------------------------------------------------------------
@@ -149,20 +150,20 @@ def _resampled(
 ) -> Tensor:
     """One dimension of :func:`interpolate`."""
     source = x.shape[dim]
-    wide = "float64" if x.dtype.name == "float64" else "float32"
+    wide = float64 if x.dtype is float64 else float32
     if mode not in _LINEAR:
         # PyTorch computes the position in single precision whatever the dtype.
         place = late.arange(target, dtype="float32", device=x.device)
         if mode == "nearest-exact":
             place = place + 0.5
-        at = (place * _ratio(source, target, factor)).floor().to("int64")
+        at = (place * _ratio(source, target, factor)).floor().to(int64)
         return x.index_select(dim, at.clamp_max(source - 1))
     place = late.arange(target, dtype=wide, device=x.device)
     if align_corners:
         at = place * ((source - 1) / (target - 1) if target > 1 else 0.0)
     else:
         at = ((place + 0.5) * _ratio(source, target, factor) - 0.5).clamp_min(0)
-    low = at.floor().to("int64").clamp_max(source - 1)
+    low = at.floor().to(int64).clamp_max(source - 1)
     share = (at - low.to(wide)).to(x.dtype).reshape(-1, *(1,) * (x.ndim - dim - 1))
     lower = x.index_select(dim, low)
     upper = x.index_select(dim, (low + 1).clamp_max(source - 1))

@@ -218,12 +218,17 @@ def _by_channel(x: Array) -> Array:
 
 
 def _channel_sum(x: Array) -> Array:
-    """Sum over all dimensions but the second of ``(N, C)`` or ``(N, C, L)``."""
-    return np.add.reduce(x if x.ndim == 2 else np.add.reduce(x, 2), 0)
+    """Sum over all dimensions but the second of ``(N, C)`` or ``(N, C, L)``, in float64.
+
+    Along the first axis NumPy adds one row after the other; in float32 the mean of a large batch
+    far from zero would lose several digits.
+    """
+    return np.add.reduce(x if x.ndim == 2 else np.add.reduce(x, 2), 0, np.float64)
 
 
 def _channel_dot(x: Array, y: Array) -> Array:
-    return np.add.reduce(np.multiply(x, y) if x.ndim == 2 else np.vecdot(x, y), 0)
+    products = np.multiply(x, y) if x.ndim == 2 else np.vecdot(x, y)
+    return np.add.reduce(products, 0, np.float64)
 
 
 def _per_channel(v: Array, x: Array) -> Array:
@@ -240,11 +245,9 @@ def batch_norm_train(
     count = x.size // max(x.shape[1], 1)
     if count < 2:
         raise ValueError("batch statistics need more than one value per channel")
-    mean = _channel_sum(x)
-    mean /= count
+    mean = (_channel_sum(x) / count).astype(x.dtype)
     result = x - _per_channel(mean, x)
-    var = _channel_dot(result, result)
-    var /= count
+    var = (_channel_dot(result, result) / count).astype(x.dtype)
     scale = 1 / np.sqrt(var + eps, dtype=var.dtype)
     if weight is not None:
         scale *= weight
@@ -273,8 +276,8 @@ def batch_norm_train_backward(
     count = x.size // max(x.shape[1], 1)
     centered = x - _per_channel(mean, x)
     scale = 1 / np.sqrt(var + eps, dtype=var.dtype)
-    bias_grad = _channel_sum(g)
-    weight_grad = _channel_dot(g, centered)
+    bias_grad = _channel_sum(g).astype(x.dtype)
+    weight_grad = _channel_dot(g, centered).astype(x.dtype)
     weight_grad *= scale
     a = scale if weight is None else scale * weight
     b = (2 * var_grad - a * scale * weight_grad) / count
