@@ -221,6 +221,11 @@ class Tensor(TensorBase):
         return _op("conj")(self.mT) if self.dtype.is_complex else self.mT
 
     @property
+    def mH(self) -> Any:
+        """The last two dimensions exchanged, conjugated."""
+        return _op("conj")(self.mT) if self.dtype.is_complex else self.mT
+
+    @property
     def real(self) -> Any:
         """Real part (the tensor itself for real dtypes)."""
         return _op("real")(self) if self.dtype.is_complex else self

@@ -258,3 +258,36 @@ def test_the_gradient_of_as_strided_adds_up_overlaps() -> None:
     (ours.t() * 1.0).as_strided((3, 3), (1, 2)).sum().backward()
     (theirs.t() * 1.0).as_strided((3, 3), (1, 2)).sum().backward()
     assert ours.grad.tolist() == theirs.grad.tolist()
+
+
+# -- shapes changed in place ---------------------------------------------------------------------
+
+
+def test_a_tensor_may_change_its_own_shape() -> None:
+    x = cd.arange(6.0).view(2, 3)
+    memory = x.numpy()
+    assert x.unsqueeze_(0) is x and x.shape == (1, 2, 3)
+    x.squeeze_().transpose_(0, 1)
+    assert x.shape == (3, 2) and x.tolist() == memory.T.tolist()
+    x.t_()[0, 0] = 7.0
+    assert memory[0, 0] == 7 and x._version > 0
+
+
+def test_autograd_follows_a_shape_changed_in_place() -> None:
+    w = cd.arange(6.0).view(2, 3).requires_grad_()
+    x = w * 2
+    x.t_().unsqueeze_(1)
+    (x[:, 0] * cd.arange(6.0).view(3, 2)).sum().backward()
+    assert w.grad.tolist() == [[0, 4, 8], [2, 6, 10]]
+    with pytest.raises(cd.AutogradError, match="leaf"):
+        w.unsqueeze_(0)
+    with cd.no_grad():
+        w.unsqueeze_(0)
+    assert w.shape == (1, 2, 3) and w.requires_grad
+
+
+def test_resizing_keeps_the_first_elements() -> None:
+    x = cd.arange(6)
+    assert x.resize_(2, 2).tolist() == [[0, 1], [2, 3]]
+    assert x.resize_((5,)).tolist() == [0, 1, 2, 3, 0]
+    assert x.resize_as_(cd.zeros(1, 2)).shape == (1, 2)

@@ -1,0 +1,90 @@
+"""Tensors that change their own shape in place: ``squeeze_``, ``transpose_``, ``resize_``, ...
+
+The tensor becomes a view of what it was. Its memory stays, so that other views of it go on
+sharing it; autograd records the view operator as it does out of place.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.registry.errors import AutogradError, OpError
+from coredispatch.registry.masks import masked
+from coredispatch.registry.table import TABLE
+from coredispatch.registry.value import bump_version, storage_of
+
+__all__ = ["become", "install"]
+
+
+def become(target: Any, name: str, *args: Any) -> Any:
+    """Make ``target`` what operator ``name`` makes of it; returns ``target``.
+
+    Raises :class:`AutogradError` for a leaf that requires grad while autograd records.
+    """
+    recording = masked(target.keys) & AUTOGRAD
+    if target.keys & AUTOGRAD and not recording:
+        # A leaf stays one: only its shape changes.
+        target.raw = TABLE.operator(name)(target.detach(), *args).raw
+        bump_version(target)
+        return target
+    if target._node is None and recording:
+        raise AutogradError(
+            f"{name}_(): a leaf tensor that requires grad cannot change its shape in place",
+            fix=f"use x = x.{name}(...), or cd.no_grad()",
+        )
+    storage = storage_of(target)
+    past = Tensor(target.raw, target.keys)
+    past._node, past._nr, past._view = target._node, target._nr, target._view
+    if past._view is None:
+        past._storage = storage
+    result = TABLE.operator(name)(past, *args)
+    target.raw, target.keys = result.raw, result.keys
+    target._node, target._nr = result._node, result._nr
+    target._view, target._storage = result._view, None
+    bump_version(target)
+    return target
+
+
+def _changes_itself(name: str) -> Any:
+    def method(self: Any, *args: Any) -> Any:
+        return become(self, name, *args)
+
+    method.__name__ = method.__qualname__ = name + "_"
+    method.__doc__ = f"``self`` becomes ``self.{name}(...)``, without a copy; returns self."
+    return method
+
+
+def resize_(self: Any, *size: Any) -> Any:
+    """Give ``self`` another size in place; returns self.
+
+    As many elements as before are viewed anew, fewer are the first ones in row-major order, and
+    of more the new ones are 0. Raises :class:`OpError` for a tensor that requires grad.
+    """
+    sizes = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    if self.keys & AUTOGRAD:
+        raise OpError("resize_(): a tensor that requires grad cannot be resized")
+    flat = self.reshape(-1)
+    if prod(sizes) > flat.numel():
+        flat = TABLE.operator("constant_pad_nd")(flat, (0, prod(sizes) - flat.numel()), 0)
+    self.raw = flat[: prod(sizes)].reshape(sizes).raw
+    bump_version(self)
+    return self
+
+
+def resize_as_(self: Any, other: Any) -> Any:
+    """Give ``self`` the size of ``other`` in place; returns self."""
+    return resize_(self, *other.shape)
+
+
+def install() -> None:
+    """Set the methods on :class:`Tensor`."""
+    for name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes"):
+        setattr(Tensor, name + "_", _changes_itself(name))
+    Tensor.swapdims_ = Tensor.swapaxes_
+    Tensor.resize_, Tensor.resize_as_ = resize_, resize_as_
+
+
+install()
