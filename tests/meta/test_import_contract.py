@@ -1,0 +1,85 @@
+"""The check of import directions has teeth, and importing brings in three packages only."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+before = set(sys.modules)
+import coredispatch
+roots = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(r for r in roots if r not in sys.stdlib_module_names and not r.startswith("_")))
+"""
+
+
+@pytest.fixture
+def contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of the check, looking at an empty checkout."""
+    path = ROOT / "tests" / "unit" / "test_import_contract.py"
+    spec = importlib.util.spec_from_file_location("import_contract_under_test", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def write(root: Path, name: str, text: str) -> None:
+    """A source file in the checkout that is looked at."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("coredispatch/registry", "import numpy"),
+        ("coredispatch/registry", "from coredispatch.ops import add"),
+        ("coredispatch/registry", "from ..frontend.tensor import Tensor"),
+        ("coredispatch/registry", "def late():\n    import coredispatch.frontend"),
+        ("coredispatch/ops", "from coredispatch.frontend import nn"),
+        ("coredispatch/ops", "from coredispatch import backends"),
+        ("coredispatch/ops", "import scipy.special"),
+        ("coredispatch/backends", "from coredispatch.frontend.tensor import Tensor"),
+        ("coredispatch/backends", "from ..ops import rules"),
+    ],
+)
+def test_an_import_in_the_wrong_direction_is_found(
+    contract: ModuleType, tmp_path: Path, room: str, line: str
+) -> None:
+    write(tmp_path, f"{room}/inner/module.py" if ".." not in line else f"{room}/module.py", line)
+    found = contract.violations(tmp_path / room, contract.ALLOWED[room], room.replace("/", "."))
+    assert len(found) == 1, found
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        ("coredispatch/registry", "from . import keys"),
+        ("coredispatch/registry", "import pluggy, threading"),
+        ("coredispatch/ops", "import numpy as np\nfrom coredispatch.registry import primitive"),
+        ("coredispatch/backends", "from coredispatch.registry.backend import Backend"),
+    ],
+)
+def test_an_allowed_import_is_not(
+    contract: ModuleType, tmp_path: Path, room: str, line: str
+) -> None:
+    write(tmp_path, f"{room}/module.py", line)
+    assert not contract.violations(tmp_path / room, contract.ALLOWED[room], room.replace("/", "."))
+
+
+def test_importing_coredispatch_brings_three_packages() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    beside = {name for name in done.stdout.split() if not name.startswith("coredispatch")}
+    # NumPy's compiled modules announce Cython's runtime.
+    assert beside - {"cython_runtime"} == {"numpy", "pluggy", "ml_dtypes"}
