@@ -333,9 +333,12 @@ class RawEntry(Entry):
                         return self.promoted(args)
                 raws.append(argument.raw)
             elif self.tensor_flags[position] and argument is not None:
-                if promotion != PROMOTE_NONE:
+                if promotion == PROMOTE_NONE:
+                    raws.append(HOOKS.scalar(self, position, argument))
+                elif first in self.weak and (type(argument) is float or type(argument) is int):
+                    raws.append(argument)
+                else:
                     return self.promoted(args)
-                raws.append(HOOKS.scalar(self, position, argument))
             else:
                 raws.append(argument)
             position += 1

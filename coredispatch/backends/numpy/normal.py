@@ -1,6 +1,6 @@
 """The error function and the normal distribution function, for float32 by polynomials.
 
-NumPy has neither. float64 goes through the C library, number by number.
+NumPy has neither. float64 and small arrays go through the C library, number by number.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _ERFC_LOG = (
     2.30780165111355e-06, -3.1635426722687043e-08,
 )  # fmt: skip
 _BLOCK = 8192
+_FEW = 256  # up to this many elements the C library, number by number, is faster
 
 
 def _horner(x: np.ndarray, coefficients: Any, out: np.ndarray) -> np.ndarray:
@@ -37,18 +38,35 @@ def _horner(x: np.ndarray, coefficients: Any, out: np.ndarray) -> np.ndarray:
     return np.add(out, coefficients[0], out)
 
 
+_SIGN = np.int32(-(1 << 31))
+_FOURS = np.full(_BLOCK, 4, np.float32)
+
+
+def _choose(first: np.ndarray, second: np.ndarray, by: np.ndarray) -> None:
+    """``second`` into ``first`` where ``by`` has a sign bit; ``by`` is overwritten.
+
+    On bits, because NumPy's masked copy takes ten times as long.
+    """
+    mask, one, two = by.view(np.int32), first.view(np.int32), second.view(np.int32)
+    np.right_shift(mask, 31, mask)
+    np.bitwise_xor(two, one, two)
+    np.bitwise_and(two, mask, two)
+    np.bitwise_xor(one, two, one)
+
+
 def _erf_block(x: np.ndarray, out: np.ndarray, a: np.ndarray, y: np.ndarray) -> None:
     np.abs(x, a)
-    near = a < 1
-    np.minimum(a, 4, out=a)
+    np.minimum(a, _FOURS[: a.size], out=a)
     _horner(a, _ERFC_LOG, out)
     np.exp(out, out)
     np.subtract(1, out, out)
-    np.copysign(out, x, out)
-    np.multiply(a, a, a)
-    _horner(a, _ERF_NEAR, y)
+    bits = out.view(np.int32)
+    np.bitwise_or(bits, np.bitwise_and(x.view(np.int32), _SIGN, y.view(np.int32)), bits)
+    square = np.multiply(a, a)
+    _horner(square, _ERF_NEAR, y)
     np.multiply(y, x, y)
-    np.copyto(out, y, where=near)
+    np.subtract(a, 1, a)
+    _choose(out, y, a)
 
 
 def erf_float32(x: np.ndarray) -> np.ndarray:
@@ -86,7 +104,7 @@ def _normal_block(x: np.ndarray, cdf: np.ndarray, density: np.ndarray, t: np.nda
     np.exp(density, density)
     np.multiply(cdf, density, cdf)
     np.subtract(1, cdf, t)
-    np.copyto(cdf, t, where=x > 0)
+    _choose(cdf, t, np.negative(x))
 
 
 def normal_float32(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -107,11 +125,13 @@ _erfc_of_number = np.frompyfunc(math.erfc, 1, 1)
 
 def normal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """:func:`normal_float32` for float32 and float64."""
-    if x.dtype == np.float32:
+    if x.dtype == np.float32 and x.size > _FEW:
         return normal_float32(x)
-    cdf = np.asarray(_erfc_of_number(x * -math.sqrt(0.5))).astype(np.float64)
+    wide = x.astype(np.float64)
+    cdf = np.asarray(_erfc_of_number(wide * -math.sqrt(0.5))).astype(np.float64)
     cdf *= 0.5
-    return cdf, np.asarray(np.exp(x * x * -0.5))
+    density = np.asarray(np.exp(wide * wide * -0.5))
+    return cdf.astype(x.dtype, copy=False), density.astype(x.dtype, copy=False)
 
 
 _erf_of_number = np.frompyfunc(math.erf, 1, 1)
@@ -120,8 +140,8 @@ _erf_of_number = np.frompyfunc(math.erf, 1, 1)
 @silent
 def erf(x: np.ndarray) -> Any:
     """Error function: polynomials up to float32, the C library's for float64."""
-    if x.dtype == np.float64:
-        return np.asarray(_erf_of_number(x)).astype(np.float64)
+    if x.dtype == np.float64 or x.size <= _FEW:
+        return np.asarray(_erf_of_number(x.astype(np.float64))).astype(x.dtype)
     if x.dtype == np.float32:
         return erf_float32(x)
     return erf_float32(x.astype(np.float32)).astype(x.dtype)

@@ -18,40 +18,37 @@ from ...registry.errors import DimError
 
 __all__ = ["KERNELS"]
 
+_FEW = 16  # up to this many elements a top-k is found one by one
 _SHORT = 16  # up to this length NumPy's insertion sort wins
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:
-    """``x`` as integers of the same order, NaN last; None of the order is lost."""
-    kind, size = x.dtype.kind, x.dtype.itemsize
-    if kind == "V" or size == 2 and kind == "f":
-        x, size = x.astype(np.float32), 4
-        kind = "f"
-    if kind != "f":
-        return x.astype(np.int64)
-    x = x + np.float32(0)  # -0.0 becomes 0.0, its equal
+    """``x`` as new int32 or int64 of the same order; NaN last, -0.0 equal to 0.0."""
+    if x.dtype.kind in "biu":
+        return x.astype(np.int32 if x.itemsize < 4 or x.dtype.kind == "i" else np.int64)
+    x = x.astype(np.float32) if x.itemsize == 2 else x
+    x = x + np.float32(0)
+    if x.size and np.isnan(x.max()):
+        x[np.isnan(x)] = np.nan  # one sign, so that all of them are above infinity
     bits = x.view(np.int32)
-    keys = np.where(bits < 0, np.int32(0x7FFFFFFF) ^ bits, bits).astype(np.int64)
-    nan = x != x
-    if nan.any():
-        keys[nan] = 1 << 31
-    return keys
+    bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
+    return bits
 
 
 def _packed(x: np.ndarray, descending: bool) -> np.ndarray:
     """Keys for rows (last dim): the value's order above 32 bits of position."""
-    keys = _ordered(x)
+    order = _ordered(x)
     if descending:
-        np.negative(keys, keys)
+        np.invert(order, order)
+    keys = order.astype(np.int64)
     keys <<= 32
-    keys += np.arange(x.shape[-1])
+    keys |= np.arange(x.shape[-1])
     return keys
 
 
 def _packable(x: np.ndarray) -> bool:
-    return (x.dtype.itemsize < 4 or x.dtype.kind in "fi" and x.dtype.itemsize == 4) and x.shape[
-        -1
-    ] < 1 << 31
+    size, n = x.dtype.itemsize, x.shape[-1]
+    return n < 1 << 31 and (size < 4 or (size == 4 and x.dtype.kind in "fi"))
 
 
 def argsort_rows(x: np.ndarray, descending: bool) -> np.ndarray:
@@ -97,6 +94,32 @@ def argsort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
     return order if last else np.ascontiguousarray(order.swapaxes(dim, -1))
 
 
+def _by_turns(rows: np.ndarray, k: int, largest: bool) -> np.ndarray | None:
+    """Indices of the first ``k`` by taking an extremum ``k`` times; None where that fails.
+
+    NumPy's argmax is vectorized: for k = 4 of 1000 this takes a tenth of a partition's time. The
+    taken elements become the least value of the dtype, so where that is among the first ``k``
+    (or NaN would win the minimum) the caller falls back.
+    """
+    kind = rows.dtype.kind
+    if kind not in "fi" or rows.dtype.itemsize < 4:
+        return None
+    work = rows.reshape(-1, rows.shape[-1])
+    work = work.copy() if largest else np.negative(work) if kind == "f" else ~work
+    if not largest and kind == "f" and work.size and np.isnan(work.max()):
+        return None
+    least = -np.inf if kind == "f" else np.iinfo(work.dtype).min
+    order = np.empty((work.shape[0], k), np.int64)
+    every = np.arange(work.shape[0])
+    for turn in range(k):
+        index = work.argmax(-1)
+        order[:, turn] = index
+        if (work[every, index] == least).any():
+            return None
+        work[every, index] = least
+    return order.reshape(*rows.shape[:-1], k)
+
+
 def topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """The first ``k`` of the sorted order; a partition where ``k`` is small."""
     if not x.ndim:
@@ -107,13 +130,14 @@ def topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     n = rows.shape[-1]
     if not 0 <= k <= n:
         raise DimError(f"k={k} is out of range for a dimension of size {n}", fix=f"use 0 to {n}")
-    if 0 < k <= n // 4 and n > _SHORT and _packable(rows):
+    order = _by_turns(rows, k, largest) if 0 < k <= _FEW and n >= 16 * k else None
+    if order is None and 0 < k <= n // 4 and n > _SHORT and _packable(rows):
         keys = _packed(rows, largest)
         keys.partition(k - 1, -1)
         keys = keys[..., :k]
         keys.sort(-1)
         order = keys & 0xFFFFFFFF
-    else:
+    elif order is None:
         order = np.ascontiguousarray(argsort_rows(rows, largest)[..., :k])
     values = np.take_along_axis(rows, order, -1)
     if last:
