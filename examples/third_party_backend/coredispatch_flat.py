@@ -56,8 +56,7 @@ def sort(x, dim, descending, stable):
 
 
 def pad(x, amounts, value):
-    pairs = list(zip(amounts[::2], amounts[1::2]))[::-1]
-    pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
+    pairs = [(0, 0)] * (x.ndim - len(amounts) // 2) + list(zip(amounts[::2], amounts[1::2]))[::-1]
     out = np.pad(x, np.maximum(pairs, 0), constant_values=value) if pairs else x
     return out[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(out.shape, pairs))]
 
@@ -124,6 +123,7 @@ KERNELS |= {
     "arange": lambda a, b, step, *_: np.arange(0 if b is None else a, a if b is None else b, step),
     "cholesky": lambda x, upper: np.linalg.cholesky(x, upper=upper),
     "linalg_qr": lambda x, m: qr(x, m) if m != "r" else (x.reshape(-1)[:0], qr(x)[1]),
+    "linalg_eig": lambda x: np.linalg.eig(x.astype(np.result_type(x, np.complex64))),
     "linalg_solve": lambda a, b, left: solve(a, b) if left else solve(a.mT, b.mT).mT,
 }
 

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from coredispatch.plugin import Device, DeviceError, DType, DTypeError, OpError, dtypes
 
 __all__ = ["guarded", "overrides", "refuse_bfloat16", "refuse_shared_memory"]
@@ -13,7 +15,7 @@ __all__ = ["guarded", "overrides", "refuse_bfloat16", "refuse_shared_memory"]
 Kernel = Callable[..., Any]
 
 #: decompositions whose failure CuPy reports only when asked to
-_CHECKED = ("cholesky", "linalg_solve", "linalg_eigh", "linalg_svd")
+_CHECKED = ("cholesky", "linalg_solve", "linalg_eigh", "linalg_eig", "linalg_svd")
 
 
 def refuse_bfloat16(dtype: DType) -> None:
@@ -27,9 +29,19 @@ def refuse_bfloat16(dtype: DType) -> None:
 
 def overrides(cupy: Any) -> dict[str, Kernel]:
     """Kernels that replace those of the array-API base."""
+
+    def eig_on_the_host(x: Any) -> tuple[Any, Any]:
+        # cuSOLVER has no such routine before CUDA 12.6, CuPy none before 14.
+        complex_type = np.result_type(x.dtype, np.complex64)
+        values, vectors = np.linalg.eig(cupy.asnumpy(x).astype(complex_type))
+        return cupy.asarray(values), cupy.asarray(vectors)
+
     # cuBLAS accumulates float16 products in float32, so matmul needs no widening beforehand.
     # `add` is the ufunc itself; the namespace's has another `at` (see .namespace).
-    return {"add": cupy.add, "matmul": lambda a, b: cupy.matmul(a, b)}
+    table: dict[str, Kernel] = {"add": cupy.add, "matmul": lambda a, b: cupy.matmul(a, b)}
+    if not hasattr(cupy.linalg, "eig"):
+        table["linalg_eig"] = eig_on_the_host
+    return table
 
 
 def guarded(cupy: Any, name: str, kernel: Kernel, several: bool) -> Kernel:

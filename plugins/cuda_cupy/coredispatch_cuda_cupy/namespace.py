@@ -47,11 +47,11 @@ class ScatterAdd:
             self.function.at(x, index, values)
         elif name == "int64":
             # Two's complement: adding the same bits as unsigned is the same sum.
-            self.function.at(x.view("uint64"), index, cupy.ascontiguousarray(values).view("uint64"))
+            self.function.at(x.view("uint64"), index, values.copy().view("uint64"))
         elif name in ("complex64", "complex128"):
             for part in ("real", "imag"):
-                wide = cupy.ascontiguousarray(getattr(x, part))
-                self.function.at(wide, index, cupy.ascontiguousarray(getattr(values, part)))
+                wide = getattr(x, part).copy()
+                self.function.at(wide, index, getattr(values, part).copy())
                 setattr(x, part, wide)
         else:
             wide = x.astype(_WIDER[name])
