@@ -15,17 +15,6 @@ from coredispatch.registry.table import TABLE
 
 LARGEST = 60  # elements of one argument: central differences cost one call per direction
 
-
-#: read one triangle only: a central difference must keep the matrix symmetric
-SYMMETRIC = {"cholesky", "linalg_eigh", "linalg_eigvalsh", "linalg_cholesky"}
-#: determined up to signs or rotations: what is compared is independent of those
-INVARIANT = {
-    "linalg_svd": lambda u, s, vh: (
-        u[..., : s.shape[-1]] * s[..., None, :] @ vh[..., : s.shape[-1], :],
-        s,
-    ),
-    "svd": lambda u, s, v: (u * s[..., None, :] @ v.mT, s),
-}
 #: parameters whose derivative PyTorch does not have either
 CONSTANT = {"cross_entropy": "weight", "nll_loss": "weight"}
 
@@ -101,10 +90,8 @@ def _function(op: Operator, sample: Sample) -> tuple[Any, tuple[cd.Tensor, ...]]
                 return type(x)(fill(item) for item in x)
             return x
 
-        if op.name in SYMMETRIC:
-            tensors = tuple((t + t.mT) / 2 for t in tensors)
-        result = op(*fill(lifted.args), **{k: fill(v) for k, v in lifted.kwargs.items()})
-        return INVARIANT[op.name](*result) if op.name in INVARIANT else result
+        checked = op.gradcheck or op
+        return checked(*fill(lifted.args), **{k: fill(v) for k, v in lifted.kwargs.items()})
 
     return call, tuple(inputs)
 
