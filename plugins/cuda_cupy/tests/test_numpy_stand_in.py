@@ -72,6 +72,13 @@ def test_indexing_reads_writes_and_adds_up(stand_in, kind):
         agree(base.to("cuda").scatter_add(0, index.to("cuda"), x), base.scatter_add(0, index, a))
 
 
+@pytest.mark.parametrize("kind", [cd.float32, cd.complex64, cd.int64], ids=str)
+def test_adding_to_one_element(stand_in, kind):
+    put_back = operator("getitem_backward")
+    one = of(kind, ()) + 1
+    agree(put_back(one.to("cuda"), (1, 2), (4, 3)), put_back(one, (1, 2), (4, 3)))
+
+
 def test_negative_int64_sums_survive_being_added_as_unsigned(stand_in):
     base, index = cd.tensor([0, -7]), cd.tensor([1, 1, 0])
     values = cd.tensor([-(2**62), 5, -3])
