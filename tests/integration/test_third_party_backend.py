@@ -25,7 +25,7 @@ cd.manual_seed(0)
 device = cd.device(sys.argv[1])
 model = digits.lenet()
 model[11].p = 0.0  # dropout draws from the device's own stream
-trainer = digits.Trainer(model, device, lr=2e-3, amp=False)
+trainer = digits.Trainer(model, device, lr=2e-3, amp=sys.argv[3] == "amp")
 images, labels = digits.digits()[0].tensors
 losses = [trainer.step(images[32 * i : 32 * i + 32], labels[32 * i : 32 * i + 32])
           for i in range(int(sys.argv[2]))]
@@ -89,20 +89,31 @@ assert not missing, missing
     flat.run("-c", program)
 
 
-def trained(environment: Environment, device: str) -> tuple[list[float], list[str], str]:
+def trained(
+    environment: Environment, device: str, precision: str
+) -> tuple[list[float], list[str], str]:
     """Losses of the demo network, the plugins whose kernels ran, and the raw array type."""
     out = environment.run(
-        "-c", TRAIN, device, str(STEPS), PYTHONPATH=str(ROOT / "examples"), OMP_NUM_THREADS="1"
+        "-c",
+        TRAIN,
+        device,
+        str(STEPS),
+        precision,
+        PYTHONPATH=str(ROOT / "examples"),
+        OMP_NUM_THREADS="1",
     )
     losses, plugins, raw = json.loads(out.splitlines()[-1])
     return losses, plugins, raw
 
 
 @pytest.mark.slow
-def test_it_trains_the_demo_network_as_the_cpu_does(flat: Environment) -> None:
-    reference, _, _ = trained(flat, "cpu")
-    losses, plugins, raw = trained(flat, "flat")
-    np.testing.assert_allclose(losses, reference, rtol=2e-3)
+@pytest.mark.parametrize(("precision", "rtol"), [("float32", 2e-3), ("amp", 3e-2)])
+def test_it_trains_the_demo_network_as_the_cpu_does(
+    flat: Environment, precision: str, rtol: float
+) -> None:
+    reference, _, _ = trained(flat, "cpu", precision)
+    losses, plugins, raw = trained(flat, "flat", precision)
+    np.testing.assert_allclose(losses, reference, rtol=rtol)
     assert raw == "FlatArray"
     assert plugins == ["flat"], "another backend's kernel took part"
     assert losses[-1] < losses[0]
