@@ -19,6 +19,7 @@ from coredispatch.frontend.creation import (
     tensor,
     with_requires_grad,
 )
+from coredispatch.frontend.equality import allclose, broadcast_shapes, equal, is_same_size
 from coredispatch.frontend.limits import finfo, iinfo
 from coredispatch.frontend.modes import (
     enable_grad,

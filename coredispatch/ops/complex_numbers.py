@@ -123,6 +123,12 @@ def _(grad):
     return conj(grad)
 
 
+@composite(out=same_shape, dtype=same, samples=unary, tolerance=exact, view="maybe")
+def resolve_conj(self: Tensor) -> Tensor:
+    """The tensor itself: conjugation is never deferred here."""
+    return self
+
+
 @composite(out=same_shape, dtype=same, reference=np.conj, samples=unary, tolerance=exact)
 def conj_physical(self: Tensor) -> Tensor:
     """The complex conjugate, always in new memory."""

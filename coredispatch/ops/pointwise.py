@@ -60,6 +60,7 @@ from coredispatch.ops.complex_numbers import (
     isreal,
     polar,
     real,
+    resolve_conj,
     view_as_complex,
     view_as_real,
 )
@@ -251,6 +252,7 @@ __all__ = [
     "pow",
     "rad2deg",
     "real",
+    "resolve_conj",
     "reciprocal",
     "remainder",
     "round",

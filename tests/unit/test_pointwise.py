@@ -217,6 +217,18 @@ def test_where():
     assert y.grad.tolist() == [0, 0.25]
 
 
+def test_whole_tensor_comparisons():
+    x = cd.tensor([1.0, 2.0, math.nan])
+    assert cd.equal(x[:2], cd.tensor([1, 2]))
+    assert not x.equal(x)
+    assert not cd.equal(x, x[:2])
+    assert cd.allclose(x[:2], x[:2] + 1e-7)
+    assert not x.allclose(x)
+    assert x.allclose(x, equal_nan=True)
+    assert x.where(x > 1, 0).tolist() == [0, 2, 0]
+    assert cd.broadcast_shapes((2, 1), (3,), 1) == (2, 3)
+
+
 def test_where_refuses_a_floating_condition():
     with pytest.raises(TypeError, match="must be bool"):
         cd.where(cd.tensor([1.0]), cd.tensor([1.0]), cd.tensor([2.0]))

@@ -1,0 +1,59 @@
+"""Comparisons of whole tensors that answer with a Python bool, and ``Tensor.where``.
+
+They are no operators: an operator's result is a tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.ops.rules import broadcast_shapes as _broadcast_shapes
+from coredispatch.registry.table import TABLE
+
+__all__ = ["allclose", "broadcast_shapes", "equal", "is_same_size"]
+
+
+def allclose(
+    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether every element of ``input`` is close to that of ``other``.
+
+    Close means ``abs(input - other) <= atol + rtol * abs(other)``; shapes broadcast. With
+    ``equal_nan`` NaN is close to NaN.
+    """
+    return bool(TABLE.operator("all_close")(input, other, rtol, atol, equal_nan))
+
+
+def equal(input: Any, other: Any) -> bool:
+    """Whether both tensors have one size and equal elements. NaN equals nothing."""
+    if tuple(input.shape) != tuple(other.shape):
+        return False
+    return bool(TABLE.operator("all")(TABLE.operator("eq")(input, other)))
+
+
+def is_same_size(input: Any, other: Any) -> bool:
+    """Whether both tensors have one size."""
+    return tuple(input.shape) == tuple(other.shape)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
+    return _broadcast_shapes([(s,) if isinstance(s, int) else tuple(s) for s in shapes])
+
+
+def _where(self: Any, condition: Any, other: Any) -> Any:
+    """``self`` where ``condition`` holds, else ``other``: ``cd.where(condition, self, other)``."""
+    return TABLE.operator("where")(condition, self, other)
+
+
+def install() -> None:
+    """Set the methods on :class:`Tensor`."""
+    Tensor.allclose = allclose
+    Tensor.equal = equal
+    Tensor.is_same_size = is_same_size
+    _where.__name__ = "where"
+    Tensor.where = _where
+
+
+install()
