@@ -32,6 +32,8 @@ class Result:
 
 
 def _calls_per_sample(function: Callable[[], Any], seconds: float) -> int:
+    for _ in range(3):
+        function()  # the first calls resolve, import and compile
     calls = 1
     while True:
         start = time.perf_counter()
