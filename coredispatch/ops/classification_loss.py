@@ -205,8 +205,10 @@ def cross_entropy_backward(
     logits = wide(input)
     q, divisor = _distribution(logits, target, weight, ignore_index, label_smoothing)
     scale = _row_scale(grad_output, input, reduction, divisor)
-    p = late.softmax(logits, dim)
-    return narrow((p * q.sum(dim, True) - q) * scale, input)
+    total = q.sum(dim, True)
+    result = (late.softmax(logits, dim) * total - q) * scale
+    # Where no target counts the scale is infinite, and the gradient 0 all the same.
+    return narrow(result.masked_fill(total == 0, 0), input)
 
 
 def _nll_shape(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:

@@ -41,7 +41,9 @@ def _shifted(rows: Array) -> Array:
     return rows - np.maximum.reduce(rows, 1, None, None, True)
 
 
-def _is_plain(input: Array, target: Array, weight: Array | None, label_smoothing: float) -> bool:
+def _is_plain(
+    input: Array, target: Array, weight: Array | None, ignore_index: int, label_smoothing: float
+) -> bool:
     """Whether this is the common case: a matrix of logits and a valid class for each row.
 
     Read as unsigned, a negative class is a huge one, so that one maximum checks both ends.
@@ -50,6 +52,7 @@ def _is_plain(input: Array, target: Array, weight: Array | None, label_smoothing
         input.ndim == 2
         and weight is None
         and label_smoothing == 0.0
+        and not 0 <= ignore_index < input.shape[1]
         and target.dtype.kind == "i"
         and 0 < target.size == input.shape[0]
         and target.ndim == 1
@@ -130,7 +133,7 @@ def cross_entropy(
 ) -> Array:
     """Kernel of ``cross_entropy``."""
     logits = widen(input)
-    if _is_plain(input, target, weight, label_smoothing):
+    if _is_plain(input, target, weight, ignore_index, label_smoothing):
         z = _shifted(logits)
         picked = z.reshape(-1).take(target + _offsets(*z.shape))
         loss = np.log(_row_sum(np.exp(z, out=z)))
@@ -154,6 +157,8 @@ def cross_entropy(
         loss = loss / loss.dtype.type(divisor)  # nothing left to average: NaN, as in PyTorch
     elif reduction == "sum":
         loss = np.add.reduce(loss, None)
+    elif reduction != "none":
+        raise ValueError(f"reduction={reduction!r}")
     return np.asarray(loss, input.dtype)
 
 
@@ -168,7 +173,7 @@ def cross_entropy_backward(
 ) -> Array:
     """Kernel of ``cross_entropy_backward``: ``(softmax * sum(q) - q) * grad``."""
     logits = widen(input)
-    if reduction != "none" and _is_plain(input, target, weight, label_smoothing):
+    if reduction != "none" and _is_plain(input, target, weight, ignore_index, label_smoothing):
         rows, classes = logits.shape
         scale = float(grad) / (rows if reduction == "mean" else 1)
         p = _shifted(logits)
@@ -182,12 +187,14 @@ def cross_entropy_backward(
     q, divisor = _distribution(target, shape, logits.dtype, weight, ignore_index, label_smoothing)
     p = _shifted(_class_last(logits))
     np.exp(p, out=p)
-    p *= (np.add.reduce(q, 1) / np.add.reduce(p, 1))[:, None]
+    total = np.add.reduce(q, 1)
+    p *= (total / np.add.reduce(p, 1))[:, None]
     p -= q
     scale = widen(grad).reshape(-1, 1)
     if reduction == "mean":
         scale = scale / scale.dtype.type(divisor)
     p *= scale
+    p[total == 0] = 0  # also where nothing counts and the scale is infinite
     return _class_first(p, shape).astype(input.dtype, copy=False)
 
 
@@ -200,6 +207,8 @@ def mse_loss(input: Array, target: Array, reduction: str) -> Array:
     total = flat.dot(flat) if flat.size <= _SMALL else np.add.reduce(np.multiply(flat, flat))
     if reduction == "mean":
         total = total / total.dtype.type(flat.size)
+    elif reduction != "sum":
+        raise ValueError(f"reduction={reduction!r}")
     return np.asarray(total, input.dtype)
 
 
