@@ -13,6 +13,8 @@ from typing import Any
 
 from coredispatch.plugin import hookimpl
 
+from .thread_count import get_num_threads, set_num_threads
+
 __all__ = ["coredispatch_info", "coredispatch_register", "get_num_threads", "set_num_threads"]
 __version__ = "0.1.0"
 
@@ -49,28 +51,11 @@ def coredispatch_info() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "kernels": sum(len(module.KERNELS) for module in MODULES),
         "numba": version("numba"),
+        "threads": get_num_threads(),
         "imported": "numba" in sys.modules,
     }
     if facts["imported"]:
-        from . import cache, threads
+        from . import cache
 
-        facts["threads"] = threads.get_num_threads()
         facts["cache"] = str(cache.directory() or "none: no directory is writable")
     return facts
-
-
-def get_num_threads() -> int:
-    """How many threads a large kernel uses (imports Numba)."""
-    from . import threads
-
-    return threads.get_num_threads()
-
-
-def set_num_threads(count: int) -> None:
-    """Let large kernels use ``count`` threads (imports Numba); results do not depend on it.
-
-    Raises ``ValueError`` for a count below 1.
-    """
-    from . import threads
-
-    threads.set_num_threads(count)

@@ -27,6 +27,7 @@ __all__ = [
     "sched_getcpu",
     "sched_setaffinity",
     "sched_yield",
+    "stack_words",
 ]
 
 _i64 = ir.IntType(64)
@@ -184,6 +185,22 @@ def call(typingctx: Any, function: Any, arguments: Any, lo: Any, hi: Any) -> Any
         return builder.call(_pointer(builder, args[0], kind), args[1:])
 
     return types.intp(*[types.intp] * 4), codegen
+
+
+def stack_words(count: int) -> Any:
+    """A compiled function that reserves ``count`` words in its caller's stack frame."""
+
+    @intrinsic
+    def reserve(typingctx: Any) -> Any:
+        """The address of the words; they last until the caller returns."""
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            words = cgutils.alloca_once(builder, ir.ArrayType(_i64, count))
+            return builder.ptrtoint(words, _i64)
+
+        return types.intp(), codegen
+
+    return reserve
 
 
 @intrinsic

@@ -69,7 +69,7 @@ def directory() -> Path | None:
 
 
 # What runs before a kernel is compiled, and leaves no trace in it.
-_UNCOMPILED = {"__init__.py", "arrays.py", "entries.py", "kernels"}
+_UNCOMPILED = {"__init__.py", "arrays.py", "entries.py", "thread_count.py", "kernels"}
 
 
 @cache

@@ -1,15 +1,14 @@
-"""From a loop to callable entries: one serial and one parallel per (loop, dtype), made lazily.
+"""From a loop to something callable, made when it is first needed.
 
 A *loop* is a Python function ``loop(*arguments, lo, hi)`` that does the part ``[lo, hi)`` of
-the work; what is counted (elements, rows, blocks) is the loop's affair. Compiled, it becomes
+the work; what is counted (elements, rows, blocks) is the loop's affair. Compiled for a dtype, it
+becomes a *task*: a C function ``task(address of the arguments, lo, hi)``. A *launcher*, one for
+all loops whose arguments have the same types, takes the Python arguments apart, puts them where
+the task finds them, and has ``threads`` run the task, in one piece or in parts.
 
-* a serial entry ``entry(*arguments, lo, hi)`` and
-* a parallel entry ``entry(*arguments, count, grain)``, which has ``threads`` do ``[0, count)``
-  in parts of ``grain``.
-
-Both call the bare C functions behind Numba's dispatchers: the predicates have already checked
-what Numba's type dispatch would check again. Nothing that a loop computes may depend on where
-it is cut, so results are the same for every number of threads.
+The launcher is called as the bare C function behind Numba's dispatcher: the predicates have
+already checked what Numba's type dispatch would check again. Nothing that a loop computes may
+depend on where it is cut, so results are the same for every number of threads.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache as memoized
 from typing import Any
 
 import numpy as np
 from numba import njit, types
 
 from . import cache, threads
-from .atomics import address_of, array_at
-from .flat import Flat, as_array
+from .atomics import address_of, array_at, stack_words
+from .flat import Flat
 
-__all__ = ["ELEMENTWISE", "REDUCTION", "Loop", "compile_loop"]
+__all__ = ["ELEMENTWISE", "REDUCTION", "Loop", "compile_loop", "launcher"]
 
 #: ``x * y + z`` may round once. Nothing that could touch NaN, infinity or the sign of zero.
 ELEMENTWISE = frozenset({"contract"})
@@ -67,103 +67,100 @@ def _signature(arguments: str, dtype: types.Type) -> list[types.Type]:
     return [meaning[letter] for letter in arguments]
 
 
-_SERIAL = """
-def entry({parameters}, lo, hi):
-    loop({plain}, lo, hi)
-"""
 _TASK = """
-def task(arguments, lo, hi):
-    words = array_at(arguments, {slots}, int64)
-    numbers = array_at(words[0], {slots}, float64)
+def task(address, lo, hi):
+    words = array_at(address, {slots}, int64)
+    numbers = array_at(address, {slots}, float64)
     loop({unpacked}, lo, hi)
     return 0
 """
-_PARALLEL = """
-def entry({parameters}, count, grain, task, pool):
-    words = np.empty({slots}, np.int64)
-    numbers = np.empty({slots}, np.float64)
-    words[0] = address_of(numbers)
+_LAUNCHER = """
+def launch({parameters}, count, grain, task, pool):
+    address = reserve()
+    words = array_at(address, {slots}, int64)
+    numbers = array_at(address, {slots}, float64)
     {pack}
-    run(pool, task, address_of(words), count, grain)
-    words[0] = 0
-    numbers[0] = 0.0
+    run(pool, task, address, count, grain)
 """
 _DTYPES = {"b": "boolean", "d": "float64", "i": "int64", "a": "own"}
 
 
-def _compiled(source: str, name: str, scope: dict[str, Any], parameters: list[types.Type]) -> Any:
-    """Compile the function in ``source``; returns its dispatcher."""
+def _compile(source: str, name: str, scope: dict[str, Any], signature: Any) -> Any:
+    """Compile the one function in ``source``; returns Numba's compile result."""
     exec(compile(source, __file__, "exec"), scope)
-    function = scope["task" if "def task" in source else "entry"]
+    function = scope[source.split()[1].partition("(")[0]]
     function.__module__ = __name__
     function.__qualname__ = name
     dispatcher = njit(nogil=True, error_model="numpy")(function)
     cache.enable(dispatcher)
-    result = types.intp if "def task" in source else types.void
-    dispatcher.compile(result(*parameters))
-    return dispatcher
+    dispatcher.compile(signature)
+    return next(iter(dispatcher.overloads.values()))
 
 
-def compile_loop(name: str, loop: Loop, char: str, parallel: bool) -> Callable[..., None]:
-    """The serial or parallel entry of ``loop`` for dtype ``char``, from disk if it is there.
-
-    ``name`` identifies the loop in the cache.
-    """
-    letters = loop.arguments
-    own = _TYPES[char]
-    body = njit(fastmath=set(loop.fastmath), error_model="numpy", no_cpython_wrapper=True)(
-        loop.build(char)
-    )
-    scope: dict[str, Any] = {
-        "address_of": address_of,
+def _names(char: str) -> dict[str, Any]:
+    return {
         "array_at": array_at,
-        "as_array": as_array,
         "boolean": np.bool_,
         "float64": np.float64,
         "int64": np.int64,
-        "loop": body,
-        "np": np,
         "own": np.float32 if char == "f" else np.float64,
+    }
+
+
+@memoized
+def launcher(arguments: str, char: str) -> Callable[..., None]:
+    """``launch(*arguments, count, grain, task, pool)``; see ``threads.run``."""
+    slots = 2 * len(arguments)
+    pack = []
+    for i, letter in enumerate(arguments):
+        if letter in _ARRAYS:
+            pack.append(f"words[{2 * i}] = address_of(p{i}); words[{2 * i + 1}] = p{i}.size")
+        else:
+            pack.append(f"{'words' if letter == 'n' else 'numbers'}[{2 * i}] = p{i}")
+    source = _LAUNCHER.format(
+        parameters=", ".join(f"p{i}" for i in range(len(arguments))),
+        pack="; ".join(pack),
+        slots=slots,
+    )
+    scope = _names(char) | {
+        "address_of": address_of,
+        "reserve": stack_words(slots),
         "run": threads.run,
     }
-    plain = [f"as_array(p{i})" if c in _ARRAYS else f"p{i}" for i, c in enumerate(letters)]
-    slots = 2 * len(letters) + 1
-    pack, unpacked = [], []
-    for i, letter in enumerate(letters):
-        at = 2 * i + 1
-        if letter in _ARRAYS:
-            pack.append(f"words[{at}] = address_of({plain[i]}); words[{at + 1}] = p{i}.size")
-            unpacked.append(f"array_at(words[{at}], words[{at + 1}], {_DTYPES[letter]})")
-        elif letter == "n":
-            pack.append(f"words[{at}] = p{i}")
-            unpacked.append(f"words[{at}]")
-        else:
-            pack.append(f"numbers[{at}] = p{i}")
-            unpacked.append(f"own(numbers[{at}])" if letter == "s" else f"numbers[{at}]")
-    fields = {
-        "parameters": ", ".join(f"p{i}" for i in range(len(letters))),
-        "plain": ", ".join(plain),
-        "pack": "; ".join(pack),
-        "unpacked": ", ".join(unpacked),
-        "slots": slots,
-    }
-    name = f"{name}.{char}"
-    own_signature = _signature(letters, own)
+    parameters = [*_signature(arguments, _TYPES[char]), *[types.intp] * 4]
     with _lock:
-        if not parallel:
-            parameters = [*own_signature, types.intp, types.intp]
-            serial = _compiled(_SERIAL.format(**fields), name, scope, parameters)
-            return next(iter(serial.overloads.values())).entry_point
-        task = _compiled(_TASK.format(**fields), f"{name}.task", scope, [types.intp] * 3)
-        result = next(iter(task.overloads.values()))
-        pointer = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
-        parameters = [*own_signature, *[types.intp] * 4]
-        launcher = _compiled(_PARALLEL.format(**fields), f"{name}.parallel", scope, parameters)
-    launch = next(iter(launcher.overloads.values())).entry_point
-    address = threads.address
-
-    def entry(*arguments: Any) -> None:
-        launch(*arguments, pointer, address())
-
-    entry.keep_alive = (task, launcher)  # type: ignore[attr-defined]
+        result = _compile(source, f"launch.{arguments}.{char}", scope, types.void(*parameters))
+    entry: Callable[..., None] = result.entry_point
     return entry
+
+
+def compile_loop(name: str, loop: Loop, char: str) -> tuple[Callable[..., None], int]:
+    """The launcher and the address of the task of ``loop`` for dtype ``char``.
+
+    ``name`` identifies the loop in the disk cache, from which it comes if it is there.
+    """
+    arguments = loop.arguments
+    unpacked = []
+    for i, letter in enumerate(arguments):
+        if letter in _ARRAYS:
+            unpacked.append(f"array_at(words[{2 * i}], words[{2 * i + 1}], {_DTYPES[letter]})")
+        elif letter == "n":
+            unpacked.append(f"words[{2 * i}]")
+        else:
+            unpacked.append(f"own(numbers[{2 * i}])" if letter == "s" else f"numbers[{2 * i}]")
+    source = _TASK.format(unpacked=", ".join(unpacked), slots=2 * len(arguments))
+    function = loop.build(char)
+    # Numba tells functions of one name apart by a number that starts anew in each process. Two
+    # loops out of the same factory, compiled in different processes, would get the same symbol,
+    # and the one that is loaded second would run the code of the first.
+    function.__qualname__ = f"{name}.{char}.loop"
+    body = njit(fastmath=set(loop.fastmath), error_model="numpy", no_cpython_wrapper=True)(function)
+    with _lock:
+        signature = types.intp(types.intp, types.intp, types.intp)
+        result = _compile(source, f"{name}.{char}", _names(char) | {"loop": body}, signature)
+    _kept.append(result)  # its code must not go away
+    address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    return launcher(arguments, char), address
+
+
+_kept: list[Any] = []

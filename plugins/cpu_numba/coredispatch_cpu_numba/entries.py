@@ -1,4 +1,4 @@
-"""Compiled entries that make themselves when they are first called for.
+"""Loops as the kernels call them; compiled when they are first called for.
 
 Importing this does not import Numba.
 """
@@ -11,45 +11,41 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Entries", "Loop"]
+from . import thread_count
+
+__all__ = ["Loop"]
 
 
-class Entries(dict[np.dtype[Any], Callable[..., None]]):
-    """The entries of one loop by dtype, each made when first asked for.
+class _Compiled(dict[np.dtype[Any], tuple[Callable[..., None], int, Callable[[], int]]]):
+    """Launcher, task and the pool's address, by dtype."""
 
-    Args:
-        module: a module of ``coredispatch_cpu_numba.loops``
-        name: the loop in that module's ``LOOPS``
-        parallel: the parallel entries instead of the serial ones
-    """
-
-    def __init__(self, module: str, name: str, parallel: bool = False) -> None:
+    def __init__(self, module: str, name: str) -> None:
         super().__init__()
         self.module = module
         self.name = name
-        self.parallel = parallel
 
-    def __missing__(self, dtype: np.dtype[Any]) -> Callable[..., None]:
+    def __missing__(self, dtype: np.dtype[Any]) -> Any:
         compilation = import_module(f"{__package__}.compilation")
         loops: Any = import_module(f"{__package__}.loops.{self.module}")
-        entry: Callable[..., None] = compilation.compile_loop(
-            f"{self.module}.{self.name}", loops.LOOPS[self.name], dtype.char, self.parallel
+        threads: Any = import_module(f"{__package__}.threads")
+        launch, task = compilation.compile_loop(
+            f"{self.module}.{self.name}", loops.LOOPS[self.name], dtype.char
         )
-        self[dtype] = entry
-        return entry
+        self[dtype] = launch, task, threads.address
+        return self[dtype]
 
 
 class Loop:
-    """One loop with its serial and its parallel entries.
+    """One loop of ``coredispatch_cpu_numba.loops``.
 
     Args:
-        module, name: as for :class:`Entries`
-        split: the work, in elements, from which the parallel entry is used
+        module: the module of that package
+        name: the loop in the module's ``LOOPS``
+        split: the work, in elements, from which it is shared among threads
     """
 
     def __init__(self, module: str, name: str, split: int) -> None:
-        self.serial = Entries(module, name)
-        self.parallel = Entries(module, name, parallel=True)
+        self.compiled = _Compiled(module, name)
         self.split = split
 
     def __call__(
@@ -59,14 +55,15 @@ class Loop:
 
         Args:
             dtype: the dtype to run it for
-            work: how many elements it will touch, which decides between serial and parallel
+            work: how many elements it will touch, which decides whether threads share it
             count: what it counts: elements, rows, blocks
             weight: elements per counted unit, which decides how large the parts are
         """
-        if work < self.split or count == 1:
-            self.serial[dtype](*arguments, 0, count)
+        launch, task, pool = self.compiled[dtype]
+        if work < self.split or count == 1 or thread_count.wanted == 1:
+            launch(*arguments, count, count, task, 0)
         else:
             part = min(16384, (work >> 3) + 1) // weight
             if weight == 1:
                 part = (part + 63) & ~63
-            self.parallel[dtype](*arguments, count, max(1, part))
+            launch(*arguments, count, part or 1, task, pool())

@@ -18,9 +18,9 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models
-from numba.extending import NativeValue, intrinsic, register_model, unbox
+from numba.extending import NativeValue, register_model, unbox
 
-__all__ = ["Flat", "as_array"]
+__all__ = ["Flat"]
 
 # Where PyArrayObject_fields keeps data, nd and dimensions, after the object header. NumPy's
 # C macros PyArray_DATA, PyArray_NDIM and PyArray_DIMS are inlined into every extension module,
@@ -71,17 +71,3 @@ def _unbox_flat(typ: Flat, obj: Any, c: Any) -> NativeValue:
     array.meminfo = cgutils.get_null_value(array.meminfo.type)
     array.parent = cgutils.get_null_value(array.parent.type)
     return NativeValue(array._getvalue())
-
-
-@intrinsic
-def as_array(typingctx: Any, flat: Flat) -> Any:
-    """The same memory as a plain one-dimensional Numba array type.
-
-    Kernels are typed on plain arrays, so the serial and the parallel entry share one compiled
-    kernel (Numba passes plain array types into the body of a ``prange``).
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return args[0]
-
-    return types.Array(flat.dtype, 1, "C")(flat), codegen

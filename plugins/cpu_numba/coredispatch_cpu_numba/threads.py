@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import platform
-import sys
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -31,6 +29,7 @@ import numpy as np
 from numba import njit, types
 
 from . import cache as disk_cache
+from . import thread_count
 from .atomics import (
     atomic_add,
     atomic_load,
@@ -46,14 +45,7 @@ from .atomics import (
     sched_yield,
 )
 
-__all__ = ["SUPPORTED", "address", "get_num_threads", "run", "set_num_threads"]
-
-SUPPORTED = sys.platform.startswith("linux") and platform.machine() in (
-    "x86_64",
-    "aarch64",
-    "riscv64",
-)
-VARIABLE = "COREDISPATCH_NUM_THREADS"
+__all__ = ["address", "run"]
 
 # Byte offsets of the words of a pool, each written by different threads on its own cache line.
 _LOCK, _JOB, _CLAIMED, _ACTIVE, _SLEEPING, _OPEN = 0, 64, 128, 192, 256, 320
@@ -63,7 +55,7 @@ _MISSED, _LAST = 464, 472  # work done without sleeping helpers, and when
 _CPUS, _MASK = 512, 512 + 128  # bit masks of CPUs: this process's; those left to the helpers
 _MASK_BYTES = 128
 _THREADS = 512 + 256  # the system's numbers of the helper threads
-_MAX_HELPERS = 63
+_MAX_HELPERS = thread_count.MOST
 _BYTES = _THREADS + 8 * _MAX_HELPERS
 _SPINS = 2500  # looks at the job number before going to sleep, some 12 ns each
 _WORTH_WAKING = 150_000  # cycles of work left; a wake-up costs the caller some 30,000
@@ -247,63 +239,23 @@ def _compiled(function: Callable[..., None], arity: int) -> Callable[..., None]:
 
 
 _pool = _Pool()
-_count: int | None = None
-
-
-def get_num_threads() -> int:
-    """How many threads a large kernel uses, the caller's included.
-
-    ``COREDISPATCH_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the CPUs this process may use.
-    """
-    global _count
-    if _count is None:
-        _count = _default_count()
-    return _count
-
-
-def _default_count() -> int:
-    if not SUPPORTED:
-        return 1
-    available = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    for variable in (VARIABLE, "OMP_NUM_THREADS"):
-        text = os.environ.get(variable, "").partition(",")[0].strip()
-        if text.isdecimal() and int(text) > 0:
-            return min(int(text), available)
-    return min(available, _MAX_HELPERS + 1)
-
-
-def set_num_threads(count: int) -> None:
-    """Let large kernels use ``count`` threads; 1 keeps all work in the caller's thread.
-
-    Raises ``ValueError`` for a count below 1. Results do not depend on it.
-    """
-    global _count, _address
-    if count < 1:
-        raise ValueError(f"set_num_threads({count}): the count must be at least 1")
-    _count = count if SUPPORTED else 1
-    _address = None
-
-
-_address: int | None = None
+_admitted = 0
 
 
 def address() -> int:
-    """The address of the pool, its helpers started; 0 where kernels are to stay serial."""
-    global _address
-    if _address is None:
-        helpers = get_num_threads() - 1
-        if helpers:
-            _pool.admit(helpers)
-        _address = _pool.address if helpers else 0
-    return _address
+    """The address of the pool with as many helpers as are wanted; 0 for none."""
+    global _admitted
+    helpers = thread_count.wanted - 1
+    if helpers != _admitted:
+        _pool.admit(helpers)
+        _admitted = helpers
+    return _pool.address if helpers else 0
 
 
 def _after_fork() -> None:
     """A child has no helpers, and inherits the memory as it was, perhaps in the middle of a job."""
-    global _pool, _address
-    _pool, _address = _Pool(), None
+    global _pool, _admitted
+    _pool, _admitted = _Pool(), 0
 
 
 if hasattr(os, "register_at_fork"):

@@ -16,6 +16,7 @@ from ..compilation import Loop
 from ..elementary.derived import elementary
 from ..elementary.inlined import inlined
 from ..intrinsics import fabs, full_vectors
+from ..spans import part, row_of
 
 __all__ = ["LOOPS"]
 
@@ -30,7 +31,7 @@ def unary(scalar: Scalar) -> Loop:
 
         def loop(x, out, lo, hi):
             full_vectors()
-            x, out = x[lo:hi], out[lo:hi]
+            x, out = part(x, lo, hi), part(out, lo, hi)
             for i in range(x.size):
                 out[i] = f(x[i])
 
@@ -47,7 +48,7 @@ def unary_inplace(scalar: Scalar) -> Loop:
 
         def loop(x, lo, hi):
             full_vectors()
-            x = x[lo:hi]
+            x = part(x, lo, hi)
             for i in range(x.size):
                 x[i] = f(x[i])
 
@@ -64,7 +65,7 @@ def binary(scalar: Scalar, out: str = "a") -> Loop:
 
         def loop(x, y, out, lo, hi):
             full_vectors()
-            x, y, out = x[lo:hi], y[lo:hi], out[lo:hi]
+            x, y, out = part(x, lo, hi), part(y, lo, hi), part(out, lo, hi)
             for i in range(x.size):
                 out[i] = f(x[i], y[i])
 
@@ -81,7 +82,7 @@ def binary_inplace(scalar: Scalar) -> Loop:
 
         def loop(x, y, lo, hi):
             full_vectors()
-            x, y = x[lo:hi], y[lo:hi]
+            x, y = part(x, lo, hi), part(y, lo, hi)
             for i in range(x.size):
                 x[i] = f(x[i], y[i])
 
@@ -98,7 +99,7 @@ def with_scalar(scalar: Scalar, out: str = "a") -> Loop:
 
         def loop(x, y, out, lo, hi):
             full_vectors()
-            x, out = x[lo:hi], out[lo:hi]
+            x, out = part(x, lo, hi), part(out, lo, hi)
             for i in range(x.size):
                 out[i] = f(x[i], y)
 
@@ -115,7 +116,7 @@ def with_scalar_inplace(scalar: Scalar) -> Loop:
 
         def loop(x, y, lo, hi):
             full_vectors()
-            x = x[lo:hi]
+            x = part(x, lo, hi)
             for i in range(x.size):
                 x[i] = f(x[i], y)
 
@@ -134,7 +135,7 @@ def with_row(scalar: Scalar) -> Loop:
             full_vectors()
             n = row.size
             for r in range(lo, hi):
-                a, o = x[r * n : r * n + n], out[r * n : r * n + n]
+                a, o = row_of(x, r, n), row_of(out, r, n)
                 for i in range(n):
                     o[i] = f(a[i], row[i])
 
@@ -151,7 +152,7 @@ def with_two_arrays_and_scalar(scalar: Scalar) -> Loop:
 
         def loop(x, y, z, out, lo, hi):
             full_vectors()
-            x, y, out = x[lo:hi], y[lo:hi], out[lo:hi]
+            x, y, out = part(x, lo, hi), part(y, lo, hi), part(out, lo, hi)
             for i in range(x.size):
                 out[i] = f(x[i], y[i], z)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ..compilation import Loop
 from ..elementary.derived import elementary
 from ..intrinsics import full_vectors
+from ..spans import fill, row_of
 from .reduction import extreme_of
 from .softmax import store_exp_of, sum_exp_of
 
@@ -32,7 +33,7 @@ def _cross_entropy(char: str) -> Callable[..., None]:
             elif own < 0 or own >= n:
                 bad[0] = 1
             else:
-                row = x[r * n : r * n + n]
+                row = row_of(x, r, n)
                 shift = extreme(row)
                 out[r] = T(math.log(sum_exp(row, shift))) - (row[own] - shift)
 
@@ -48,13 +49,13 @@ def _cross_entropy_backward(char: str) -> Callable[..., None]:
         full_vectors()
         for r in range(lo, hi):
             own = target[r]
-            result = out[r * n : r * n + n]
+            result = row_of(out, r, n)
             if own == ignored:
-                result[:] = zero
+                fill(result, zero)
             elif own < 0 or own >= n:
                 bad[0] = 1
             else:
-                row = x[r * n : r * n + n]
+                row = row_of(x, r, n)
                 scale = T(grad[r] / store_exp(row, extreme(row), result))
                 for i in range(n):
                     result[i] *= scale

@@ -1,16 +1,18 @@
 """layer_norm and rms_norm over rows of length ``n``, and their gradients.
 
 The variance is the mean of squared deviations from the mean, taken in a second pass over the
-row, which is then in the cache. Backward loops compute the statistics anew; they count *strips*
-of ``height`` rows, each of which leaves its share of the weight's and the bias's gradient in a
-row of its own, so that the sums do not depend on the number of threads.
+row, which is then in the cache. That pass also corrects the mean by the sum of the deviations,
+which would be 0 but for rounding: a row of equal numbers has itself as mean, however large.
+
+Backward loops compute the statistics anew; they count *strips* of ``height`` rows, each of which
+leaves its share of the weight's and the bias's gradient in a row of its own, so that the sums do
+not depend on the number of threads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -20,6 +22,7 @@ from ..elementary.derived import elementary
 from ..elementary.inlined import inlined
 from ..intrinsics import full_vectors
 from ..layout import BLOCK
+from ..spans import fill, part, row_of
 from .reduction import total_of
 from .softmax import dot_of
 
@@ -30,41 +33,41 @@ _reducing = njit(
 )
 
 
-def _statistics_of(char: str) -> Callable[..., Any]:
-    """A compiled ``statistics(row, eps)``: the mean and ``1 / sqrt(variance + eps)``."""
+def _layer_norm(char: str) -> Callable[..., None]:
     T, zero = elementary[char].T, elementary[char].T(0.0)
     total = total_of(char)
 
     @_reducing
-    def block_squares(block, mean):
-        squares = zero
+    def block_sums(block, mean):
+        plain, squares = zero, zero
         for i in range(block.size):
             deviation = block[i] - mean
+            plain += deviation
             squares += deviation * deviation
-        return squares
+        return plain, squares
 
     @inlined
-    def statistics(row, eps):
+    def sums(row, mean):
         n = row.size
-        mean = T(total(row) / n)
-        squares = 0.0
+        plain, squares = 0.0, 0.0
         for start in range(0, n, BLOCK):
-            squares += np.float64(block_squares(row[start : min(n, start + BLOCK)], mean))
-        return mean, T(1.0 / math.sqrt(squares / n + eps))
-
-    return statistics
-
-
-def _layer_norm(char: str) -> Callable[..., None]:
-    statistics = _statistics_of(char)
+            p, s = block_sums(part(row, start, min(n, start + BLOCK)), mean)
+            plain += np.float64(p)
+            squares += np.float64(s)
+        return plain, squares
 
     def loop(x, weight, bias, n, eps, out, lo, hi):
         full_vectors()
+        share = 1.0 / n
         for r in range(lo, hi):
-            row, result = x[r * n : r * n + n], out[r * n : r * n + n]
-            mean, scale = statistics(row, eps)
+            row, result = row_of(x, r, n), row_of(out, r, n)
+            mean = T(total(row) * share)
+            plain, squares = sums(row, mean)
+            rest = plain * share
+            scale = T(1.0 / math.sqrt(max(squares * share - rest * rest, 0.0) + eps))
+            shift = T(rest)
             for i in range(n):
-                result[i] = (row[i] - mean) * scale * weight[i] + bias[i]
+                result[i] = ((row[i] - mean) - shift) * scale * weight[i] + bias[i]
 
     return loop
 
@@ -75,49 +78,54 @@ def _layer_norm_backward(char: str) -> Callable[..., None]:
 
     @_reducing
     def block_sums(g, row, weight, mean):
-        """Sums of squared deviations, of ``grad weight``, and of their products."""
-        squares, plain, along = zero, zero, zero
+        """Sums of deviations and of their squares, of ``grad weight``, of ``grad weight dev``."""
+        plain, squares, given, along = zero, zero, zero, zero
         for i in range(row.size):
             deviation = row[i] - mean
             weighted = g[i] * weight[i]
+            plain += deviation
             squares += deviation * deviation
-            plain += weighted
+            given += weighted
             along += weighted * deviation
-        return squares, plain, along
+        return plain, squares, given, along
 
     @inlined
     def sums(g, row, weight, mean):
         n = row.size
-        squares, plain, along = 0.0, 0.0, 0.0
+        plain, squares, given, along = 0.0, 0.0, 0.0, 0.0
         for start in range(0, n, BLOCK):
             stop = min(n, start + BLOCK)
-            s, p, a = block_sums(g[start:stop], row[start:stop], weight[start:stop], mean)
-            squares += np.float64(s)
+            p, s, w, a = block_sums(
+                part(g, start, stop), part(row, start, stop), part(weight, start, stop), mean
+            )
             plain += np.float64(p)
+            squares += np.float64(s)
+            given += np.float64(w)
             along += np.float64(a)
-        return squares, plain, along
+        return plain, squares, given, along
 
     def loop(grad, x, weight, n, height, eps, result, weight_grad, bias_grad, lo, hi):
         full_vectors()
         rows, share = x.size // n, 1.0 / n
         for strip in range(lo, hi):
-            dw, db = weight_grad[strip * n : strip * n + n], bias_grad[strip * n : strip * n + n]
-            dw[:] = zero
-            db[:] = zero
+            dw, db = row_of(weight_grad, strip, n), row_of(bias_grad, strip, n)
+            fill(dw, zero)
+            fill(db, zero)
             for r in range(strip * height, min(rows, strip * height + height)):
-                row, g = x[r * n : r * n + n], grad[r * n : r * n + n]
-                target = result[r * n : r * n + n]
-                mean = T(total(row) / n)
-                squares, plain_sum, along_sum = sums(g, row, weight, mean)
-                inverse = 1.0 / math.sqrt(squares * share + eps)
-                scale = T(inverse)
-                plain, along = T(plain_sum * share), T(along_sum * inverse * share)
+                row, g = row_of(x, r, n), row_of(grad, r, n)
+                target = row_of(result, r, n)
+                mean = T(total(row) * share)
+                plain, squares, given, along = sums(g, row, weight, mean)
+                rest = plain * share
+                inverse = 1.0 / math.sqrt(max(squares * share - rest * rest, 0.0) + eps)
+                scale, shift = T(inverse), T(rest)
+                level, slope = T(given * share), T((along - rest * given) * inverse * share)
                 for i in range(n):
-                    normal = (row[i] - mean) * scale
-                    given = g[i]
-                    target[i] = (given * weight[i] - plain - normal * along) * scale
-                    dw[i] += given * normal
-                    db[i] += given
+                    normal = ((row[i] - mean) - shift) * scale
+                    upstream = g[i]
+                    target[i] = (upstream * weight[i] - level - normal * slope) * scale
+                    dw[i] += upstream * normal
+                    db[i] += upstream
 
     return loop
 
@@ -128,7 +136,7 @@ def _rms_norm(char: str) -> Callable[..., None]:
     def loop(x, weight, n, eps, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            row, result = x[r * n : r * n + n], out[r * n : r * n + n]
+            row, result = row_of(x, r, n), row_of(out, r, n)
             scale = T(1.0 / math.sqrt(dot(row, row) / n + eps))
             for i in range(n):
                 result[i] = row[i] * scale * weight[i]
@@ -151,11 +159,11 @@ def _rms_norm_backward(char: str) -> Callable[..., None]:
         full_vectors()
         rows = x.size // n
         for strip in range(lo, hi):
-            dw = weight_grad[strip * n : strip * n + n]
-            dw[:] = zero
+            dw = row_of(weight_grad, strip, n)
+            fill(dw, zero)
             for r in range(strip * height, min(rows, strip * height + height)):
-                row, g = x[r * n : r * n + n], grad[r * n : r * n + n]
-                target = result[r * n : r * n + n]
+                row, g = row_of(x, r, n), row_of(grad, r, n)
+                target = row_of(result, r, n)
                 scale = T(1.0 / math.sqrt(dot(row, row) / n + eps))
                 along = T(np.float64(projection(g, row, weight)) * scale * scale / n)
                 for i in range(n):

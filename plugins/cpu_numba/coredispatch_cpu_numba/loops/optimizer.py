@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..compilation import Loop
 from ..elementary.derived import elementary
 from ..intrinsics import full_vectors
+from ..spans import part
 
 __all__ = ["LOOPS"]
 
@@ -33,7 +34,12 @@ def _adam(char: str) -> Callable[..., None]:
         hi,
     ):
         full_vectors()
-        p, g, m, v = param[lo:hi], grad[lo:hi], mean[lo:hi], square[lo:hi]
+        p, g, m, v = (
+            part(param, lo, hi),
+            part(grad, lo, hi),
+            part(mean, lo, hi),
+            part(square, lo, hi),
+        )
         for i in range(p.size):
             weight = p[i] * shrink
             d = sign * g[i] + penalty * weight
@@ -51,7 +57,7 @@ def _sgd(char: str) -> Callable[..., None]:
 
     def loop(param, grad, sign, penalty, rate, lo, hi):
         full_vectors()
-        p, g = param[lo:hi], grad[lo:hi]
+        p, g = part(param, lo, hi), part(grad, lo, hi)
         for i in range(p.size):
             p[i] -= rate * (sign * g[i] + penalty * p[i])
 
@@ -64,7 +70,7 @@ def _sgd_momentum(nesterov: bool) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
         def loop(param, grad, buffer, sign, penalty, momentum, fresh, ahead, rate, lo, hi):
             full_vectors()
-            p, g, b = param[lo:hi], grad[lo:hi], buffer[lo:hi]
+            p, g, b = part(param, lo, hi), part(grad, lo, hi), part(buffer, lo, hi)
             for i in range(p.size):
                 d = sign * g[i] + penalty * p[i]
                 velocity = momentum * b[i] + fresh * d

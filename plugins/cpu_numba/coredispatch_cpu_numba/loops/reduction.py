@@ -21,6 +21,7 @@ from ..elementary.derived import elementary
 from ..elementary.inlined import inlined
 from ..intrinsics import full_vectors, largest, smallest
 from ..layout import BLOCK, NARROW
+from ..spans import copy, fill, part, row_of
 
 __all__ = ["LOOPS"]
 
@@ -47,7 +48,7 @@ def total_of(char: str) -> Callable[..., Any]:
             return np.float64(block_sum(row))
         result = 0.0
         for start in range(0, n, BLOCK):
-            result += np.float64(block_sum(row[start : min(n, start + BLOCK)]))
+            result += np.float64(block_sum(part(row, start, min(n, start + BLOCK))))
         return result
 
     return total
@@ -73,7 +74,7 @@ def _sum_rows(char: str) -> Callable[..., None]:
     def loop(x, n, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            out[r] = total(x[r * n : r * n + n])
+            out[r] = total(row_of(x, r, n))
 
     return loop
 
@@ -84,7 +85,7 @@ def _mean_rows(char: str) -> Callable[..., None]:
     def loop(x, n, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            out[r] = total(x[r * n : r * n + n]) / n
+            out[r] = total(row_of(x, r, n)) / n
 
     return loop
 
@@ -96,7 +97,7 @@ def _sum_blocks(char: str) -> Callable[..., None]:
     def loop(x, out, lo, hi):
         full_vectors()
         for b in range(lo, hi):
-            out[b] = total(x[b * BLOCK : min(x.size, b * BLOCK + BLOCK)])
+            out[b] = total(part(x, b * BLOCK, min(x.size, b * BLOCK + BLOCK)))
 
     return loop
 
@@ -114,7 +115,7 @@ def _prod_rows(char: str) -> Callable[..., None]:
     def loop(x, n, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            out[r] = product(x[r * n : r * n + n])
+            out[r] = product(row_of(x, r, n))
 
     return loop
 
@@ -126,7 +127,7 @@ def _extreme_rows(name: str) -> Callable[[str], Callable[..., None]]:
         def loop(x, n, out, lo, hi):
             full_vectors()
             for r in range(lo, hi):
-                out[r] = extreme(x[r * n : r * n + n])
+                out[r] = extreme(row_of(x, r, n))
 
         return loop
 
@@ -140,7 +141,7 @@ def _extreme_blocks(name: str) -> Callable[[str], Callable[..., None]]:
         def loop(x, out, lo, hi):
             full_vectors()
             for b in range(lo, hi):
-                out[b] = extreme(x[b * BLOCK : min(x.size, b * BLOCK + BLOCK)])
+                out[b] = extreme(part(x, b * BLOCK, min(x.size, b * BLOCK + BLOCK)))
 
         return loop
 
@@ -160,10 +161,10 @@ def _arg_rows(name: str) -> Callable[[str], Callable[..., None]]:
         def loop(x, n, out, lo, hi):
             full_vectors()
             for r in range(lo, hi):
-                row = x[r * n : r * n + n]
+                row = row_of(x, r, n)
                 best, where = row[0], 0
                 for start in range(0, n, _SEARCH):
-                    block = row[start : min(n, start + _SEARCH)]
+                    block = part(row, start, min(n, start + _SEARCH))
                     value = extreme(block)
                     if value != value:
                         best, where = value, start
@@ -195,22 +196,22 @@ def _sum_columns(mean: bool) -> Callable[[str], Callable[..., None]]:
         def loop(x, n, inner, tile, tiles, out, lo, hi):
             full_vectors()
             total = np.empty(tile, np.float64)
-            part = np.empty(tile, out.dtype)
+            running = np.empty(tile, out.dtype)
             for unit in range(lo, hi):
                 left = unit % tiles * tile
                 width = min(tile, inner - left)
                 base = unit // tiles * n * inner + left
-                total[:width] = 0.0
+                fill(part(total, 0, width), 0.0)
                 for first in range(0, n, _FOLD):
-                    part[:width] = zero
+                    fill(part(running, 0, width), zero)
                     for i in range(first, min(n, first + _FOLD)):
-                        row = x[base + i * inner : base + i * inner + width]
+                        row = part(x, base + i * inner, base + i * inner + width)
                         for j in range(width):
-                            part[j] += row[j]
+                            running[j] += row[j]
                     for j in range(width):
-                        total[j] += part[j]
+                        total[j] += running[j]
                 start = unit // tiles * inner + left
-                result = out[start : start + width]
+                result = part(out, start, start + width)
                 for j in range(width):
                     result[j] = total[j] / n if mean else total[j]
 
@@ -230,22 +231,22 @@ def _sum_strips(char: str) -> Callable[..., None]:
         full_vectors()
         group = (2 * NARROW) // inner  # rows that make one long row
         width = group * inner
-        part = np.empty(width, x.dtype)
+        running = np.empty(width, x.dtype)
         wide = np.empty(width, np.float64)
         for strip in range(lo, hi):
-            rows = x[strip * height * inner : min(n, strip * height + height) * inner]
-            wide[:] = 0.0
+            rows = part(x, strip * height * inner, min(n, strip * height + height) * inner)
+            fill(wide, 0.0)
             for first in range(0, rows.size, width * _FOLD):
-                chunk = rows[first : min(rows.size, first + width * _FOLD)]
-                part[:] = zero
+                chunk = part(rows, first, min(rows.size, first + width * _FOLD))
+                fill(running, zero)
                 for start in range(0, chunk.size, width):
-                    row = chunk[start : min(chunk.size, start + width)]
+                    row = part(chunk, start, min(chunk.size, start + width))
                     for j in range(row.size):
-                        part[j] += row[j]
+                        running[j] += row[j]
                 for j in range(width):
-                    wide[j] += part[j]
-            result = out[strip * inner : strip * inner + inner]
-            result[:] = 0.0
+                    wide[j] += running[j]
+            result = row_of(out, strip, inner)
+            fill(result, 0.0)
             for start in range(0, width, inner):
                 for j in range(inner):
                     result[j] += wide[start + j]
@@ -264,10 +265,10 @@ def _extreme_columns(name: str) -> Callable[[str], Callable[..., None]]:
                 width = min(tile, inner - left)
                 base = unit // tiles * n * inner + left
                 start = unit // tiles * inner + left
-                result = out[start : start + width]
-                result[:] = x[base : base + width]
+                result = part(out, start, start + width)
+                copy(result, part(x, base, base + width))
                 for i in range(1, n):
-                    row = x[base + i * inner : base + i * inner + width]
+                    row = part(x, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         result[j] = better(result[j], row[j])
 
@@ -289,10 +290,10 @@ def _arg_columns(name: str) -> Callable[[str], Callable[..., None]]:
                 left = unit % tiles * tile
                 width = min(tile, inner - left)
                 base = unit // tiles * n * inner + left
-                best[:width] = x[base : base + width]
-                where[:width] = 0
+                copy(part(best, 0, width), part(x, base, base + width))
+                fill(part(where, 0, width), 0)
                 for i in range(1, n):
-                    row = x[base + i * inner : base + i * inner + width]
+                    row = part(x, base + i * inner, base + i * inner + width)
                     position = index(i)
                     for j in range(width):
                         old, new = best[j], row[j]

@@ -21,6 +21,7 @@ from ..elementary.derived import elementary
 from ..elementary.inlined import inlined
 from ..intrinsics import full_vectors, largest
 from ..layout import BLOCK, COLUMNS
+from ..spans import copy, fill, part, row_of
 from .reduction import extreme_of, total_of
 
 __all__ = ["LOOPS", "dot_of", "store_exp_of", "sum_exp_of"]
@@ -47,7 +48,7 @@ def sum_exp_of(char: str) -> Callable[..., Any]:
         n = row.size
         result = 0.0
         for start in range(0, n, BLOCK):
-            result += np.float64(block_sum(row[start : min(n, start + BLOCK)], shift))
+            result += np.float64(block_sum(part(row, start, min(n, start + BLOCK)), shift))
         return result
 
     return sum_exp
@@ -73,7 +74,7 @@ def store_exp_of(char: str) -> Callable[..., Any]:
         result = 0.0
         for start in range(0, n, BLOCK):
             stop = min(n, start + BLOCK)
-            result += np.float64(block_store(row[start:stop], shift, out[start:stop]))
+            result += np.float64(block_store(part(row, start, stop), shift, part(out, start, stop)))
         return result
 
     return store_exp
@@ -86,7 +87,7 @@ def _softmax_rows(char: str) -> Callable[..., None]:
     def loop(x, n, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            row, result = x[r * n : r * n + n], out[r * n : r * n + n]
+            row, result = row_of(x, r, n), row_of(out, r, n)
             scale = T(1.0 / store_exp(row, extreme(row), result))
             for i in range(n):
                 result[i] *= scale
@@ -101,7 +102,7 @@ def _log_softmax_rows(char: str) -> Callable[..., None]:
     def loop(x, n, out, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            row, result = x[r * n : r * n + n], out[r * n : r * n + n]
+            row, result = row_of(x, r, n), row_of(out, r, n)
             shift = extreme(row)
             log_total = T(math.log(sum_exp(row, shift)))
             for i in range(n):
@@ -127,7 +128,7 @@ def dot_of(char: str) -> Callable[..., Any]:
         result = 0.0
         for start in range(0, n, BLOCK):
             stop = min(n, start + BLOCK)
-            result += np.float64(block_dot(x[start:stop], y[start:stop]))
+            result += np.float64(block_dot(part(x, start, stop), part(y, start, stop)))
         return result
 
     return dot
@@ -140,8 +141,8 @@ def _softmax_backward_rows(char: str) -> Callable[..., None]:
     def loop(grad, out, n, result, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            g, o = grad[r * n : r * n + n], out[r * n : r * n + n]
-            target = result[r * n : r * n + n]
+            g, o = row_of(grad, r, n), row_of(out, r, n)
+            target = row_of(result, r, n)
             mean = T(dot(g, o))
             for i in range(n):
                 target[i] = o[i] * (g[i] - mean)
@@ -157,8 +158,8 @@ def _log_softmax_backward_rows(char: str) -> Callable[..., None]:
     def loop(grad, out, n, result, lo, hi):
         full_vectors()
         for r in range(lo, hi):
-            g, o = grad[r * n : r * n + n], out[r * n : r * n + n]
-            target = result[r * n : r * n + n]
+            g, o = row_of(grad, r, n), row_of(out, r, n)
+            target = row_of(result, r, n)
             whole = T(total(g))
             for i in range(n):
                 target[i] = g[i] - exp(o[i]) * whole
@@ -178,15 +179,15 @@ def _columns(log: bool) -> Callable[[str], Callable[..., None]]:
                 left = unit % tiles * COLUMNS
                 width = min(COLUMNS, inner - left)
                 base = unit // tiles * n * inner + left
-                shift[:width] = x[base : base + width]
-                total[:width] = zero
+                copy(part(shift, 0, width), part(x, base, base + width))
+                fill(part(total, 0, width), zero)
                 for i in range(1, n):
-                    row = x[base + i * inner : base + i * inner + width]
+                    row = part(x, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         shift[j] = largest(shift[j], row[j])
                 for i in range(n):
-                    row = x[base + i * inner : base + i * inner + width]
-                    result = out[base + i * inner : base + i * inner + width]
+                    row = part(x, base + i * inner, base + i * inner + width)
+                    result = part(out, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         difference = row[j] - shift[j]
                         value = exp(difference)
@@ -195,7 +196,7 @@ def _columns(log: bool) -> Callable[[str], Callable[..., None]]:
                 for j in range(width):
                     total[j] = ln(total[j]) if log else one / total[j]
                 for i in range(n):
-                    result = out[base + i * inner : base + i * inner + width]
+                    result = part(out, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         result[j] = result[j] - total[j] if log else result[j] * total[j]
 
@@ -216,16 +217,16 @@ def _columns_backward(log: bool) -> Callable[[str], Callable[..., None]]:
                 left = unit % tiles * COLUMNS
                 width = min(COLUMNS, inner - left)
                 base = unit // tiles * n * inner + left
-                total[:width] = zero
+                fill(part(total, 0, width), zero)
                 for i in range(n):
-                    g = grad[base + i * inner : base + i * inner + width]
-                    o = out[base + i * inner : base + i * inner + width]
+                    g = part(grad, base + i * inner, base + i * inner + width)
+                    o = part(out, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         total[j] += g[j] if log else g[j] * o[j]
                 for i in range(n):
-                    g = grad[base + i * inner : base + i * inner + width]
-                    o = out[base + i * inner : base + i * inner + width]
-                    target = result[base + i * inner : base + i * inner + width]
+                    g = part(grad, base + i * inner, base + i * inner + width)
+                    o = part(out, base + i * inner, base + i * inner + width)
+                    target = part(result, base + i * inner, base + i * inner + width)
                     for j in range(width):
                         if log:
                             target[j] = g[j] - exp(o[j]) * total[j]

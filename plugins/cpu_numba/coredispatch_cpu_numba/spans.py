@@ -1,0 +1,55 @@
+"""Stretches of one-dimensional contiguous arrays, without bounds to check.
+
+Numba's slicing handles negative and overlong bounds; that is most of the code of a loop over
+short rows, and of the time it takes to compile it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from .elementary.inlined import inlined
+
+__all__ = ["copy", "fill", "part", "row_of"]
+
+
+@intrinsic
+def part(typingctx: Any, array: Any, start: Any, stop: Any) -> Any:
+    """``array[start:stop]`` for ``0 <= start <= stop <= array.size``; borrows the memory."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.return_type
+        whole = context.make_array(kind)(context, builder, args[0])
+        piece = context.make_array(kind)(context, builder)
+        size = builder.sub(args[2], args[1])
+        piece.data = builder.gep(whole.data, [args[1]])
+        piece.nitems = size
+        piece.itemsize = whole.itemsize
+        piece.shape = cgutils.pack_array(builder, [size])
+        piece.strides = whole.strides
+        piece.meminfo = cgutils.get_null_value(whole.meminfo.type)
+        piece.parent = cgutils.get_null_value(whole.parent.type)
+        return piece._getvalue()
+
+    return array(array, types.intp, types.intp), codegen
+
+
+@inlined
+def row_of(array, index, n):
+    """Row ``index`` of a matrix whose rows have ``n`` elements."""
+    return part(array, index * n, index * n + n)
+
+
+@inlined
+def fill(array, value):
+    for i in range(array.size):
+        array[i] = value
+
+
+@inlined
+def copy(array, source):
+    for i in range(array.size):
+        array[i] = source[i]

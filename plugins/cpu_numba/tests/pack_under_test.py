@@ -1,0 +1,20 @@
+"""The pack's kernels by op name, for tests that call them on raw arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch_cpu_numba.kernels import MODULES, small
+
+__all__ = ["DTYPES", "KERNELS", "WHEN", "Reference"]
+
+#: kernels by op name, as the embedded backend's are
+Reference = dict[str, Callable[..., Any]]
+
+_LARGE = [module for module in MODULES if module is not small]
+KERNELS: Reference = {k: v for m in _LARGE for k, v in m.KERNELS.items()}
+WHEN: dict[str, Callable[..., bool]] = {k: v for m in _LARGE for k, v in m.WHEN.items()}
+DTYPES = [np.float32, np.float64]
