@@ -33,7 +33,7 @@ TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pyte
 .PHONY: dev demo test test-compiled test-interpreted check bench conformance gpu-test clean distclean
 .DELETE_ON_ERROR:
 
-dev: $(INSTALLED)
+dev: $(CORE) $(INSTALLED)
 	@$(PY) -m coredispatch info --summary
 
 # Debian ships Python without ensurepip: there pip (22.3 or newer) fills the new environment.
@@ -56,7 +56,7 @@ $(CORE): setup.py coredispatch/_compiled.py coredispatch/_version.py $(HOT) $(DE
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(INSTALLED): $(CORE) $(addsuffix /pyproject.toml,$(PLUGINS))
+$(INSTALLED): $(DEPENDENCIES) $(addsuffix /pyproject.toml,$(PLUGINS)) | $(CORE)
 	$(foreach plugin,$(PLUGINS),$(PIP) install --quiet --no-build-isolation --editable $(plugin) &&) true
 	touch $@
 
