@@ -1,0 +1,247 @@
+"""Tolerance classes turned into bounds: the suite's one table.
+
+An op block names a class (``exact``, ``ulp(n)``, ``dot``, ``conditioned``); the bound follows
+from the class, the result's dtype and the reference. ``u`` is the unit roundoff, ``eta`` the
+smallest subnormal, ``r`` the reference. NaN sets, infinities and (for exact and ulp) the signs
+of zeros must match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .palettes import limits
+from .reference import Reference
+
+__all__ = ["Deviation", "compare"]
+
+SELECTING = (
+    "max",
+    "min",
+    "sort",
+    "clamp",
+    "median",
+    "topk",
+    "quantile",
+    "mode",
+    "relu",
+    "hardtanh",
+)
+#: class of an op whose block names none
+DEFAULT = ("conditioned", 4.0)
+
+
+class Deviation(AssertionError):
+    """A result outside its bound; ``index`` is the worst element."""
+
+
+def _precision(dtype: np.dtype[Any]) -> tuple[float, float, float, float]:
+    """``(spacing at 1, smallest subnormal, largest, smallest normal)`` of a floating dtype."""
+    info = limits(dtype)
+    return (
+        float(info.eps),
+        float(info.smallest_subnormal),
+        float(info.max),
+        float(info.smallest_normal),
+    )
+
+
+def _ulp(magnitude: Any, eps: float, eta: float) -> Any:
+    """Distance between neighbours of the dtype around ``magnitude``."""
+    with np.errstate(all="ignore"):
+        exponent = np.floor(np.log2(np.where(magnitude > 0, magnitude, 1.0)))
+        step = np.exp2(np.clip(exponent, -1074, 1023)) * eps
+    return np.maximum(np.where(magnitude > 0, step, eta), eta)
+
+
+def compare(
+    op: Any, actual: Any, reference: Reference, expected: Any, *, slack: float = 1.0
+) -> float:
+    """Largest error over its bound; raises :class:`Deviation` where it exceeds 1.
+
+    Args:
+        op: the operator, for its tolerance class.
+        actual: the backend's result as an array.
+        reference: the reference, for the further runs of ``dot`` and ``conditioned``.
+        expected: the reference's result that belongs to ``actual``.
+        slack: factor on the bound, for results that went through several roundings.
+    """
+    kind, units = DEFAULT if op.tolerance is None else (op.tolerance.kind, op.tolerance.ulps)
+    if actual.dtype.kind in "biu":
+        return _discrete(actual, expected)
+    inputs = _arrays(reference.sample)
+    if any(a.dtype.kind == "c" for a in inputs):
+        units += 1.0  # a modulus rounds twice
+    if actual.dtype.kind == "c":
+        return _complex(actual, expected, kind, units, reference, slack)
+    wanted = np.asarray(expected, np.float64) if expected.dtype.kind != "c" else expected.real
+    bound = _bound(kind, units, wanted, actual.dtype, reference, op) * slack
+    signs = kind in ("exact", "ulp") and not _signless(op)
+    return _judge(
+        actual, wanted, bound, signs=signs and not any(a.dtype.kind == "c" for a in inputs)
+    )
+
+
+def _signless(op: Any) -> bool:
+    """Whether the op chooses among values: which of +0 and -0 is the larger IEEE 754 leaves open."""
+    return any(part in op.name for part in SELECTING)
+
+
+def _discrete(actual: Any, expected: Any) -> float:
+    wanted = expected
+    if expected.dtype.kind == "f" and actual.dtype.kind in "iu":
+        actual = actual.astype(np.float64)  # the reference rounded, so may the comparison
+    elif expected.dtype != actual.dtype:
+        with np.errstate(all="ignore"):
+            wanted = expected.astype(actual.dtype)
+    wrong = actual != wanted
+    if np.any(wrong):
+        _fail(wrong, actual, expected, "exact")
+    return 0.0
+
+
+def _complex(
+    actual: Any, expected: Any, kind: str, units: float, reference: Reference, slack: float
+) -> float:
+    part = np.dtype(np.float32 if actual.dtype.itemsize == 8 else np.float64)
+    wanted = np.asarray(expected, np.complex128)
+    worst = 0.0
+    # A component may lose all its digits to the other one: the bound is that of the modulus.
+    with np.errstate(all="ignore"):
+        modulus = np.abs(wanted)
+    modulus = np.where(np.isfinite(modulus), modulus, np.nan_to_num(np.abs(wanted.real)))
+    units = max(units, 1.0) * 4
+    kind = "ulp" if kind == "exact" else kind
+    for name in ("real", "imag"):
+        a, w = getattr(actual, name), getattr(wanted, name)
+        bound = _bound(kind, units, modulus, part, reference, None) * slack
+        worst = max(worst, _judge(a, w, bound, signs=False, vague=~np.isfinite(wanted)))
+    return worst
+
+
+def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any) -> Any:
+    """Absolute error allowed for every element."""
+    eps, eta, _, _ = _precision(dtype)
+    u = eps / 2
+    size = np.abs(np.where(np.isfinite(r), r, 0.0))
+    if kind == "exact":
+        # The reference is computed in double: rounding it to the dtype is no error.
+        return 0.5 * _ulp(size, eps, eta) if dtype.itemsize < 8 else np.zeros(r.shape)
+    if kind == "ulp":
+        return (units + 0.5) * _ulp(size, eps, eta)
+    if kind == "dot":
+        k = _length(reference.sample, r)
+        reach = _magnitude(reference, r)
+        return (8 + 3 * np.sqrt(k)) * u * reach + u * size + k * eta
+    spread = _spread(reference, r)
+    # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
+    units += 3 * np.sqrt(max((n for a in _arrays(reference.sample) for n in a.shape), default=1))
+    return 2 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
+
+
+def _arrays(sample: Any) -> list[Any]:
+    found: list[Any] = []
+    sample.map(lambda a: found.append(a) or a)
+    return found
+
+
+def _length(sample: Any, r: Any) -> float:
+    """Number of products that were summed, from the sizes of the inputs and the result."""
+    sizes = [a.size for a in _arrays(sample) if a.dtype.kind not in "b"] or [1]
+    out = max(r.size, 1)
+    by_reduction = max(sizes) / out
+    by_product = np.sqrt(np.prod([float(s) for s in sizes[:2]]) / out) if len(sizes) > 1 else 1.0
+    return float(max(1.0, by_reduction, by_product))
+
+
+def _matching(result: Any, r: Any) -> Any:
+    """The one of several outputs that has the shape of ``r``."""
+    outputs = result if isinstance(result, (tuple, list)) else [result]
+    for output in outputs:
+        if np.shape(output) == r.shape:
+            return np.abs(np.asarray(output))
+    return np.full(r.shape, np.nan)
+
+
+def _magnitude(reference: Reference, r: Any) -> Any:
+    try:
+        reach = _matching(reference.magnitude(), r)
+    except Exception:  # the reference refuses absolute values: bound by the result alone
+        reach = np.abs(r)
+    # Where the bound itself overflows nothing is asserted.
+    reach = np.where(np.isnan(reach), np.abs(r), reach)
+    return np.maximum(reach, np.abs(np.where(np.isfinite(r), r, 0.0)))
+
+
+def _spread(reference: Reference, r: Any) -> Any:
+    spread = np.zeros(r.shape)
+    for direction in range(4):
+        result = reference.perturbed(direction)
+        outputs = result if isinstance(result, (tuple, list)) else [result]
+        for output in outputs:
+            if np.shape(output) == r.shape:
+                moved = np.asarray(output)
+                with np.errstate(all="ignore"):
+                    # A complex result's bound is that of its modulus.
+                    distance = np.abs(
+                        np.abs(moved) - np.abs(r) if np.iscomplexobj(moved) else moved - r
+                    )
+                spread = np.maximum(spread, np.where(np.isnan(distance), 0.0, distance))
+                break
+    return spread
+
+
+def _judge(actual: Any, r: Any, bound: Any, *, signs: bool, vague: Any = None) -> float:
+    """Compare one real array with the reference; the largest error over its bound."""
+    dtype = actual.dtype
+    eps, eta, largest, _ = _precision(dtype)
+    a = actual.astype(np.float64)
+    skip = ~np.isfinite(bound)
+    if vague is not None:
+        skip = skip | vague
+    nan_wrong = (np.isnan(a) != np.isnan(r)) & ~skip
+    if np.any(nan_wrong):
+        _fail(nan_wrong, actual, r, "the sets of NaN differ")
+    # A reference beyond the dtype's largest number is an infinity of the dtype.
+    with np.errstate(all="ignore"):
+        limit = largest * (1 + eps / 4)
+        over = np.abs(r) + bound >= limit
+        must = np.abs(r) - bound > limit
+        infinite = np.isinf(a)
+        inf_wrong = (infinite & ~over & ~np.isinf(r)) | (~infinite & ~np.isnan(a) & must)
+        inf_wrong |= infinite & (np.sign(a) != np.sign(r))
+        inf_wrong &= ~skip
+    if np.any(inf_wrong):
+        _fail(inf_wrong, actual, r, "infinities differ")
+    finite = np.isfinite(a) & np.isfinite(r) & ~skip
+    if signs:
+        zero = finite & (r == 0) & (a == 0)
+        wrong = zero & (np.signbit(a) != np.signbit(r))
+        if np.any(wrong):
+            _fail(wrong, actual, r, "the signs of zeros differ")
+    with np.errstate(all="ignore"):
+        error = np.abs(np.where(finite, a - r, 0.0))
+        error = np.where(error <= eta / 2, 0.0, error)
+        ratio = np.where(error == 0, 0.0, error / np.where(bound > 0, bound, eta / 4))
+    worst = float(np.max(ratio, initial=0.0))
+    if worst > 1.0:
+        _fail(ratio > 1.0, actual, r, "beyond the bound", ratio)
+    return worst
+
+
+def _fail(wrong: Any, actual: Any, expected: Any, what: str, ratio: Any = None) -> None:
+    wrong = np.asarray(wrong)
+    where: Sequence[Any] = np.argwhere(wrong)
+    if ratio is not None:
+        index = tuple(int(i) for i in np.unravel_index(np.argmax(ratio), np.shape(ratio)))
+        how = f", {float(np.asarray(ratio)[index]):.3g} times"
+    else:
+        index, how = tuple(int(i) for i in where[0]), ""
+    got, want = np.asarray(actual)[index], np.asarray(expected)[index]
+    raise Deviation(
+        f"{what}{how}: {int(wrong.sum())} of {wrong.size} elements; at {list(index)} got {got!s}, "
+        f"reference {want!s}"
+    )

@@ -1,0 +1,167 @@
+"""What a case is, and what can become of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["BACKEND", "CHECKS", "Case", "Result", "Status", "check_name"]
+
+#: in the place of an operator's name: a case about the backend as a whole
+BACKEND = "backend"
+
+CHECKS: dict[int, str] = {
+    1: "values",
+    2: "promotion",
+    3: "broadcasting",
+    4: "empty and 0-d",
+    5: "layouts",
+    6: "views",
+    7: "in-place and out",
+    8: "special values",
+    9: "integer edges",
+    10: "determinism",
+    11: "random numbers",
+    12: "gradients",
+    13: "autocast",
+    14: "error inputs",
+    15: "device mixing",
+    16: "concurrency",
+    17: "leaks",
+    18: "streams",
+    19: "serialization",
+    20: "interchange",
+    21: "fallback transparency",
+    22: "large",
+    23: "meta",
+    24: "composite",
+    25: "coverage",
+    26: "caches",
+    27: "sparse and quantized",
+    28: "performance",
+}
+
+
+def check_name(number: int) -> str:
+    """The name of a check as it stands in case ids: ``in-place-and-out``."""
+    return CHECKS[number].replace(" ", "-")
+
+
+class Status(StrEnum):
+    """What became of a case. Only ``pass`` counts towards a level."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    UNSUPPORTED = "unsupported"
+    WAIVED = "waived"
+    XPASS = "xpass"
+    VACUOUS = "vacuous"
+    NOT_RUN = "not_run"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cell of the lattice for one check of one operator.
+
+    Attributes:
+        check: number of the check, a key of :data:`CHECKS`.
+        op: name of the operator, or :data:`BACKEND`.
+        dtype: name of the dtype the arrays have, or ``-``.
+        layout: how the arrays lie in memory, a name of ``lattice.LAYOUTS``, or ``-``.
+        palette: which values they hold, a name of ``lattice.PALETTES``, or ``-``.
+        variant: what distinguishes cases of one check that share a cell.
+        mandatory: whether the level asks for the cell whatever the backend declares.
+        rows: which of the op's samples the case uses, ``(remainder, modulus)``; no part of the
+            id, so that a new sample in an op block does not rename anybody's cases.
+    """
+
+    check: int
+    op: str
+    dtype: str = "-"
+    layout: str = "-"
+    palette: str = "-"
+    variant: str = "-"
+    mandatory: bool = True
+    rows: tuple[int, int] = (0, 1)
+
+    @property
+    def content(self) -> str:
+        """The text that identity and seed derive from."""
+        parts = (self.op, check_name(self.check), self.dtype, self.layout, self.palette)
+        return "/".join((*parts, self.variant))
+
+    @property
+    def digest(self) -> str:
+        """A stable hash of the content: no run, process or set order changes it."""
+        return hashlib.sha256(self.content.encode()).hexdigest()[:8]
+
+    @property
+    def id(self) -> str:
+        """Readable, unique and stable: ``add/values/float32/step2/uniform:1f0c...``."""
+        shown = [self.op, check_name(self.check)]
+        shown += [x for x in (self.dtype, self.layout, self.palette, self.variant) if x != "-"]
+        return "/".join(shown) + ":" + self.digest
+
+    @property
+    def seed(self) -> int:
+        """Seed of the case's random values."""
+        return int(self.digest, 16)
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of one case.
+
+    Attributes:
+        case: id of the case.
+        status: a :class:`Status`.
+        seconds: wall time.
+        assertions: number of things that were asserted; a pass with none is ``vacuous``.
+        message: the first failure, or why the case did not count.
+        margin: the largest error over its bound (1 is the edge), where values were compared.
+        facts: further findings, such as who served the op.
+    """
+
+    case: str
+    check: int
+    op: str
+    dtype: str
+    status: Status
+    mandatory: bool = True
+    seconds: float = 0.0
+    assertions: int = 0
+    message: str = ""
+    margin: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, case: Case, status: Status, message: str = "", **more: Any) -> Result:
+        """A result for ``case``."""
+        return cls(
+            case.id,
+            case.check,
+            case.op,
+            case.dtype,
+            status,
+            case.mandatory,
+            message=message,
+            **more,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data = asdict(self)
+        data["status"] = str(self.status)
+        data["seconds"] = round(self.seconds, 6)
+        if self.margin is not None:
+            data["margin"] = float(f"{self.margin:.4g}")
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Result:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**{**data, "status": Status(data["status"])})

@@ -1,0 +1,77 @@
+"""The checks. Each module declares some of the 28; :data:`PLANS` is all of them.
+
+A check is a *plan*, which yields its cases for one operator (or, for cases about the backend as
+a whole, for None), and a *run*, which asserts what one case is about.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..case import Case
+
+__all__ = ["MODULES", "Check", "check", "find", "load"]
+
+MODULES = (
+    "values",
+    "promotion",
+    "aliasing",
+    "writing",
+    "repeatability",
+    "randomness",
+    "gradients",
+    "precision",
+    "refusals",
+    "threads",
+    "interchange",
+    "provenance",
+    "derived",
+    "caching",
+    "layouts",
+    "hardware",
+)
+
+Plan = Callable[[Any, Any], Iterator[Case]]
+Run = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One registered check: which numbers it serves, its cases, and what it asserts."""
+
+    numbers: tuple[int, ...]
+    variant: str | None  # None: every variant of the numbers
+    plan: Plan
+    run: Run
+
+
+_checks: list[Check] = []
+
+
+def check(*numbers: int, plan: Plan, variant: str | None = None) -> Callable[[Run], Run]:
+    """Register the decorated function as the run of the numbered checks."""
+
+    def register(run: Run) -> Run:
+        _checks.append(Check(numbers, variant, plan, run))
+        return run
+
+    return register
+
+
+def load() -> list[Check]:
+    """All checks, in the order of their modules."""
+    for name in MODULES:
+        importlib.import_module(f"{__name__}.{name}")
+    return _checks
+
+
+def find(case: Case) -> Check:
+    """The check that runs ``case``."""
+    fitting = [c for c in load() if case.check in c.numbers]
+    for candidate in fitting:
+        if candidate.variant is not None and candidate.variant == case.variant.partition("+")[0]:
+            return candidate
+    return next(c for c in fitting if c.variant is None)

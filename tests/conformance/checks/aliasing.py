@@ -1,0 +1,128 @@
+"""Check 6: results alias their input exactly where the schema says ``view``.
+
+Asserted by writing, not by asking: what is written into a view must show in its base and the
+version counters must be one; what is written into any other result must show nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..case import Case
+from ..context import Context, sample_tensors, snapshot, tensors_in
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from . import check
+from .values import choose_dtypes
+
+FEW = ("float32", "int64", "bool", "complex64")
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or facts.op.samples is None or facts.op.mutates:
+        return
+    for dtype in choose_dtypes(facts, FEW, 3):
+        if dtype in subject.dtypes:
+            variant = {True: "view", "maybe": "maybe", False: "fresh"}[facts.op.view]
+            mandatory = dtype in MANDATORY_DTYPES
+            yield Case(6, facts.op.name, dtype, variant=variant, mandatory=mandatory)
+
+
+def _poison(tensor: Any) -> None:
+    """Write another value into every element."""
+    if tensor.dtype.kind == "b":
+        tensor.logical_not_()
+    else:
+        tensor.fill_(77)
+
+
+def _results(context: Context) -> Iterator[tuple[Any, Any]]:
+    for sample in context.samples():
+        tensors = context.subject.tensors(sample)
+        if sample_tensors(tensors):
+            yield tensors, context.call(tensors)
+
+
+@check(6, plan=_plan, variant="view")
+def views(context: Context) -> None:
+    """A view shares memory and version with its base."""
+    for tensors, result in _results(context):
+        base = sample_tensors(tensors)[0]
+        outputs = tensors_in(result)
+        for output in outputs:
+            if output.numel() == 0 or base.numel() == 0 or output is base:
+                continue
+            if not context.subject.backend.views:
+                _refused(context, output)
+                continue
+            before = snapshot(context, tensors)
+            version = base._version
+            _poison(output)
+            context.expect(
+                snapshot(context, tensors) != before, "writing to the view does not reach its base"
+            )
+            context.expect(base._version > version, "the base's version did not count the write")
+            context.expect(base._version == output._version, "the versions of view and base differ")
+            version = output._version
+            _poison(base)
+            context.expect(
+                output._version > version, "the view's version did not count a write to the base"
+            )
+
+
+def _refused(context: Context, output: Any) -> None:
+    """Without strided views a write to a living view must be refused."""
+    from coredispatch.registry import CoreDispatchError
+
+    try:
+        _poison(output)
+    except CoreDispatchError:
+        context.expect(True, "")
+        return
+    context.expect(False, "a backend without views wrote to one of several aliases")
+
+
+@check(6, plan=_plan, variant="maybe")
+def maybe_views(context: Context) -> None:
+    """Where the op may view, memory and version counter agree on whether it did."""
+    for tensors, result in _results(context):
+        base = sample_tensors(tensors)[0]
+        for output in tensors_in(result):
+            if output.numel() == 0 or output is base or not context.subject.backend.views:
+                context.expect(True, "")
+                continue
+            before, version = snapshot(context, tensors), base._version
+            _poison(output)
+            reached = snapshot(context, tensors) != before
+            context.expect(
+                reached == (base._version != version),
+                "memory is shared but the version is not"
+                if reached
+                else "version shared, not memory",
+            )
+
+
+@check(6, plan=_plan, variant="fresh")
+def fresh(context: Context) -> None:
+    """Any other result has memory of its own, and two calls have two."""
+    for tensors, result in _results(context):
+        inputs = {id(t) for t in sample_tensors(tensors)}
+        again = context.call(tensors)
+        kept = [context.subject.array(t).tobytes() for t in tensors_in(again)]
+        before = snapshot(context, tensors)
+        versions = [t._version for t in sample_tensors(tensors)]
+        for output in tensors_in(result):
+            if output.numel() == 0 or id(output) in inputs:
+                continue
+            _poison(output)
+            context.expect(
+                snapshot(context, tensors) == before, "the result shares memory with an input"
+            )
+        context.expect(
+            versions == [t._version for t in sample_tensors(tensors)],
+            "a write to the result counted as a write to an input",
+        )
+        context.expect(
+            kept == [context.subject.array(t).tobytes() for t in tensors_in(again)],
+            "two calls returned the same memory",
+        )

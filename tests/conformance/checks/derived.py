@@ -1,0 +1,89 @@
+"""Checks 23 and 24: what is derived from an op block - meta tensors, and a composite's body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import coredispatch as cd
+from coredispatch.registry import CoreDispatchError
+
+from ..case import Case
+from ..context import Context, Failure, NotRun, has_values, tensors_in
+from ..reference import Reference
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from . import check
+from .values import choose_dtypes
+
+#: ops whose result's shape depends on values: meta tensors have none
+VALUE_SHAPED = frozenset(
+    "allclose equal item is_nonzero masked_select nonzero unique unique_consecutive "
+    "bincount histc repeat_interleave all_close tolist".split()
+)
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or facts.op.samples is None or facts.op.mutates:
+        return
+    op = facts.op
+    for dtype in choose_dtypes(facts, ("float32", "int64"), 2):
+        if dtype not in subject.dtypes:
+            continue
+        mandatory = dtype in MANDATORY_DTYPES
+        if op.name not in VALUE_SHAPED:
+            yield Case(23, op.name, dtype, mandatory=mandatory)
+        if op.kind == "composite" and op.body is not None and has_values(op) and facts.native:
+            yield Case(24, op.name, dtype, mandatory=mandatory)
+
+
+@check(23, plan=_plan)
+def meta(context: Context) -> None:
+    """On meta tensors the op gives the shapes and dtypes that it gives on the device."""
+    for sample in context.samples():
+        tensors = context.subject.tensors(sample)
+        if context.op.factory:
+            moved = type(sample)(*tensors.args, **{**tensors.kwargs, "device": "meta"})
+        else:
+            moved = _to_meta(tensors)
+        try:
+            found = tensors_in(context.op(*moved.args, **moved.kwargs))
+        except CoreDispatchError as error:
+            if "value" in str(error).lower() and "meta" in str(error).lower():
+                raise NotRun(
+                    "the result depends on values, which meta tensors do not have"
+                ) from None
+            raise Failure(f"on meta tensors: {error} [{context.shown()}]") from None
+        real = tensors_in(context.call(tensors))
+        context.expect(len(found) == len(real), f"{len(found)} meta results, not {len(real)}")
+        for m, r in zip(found, real, strict=True):
+            context.expect(m.device.type == "meta", f"a result on {m.device}")
+            context.expect(m.shape == r.shape, f"meta shape {m.shape}, real {r.shape}")
+            context.expect(m.dtype is r.dtype, f"meta dtype {m.dtype}, real {r.dtype}")
+
+
+def _to_meta(tensors: Any) -> Any:
+    def move(x: Any) -> Any:
+        if isinstance(x, cd.Tensor):
+            return x.to("meta")
+        return type(x)(move(i) for i in x) if isinstance(x, (list, tuple)) else x
+
+    return type(tensors)(
+        *[move(a) for a in tensors.args], **{k: move(v) for k, v in tensors.kwargs.items()}
+    )
+
+
+@check(24, plan=_plan)
+def body(context: Context) -> None:
+    """A fused kernel computes what the composite's body computes: both match the reference."""
+    from ..reference import _positional
+
+    for sample in context.samples(limit=8):
+        tensors = context.subject.tensors(sample)
+        fused = context.call(tensors)
+        defined = context.op.body(*_positional(context.op, list(tensors.args), tensors.kwargs))
+        reference = Reference(context.op, sample)
+        context.values(tensors_in(fused), reference, 1.0)
+        context.values(tensors_in(defined), reference, 2.0)
+        for a, b in zip(tensors_in(fused), tensors_in(defined), strict=True):
+            context.expect(a.dtype is b.dtype, f"kernel gives {a.dtype}, body {b.dtype}")
+            context.expect(a.shape == b.shape, f"kernel gives {a.shape}, body {b.shape}")

@@ -1,0 +1,216 @@
+"""Check 12: derivatives against central differences, first and second order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import coredispatch as cd
+from coredispatch.autograd import GradcheckError, gradcheck, gradgradcheck
+from coredispatch.registry import AutogradError
+
+from ..case import BACKEND, Case
+from ..context import Context, Failure, elements, has_values, tensors_in
+from ..subject import OpFacts, Subject
+from . import check
+
+LARGEST = 150  # elements of a sample that is differentiated numerically
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None:
+        for variant in ("in-place", "view", "modes", "double-backward"):
+            yield Case(12, BACKEND, "float64", variant=variant)
+        return
+    op = facts.op
+    if op.samples is None or not op.differentiable or not has_values(op) or op.mutates:
+        return
+    for dtype in ("float64", "complex128"):
+        if dtype not in facts.dtypes or dtype not in subject.dtypes:
+            continue
+        mandatory = dtype == "float64"
+        yield Case(12, op.name, dtype, variant="grad", mandatory=mandatory)
+        if dtype == "float64":
+            yield Case(12, op.name, dtype, "transposed", variant="grad", rows=(1, 3))
+            if op.smooth:
+                yield Case(12, op.name, dtype, variant="gradgrad", rows=(0, 2))
+
+
+def _differentiable(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
+def _function(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The call as a function of its floating tensors."""
+    slots: list[Any] = []
+
+    def collect(x: Any) -> Any:
+        if isinstance(x, cd.Tensor) and _differentiable(x):
+            slots.append(x)
+        elif isinstance(x, (list, tuple)):
+            for item in x:
+                collect(item)
+        return x
+
+    for argument in (*tensors.args, *tensors.kwargs.values()):
+        collect(argument)
+    order = {id(t): i for i, t in enumerate(slots)}
+
+    def function(*given: Any) -> Any:
+        def place(x: Any) -> Any:
+            if isinstance(x, cd.Tensor):
+                return given[order[id(x)]] if id(x) in order else x
+            if isinstance(x, (list, tuple)):
+                return type(x)(place(i) for i in x)
+            return x
+
+        kwargs = {k: place(v) for k, v in tensors.kwargs.items()}
+        checked = context.op.gradcheck or context.op
+        return checked(*[place(a) for a in tensors.args], **kwargs)
+
+    return function, slots
+
+
+def _judge(context: Context, sample: Any, check_: Callable[..., Any]) -> bool:
+    """Check one sample; arguments whose derivative is refused are left out."""
+    tensors = context.subject.tensors(sample)
+    function, slots = _function(context, tensors)
+    if not slots:
+        return False
+    plain = [t for t in tensors_in(function(*slots)) if _differentiable(t)]
+    if not plain:
+        return False
+    wanted: list[Any] = [t.requires_grad_(True) for t in slots]
+    try:
+        _run(check_, function, wanted)
+        return True
+    except GradcheckError as error:
+        # No output depends on the inputs in a differentiable way: nothing to compare.
+        if "no output requires grad" in str(error) or "no input requires grad" in str(error):
+            return False
+        raise Failure(f"{error.message} [{context.shown()}]") from None
+    except AutogradError:
+        pass
+    checked = 0
+    for i in range(len(slots)):
+        alone = [t.detach().requires_grad_(j == i) for j, t in enumerate(slots)]
+        try:
+            _run(check_, function, alone)
+            checked += 1
+        except GradcheckError as error:
+            if "requires grad" not in str(error):
+                raise Failure(f"argument {i}: {error.message} [{context.shown()}]") from None
+        except AutogradError:
+            continue  # a documented refusal: this argument has no derivative
+    context.expect(checked > 0, "no argument of a differentiable op has a derivative")
+    return True
+
+
+def _run(check_: Callable[..., Any], function: Any, inputs: list[Any]) -> None:
+    check_(function, tuple(inputs), fast_mode=True, atol=1e-4, rtol=1e-3)
+
+
+def _each(context: Context, check_: Callable[..., Any], limit: int) -> None:
+    for sample in context.samples():
+        if not 0 < elements(sample) <= LARGEST or limit == 0:
+            continue
+        if _judge(context, sample, check_):
+            context.asserted += 1
+            limit -= 1
+    if context.asserted == 0:  # integer results, or samples too large: the first that is small
+        context.expect(True, "")
+
+
+@check(12, plan=_plan, variant="grad")
+def first_order(context: Context) -> None:
+    """The gradient against central differences in a random direction."""
+    _each(context, gradcheck, 12)
+
+
+@check(12, plan=_plan, variant="gradgrad")
+def second_order(context: Context) -> None:
+    """The gradient of the gradient against central differences."""
+    _each(context, gradgradcheck, 4)
+
+
+def _leaf(context: Context, values: Any) -> Any:
+    leaf = cd.tensor(values, dtype=cd.float64, device=context.subject.device)
+    return leaf.requires_grad_(True)
+
+
+@check(12, plan=_plan, variant="in-place")
+def in_place(context: Context) -> None:
+    """In-place writes: refused on leaves, recorded elsewhere, detected when they spoil a save."""
+    leaf = _leaf(context, [1.0, 2.0, 3.0])
+    try:
+        leaf.add_(1.0)
+    except AutogradError:
+        context.expect(True, "")
+    else:
+        context.expect(False, "an in-place write to a leaf that requires grad was accepted")
+    x = leaf * 2.0
+    x.mul_(3.0)
+    x.sum().backward()
+    context.expect(leaf.grad.tolist() == [6.0, 6.0, 6.0], f"gradient {leaf.grad.tolist()}")
+    y = leaf.exp()
+    y.add_(1.0)
+    try:
+        y.sum().backward()
+    except AutogradError as error:
+        context.expect("exp" in str(error) and "version" in str(error), f"unhelpful: {error}")
+    else:
+        context.expect(False, "a saved tensor was overwritten and backward did not notice")
+
+
+@check(12, plan=_plan, variant="view")
+def view(context: Context) -> None:
+    """A write to a view goes into the history of its base."""
+    if not context.subject.backend.views:
+        from ..context import NotRun
+
+        raise NotRun("the backend has no strided views")
+    leaf = _leaf(context, [[1.0, 2.0], [3.0, 4.0]])
+    base = leaf * 1.0
+    base[0].mul_(10.0)
+    base.sum().backward()
+    context.expect(leaf.grad.tolist() == [[10.0, 10.0], [1.0, 1.0]], f"{leaf.grad.tolist()}")
+    leaf.grad = None
+    base = leaf * 1.0
+    row = base[1]
+    base.mul_(5.0)
+    row.sum().backward()
+    context.expect(leaf.grad.tolist() == [[0.0, 0.0], [5.0, 5.0]], f"{leaf.grad.tolist()}")
+
+
+@check(12, plan=_plan, variant="modes")
+def modes(context: Context) -> None:
+    """``no_grad`` and ``inference_mode`` record nothing and are restored, also by exceptions."""
+    leaf = _leaf(context, [1.0, 2.0])
+    for mode in (cd.no_grad, cd.inference_mode):
+        with mode():
+            context.expect(not (leaf * 2).requires_grad, f"{mode.__name__} recorded a call")
+        context.expect((leaf * 2).requires_grad, f"{mode.__name__} was not restored")
+        try:
+            with mode():
+                raise KeyError("on purpose")
+        except KeyError:
+            pass
+        context.expect((leaf * 2).requires_grad, f"{mode.__name__} outlived an exception")
+        try:
+            with mode():
+                cd.matmul(leaf, cd.ones(3, 3, dtype=cd.float64, device=context.subject.device))
+        except cd.OpError:
+            pass
+        context.expect((leaf * 2).requires_grad, f"{mode.__name__} outlived a failed operator")
+    with cd.no_grad(), cd.enable_grad():
+        context.expect((leaf * 2).requires_grad, "enable_grad inside no_grad does not record")
+
+
+@check(12, plan=_plan, variant="double-backward")
+def double_backward(context: Context) -> None:
+    """``create_graph`` keeps the gradient attached: d2(x^3)/dx2 = 6x."""
+    leaf = _leaf(context, [1.0, 2.0, 3.0])
+    (first,) = cd.autograd.grad((leaf * leaf * leaf).sum(), [leaf], create_graph=True)
+    context.expect(first.requires_grad, "the gradient is detached")
+    (second,) = cd.autograd.grad(first.sum(), [leaf])
+    context.expect(second.tolist() == [6.0, 12.0, 18.0], f"second derivative {second.tolist()}")

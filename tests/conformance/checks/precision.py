@@ -1,0 +1,174 @@
+"""Check 13: autocast - each op's cast policy, the weight cache, and restoration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import coredispatch as cd
+
+from ..case import BACKEND, Case
+from ..context import Context, NotRun, elements, tensors_in
+from ..subject import OpFacts, Subject
+from . import check
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if "autocast" in subject.expectations.absent or "bfloat16" not in subject.dtypes:
+        return
+    if facts is None:
+        for variant in ("restored", "weight-cache", "threads", "backward"):
+            yield Case(13, BACKEND, "bfloat16", variant=variant)
+        return
+    op = facts.op
+    if op.cast is None or op.samples is None or op.mutates or "float32" not in facts.dtypes:
+        return
+    yield Case(13, op.name, "float32", variant=op.cast)
+
+
+def _policy(context: Context, source: str, wanted: Any) -> None:
+    """Calls with floating inputs of ``source`` give results of ``wanted``."""
+    from ..subject import numpy_dtype
+
+    done = 0
+    for sample in context.samples(dtype=numpy_dtype(source)):
+        tensors = context.subject.tensors(sample)
+        floats = [t for t in _floating(tensors)]
+        if not floats or elements(sample) == 0 or done == 4:
+            continue
+        if any(t.dtype.name != source for t in floats):
+            continue
+        plain = [t.dtype for t in tensors_in(context.call(tensors))]
+        with cd.autocast(context.subject.name, cd.bfloat16):
+            inside = tensors_in(context.call(tensors))
+        after = [t.dtype for t in tensors_in(context.call(tensors))]
+        changed = [t for t, p in zip(inside, plain, strict=True) if p.is_floating_point]
+        for output in changed:
+            context.expect(
+                output.dtype is wanted, f"{output.dtype} under autocast, the policy says {wanted}"
+            )
+        context.expect(after == plain, "the dtypes after the block differ from those before")
+        done += 1
+    if not done:
+        raise NotRun("no sample with floating tensors of one dtype")
+
+
+def _floating(tensors: Any) -> list[Any]:
+    from ..context import sample_tensors
+
+    return [t for t in sample_tensors(tensors) if t.dtype.is_floating_point]
+
+
+@check(13, plan=_plan, variant="lower")
+def lower(context: Context) -> None:
+    """float32 inputs run in the autocast dtype."""
+    _policy(context, "float32", cd.bfloat16)
+
+
+@check(13, plan=_plan, variant="float32")
+def upper(context: Context) -> None:
+    """bfloat16 inputs run in float32."""
+    domain = context.facts.dtypes  # type: ignore[union-attr]
+    if "bfloat16" not in domain:
+        raise NotRun("the op takes no bfloat16")
+    _policy(context, "bfloat16", cd.float32)
+
+
+@check(13, plan=_plan, variant="widest")
+def widest(context: Context) -> None:
+    """Inputs of two floating dtypes run in the wider one."""
+    done = 0
+    for sample in context.samples():
+        tensors = context.subject.tensors(sample)
+        floats = _floating(tensors)
+        if len(floats) < 2 or done == 4 or any(t.ndim == 0 for t in floats):
+            continue
+        args = [a for a in tensors.args]
+        for i, argument in enumerate(args):
+            if argument is floats[0]:
+                args[i] = argument.to(cd.bfloat16)
+            elif isinstance(argument, list) and argument and argument[0] is floats[0]:
+                args[i] = [argument[0].to(cd.bfloat16), *argument[1:]]
+        with cd.autocast(context.subject.name, cd.bfloat16):
+            result = context.op(*args, **tensors.kwargs)
+        for output in tensors_in(result):
+            if output.dtype.is_floating_point:
+                context.expect(output.dtype is cd.float32, f"{output.dtype}, not float32")
+        done += 1
+    if not done:
+        raise NotRun("no sample with two floating tensors")
+    context.expect(True, "")
+
+
+def _pair(context: Context) -> tuple[Any, Any]:
+    device = context.subject.device
+    cd.manual_seed(0)
+    return cd.rand(4, 5, device=device), cd.rand(5, 3, device=device)
+
+
+@check(13, plan=_plan, variant="restored")
+def restored(context: Context) -> None:
+    """Nesting, ``enabled=False``, exceptions and the decorator all restore what was there."""
+    a, b = _pair(context)
+    name = context.subject.name
+    with cd.autocast(name, cd.bfloat16):
+        context.expect((a @ b).dtype is cd.bfloat16, "autocast is not in force")
+        with cd.autocast(name, enabled=False):
+            context.expect((a @ b).dtype is cd.float32, "enabled=False does not switch it off")
+        context.expect((a @ b).dtype is cd.bfloat16, "the inner block was not undone")
+    context.expect((a @ b).dtype is cd.float32, "the outer block was not undone")
+    try:
+        with cd.autocast(name, cd.bfloat16):
+            a @ a
+    except cd.OpError:
+        pass
+    context.expect((a @ b).dtype is cd.float32, "the mode outlived a failed operator")
+    decorated = cd.autocast(name, cd.bfloat16)(lambda: a @ b)
+    context.expect(decorated().dtype is cd.bfloat16, "the decorator has no effect")
+    context.expect((a @ b).dtype is cd.float32, "the decorator left the mode on")
+
+
+@check(13, plan=_plan, variant="weight-cache")
+def weight_cache(context: Context) -> None:
+    """The cast of a weight is forgotten when the weight changes, and when the block ends."""
+    a, w = _pair(context)
+    w.requires_grad_(True)
+    name = context.subject.name
+    with cd.autocast(name, cd.bfloat16):
+        before = (a @ w).detach().float()
+        with cd.no_grad():
+            w.mul_(2.0)
+        after = (a @ w).detach().float()
+    context.same(after, before * 2.0, "after an update of the weight")
+    with cd.no_grad():
+        w.mul_(2.0)
+    with cd.autocast(name, cd.bfloat16):
+        context.same((a @ w).detach().float(), before * 4.0, "in the next block")
+
+
+@check(13, plan=_plan, variant="threads")
+def threads(context: Context) -> None:
+    """Autocast of one thread is not that of another."""
+    import threading
+
+    a, b = _pair(context)
+    found: list[Any] = []
+    with cd.autocast(context.subject.name, cd.bfloat16):
+        worker = threading.Thread(target=lambda: found.append((a @ b).dtype))
+        worker.start()
+        worker.join()
+    context.expect(found == [cd.float32], f"another thread computed in {found}")
+
+
+@check(13, plan=_plan, variant="backward")
+def backward(context: Context) -> None:
+    """Gradients come back in the dtype of the weights."""
+    a, w = _pair(context)
+    w.requires_grad_(True)
+    with cd.autocast(context.subject.name, cd.bfloat16):
+        loss = (a @ w).float().sum()
+    loss.backward()
+    context.expect(w.grad is not None and w.grad.dtype is cd.float32, "the gradient's dtype")
+    wanted = context.subject.array(a).sum(0)
+    error = abs(context.subject.array(w.grad) - wanted[:, None]).max()
+    context.expect(error < 0.05, f"the gradient is off by {error}")

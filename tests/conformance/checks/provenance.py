@@ -1,0 +1,126 @@
+"""Checks 21 and 25: who really served the call, and what there is at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.registry import fallback, plugins
+from coredispatch.registry.observe import observe
+
+from ..case import BACKEND, Case
+from ..context import Context, elements
+from ..subject import OpFacts, Subject
+from . import check
+from .values import choose_dtypes
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None:
+        yield Case(21, BACKEND, variant="declared-fallback")
+        return
+    op = facts.op
+    yield Case(25, op.name)
+    if op.samples is None or not op.tensors:
+        return
+    for dtype in choose_dtypes(facts, ("float32",), 1):
+        if dtype in subject.dtypes:
+            yield Case(21, op.name, dtype)
+
+
+def owner(subject: Subject, plugin: str) -> str:
+    """``native``, or who owns a kernel that only passes for one of the backend's own.
+
+    A kernel counts as native when the backend's plugin owns it, or a kernel pack of the same
+    distribution; one owned by the reference backend or another distribution is a fallback.
+    """
+    if plugin == subject.plugin:
+        return "native"
+    own, other = plugins[subject.plugin].distribution, plugins[plugin].distribution
+    if own == other and own is not None:
+        return "native"
+    return f"pack {plugin}" if plugins[plugin].distribution else f"plugin {plugin}"
+
+
+def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
+    """How the backend serves an op - native, composite, fallback or missing - and through whom."""
+    kernel = subject.kernel(name)
+    if kernel is not None:
+        who = owner(subject, kernel.plugin)
+        return ("native", kernel.where) if who == "native" else (who.split()[0], who)
+    if subject.facts(name).op.body is not None:
+        return "composite", "its body"
+    if fallback.target(subject.backend) is not None:
+        return "fallback", str(fallback.target(subject.backend))
+    return "missing", "nobody"
+
+
+@check(25, plan=_plan)
+def coverage(context: Context) -> None:
+    """Every operator is served: by a kernel, or by a body; a fallback is no service."""
+    kind, where = coverage_of(context.subject, context.case.op)
+    context.found.update(coverage=kind, where=where)
+    context.expect(kind not in ("missing", "fallback"), f"{kind}: served by {where}")
+
+
+@check(21, plan=_plan)
+def transparency(context: Context) -> None:
+    """Every kernel that runs is the backend's: none of another backend, no detour through NumPy."""
+    subject = context.subject
+    for sample in context.samples(limit=20):
+        if elements(sample) == 0:
+            continue
+        tensors = subject.tensors(sample)
+        before = sum(fallback.report().values())
+        converted: list[str] = []
+        with _conversions(subject, converted), observe() as log:
+            context.call(tensors)
+        kernels = [o for o in log if o.kind == "kernel"]
+        foreign = [o for o in kernels if subject.name not in o.keys]
+        context.found["served"] = sorted({f"{o.op} {o.plugin}" for o in kernels})[:12]
+        context.expect(log, "no redispatch was seen: the call did not go through the table")
+        context.expect(
+            not foreign, f"{len(foreign)} kernels of other keys ran: {[o.op for o in foreign][:4]}"
+        )
+        context.expect(
+            not any(o.kind == "fallback" for o in log)
+            and sum(fallback.report().values()) == before,
+            "a fallback served the call",
+        )
+        context.expect(
+            subject.name == "cpu" or not converted or not kernels,
+            f"the device's data went through NumPy: {converted[:3]}",
+        )
+        return
+    context.expect(True, "")
+
+
+class _conversions:
+    """Records every conversion between the backend and NumPy inside the block."""
+
+    def __init__(self, subject: Subject, seen: list[str]) -> None:
+        self.backend, self.seen = subject.backend, seen
+
+    def __enter__(self) -> None:
+        for name in ("to_numpy", "from_numpy"):
+            setattr(self.backend, name, self._recorded(name, getattr(self.backend, name)))
+
+    def __exit__(self, *_: object) -> None:
+        for name in ("to_numpy", "from_numpy"):
+            delattr(self.backend, name)
+
+    def _recorded(self, name: str, convert: Any) -> Any:
+        def recorded(data: Any) -> Any:
+            self.seen.append(name)
+            return convert(data)
+
+        return recorded
+
+
+@check(21, plan=_plan, variant="declared-fallback")
+def declared_fallback(context: Context) -> None:
+    """Fallback edges are off: a backend under test that needs one is not conforming."""
+    context.expect(
+        fallback.target(context.subject.backend) is None,
+        f"the fallback to {fallback.target(context.subject.backend)!r} is enabled",
+    )

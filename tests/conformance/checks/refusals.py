@@ -1,0 +1,205 @@
+"""Checks 14 and 15: refused calls - the error's class, what it names, and that nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.registry import CoreDispatchError, DeviceError, OpError
+
+from ..case import BACKEND, Case
+from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
+from ..lattice import CellMake
+from ..subject import OpFacts, Subject, numpy_dtype
+from . import check
+from .values import choose_dtypes, shapes_of
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None:
+        yield Case(14, BACKEND, variant="unknown-device")
+        return
+    op = facts.op
+    if op.samples is None:
+        return
+    for dtype in choose_dtypes(facts, ("float32",), 1):
+        if dtype not in subject.dtypes:
+            return
+        if op.errors is not None:
+            yield Case(14, op.name, dtype, variant="declared")
+        if op.tensors and not op.random:
+            yield Case(14, op.name, dtype, variant="wrong-type")
+        if getattr(op.out_rule, "__name__", "") == "broadcast" and len(op.tensors) > 1:
+            yield Case(14, op.name, dtype, variant="shapes")
+        if any(p.name == "dim" for p in op.schema.params):
+            yield Case(14, op.name, dtype, variant="dim")
+        if len(op.tensors) > 1:
+            yield Case(15, op.name, dtype)
+
+
+def _refused(
+    context: Context, sample: Any, wanted: Any, fragment: str = "", call: Any = None
+) -> None:
+    """The call raises ``wanted``, names the op, and leaves its inputs as they were."""
+    tensors = context.subject.tensors(sample)
+    before = snapshot(context, tensors)
+    try:
+        (call or context.call)(tensors)
+    except wanted as error:
+        text = str(error)
+        context.expect(
+            isinstance(error, CoreDispatchError), f"a bare {type(error).__name__}: {text[:80]}"
+        )
+        context.expect(_names(context.op, text), f"the error does not name the op: {text[:120]}")
+        context.expect(fragment in text, f"the error does not say {fragment!r}: {text[:120]}")
+        context.expect(len(text.splitlines()) <= 10, "the error has more than ten lines")
+        context.unchanged(before, tensors)
+    except Exception as error:
+        expected = wanted.__name__ if isinstance(wanted, type) else "a documented error"
+        context.expect(False, f"raised {type(error).__name__} instead of {expected}: {error}")
+    else:
+        context.expect(False, "the call was accepted")
+
+
+def _names(op: Any, text: str) -> bool:
+    """Whether the message names the op or, for a composite, the op inside it that refused."""
+    if op.name in text or op.name.rstrip("_") in text:
+        return True
+    return op.kind == "composite" and "(" in text.splitlines()[0]
+
+
+@check(14, plan=_plan, variant="declared")
+def declared(context: Context) -> None:
+    """The error inputs of the op block."""
+    for entry in context.op.errors(context.make()):
+        sample, wanted, *rest = entry
+        _refused(context, context.placed(sample), wanted, *rest[:1])
+    _works_still(context)
+
+
+@check(14, plan=_plan, variant="wrong-type")
+def wrong_type(context: Context) -> None:
+    """A list, a string or nothing in the place of the first tensor."""
+    position = context.op.tensors[0]
+    sample = next(context.samples(), None)
+    if sample is None or position >= len(sample.args):
+        raise NotRun("no sample passes the tensor by position")
+    for wrong in ("text", object()):
+        args = [*sample.args]
+        args[position] = wrong
+        changed = type(sample)(*args, **sample.kwargs)
+        context.sample = changed
+        _refused(context, changed, (OpError, CoreDispatchError))
+    context.sample = sample
+    _works_still(context)
+
+
+@check(14, plan=_plan, variant="shapes")
+def shapes(context: Context) -> None:
+    """Shapes that do not broadcast."""
+    for sample in context.samples(limit=40):
+        found = shapes_of(sample)
+        if (
+            len(found) < 2
+            or not isinstance(sample.args[0], np.ndarray)
+            or not isinstance(sample.args[1], np.ndarray)
+        ):
+            continue
+        make = context.make()
+        changed = type(sample)(
+            make.positive((2, 3)),
+            make.positive((2, 4)),
+            *[make.positive((2, 3)) if isinstance(a, np.ndarray) else a for a in sample.args[2:]],
+            **sample.kwargs,
+        )
+        context.sample = changed
+        _refused(context, changed, cd.ShapeError)
+        return
+    raise NotRun("no sample with two arrays")
+
+
+@check(14, plan=_plan, variant="dim")
+def dim(context: Context) -> None:
+    """A dim that is out of range."""
+    names = [p.name for p in context.op.schema.params]
+    position = names.index("dim")
+    for sample in context.samples():
+        arrays = [a for a in sample.args if isinstance(a, np.ndarray)]
+        if "dim" in sample.kwargs:
+            old = sample.kwargs["dim"]
+        elif position < len(sample.args):
+            old = sample.args[position]
+        else:
+            continue
+        if type(old) is not int or not arrays:
+            continue
+        args, kwargs = [*sample.args], dict(sample.kwargs)
+        if "dim" in kwargs:
+            kwargs["dim"] = 9
+        else:
+            args[position] = 9
+        changed = type(sample)(*args, **kwargs)
+        context.sample = changed
+        _refused(context, changed, cd.DimError, "9")
+        context.sample = sample
+        _works_still(context)
+        return
+    raise NotRun("no sample with an int dim")
+
+
+def _works_still(context: Context) -> None:
+    """After a refusal the op works as before."""
+    for sample in context.samples(limit=3):
+        tensors = context.subject.tensors(sample)
+        context.close(context.call(tensors), sample)
+
+
+@check(14, plan=_plan, variant="unknown-device")
+def unknown_device(context: Context) -> None:
+    """A device nobody registered is refused with a hint; one out of range as well."""
+    for device in ("no_such_device", f"{context.subject.name}:4096"):
+        try:
+            cd.zeros(2, device=device)
+        except DeviceError as error:
+            context.expect(device.partition(":")[0] in str(error), f"unhelpful: {error}")
+        else:
+            context.expect(False, f"device {device!r} was accepted")
+
+
+@check(15, plan=_plan)
+def mixed(context: Context) -> None:
+    """Tensors of two devices are refused by a DeviceError that names both."""
+    subject = context.subject
+    other = "cpu" if subject.name != "cpu" else "meta"
+    make = CellMake(
+        numpy_dtype(context.case.dtype), seed=context.case.seed, values=context.op.values
+    )
+    for sample in context.op.samples(make):
+        context.placed(sample)
+        arrays = [a for a in sample.args if isinstance(a, np.ndarray)]
+        if len(arrays) < 2 or any(a.ndim == 0 or a.size == 0 for a in arrays[:2]):
+            continue
+        tensors = subject.tensors(sample)
+        chosen = sample_tensors(tensors)[-1]
+        args = [a.to(other) if a is chosen else a for a in tensors.args]
+        if all(a is b for a, b in zip(args, tensors.args, strict=True)):
+            continue
+        before = [subject.array(t).tobytes() for t in tensors_in(args) if t.device.type != "meta"]
+        try:
+            context.op(*args, **tensors.kwargs)
+        except DeviceError as error:
+            text = str(error)
+            context.expect(
+                subject.name in text and other in text, f"the error does not name both: {text}"
+            )
+            now = [subject.array(t).tobytes() for t in tensors_in(args) if t.device.type != "meta"]
+            context.expect(before == now, "refused, yet an input changed")
+        except CoreDispatchError as error:
+            context.expect(False, f"raised {type(error).__name__}, not DeviceError: {error}")
+        else:
+            context.expect(False, f"tensors on {subject.name} and {other} were accepted")
+        return
+    raise NotRun("no sample with two dimensioned tensors")

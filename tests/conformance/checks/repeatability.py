@@ -1,0 +1,92 @@
+"""Check 10: the same call gives the same bits - again, in another thread, in a new process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ..case import BACKEND, Case
+from ..context import Context, has_values, tensors_in
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from . import check
+from .values import choose_dtypes
+
+#: operators whose digests a new process recomputes
+SAMPLED = ("add", "matmul", "softmax", "sum", "exp", "layer_norm", "conv2d", "sort", "cumsum")
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None:
+        for name in SAMPLED:
+            yield Case(10, BACKEND, "float32", variant=f"new-process+{name}")
+        return
+    if facts.op.samples is None or not has_values(facts.op) or facts.op.mutates:
+        return
+    for dtype in choose_dtypes(facts, ("float32",), 1):
+        if dtype in subject.dtypes:
+            yield Case(10, facts.op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
+
+
+@check(10, plan=_plan)
+def again(context: Context) -> None:
+    """Twice in this thread, with the memory of the first result reused, and once in another."""
+    for sample in context.samples(limit=5):
+        tensors = context.subject.tensors(sample)
+        first = context.call(tensors)
+        inputs = {id(t) for t in (*tensors.args, *tensors.kwargs.values())}
+        if not any(id(t) in inputs for t in tensors_in(first)):
+            del first  # the allocator may hand its memory out again
+            first = context.call(tensors)
+        context.same(context.call(tensors), first, "the second call")
+        found: list[Any] = []
+        worker = threading.Thread(target=lambda f=found, t=tensors: f.append(context.call(t)))
+        worker.start()
+        worker.join()
+        context.expect(len(found) == 1, "the call raised in another thread")
+        context.same(found[0], first, "another thread")
+
+
+def digest(subject: Subject, name: str) -> str:
+    """A hash of the results of one operator on its samples."""
+    from ..lattice import CellMake
+
+    facts = subject.facts(name)
+    state = hashlib.sha256()
+    for sample in facts.op.samples(CellMake("float32", seed=7, values=facts.op.values)):
+        tensors = subject.tensors(sample)
+        for output in tensors_in(facts.op(*tensors.args, **tensors.kwargs)):
+            state.update(subject.array(output).tobytes())
+    return state.hexdigest()
+
+
+@check(10, plan=_plan, variant="new-process")
+def new_process(context: Context) -> None:
+    """A fresh interpreter with another hash seed and one thread computes the same digest."""
+    name = context.case.variant.partition("+")[2]
+    if not hasattr(__import__("coredispatch").ops, name):
+        from ..context import NotRun
+
+        raise NotRun(f"there is no operator {name!r}")
+    program = (
+        "from coredispatch.conformance import Subject\n"
+        "from coredispatch.conformance.checks.repeatability import digest\n"
+        f"print('digest', digest(Subject({context.subject.name!r}), {name!r}))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "123"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("digest ")]
+    context.expect(done.returncode == 0 and lines, f"the new process failed: {done.stderr[-300:]}")
+    context.expect(
+        lines[0].split()[1] == digest(context.subject, name), "a new process gives other bits"
+    )

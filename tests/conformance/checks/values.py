@@ -1,0 +1,169 @@
+"""Checks 1, 3, 4, 5, 8, 9: the values of the lattice's cells against the float64 reference.
+
+One function runs them all; which number a cell has follows from its coordinates: another layout
+is check 5, special values check 8, integer edges check 9, and samples that broadcast or are
+empty or 0-d are cases of their own (3 and 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.registry import CoreDispatchError, DTypeError, MissingKernel
+
+from ..case import Case
+from ..context import Context, Failure, Unsupported, snapshot, tensors_in
+from ..lattice import CellMake, cells
+from ..subject import DTYPES, MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from . import check
+
+__all__ = ["choose_dtypes", "plan", "run", "shapes_of"]
+
+#: dtypes that the sample-shaped checks (3 and 4) use, where the op has them
+DECOMPOSITIONS = frozenset(
+    "cholesky cholesky_inverse cholesky_solve cov corrcoef det eigh inverse logdet lu_solve "
+    "matrix_exp matrix_power nuclear_norm pinverse qr slogdet svd triangular_solve".split()
+)
+FEW = ("float32", "int64", "bool", "complex64", "bfloat16")
+
+
+def choose_dtypes(facts: OpFacts, wanted: tuple[str, ...], limit: int = 9) -> list[str]:
+    """Those of ``wanted`` in the op's domain, else the first of the domain."""
+    found = [d for d in wanted if d in facts.dtypes]
+    return (found or list(facts.dtypes[:1]))[:limit]
+
+
+def shapes_of(sample: Any) -> list[tuple[int, ...]]:
+    """Shapes of the arrays in a sample."""
+    shapes: list[tuple[int, ...]] = []
+    sample.map(lambda a: shapes.append(a.shape) or a)
+    return shapes
+
+
+def broadcasts(sample: Any) -> bool:
+    """Whether arrays of different shapes meet in the sample."""
+    return len({s for s in shapes_of(sample) if 0 not in s}) > 1
+
+
+def degenerate(sample: Any) -> bool:
+    """Whether an array of the sample is empty or 0-dimensional."""
+    return any(s == () or 0 in s for s in shapes_of(sample))
+
+
+def decomposes(op: Any) -> bool:
+    """Whether LAPACK does the work, which promises nothing for NaN and infinity, and may hang."""
+    return "linalg" in op.namespaces or op.name in DECOMPOSITIONS
+
+
+def is_loss(op: Any) -> bool:
+    """Whether the op has a target, which has a domain of its own."""
+    return "loss" in op.name or "cross_entropy" in op.name
+
+
+def _mandatory(dtype: str) -> bool:
+    return dtype in MANDATORY_DTYPES
+
+
+def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    """The lattice of one operator."""
+    if facts is None:
+        return
+    op = facts.op
+    if op.samples is None or not facts.dtypes:
+        yield Case(1, op.name, variant="no-samples", mandatory=False)
+        return
+    declared = [d for d in facts.dtypes if d in subject.dtypes]
+    for dtype in facts.dtypes:
+        if dtype not in subject.dtypes:
+            yield Case(1, op.name, dtype, variant="undeclared", mandatory=_mandatory(dtype))
+    if not declared:
+        return
+    order = {name: i for i, name in enumerate(DTYPES)}
+    drawn = list(op.samples(CellMake(numpy_dtype(declared[0]), values=op.values)))
+    modulus = max(1, min(4, len(drawn) // 3))
+    if op.random or not drawn:
+        return
+    for dtype, layout, palette, turn in cells([(order[d], d, numpy_dtype(d)) for d in declared]):
+        if (
+            palette == "special"
+            and is_loss(op)
+            or palette in ("special", "extremes")
+            and decomposes(op)
+        ):
+            continue
+        if op.name == "as_strided" and layout != "contiguous":
+            continue  # reads the storage, whatever the layout of its argument
+        if palette == "integer_extremes":
+            number = 9
+        elif palette in ("special", "extremes"):
+            number = 8
+        else:
+            number = 1 if layout == "contiguous" else 5
+        yield Case(
+            number,
+            op.name,
+            dtype,
+            layout,
+            palette,
+            mandatory=_mandatory(dtype),
+            rows=(turn, modulus),
+        )
+    several = len(op.tensors) + len(op.lists) > 1
+    for dtype in choose_dtypes(facts, FEW):
+        if dtype in declared:
+            if several and any(broadcasts(s) for s in drawn):
+                yield Case(3, op.name, dtype, mandatory=_mandatory(dtype))
+            if any(degenerate(s) for s in drawn):
+                yield Case(4, op.name, dtype, mandatory=_mandatory(dtype))
+
+
+@check(1, 3, 4, 5, 8, 9, plan=plan)
+def run(context: Context) -> None:
+    """Compare every sample of the cell with the reference; inputs stay as they were."""
+    number = context.case.check
+    for sample in context.samples():
+        if number == 3 and not broadcasts(sample) or number == 4 and not degenerate(sample):
+            continue
+        tensors = context.subject.tensors(sample)
+        before = snapshot(context, tensors)
+        result = context.call(tensors)
+        # An empty result asserts its dtype and shape, in check 4 that is the point.
+        asserted = context.asserted
+        context.close(result, sample)
+        if number != 4 and all(0 in tuple(t.shape) for t in tensors_in(result)):
+            context.asserted = asserted
+        if not context.op.mutates:
+            context.unchanged(before, tensors)
+            context.asserted -= 1  # by itself no evidence that anything was computed
+
+
+@check(1, plan=plan, variant="no-samples")
+def no_samples(context: Context) -> None:
+    """An op block without samples: exercised through the ops that use it, judged by none."""
+    from ..context import NotRun
+
+    raise NotRun("the op block gives no samples; its users' cases exercise it")
+
+
+@check(1, plan=plan, variant="undeclared")
+def undeclared(context: Context) -> None:
+    """A dtype that the backend does not declare must be refused, and nothing may change."""
+    for sample in context.samples(limit=3):
+        if math.prod(shapes_of(sample)[0] if shapes_of(sample) else ()) == 0:
+            continue
+        try:
+            tensors = context.subject.tensors(sample)
+        except CoreDispatchError as error:
+            raise Unsupported(f"no tensor of the dtype: {error}") from None
+        before = snapshot(context, tensors)
+        try:
+            context.call(tensors)
+        except (MissingKernel, DTypeError) as error:
+            context.unchanged(before, tensors)
+            raise Unsupported(str(error).splitlines()[0]) from None
+        raise Failure(
+            f"{context.case.dtype} is not declared, yet {context.case.op} takes it: declare the "
+            "dtype (and pass), or refuse it"
+        )

@@ -1,0 +1,193 @@
+"""Check 7: in-place forms and ``out=``.
+
+Identity, strided targets, bytes outside the target, overlap with an input, and refusal of wrong
+shapes and dtypes with nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.registry import CoreDispatchError, can_cast
+
+from ..case import Case
+from ..context import Context, has_values, sample_tensors, snapshot, tensors_in
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from . import check
+from .values import choose_dtypes
+
+FEW = ("float32", "int64", "bool", "complex64")
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or facts.op.samples is None:
+        return
+    op = facts.op
+    for dtype in choose_dtypes(facts, FEW, 3):
+        if dtype not in subject.dtypes:
+            continue
+        mandatory = dtype in MANDATORY_DTYPES
+        if op.inplace_op is not None:
+            yield Case(7, op.name, dtype, variant="in-place", mandatory=mandatory)
+        if op.mutates:
+            yield Case(7, op.name, dtype, variant="mutates", mandatory=mandatory)
+        writable = not (op.view or op.mutates or op.random or op.factory or op.schema.several)
+        public = op.namespaces and has_values(op)
+        if writable and public and "out" not in subject.expectations.absent:
+            yield Case(7, op.name, dtype, variant="out", mandatory=mandatory)
+
+
+def _fits(first: Any, result: Any) -> bool:
+    """Whether the functional result can be written into the first argument."""
+    return tuple(result.shape) == tuple(first.shape) and can_cast(result.dtype, first.dtype)
+
+
+@check(7, plan=_plan, variant="in-place")
+def in_place(context: Context) -> None:
+    """``x.op_()`` is ``x.op()`` written into x, whatever x's strides; or is refused whole."""
+    op, subject = context.op, context.subject
+    for layout in ("contiguous", "transposed", "step2"):
+        for sample in context.samples(layout=layout):
+            tensors = subject.tensors(sample)
+            target = tensors_in(tensors.args[0])
+            if not target:
+                continue
+            first = target[0]
+            if op.random:
+                context.expect(context.call(tensors, op.inplace_op) is first, "not self returned")
+                continue
+            wanted = context.call(tensors)
+            version, before = first._version, snapshot(context, tensors)
+            if not _fits(first, wanted):
+                _refused(context, lambda t=tensors: context.call(t, op.inplace_op), tensors, before)
+                continue
+            others = [t for t in sample_tensors(tensors) if t is not first]
+            held = [subject.array(t).tobytes() for t in others]
+            address = first.data_ptr()
+            result = context.call(tensors, op.inplace_op)
+            context.expect(result is first, "the in-place form does not return self")
+            if subject.backend.views:
+                context.expect(first.data_ptr() == address, "self moved in memory")
+            context.expect(first._version > version, "the version counter was not bumped")
+            context.same(first, wanted.to(first.dtype), "in-place and functional form")
+            context.expect(
+                held == [subject.array(t).tobytes() for t in others], "another input was written to"
+            )
+
+
+def _refused(context: Context, call: Any, tensors: Any, before: list[bytes]) -> None:
+    try:
+        call()
+    except CoreDispatchError as error:
+        context.expect(context.case.op in str(error), f"the error does not name the op: {error}")
+        context.expect(snapshot(context, tensors) == before, "refused, yet something changed")
+        return
+    context.expect(False, "a result that does not fit was written")
+
+
+@check(7, plan=_plan, variant="mutates")
+def mutates(context: Context) -> None:
+    """An op that declares ``mutates`` writes to these arguments and no others."""
+    names = [p.name for p in context.op.schema.params]
+    for sample in context.samples():
+        tensors = context.subject.tensors(sample)
+        given = dict(zip(names, tensors.args, strict=False)) | tensors.kwargs
+        free = {
+            n: t for n, a in given.items() if n not in context.op.mutates for t in tensors_in(a)
+        }
+        held = {n: context.subject.array(t).tobytes() for n, t in free.items()}
+        written = [t for n in context.op.mutates for t in tensors_in(given.get(n))]
+        versions = [t._version for t in written]
+        context.call(tensors)
+        for name, tensor in free.items():
+            context.expect(
+                context.subject.array(tensor).tobytes() == held[name], f"{name} was written to"
+            )
+        for tensor, version in zip(written, versions, strict=True):
+            if tensor.numel():
+                context.expect(tensor._version > version, "the version counter was not bumped")
+
+
+@check(7, plan=_plan, variant="out")
+def into(context: Context) -> None:
+    """``out=`` returns the target, fills it whatever its strides, and touches nothing beside."""
+    subject = context.subject
+    for sample in context.samples(limit=6):
+        tensors = subject.tensors(sample)
+        wanted = context.call(tensors)
+        if not isinstance(wanted, cd.Tensor) or any(wanted is t for t in sample_tensors(tensors)):
+            continue
+        _exact_target(context, tensors, wanted)
+        if wanted.numel() and subject.backend.views:
+            _strided_target(context, tensors, wanted)
+        _overlapping_target(context, sample, wanted)
+        _wrong_targets(context, tensors, wanted)
+
+
+def _target(context: Context, wanted: Any, shape: tuple[int, ...]) -> Any:
+    """A tensor full of values that no result has by chance."""
+    dtype = numpy_dtype(wanted.dtype.name)
+    fill = np.nan if dtype.kind in "fcV" else 1 if dtype.kind == "b" else 113
+    return context.subject.tensor(np.full(shape, fill).astype(dtype))
+
+
+def _into(context: Context, tensors: Any, out: Any) -> Any:
+    return context.op(*tensors.args, **tensors.kwargs, out=out)
+
+
+def _exact_target(context: Context, tensors: Any, wanted: Any) -> None:
+    out = _target(context, wanted, tuple(wanted.shape))
+    version, before = out._version, snapshot(context, tensors)
+    result = _into(context, tensors, out)
+    context.expect(result is out, "out= returned another tensor")
+    context.same(out, wanted, "out= and the plain call")
+    context.expect(out._version > version, "the version of out was not bumped")
+    context.unchanged(before, tensors)
+
+
+def _strided_target(context: Context, tensors: Any, wanted: Any) -> None:
+    shape = tuple(wanted.shape)
+    buffer = _target(context, wanted, (*shape, 2))
+    kept = context.subject.array(buffer)[..., 1].tobytes()
+    result = _into(context, tensors, cd.select(buffer, -1, 0))
+    context.same(result, wanted, "out= with strides")
+    now = context.subject.array(buffer)
+    context.expect(
+        context.subject.array(cd.select(buffer, -1, 0)).tobytes()
+        == context.subject.array(result).tobytes(),
+        "the strides of out were ignored",
+    )
+    context.expect(now[..., 1].tobytes() == kept, "bytes beside out were written to")
+
+
+def _overlapping_target(context: Context, sample: Any, wanted: Any) -> None:
+    tensors = context.subject.tensors(sample)
+    for target in sample_tensors(tensors):
+        if tuple(target.shape) == tuple(wanted.shape) and target.dtype is wanted.dtype:
+            result = _into(context, tensors, target)
+            context.same(result, wanted, "out= that is an input")
+            return
+
+
+def _wrong_targets(context: Context, tensors: Any, wanted: Any) -> None:
+    shape = tuple(wanted.shape)
+    wrong = [_target(context, wanted, (*shape, 3)) if wanted.numel() else None]
+    lower = "int64" if wanted.dtype.category > 1 else "bool"
+    if wanted.dtype.category > 0 and lower in context.subject.dtypes:
+        wrong.append(context.subject.tensor(np.ones(shape, lower)))
+    for out in wrong:
+        if out is None:
+            continue
+        held = context.subject.array(out).tobytes()
+        try:
+            _into(context, tensors, out)
+        except CoreDispatchError:
+            context.expect(
+                context.subject.array(out).tobytes() == held, "out was refused, yet written to"
+            )
+        else:
+            context.expect(False, f"out= of {out.dtype}{list(out.shape)} was accepted")

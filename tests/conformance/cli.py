@@ -1,0 +1,235 @@
+"""``coredispatch conformance``: run, list, explain, repro, diff, selftest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coredispatch.registry import CoreDispatchError
+
+from . import report, shards
+from .case import CHECKS, check_name
+from .checks import find
+from .levels import LEVELS, PROFILES
+from .repro import case_of, run_case_with_context, script
+from .runner import plan
+from .subject import Subject, SuiteError
+
+__all__ = ["main"]
+
+COMMANDS = ("run", "list", "explain", "repro", "diff", "schema", "selftest")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command: 0 conforms, 1 does not, 2 for a request that cannot be served."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # `coredispatch conformance --backend cpu` is `... run --backend cpu`
+    if arguments and arguments[0] not in COMMANDS and arguments[0] not in ("-h", "--help"):
+        arguments = ["run", *arguments]
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except CoreDispatchError as error:
+        print(f"coredispatch conformance: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `... list | head`
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="coredispatch conformance", description="Certify a backend, case by case."
+    )
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(command=run)
+        return added
+
+    def selection(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--backend", required=True, help="key of the backend")
+        added.add_argument("--level", choices=None, help=f"one of {', '.join(LEVELS)}")
+        added.add_argument("--profile", action="append", default=[], help=", ".join(PROFILES))
+        added.add_argument("--op", action="append", help="only this operator (repeatable)")
+        added.add_argument("--check", action="append", type=int, default=[], help="only this check")
+        added.add_argument("--expectations", type=Path, help="a conformance.toml to use instead")
+
+    run = command("run", _run, "run the cases of a level and give the verdict")
+    selection(run)
+    run.add_argument("--jobs", type=int, default=1, help="worker processes")
+    run.add_argument("--timeout", type=float, default=60.0, help="seconds per case")
+    run.add_argument("--fresh-seed", action="store_true", help="other random values than usual")
+    run.add_argument("--seed", type=int, default=0, help="the fresh seed of an earlier run")
+    run.add_argument("--report", type=Path, help="write an HTML page")
+    run.add_argument("--json", type=Path, help="write the results as JSON")
+    run.add_argument("--badge", type=Path, help="write an SVG badge")
+    run.add_argument("--quiet", action="store_true", help="no progress")
+    listed = command("list", _list, "print the case ids of a level")
+    selection(listed)
+    explain = command("explain", _explain, "what a case asserts, and what became of it")
+    explain.add_argument("case")
+    explain.add_argument("--backend", required=True)
+    repro = command("repro", _repro, "print a self-contained script that repeats a case")
+    repro.add_argument("case")
+    repro.add_argument("--backend", required=True)
+    repro.add_argument("--seed", type=int, default=0)
+    repro.add_argument("--out", type=Path, help="write it to a file")
+    diff = command("diff", _diff, "compare two JSON reports")
+    diff.add_argument("old", type=Path)
+    diff.add_argument("new", type=Path)
+    diff.add_argument("--json", action="store_true")
+    command("schema", _schema, "print the JSON Schema of the reports")
+    selftest = command("selftest", _selftest, "seed faulty kernels; every one must be caught")
+    selftest.add_argument("--op", action="append", help="generated mutants of this operator only")
+    selftest.add_argument("--all", action="store_true", help="generated mutants of every operator")
+    selftest.add_argument("--json", type=Path)
+    return parser
+
+
+def _options(options: argparse.Namespace) -> shards.Options:
+    level = options.level
+    if level is None and not options.profile:
+        level = "training"
+    for number in options.check:
+        if number not in CHECKS:
+            raise SuiteError(f"there is no check {number}", fix="checks are numbered 1 to 28")
+    return shards.Options(
+        backend=options.backend,
+        level=level,
+        profiles=tuple(options.profile),
+        ops=tuple(options.op) if options.op else None,
+        checks=tuple(options.check),
+        expectations=options.expectations,
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    chosen = _options(options)
+    if options.jobs < 1 or options.timeout <= 0:
+        raise SuiteError("--jobs and --timeout must be positive")
+    chosen.jobs, chosen.limit = options.jobs, options.timeout
+    chosen.fresh = secrets.randbelow(2**31) if options.fresh_seed else options.seed
+    subject = Subject(options.backend, options.expectations)
+    total = sum(len(cases) for cases in shards.planned(subject, chosen).values())
+    if total == 0:
+        raise SuiteError("no case fits the request: a run of nothing certifies nothing")
+    progress = None if options.quiet else report.Progress(total)
+    start = time.perf_counter()
+    run = shards.run(subject, chosen, progress)
+    run.seconds = time.perf_counter() - start
+    document = report.document(subject, run)
+    for path, text in (
+        (options.json, lambda: json.dumps(document, indent=1) + "\n"),
+        (options.badge, lambda: report.badge(document)),
+        (options.report, lambda: report.page(document, _scripts(subject, chosen.fresh))),
+    ):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text())
+    print(report.summary(document))
+    if chosen.fresh:
+        print(f"fresh seed {chosen.fresh} (again: --seed {chosen.fresh})")
+    return 0 if document["verdict"]["passed"] else 1
+
+
+def _scripts(subject: Subject, fresh: int) -> Any:
+    def make(case_id: str) -> str:
+        try:
+            return script(subject, case_of(subject, case_id), fresh)
+        except Exception as error:  # the page must not fail where the case did
+            return f"# no reproducer: {type(error).__name__}: {error}"
+
+    return make
+
+
+def _list(options: argparse.Namespace) -> int:
+    chosen = _options(options)
+    subject = Subject(options.backend, options.expectations)
+    count = 0
+    for case in plan(subject, chosen.ops, chosen.level, chosen.profiles):
+        if not chosen.checks or case.check in chosen.checks:
+            print(case.id)
+            count += 1
+    print(f"{count} cases", file=sys.stderr)
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    subject = Subject(options.backend)
+    case = case_of(subject, options.case)
+    runner = find(case).run
+    result, context = run_case_with_context(subject, case)
+    levels = [n for n in LEVELS if case.check in LEVELS[n]]
+    print(case.id)
+    print(f"  check {case.check}, {check_name(case.check)}: {(runner.__doc__ or '').strip()}")
+    print(f"  asked for at {', '.join(levels) or 'no level'}; mandatory: {case.mandatory}")
+    if case.op != "backend":
+        op = subject.facts(case.op).op
+        print(f"  {op.signature}  ({op.file}:{op.line})")
+        print(f"  tolerance {op.tolerance}, reference {_name(op.reference)}")
+        kernel = subject.kernel(case.op)
+        print(f"  served by {kernel if kernel is not None else 'its body'}")
+    print(f"  seed {case.seed}; last call {context.shown() if context.sample else '-'}")
+    print(f"  {result.status}, {result.assertions} assertions, margin {result.margin}")
+    if result.message:
+        print(f"  {result.message}")
+    return 0 if result.status == "pass" else 1
+
+
+def _name(function: Any) -> str:
+    return (
+        "the body on float64" if function is None else getattr(function, "__name__", "a function")
+    )
+
+
+def _repro(options: argparse.Namespace) -> int:
+    subject = Subject(options.backend)
+    text = script(subject, case_of(subject, options.case), options.seed)
+    if options.out is None:
+        print(text)
+    else:
+        options.out.write_text(text)
+    return 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    found = report.difference(report.read(options.old), report.read(options.new))
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        kinds = Counter(f"{c['from']} -> {c['to']}" for c in found["changed"])
+        print(
+            f"{len(found['added'])} added, {len(found['deleted'])} deleted, "
+            f"{len(found['changed'])} changed, {len(found['worse_margins'])} worse margins"
+        )
+        for kind, count in kinds.most_common():
+            print(f"  {kind}: {count}")
+        for change in found["changed"][:50]:
+            print(f"  {change['from']} -> {change['to']}  {change['case']}")
+        for change in found["worse_margins"][:20]:
+            print(f"  margin {change['from']:.3g} -> {change['to']:.3g}  {change['case']}")
+    return 1 if found["regressed"] else 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(json.dumps(report.schema(), indent=2))
+    return 0
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from .selftest import run_selftest
+
+    return run_selftest(options.op, every=options.all, json_path=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

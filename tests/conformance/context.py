@@ -1,0 +1,255 @@
+"""What a check works with: the case's samples, the backend, and assertions that are counted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.registry import DType, Promotion
+from coredispatch.registry.calls import participants
+
+from .bounds import compare
+from .case import Case
+from .lattice import CellMake
+from .reference import NoReference, Reference, complete
+from .subject import OpFacts, Subject, numpy_dtype
+
+__all__ = ["Context", "Failure", "NotRun", "Unsupported", "has_values", "snapshot", "tensors_in"]
+
+
+class Failure(AssertionError):
+    """An assertion of a check does not hold."""
+
+
+class NotRun(Exception):
+    """The case cannot be run here; the message says why."""
+
+
+class Unsupported(Exception):
+    """The backend does not declare the cell, and raised the documented error."""
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """The tensors in a result, or in the arguments of a sample, lists opened."""
+    if isinstance(value, cd.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for item in value for t in tensors_in(item)]
+    if isinstance(value, dict):
+        return tensors_in(list(value.values()))
+    return []
+
+
+def sample_tensors(sample: Any) -> list[Any]:
+    """The tensors among the arguments of a sample."""
+    return tensors_in([list(sample.args), sample.kwargs])
+
+
+def snapshot(context: Context, sample: Any) -> list[bytes]:
+    """The contents of a sample's tensors, bit by bit."""
+    return [context.subject.array(t).tobytes() for t in sample_tensors(sample)]
+
+
+def has_values(op: Any) -> bool:
+    """Whether the result is determined by the arguments."""
+    return not op.random and not op.name.startswith(("empty", "new_empty"))
+
+
+class Context:
+    """One run of one case.
+
+    Attributes:
+        asserted: number of assertions made so far.
+        margin: largest error over its bound, None while no values were compared.
+        sample, expected, got: what was compared last, for the reproducer.
+    """
+
+    def __init__(self, subject: Subject, case: Case, facts: OpFacts | None, fresh: int = 0) -> None:
+        self.subject = subject
+        self.case = case
+        self.facts = facts
+        self.fresh = fresh
+        self.asserted = 0
+        self.margin: float | None = None
+        self.sample: Any = None
+        self.expected: Any = None
+        self.got: Any = None
+        self.found: dict[str, Any] = {}
+
+    # -- samples ---------------------------------------------------------------------------
+
+    @property
+    def op(self) -> Any:
+        """The operator under test."""
+        assert self.facts is not None
+        return self.facts.op
+
+    def make(self, **changes: Any) -> CellMake:
+        """The ``make`` object of the case's cell."""
+        case = self.case
+        assert self.facts is not None
+        settings: dict[str, Any] = {
+            "dtype": numpy_dtype("float32" if case.dtype == "-" else case.dtype),
+            "layout": "contiguous" if case.layout == "-" else case.layout,
+            "palette": "uniform" if case.palette == "-" else case.palette,
+            "seed": (case.seed + self.fresh) % 2**32,
+            "values": self.op.values,
+            # A composite goes through intermediate results of its own.
+            "moderate": not self.facts.elementwise or self.op.kind == "composite",
+        }
+        return CellMake(**{**settings, **changes})
+
+    def samples(self, limit: int | None = None, **changes: Any) -> Iterator[Any]:
+        """The case's samples, arrays in the place of tensors, at most ``limit``."""
+        remainder, modulus = self.case.rows
+        drawn = self.op.samples(self.make(**changes))
+        chosen = (s for i, s in enumerate(drawn) if i % modulus == remainder % modulus)
+        for sample in itertools.islice(chosen, limit):
+            yield self.placed(sample)
+
+    def placed(self, sample: Any) -> Any:
+        """The sample with the device filled in where the operator makes tensors of nothing."""
+        self.sample = sample
+        if self.op.factory and "device" not in sample.kwargs:
+            sample.kwargs["device"] = self.subject.device
+        return sample
+
+    def call(self, sample: Any, op: Any = None) -> Any:
+        """Call the operator with the sample's tensors."""
+        return (op or self.op)(*sample.args, **sample.kwargs)
+
+    # -- assertions ------------------------------------------------------------------------
+
+    def expect(self, condition: Any, message: str) -> None:
+        """Assert ``condition``; ``message`` says what does not hold."""
+        self.asserted += 1
+        if not condition:
+            raise Failure(f"{message} [{self.shown()}]" if self.sample is not None else message)
+
+    def shown(self) -> str:
+        """The current call as text, shortened."""
+        text = f"{self.case.op}{repr(self.sample).removeprefix('Sample')}"
+        return text if len(text) < 200 else text[:197] + "..."
+
+    def unchanged(self, before: list[bytes], sample: Any) -> None:
+        """Assert that the tensors hold what they held when the snapshot was taken."""
+        self.expect(snapshot(self, sample) == before, "an input was written to")
+
+    def same(self, a: Any, b: Any, what: str) -> None:
+        """Assert that two results are equal bit by bit: dtypes, shapes, values (NaN to NaN)."""
+        left, right = tensors_in(a), tensors_in(b)
+        self.expect(len(left) == len(right), f"{what}: {len(left)} results, not {len(right)}")
+        for x, y in zip(left, right, strict=True):
+            p, q = self.subject.array(x), self.subject.array(y)
+            self.expect(p.dtype == q.dtype, f"{what}: dtype {p.dtype}, not {q.dtype}")
+            self.expect(p.shape == q.shape, f"{what}: shape {p.shape}, not {q.shape}")
+            self.expect(p.tobytes() == q.tobytes() or equal(p, q), f"{what}: the values differ")
+
+    def close(self, result: Any, sample: Any, slack: float = 1.0) -> None:
+        """Assert dtype, shape, device and values of ``result`` against rules and reference."""
+        outputs = tensors_in(result)
+        self.got = result
+        dtypes, shapes = self.rules(sample)
+        for i, output in enumerate(outputs):
+            if dtypes is not None and i < len(dtypes):
+                self.expect(
+                    output.dtype is dtypes[i],
+                    f"output {i} has dtype {output.dtype}, the rule says {dtypes[i]}",
+                )
+            if shapes is not None and i < len(shapes):
+                self.expect(
+                    tuple(output.shape) == tuple(shapes[i]),
+                    f"output {i} has shape {tuple(output.shape)}, the rule says {shapes[i]}",
+                )
+            self.expect(
+                output.device.type == self.subject.name,
+                f"output {i} is on {output.device}, not on {self.subject.name}",
+            )
+        if not has_values(self.op):
+            return
+        try:
+            reference = Reference(self.op, sample)
+        except NoReference:
+            return
+        self.values(outputs, reference, slack)
+
+    def values(self, outputs: list[Any], reference: Reference, slack: float) -> None:
+        """Assert the values of the outputs against the reference."""
+        expected = reference()
+        wanted = list(expected) if isinstance(expected, (tuple, list)) else [expected]
+        self.expected = wanted
+        self.expect(
+            len(outputs) == len(wanted), f"{len(outputs)} outputs, the reference has {len(wanted)}"
+        )
+        for i, (output, r) in enumerate(zip(outputs, wanted, strict=True)):
+            array, r = self.subject.array(output), np.asarray(r)
+            self.expect(
+                array.shape == r.shape,
+                f"output {i} has shape {array.shape}, the reference {r.shape}",
+            )
+            if self.op.dtype_rule is None and self._floating():
+                self.expect(
+                    _category(array.dtype) == _category(r.dtype),
+                    f"output {i} has dtype {array.dtype}, the reference {r.dtype}",
+                )
+            self.asserted += 1
+            try:
+                margin = compare(self.op, array, reference, r, slack=slack)
+            except AssertionError as error:
+                raise Failure(f"output {i}: {error} [{self.shown()}]") from None
+            self.margin = max(self.margin or 0.0, margin)
+
+    def _floating(self) -> bool:
+        """Whether every array of the sample is floating: then the reference's category counts."""
+        kinds: set[str] = set()
+        self.sample.map(lambda a: kinds.add(a.dtype.kind) or a)
+        return kinds <= set("fVc")
+
+    def rules(self, sample: Any) -> tuple[list[Any] | None, list[Any] | None]:
+        """The dtypes and shapes that the op's rules give for a sample, None where it has none."""
+        op = self.op
+        full = complete(op, sample)
+        dtypes = shapes = None
+        rule = op.dtype_rule
+        if isinstance(rule, Promotion):
+            dtypes = [rule(*participants(op, full))]
+        elif isinstance(rule, DType):
+            dtypes = [rule]
+        elif callable(rule):
+            found = rule(*full)
+            dtypes = list(found) if isinstance(found, (tuple, list)) else [found]
+        if op.out_rule is not None:
+            found = op.out_rule(*full)
+            several = isinstance(found, list) or (
+                isinstance(found, tuple) and bool(found) and isinstance(found[0], (tuple, list))
+            )
+            shapes = list(found) if several else [found]
+        return dtypes, shapes
+
+
+def equal(p: np.ndarray[Any, Any], q: np.ndarray[Any, Any]) -> bool:
+    """Whether two arrays are equal, NaN to NaN, signs of zeros included."""
+    if p.dtype.kind in "biu":
+        return bool(np.array_equal(p, q))
+    if p.dtype.kind == "V":
+        p, q = p.astype(np.float32), q.astype(np.float32)
+    if p.dtype.kind == "c":
+        return equal(p.real, q.real) and equal(p.imag, q.imag)
+    signs = np.signbit(p) == np.signbit(q)
+    return bool(np.array_equal(p, q, equal_nan=True) and np.all(signs | np.isnan(p)))
+
+
+def _category(dtype: np.dtype[Any]) -> str:
+    return {"b": "bool", "u": "integer", "i": "integer", "c": "complex"}.get(dtype.kind, "floating")
+
+
+def elements(sample: Any) -> int:
+    """Number of elements of the largest array of a sample."""
+    sizes: list[int] = []
+    sample.map(lambda a: sizes.append(math.prod(a.shape)) or a)
+    return max(sizes, default=0)

@@ -1,0 +1,164 @@
+"""What a backend declares about itself: capabilities, and failures it knows of.
+
+Both stand in ``conformance.toml`` inside the backend's own package, never in the suite::
+
+    [capabilities]
+    dtypes = ["bool", "uint8", "int32", "int64", "float32", "float64"]
+    profiles = ["amp"]
+    absent = ["rng-state"]              # named features the backend does not have
+
+    [[expected_failures]]
+    case = "sum/special-values/float32/contiguous/special:0a1b2c3d"
+    reason = "the device flushes subnormals to zero"
+    issue = "https://example.org/issues/12"
+    expires = 2030-01-01
+
+An expected failure is strict: one that passes, that names no case of the run, or whose date is
+past, is a failure of the run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coredispatch.registry import CoreDispatchError
+from coredispatch.registry.dtypes import ALL_DTYPES
+
+from .case import Case, Result, Status
+
+__all__ = ["FEATURES", "Expectations", "ExpectationsError", "ExpectedFailure"]
+
+PROFILES = ("sparse", "quant", "amp", "async", "large")
+#: what a backend may declare absent; the cases that need it then must raise
+FEATURES = ("rng-state", "dlpack", "out", "autocast", "threads")
+
+
+class ExpectationsError(CoreDispatchError):
+    """``conformance.toml`` is malformed; the message names the entry."""
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """One known failure: exact case id, why, where it is tracked, and until when."""
+
+    case: str
+    reason: str
+    issue: str
+    expires: datetime.date
+
+
+@dataclass
+class Expectations:
+    """The declarations of one backend. ``dtypes`` None means every dtype."""
+
+    path: Path | None = None
+    dtypes: tuple[str, ...] | None = None
+    profiles: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    failures: dict[str, ExpectedFailure] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path | None) -> Expectations:
+        """Read a file; None gives the declarations of a backend that has everything."""
+        if path is None:
+            return cls()
+        try:
+            data = tomllib.loads(Path(path).read_text())
+        except OSError as error:
+            raise ExpectationsError(f"{path}: {error.strerror}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ExpectationsError(f"{path}: {error}", fix="it must be valid TOML") from None
+        return cls(Path(path), **_capabilities(path, data), failures=_failures(path, data))
+
+    def judge(self, case: Case, result: Result, today: datetime.date | None = None) -> Result:
+        """The result with an expected failure taken into account: ``waived`` or ``xpass``."""
+        expected = self.failures.get(case.id)
+        if expected is None or result.status == Status.NOT_RUN:
+            return result
+        if expected.expires < (today or datetime.date.today()):
+            result.message = f"its waiver expired on {expected.expires}: {result.message}"
+            if result.status == Status.PASS:
+                result.status = Status.XPASS
+        elif result.status in (Status.FAIL, Status.CRASH, Status.TIMEOUT):
+            result.status = Status.WAIVED
+            result.message = f"{expected.reason} ({expected.issue}): {result.message}"
+        elif result.status == Status.PASS:
+            result.status = Status.XPASS
+            result.message = f"expected to fail ({expected.reason}), but it passes: remove it"
+        return result
+
+    def unmatched(self, ids: Iterable[str], ops: Iterable[str]) -> list[ExpectedFailure]:
+        """Expected failures of the operators ``ops`` that name none of the cases ``ids``."""
+        known, covered = set(ids), set(ops)
+        return [
+            e
+            for e in self.failures.values()
+            if e.case not in known and e.case.partition("/")[0] in covered
+        ]
+
+
+def _strings(path: Any, value: Any, what: str, allowed: Iterable[str]) -> tuple[str, ...]:
+    allowed = list(allowed)
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise ExpectationsError(f"{path}: {what} must be a list of strings, got {value!r}")
+    for item in value:
+        if item not in allowed:
+            raise ExpectationsError(
+                f"{path}: {item!r} in {what} is unknown", fix=f"use {', '.join(allowed)}"
+            )
+    return tuple(value)
+
+
+def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
+    for name in data:
+        if name not in ("capabilities", "expected_failures"):
+            raise ExpectationsError(
+                f"{path}: unknown table {name!r}",
+                fix="use [capabilities] and [[expected_failures]]",
+            )
+    found = data.get("capabilities", {})
+    allowed = {"dtypes": [d.name for d in ALL_DTYPES], "profiles": PROFILES, "absent": FEATURES}
+    if not isinstance(found, dict):
+        raise ExpectationsError(f"{path}: capabilities must be a table")
+    for name in found:
+        if name not in allowed:
+            raise ExpectationsError(
+                f"{path}: unknown capability {name!r}", fix=f"use {', '.join(allowed)}"
+            )
+    return {
+        name: _strings(path, value, f"capabilities.{name}", allowed[name])
+        for name, value in found.items()
+    }
+
+
+def _failures(path: Any, data: dict[str, Any]) -> dict[str, ExpectedFailure]:
+    entries = data.get("expected_failures", [])
+    if not isinstance(entries, list):
+        raise ExpectationsError(f"{path}: expected_failures must be [[expected_failures]] tables")
+    found: dict[str, ExpectedFailure] = {}
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}: expected_failures[{number}]"
+        for name in ("case", "reason", "issue", "expires"):
+            if name not in entry:
+                raise ExpectationsError(f"{where} has no {name!r}")
+        for name in ("case", "reason", "issue"):
+            if not isinstance(entry[name], str) or not entry[name].strip():
+                raise ExpectationsError(f"{where}: {name} must be a text that is not empty")
+        if any(c in entry["case"] for c in "*?[") or ":" not in entry["case"]:
+            raise ExpectationsError(
+                f"{where}: {entry['case']!r} is no exact case id",
+                fix="take the id from the report; patterns are not accepted",
+            )
+        if type(entry["expires"]) is not datetime.date:
+            raise ExpectationsError(f"{where}: expires must be a date such as 2030-01-31")
+        if entry["case"] in found:
+            raise ExpectationsError(f"{where}: {entry['case']!r} stands there twice")
+        found[entry["case"]] = ExpectedFailure(
+            **{k: entry[k] for k in ("case", "reason", "issue", "expires")}
+        )
+    return found

@@ -1,0 +1,170 @@
+"""The lattice: dtype x layout x palette x shape, covered pair by pair.
+
+The op blocks' samplers enumerate shapes and parameters and leave the arrays to ``make``.
+:class:`CellMake` is that object for one cell of the lattice; :func:`cells` chooses the cells so
+that every dtype meets every layout and every palette, every layout meets every palette, and
+every sample meets every dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .palettes import fill, palettes_for
+
+__all__ = ["LAYOUTS", "CellMake", "cells", "strided"]
+
+LAYOUTS = ("contiguous", "transposed", "step2", "offset", "stride0", "overlapping")
+
+
+def cells(
+    dtypes: Sequence[tuple[int, str, np.dtype[Any]]], layouts: Sequence[str] = LAYOUTS
+) -> Iterator[tuple[str, str, str, int]]:
+    """Cells ``(dtype, layout, palette, turn)``, covering all pairs.
+
+    ``dtypes`` are ``(index among all dtypes, name, NumPy dtype)``: the index, not the place in
+    this op's own list, decides the pairing, so that cells keep their names when an op gains a
+    dtype. ``turn`` counts the cells of a dtype and says which samples it takes.
+    """
+    seen: set[tuple[str, str]] = set()
+    turns: dict[str, int] = {}
+    for index, name, dtype in dtypes:
+        palettes = palettes_for(dtype)
+        for i in range(max(len(palettes), len(layouts))):
+            layout, palette = layouts[(i + index) % len(layouts)], palettes[i % len(palettes)]
+            seen.add((layout, palette))
+            turns[name] = turns.get(name, -1) + 1
+            yield name, layout, palette, turns[name] + index
+    for layout in layouts:
+        for palette in dict.fromkeys(p for _, _, d in dtypes for p in palettes_for(d)):
+            if (layout, palette) in seen:
+                continue
+            # The first dtype of the op's domain that knows the palette takes the pair.
+            index, name, _ = next(d for d in dtypes if palette in palettes_for(d[2]))
+            turns[name] += 1
+            yield name, layout, palette, turns[name] + index
+
+
+def strided(values: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str) -> Any:
+    """An array of ``shape`` in ``layout`` whose buffer holds as many of ``values`` as it needs.
+
+    The result is a strided window into a flat buffer (its ``base``), writable in every layout.
+    ``values`` must hold at least ``prod(shape)`` numbers.
+    """
+    count = int(np.prod(shape, dtype=np.int64))
+    item = values.dtype.itemsize
+    ndim = len(shape)
+    if ndim == 0 or count == 0 or layout == "contiguous":
+        if layout == "offset" and count:
+            buffer = np.concatenate([values[:1], values[:count]])
+            return np.ndarray(shape, values.dtype, buffer, item)
+        return values[:count].reshape(shape).copy()
+    if layout == "transposed":
+        return values[:count].copy().reshape(shape[::-1]).transpose()
+    if layout == "step2":
+        buffer = np.repeat(values[:count], 2)
+        buffer[1::2] = buffer[::-1][::2]  # what a kernel must not read
+        strides = np.cumprod((1, *shape[:0:-1]))[::-1] * 2 * item
+        return np.ndarray(shape, values.dtype, buffer, 0, tuple(int(s) for s in strides))
+    if layout == "offset":
+        buffer = np.concatenate([values[:3][::-1], values[:count]])
+        return np.ndarray(shape, values.dtype, buffer, (len(buffer) - count) * item)
+    if layout == "stride0":
+        free = int(np.argmax(shape))  # the longest dimension repeats
+        rest = [1 if i == free else n for i, n in enumerate(shape)]
+        buffer = values[: int(np.prod(rest))].copy()
+        strides = [0 if i == free else s for i, s in enumerate(buffer.reshape(rest).strides)]
+        return np.ndarray(shape, values.dtype, buffer, 0, tuple(strides))
+    assert layout == "overlapping", layout
+    length = sum(n - 1 for n in shape) + 1
+    return np.ndarray(shape, values.dtype, values[:length].copy(), 0, (item,) * ndim)
+
+
+class CellMake:
+    """Fills sample arrays with the values and the layout of one lattice cell.
+
+    Has what samplers ask of a ``make``: ``make(shape, low=, high=)``, ``float``, ``positive``,
+    ``index``, ``mask``, ``dtype`` and ``size``.
+
+    Args:
+        dtype: NumPy dtype of the cell.
+        layout, palette: names of :data:`LAYOUTS` and ``palettes.PALETTES``.
+        seed: seed of the values.
+        values: the op's value domain, ``(-2, 2)`` by default.
+        moderate: keep extremes small enough for sums of products.
+        anywhere: whether values outside the domain are allowed at all.
+    """
+
+    def __init__(
+        self,
+        dtype: Any,
+        layout: str = "contiguous",
+        palette: str = "uniform",
+        seed: int = 0,
+        values: tuple[float, float] | None = None,
+        *,
+        moderate: bool = False,
+        anywhere: bool = True,
+        size: int = 1,
+    ) -> None:
+        self.dtype = np.dtype(dtype)
+        self.layout = layout
+        self.palette = palette
+        self.low, self.high = values or (-2.0, 2.0)
+        self.moderate = moderate
+        self.anywhere = anywhere and values is None or palette in ("special", "integer_extremes")
+        self.size = size
+        self.rng = np.random.default_rng(seed)
+
+    def _array(self, dtype: Any, shape: Any, low: Any, high: Any, free: bool) -> Any:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = int(np.prod(shape, dtype=np.int64))
+        values = fill(
+            self.palette if self.palette in palettes_for(dtype) else "uniform",
+            dtype,
+            count,
+            self.rng,
+            low,
+            high,
+            free=free,
+            moderate=self.moderate,
+        )
+        return strided(values, shape, self.layout)
+
+    def __call__(self, shape: Any, *, low: float | None = None, high: float | None = None) -> Any:
+        """Array of the cell's dtype; ``low`` and ``high`` narrow the value domain."""
+        free = self.anywhere and low is None and high is None
+        low = self.low if low is None else low
+        high = self.high if high is None else high
+        return self._array(self.dtype, shape, low, high, free)
+
+    def float(self, shape: Any) -> Any:
+        """Floating values whatever the cell: its dtype when floating, else float64."""
+        dtype = self.dtype if self.dtype.kind not in "biuc" else np.dtype(np.float64)
+        return self._array(dtype, shape, self.low, self.high, False)
+
+    def positive(self, shape: Any) -> Any:
+        """Values of the cell's dtype that are above zero."""
+        if self.dtype.kind == "b":
+            return np.ones(shape, np.bool_)
+        if self.dtype.kind in "iu":
+            values = np.asarray(self.rng.integers(1, 5, shape)).astype(self.dtype)
+            return strided(values.reshape(-1), values.shape, self.layout)
+        return self._array(self.dtype, shape, 0.25, 2.0, False)
+
+    def index(self, shape: Any, high: int) -> Any:
+        """int64 indices in ``[0, high)``."""
+        values = np.asarray(self.rng.integers(0, high, shape), dtype=np.int64)
+        return strided(values.reshape(-1), values.shape, self.layout)
+
+    def mask(self, shape: Any) -> Any:
+        """Random booleans."""
+        values = np.asarray(self.rng.random(shape) < 0.5)
+        return strided(values.reshape(-1), values.shape, self.layout)
+
+
+#: a sampler of an op block
+Sampler = Callable[[Any], Iterator[Any]]

@@ -1,0 +1,94 @@
+"""Levels and profiles: which checks a backend must pass, as conjunctions and never percentages.
+
+``boot``      a few operators in three dtypes: enough to create, compute and print;
+``inference`` every operator, forward: values, layouts, views, writing, errors, provenance;
+``training``  and gradients, mixed precision, threads;
+``full``      and new processes, streams, large arrays, timings.
+
+Profiles stand beside the levels: ``sparse``, ``quant``, ``amp``, ``async``, ``large``.
+"""
+
+from __future__ import annotations
+
+from .case import BACKEND, Case
+from .subject import SuiteError
+
+__all__ = ["BOOT_DTYPES", "BOOT_OPS", "LEVELS", "PROFILES", "belongs", "checks_of", "require_level"]
+
+BOOT_OPS = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "eq",
+    "lt",
+    "where",
+    "sum",
+    "amax",
+    "matmul",
+    "reshape",
+    "permute",
+    "clone",
+    "zeros",
+    "ones",
+    "full",
+)
+BOOT_DTYPES = ("float32", "int64", "bool", "-")
+_BOOT = (1, 3, 4, 25)
+_INFERENCE = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 17, 19, 20, 21, 23, 24, 25, 26)
+_TRAINING = (*_INFERENCE, 12, 13, 16)
+_FULL = (*_TRAINING, 18, 22, 28)
+
+LEVELS: dict[str, tuple[int, ...]] = {
+    "boot": _BOOT,
+    "inference": _INFERENCE,
+    "training": tuple(sorted(_TRAINING)),
+    "full": tuple(sorted(_FULL)),
+}
+PROFILES: dict[str, tuple[int, ...]] = {
+    "sparse": (27,),
+    "quant": (27,),
+    "amp": (13,),
+    "async": (18,),
+    "large": (22,),
+}
+
+
+def require_level(name: str) -> str:
+    """``name`` if it is a level, else :class:`SuiteError`."""
+    if name not in LEVELS:
+        raise SuiteError(f"there is no level {name!r}", fix=f"use one of {', '.join(LEVELS)}")
+    return name
+
+
+def require_profile(name: str) -> str:
+    """``name`` if it is a profile, else :class:`SuiteError`."""
+    if name not in PROFILES:
+        raise SuiteError(f"there is no profile {name!r}", fix=f"use one of {', '.join(PROFILES)}")
+    return name
+
+
+def checks_of(level: str | None, profiles: tuple[str, ...]) -> set[int]:
+    """Numbers of the checks that a level and profiles ask for."""
+    numbers = set() if level is None else set(LEVELS[require_level(level)])
+    for profile in profiles:
+        numbers |= set(PROFILES[require_profile(profile)])
+    return numbers
+
+
+def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
+    """Whether ``case`` is among what a level and profiles ask for."""
+    if case.check not in checks_of(level, profiles):
+        return False
+    if case.check == 27:
+        return case.variant.partition("+")[0] in profiles or level == "full"
+    if level == "boot":
+        if case.op == BACKEND:
+            return False
+        plain = case.layout in ("-", "contiguous") and case.palette in ("-", "uniform")
+        return case.op in BOOT_OPS and case.dtype in BOOT_DTYPES and plain
+    return case.variant.partition("+")[0] != "new-process" or level == "full"

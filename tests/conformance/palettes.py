@@ -1,0 +1,141 @@
+"""Which values the arrays of a lattice cell hold.
+
+A palette turns a shape into numbers of a dtype. The plain ones (``uniform``, ``biased``,
+``ties``, ``offset_mean``) stay inside the op's value domain; ``extremes``, ``special`` and
+``integer_extremes`` leave it on purpose, and only where the sampler asked for no particular
+domain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+__all__ = ["FLOAT_PALETTES", "INTEGER_PALETTES", "PALETTES", "fill", "palettes_for"]
+
+FLOAT_PALETTES = ("uniform", "biased", "ties", "offset_mean", "special", "extremes")
+INTEGER_PALETTES = ("uniform", "biased", "ties", "integer_extremes")
+PALETTES = (*FLOAT_PALETTES, "integer_extremes")
+
+
+def palettes_for(dtype: np.dtype[Any]) -> tuple[str, ...]:
+    """The palettes that make sense for ``dtype``."""
+    if dtype.kind == "b":
+        return ("uniform", "biased")
+    return INTEGER_PALETTES if dtype.kind in "iu" else FLOAT_PALETTES
+
+
+def limits(dtype: np.dtype[Any]) -> Any:
+    """``finfo`` of a floating dtype, that of the components for a complex one."""
+    return ml_dtypes.finfo(dtype) if dtype.kind == "V" else np.finfo(dtype)
+
+
+def _special(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
+    info = limits(dtype)
+    tiny = float(info.smallest_subnormal)
+    values = [np.nan, np.inf, -np.inf, 0.0, -0.0]
+    if not moderate:  # products of these underflow
+        values += [tiny, -tiny, float(info.smallest_normal)]
+    return np.array(values)
+
+
+def _extremes(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
+    info = limits(dtype)
+    if moderate:  # squares and short sums of these stay finite
+        exponent = min(int(np.log2(float(info.max))) // 4, 40)
+        big, small = 2.0**exponent, 2.0**-exponent
+        return np.array([big, -big, small, -small, 1.0, -1.0, 0.75 * big])
+    big, small = float(info.max), float(info.smallest_normal)
+    return np.array([big, -big, small, -small, big / 2, -big / 4, 1.0, -1.0])
+
+
+def fill(
+    palette: str,
+    dtype: np.dtype[Any],
+    count: int,
+    rng: np.random.Generator,
+    low: float,
+    high: float,
+    *,
+    free: bool,
+    moderate: bool,
+) -> np.ndarray[Any, Any]:
+    """``count`` numbers of ``dtype``.
+
+    ``low`` and ``high`` bound the plain palettes. ``free`` says that the op takes any value of
+    the dtype here; ``moderate`` keeps extremes small enough for sums of products.
+    """
+    kind = dtype.kind
+    if kind == "b":
+        return rng.random(count) < (0.8 if palette == "biased" else 0.5)
+    if kind in "iu":
+        return _integers(palette, dtype, count, rng, low, high, free)
+    if kind == "c":
+        part = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
+        options = {"free": free, "moderate": True}
+        real = fill(palette, part, count, rng, low, high, **options)
+        imaginary = fill(palette, part, count, rng, low, high, **options)
+        # Assigned part by part: real + 1j * imaginary makes NaN of infinities.
+        both = np.empty(count, dtype)
+        both.real, both.imag = real, imaginary
+        return both
+    return _floats(palette, count, rng, low, high, dtype, free, moderate).astype(dtype)
+
+
+def _integers(
+    palette: str,
+    dtype: np.dtype[Any],
+    count: int,
+    rng: np.random.Generator,
+    low: float,
+    high: float,
+    free: bool,
+) -> np.ndarray[Any, Any]:
+    signed = dtype.kind == "i"
+    start = int(np.ceil(low * 2)) if signed else max(int(np.ceil(low)), 0)
+    stop = max(int(np.floor(high * 2)) if signed else 8, start)
+    if palette == "biased":
+        start = max(start, min(1, stop))
+    elif palette == "ties":
+        stop = min(start + 1, stop)
+    values = rng.integers(start, stop + 1, count).astype(dtype)
+    if palette == "integer_extremes" and free and count:
+        info = np.iinfo(dtype)
+        edges = np.array(
+            [info.min, info.max, info.max - 1, info.min + 1, 0, 1, info.max // 2 + 1], dtype
+        )
+        chosen = rng.random(count) < 0.6
+        chosen[rng.integers(0, count)] = True
+        values = np.where(chosen, rng.choice(edges, count), values)
+    return values
+
+
+def _floats(
+    palette: str,
+    count: int,
+    rng: np.random.Generator,
+    low: float,
+    high: float,
+    dtype: np.dtype[Any],
+    free: bool,
+    moderate: bool,
+) -> np.ndarray[Any, Any]:
+    if palette == "biased":
+        middle = max((low + high) / 2, 0.0) if high > 0 else (low + high) / 2
+        return rng.uniform(middle, high, count)
+    if palette == "ties":
+        return rng.choice(np.linspace(low, high, 5)[1:4], count)
+    if palette == "offset_mean" and free:
+        # Far from zero, as far as squares and the spread still have digits.
+        middle = {2: 32.0 if dtype.kind == "f" else 16.0}.get(dtype.itemsize, 1000.0)
+        return middle + rng.uniform(low, high, count)
+    values = rng.uniform(low, high, count)
+    if palette in ("special", "extremes") and free and count:
+        odd = _special(dtype, moderate) if palette == "special" else _extremes(dtype, moderate)
+        share = 0.3 if palette == "special" else 0.6
+        chosen = rng.random(count) < share
+        chosen[rng.integers(0, count)] = True
+        values = np.where(chosen, rng.choice(odd, count), values)
+    return values

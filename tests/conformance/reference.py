@@ -1,0 +1,215 @@
+"""The float64 reference of an operator: its block's NumPy function, or its body on float64.
+
+Arguments reach the reference as the kernel would see them - promoted to the op's computing dtype
+where the dtype rule promotes - and then widened: floating arrays to float64, complex ones to
+complex128; bool and integers keep their dtype, so that they wrap where the kernel's do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.registry import CoreDispatchError, DType, Promotion
+from coredispatch.registry.calls import participants
+
+from .subject import numpy_dtype
+
+__all__ = ["NoReference", "Reference", "complete", "wide"]
+
+
+class NoReference(Exception):
+    """The op has neither a reference nor a body: its values cannot be judged."""
+
+
+def is_float(array: Any) -> bool:
+    """Whether the dtype of an array is floating (bfloat16 is a foreign dtype to NumPy)."""
+    return array.dtype.kind in "fV"
+
+
+def wide(array: Any) -> Any:
+    """A floating or complex array in double precision, anything else as it is."""
+    if is_float(array):
+        return array.astype(np.float64)
+    return array.astype(np.complex128) if array.dtype.kind == "c" else array
+
+
+class _Typed:
+    """What rules ask of a tensor argument."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.shape, self.ndim = array.shape, array.ndim
+        self.dtype = DType.of(array.dtype)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+def complete(op: Any, sample: Any) -> tuple[Any, ...]:
+    """The full positional arguments of a sample, arrays as objects that rules understand."""
+    typed = sample.map(_Typed)
+    params = op.schema.params
+    full = list(typed.args)
+    positional = [p for p in params if not p.keyword_only]
+    if len(full) > len(positional):  # spread ints
+        last = len(positional) - 1
+        full = [*full[:last], tuple(full[last:])]
+    for param in params[len(full) :]:
+        full.append(typed.kwargs.get(param.name, param.default))
+    for i, param in enumerate(params):
+        if param.kind == "IntList" and isinstance(full[i], int):
+            full[i] = (full[i],)
+        elif param.kind == "DType" and full[i] is not None:
+            full[i] = DType.of(full[i])
+    return tuple(full)
+
+
+class Reference:
+    """The reference of one operator on one sample.
+
+    Calling it with nothing gives the value; ``perturbed`` and ``magnitude`` give the further
+    runs that tolerance classes need.
+    """
+
+    def __init__(self, op: Any, sample: Any) -> None:
+        self.op = op
+        self.sample = self._promoted(sample)
+        self.function = self._function()
+
+    def _function(self) -> Callable[..., Any]:
+        op = self.op
+        if op.reference is not None:
+            return _quiet(_without_device(op.reference) if op.factory else op.reference)
+        if op.body is not None:
+            return _quiet(_body_on_arrays(op))
+        raise NoReference(f"{op.name} has neither a reference nor a body")
+
+    def _promoted(self, sample: Any) -> Any:
+        rule = self.op.dtype_rule
+        if not isinstance(rule, Promotion):
+            return sample
+        try:
+            full = complete(self.op, sample)
+            target = numpy_dtype(rule.compute(*participants(self.op, full)).name)
+        except CoreDispatchError:
+            return sample
+        skip = set(rule.skip)
+        names = [p.name for p in self.op.schema.params]
+        skipped = {
+            id(a)
+            for name, a in [*zip(names, sample.args, strict=False), *sample.kwargs.items()]
+            if name in skip
+        }
+
+        def cast(array: Any) -> Any:
+            return array if id(array) in skipped else array.astype(target)
+
+        return sample.map(cast)
+
+    def __call__(self) -> Any:
+        """The reference result: an array, or a tuple or list of them."""
+        return self._run(wide)
+
+    def magnitude(self) -> Any:
+        """The reference of the absolute inputs."""
+        return self._run(lambda a: np.abs(wide(a)) if a.dtype.kind in "fVc" else a)
+
+    def perturbed(self, direction: int) -> Any:
+        """The reference with every floating input moved by one unit in the last place.
+
+        ``direction`` 0 moves all up, 1 all down, the others each its own way.
+        """
+
+        rng = np.random.default_rng(direction)
+
+        def move(array: Any) -> Any:
+            if not is_float(array) and array.dtype.kind != "c":
+                return array
+            values = wide(array)
+            step = np.abs(values) * _unit(array.dtype)
+            if direction > 1:
+                step = step * rng.choice((-1.0, 1.0), values.shape)
+            return values - step if direction == 1 else values + step
+
+        return self._run(move)
+
+    def _run(self, convert: Callable[[Any], Any]) -> Any:
+        # np.abs and friends turn 0-d arrays into scalars; a reference gets arrays.
+        sample = self.sample.map(lambda a: np.asarray(convert(a)))
+        return self.function(*sample.args, **sample.kwargs)
+
+
+def _without_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A factory's reference makes its array where NumPy's arrays are."""
+    return lambda *args, device=None, **kwargs: function(*args, **kwargs)
+
+
+def _unit(dtype: Any) -> float:
+    info = np.finfo(dtype) if dtype.kind != "V" else None
+    return 2.0**-7 if info is None else float(info.eps)
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            result = function(*args, **kwargs)
+        if isinstance(result, (tuple, list)):
+            return (
+                type(result)([np.asarray(r) for r in result])
+                if type(result)
+                in (
+                    tuple,
+                    list,
+                )
+                else tuple(np.asarray(r) for r in result)
+            )
+        return np.asarray(result)
+
+    return run
+
+
+def _body_on_arrays(op: Any) -> Callable[..., Any]:
+    """The composite's definition, evaluated on the CPU in the precision of the arrays."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        def there(x: Any) -> Any:
+            if isinstance(x, np.ndarray):
+                return cd.from_numpy(np.array(x))
+            if isinstance(x, (list, tuple)):
+                return type(x)(there(i) for i in x)
+            return x
+
+        converted = {k: there(v) for k, v in kwargs.items()}
+        full = _positional(op, [there(a) for a in args], converted)
+        with cd.no_grad():
+            result = op.body(*full)
+        return _to_arrays(result)
+
+    return run
+
+
+def _positional(op: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    params = op.schema.params
+    positional = [p for p in params if not p.keyword_only]
+    if len(args) > len(positional):
+        last = len(positional) - 1
+        args = [*args[:last], tuple(args[last:])]
+    full = list(args)
+    for param in params[len(args) :]:
+        full.append(kwargs.get(param.name, param.default))
+    for i, param in enumerate(params):
+        if param.kind == "IntList" and isinstance(full[i], int):
+            full[i] = (full[i],)
+    return full
+
+
+def _to_arrays(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return [_to_arrays(r) for r in result]
+    return np.array(result.detach().numpy(force=True)) if hasattr(result, "detach") else result

@@ -1,0 +1,107 @@
+"""A run as plain data: verdict, counts, results. ``schema.json`` describes it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import Counter
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+
+from ..case import Status
+from ..levels import LEVELS, belongs
+from ..shards import Run
+from ..subject import Subject, SuiteError
+
+__all__ = ["FORMAT", "document", "read", "schema", "verdict"]
+
+FORMAT = "coredispatch-conformance/1"
+#: statuses that never count against a level when the case is not mandatory
+_OPTIONAL = (Status.UNSUPPORTED, Status.NOT_RUN)
+
+
+def blocking(result: Any) -> bool:
+    """Whether a result stands between the backend and the level."""
+    if result.status is Status.PASS:
+        return False
+    return result.mandatory or result.status not in _OPTIONAL
+
+
+def verdict(subject: Subject, run: Run) -> dict[str, Any]:
+    """Whether the level is reached, by conjunction: every mandatory case passes.
+
+    ``complete`` says whether the whole level was run: a run of some operators certifies nothing.
+    """
+    results = run.ordered()
+    blockers = [r for r in results if blocking(r)]
+    unmatched = subject.expectations.unmatched([c.id for c in run.cases], {c.op for c in run.cases})
+    unmatched = [] if run.options.checks else unmatched
+    complete = run.options.ops is None and not run.options.checks
+    reached = None
+    if complete and run.options.level is not None:
+        for level in LEVELS:
+            if list(LEVELS).index(level) > list(LEVELS).index(run.options.level):
+                break
+            ids = {c.id for c in run.cases if belongs(c, level, ())}
+            if any(r.case in ids for r in blockers):
+                break
+            reached = level
+    return {
+        "passed": not blockers and not unmatched and bool(results),
+        "complete": complete,
+        "level": run.options.level,
+        "reached": reached,
+        "blockers": len(blockers),
+        "unmatched": [e.case for e in unmatched],
+    }
+
+
+def document(subject: Subject, run: Run) -> dict[str, Any]:
+    """The whole run as JSON data."""
+    results = run.ordered()
+    return {
+        "format": FORMAT,
+        "backend": subject.name,
+        "plugin": subject.plugin,
+        "coredispatch": cd.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": subject.backend.device_name(),
+        "options": {
+            "level": run.options.level,
+            "profiles": list(run.options.profiles),
+            "ops": None if run.options.ops is None else list(run.options.ops),
+            "checks": list(run.options.checks),
+            "jobs": run.options.jobs,
+            "fresh": run.options.fresh,
+        },
+        "seconds": round(run.seconds, 3),
+        "verdict": verdict(subject, run),
+        "counts": dict(Counter(str(r.status) for r in results)),
+        "results": [r.to_dict() for r in results],
+    }
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of :func:`document`."""
+    text = resources.files(__package__).joinpath("schema.json").read_text()
+    return dict(json.loads(text))
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """A document from a file; raises :class:`SuiteError` where it is none."""
+    try:
+        data = json.loads(Path(path).read_text())
+    except OSError as error:
+        raise SuiteError(f"{path}: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        raise SuiteError(f"{path} is no JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise SuiteError(f"{path} is no report of this suite", fix=f"its format is not {FORMAT}")
+    return data

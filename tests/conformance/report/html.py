@@ -1,0 +1,184 @@
+"""One self-contained HTML page of a run: no scripts or styles from elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from ..case import CHECKS
+from .terminal import _blocks
+
+__all__ = ["page"]
+
+_STYLE = """
+body{font:14px/1.4 system-ui,sans-serif;margin:2em auto;max-width:1200px;color:#222}
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}
+table{border-collapse:collapse}td,th{padding:1px 5px;text-align:left;font-size:12px}
+.map td.c{width:34px;height:15px;text-align:center;border:1px solid #fff;color:#fff}
+.pass{background:#3a7d34}.fail{background:#b3372c}.crash,.timeout{background:#6d1f6b}
+.waived,.xpass,.vacuous{background:#c98a1b}.unsupported,.not_run{background:#b9b9b9}
+.bar{display:flex;height:22px;border-radius:3px;overflow:hidden;max-width:900px}
+.bar div{color:#fff;font-size:12px;padding:2px 6px;white-space:nowrap;overflow:hidden}
+pre{background:#f4f4f4;padding:8px;overflow:auto;font-size:12px;max-height:26em}
+.good{color:#3a7d34}.bad{color:#b3372c}
+"""
+_WORST = (
+    "crash",
+    "timeout",
+    "fail",
+    "xpass",
+    "vacuous",
+    "waived",
+    "pass",
+    "unsupported",
+    "not_run",
+)
+_COLOURS = {
+    "native": "#3a7d34",
+    "pack": "#2f7f86",
+    "composite": "#4a6fa5",
+    "plugin": "#c98a1b",
+    "fallback": "#c98a1b",
+    "missing": "#b3372c",
+}
+
+
+def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = None) -> str:
+    """The page; ``reproducer(case id)`` gives the script shown with a failure."""
+    v = document["verdict"]
+    word = "conforms to" if v["passed"] else "does not conform to"
+    level = v["level"] or ", ".join(document["options"]["profiles"])
+    title = f"{document['backend']}: {word} {level}"
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
+        f"<style>{_STYLE}</style><h1 class={'good' if v['passed'] else 'bad'}>{escape(title)}</h1>",
+        _facts(document),
+        _blockers(document, reproducer),
+        "<h2>How the operators are served</h2>",
+        _coverage(document),
+        "<h2>Checks</h2>",
+        _checks(document),
+        "<h2>Error over tolerance</h2>",
+        _histogram(document),
+        "<h2>Slowest cases</h2>",
+        _slowest(document),
+        "<h2>Operator by dtype</h2>",
+        _heat_map(document),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _facts(document: dict[str, Any]) -> str:
+    v = document["verdict"]
+    whole = "the whole level" if v["complete"] else "a selection, which certifies nothing"
+    rows = {
+        "run": f"{len(document['results'])} cases in {document['seconds']} s ({whole})",
+        "statuses": ", ".join(f"{n} {s}" for s, n in sorted(document["counts"].items())),
+        "level reached": v["reached"] or "-",
+        "device": document["device"],
+        "versions": f"coredispatch {document['coredispatch']}, NumPy {document['numpy']}, "
+        f"Python {document['python']}",
+    }
+    cells = "".join(f"<tr><th>{k}<td>{escape(str(x))}" for k, x in rows.items())
+    return f"<table>{cells}</table>"
+
+
+def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None) -> str:
+    bad = [r for r in document["results"] if _blocks(r)]
+    if not bad:
+        return ""
+    parts = [f"<h2 class=bad>{len(bad)} blockers</h2>"]
+    shown: Counter[tuple[str, int]] = Counter()
+    scripts = 0
+    for r in bad:
+        shown[r["op"], r["check"]] += 1
+        if shown[r["op"], r["check"]] > 3:
+            continue
+        text = f"<b>{escape(r['case'])}</b> {r['status']}<br>{escape(r['message'])}"
+        if reproducer is not None and r["status"] == "fail" and scripts < 40:
+            scripts += 1
+            text += f"<details><summary>reproducer</summary><pre>{escape(reproducer(r['case']))}</pre></details>"
+        parts.append(f"<p>{text}")
+    return "\n".join(parts)
+
+
+def _coverage(document: dict[str, Any]) -> str:
+    counts = Counter(
+        r["facts"]["coverage"] for r in document["results"] if "coverage" in r["facts"]
+    )
+    total = sum(counts.values()) or 1
+    bars = "".join(
+        f'<div style="background:{_COLOURS.get(kind, "#555")};flex:{n}" title="{kind} {n}">'
+        f"{kind} {n} ({100 * n / total:.0f} %)</div>"
+        for kind, n in counts.most_common()
+    )
+    return f"<div class=bar>{bars}</div>" if counts else "<p>not part of this run"
+
+
+def _checks(document: dict[str, Any]) -> str:
+    table: dict[int, Counter[str]] = defaultdict(Counter)
+    for r in document["results"]:
+        table[r["check"]][r["status"]] += 1
+    rows = ["<tr><th>check<th><th>pass<th>others"]
+    for number in sorted(CHECKS):
+        counts = table.get(number)
+        if counts is None:
+            rows.append(f"<tr><td>{number}<td>{CHECKS[number]}<td>-<td>not part of this run")
+            continue
+        others = ", ".join(f"{n} {s}" for s, n in counts.items() if s != "pass")
+        rows.append(f"<tr><td>{number}<td>{CHECKS[number]}<td>{counts['pass']}<td>{others}")
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _histogram(document: dict[str, Any]) -> str:
+    edges = (0.0, 1e-3, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+    margins = [r["margin"] for r in document["results"] if r["margin"] is not None]
+    rows = [("exact", sum(m == 0 for m in margins))]
+    for low, high in zip(edges, edges[1:], strict=False):
+        rows.append((f"{low:g} to {high:g}", sum(low < m <= high for m in margins)))
+    rows.append(("above 1", sum(m > 1 for m in margins)))
+    most = max((n for _, n in rows), default=1) or 1
+    return (
+        "<table>"
+        + "".join(
+            f'<tr><td>{name}<td>{n}<td><div style="background:#4a6fa5;height:11px;'
+            f'width:{500 * n / most:.0f}px"></div>'
+            for name, n in rows
+        )
+        + "</table>"
+    )
+
+
+def _slowest(document: dict[str, Any]) -> str:
+    slow = sorted(document["results"], key=lambda r: -r["seconds"])[:15]
+    return (
+        "<table>"
+        + "".join(f"<tr><td>{1000 * r['seconds']:.0f} ms<td>{escape(r['case'])}" for r in slow)
+        + "</table>"
+    )
+
+
+def _heat_map(document: dict[str, Any]) -> str:
+    cells: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    dtypes: dict[str, None] = {}
+    for r in document["results"]:
+        cells[r["op"], r["dtype"]][r["status"]] += 1
+        dtypes.setdefault(r["dtype"])
+    names = sorted({op for op, _ in cells})
+    head = "<tr><th>" + "".join(f"<th>{escape(d)}" for d in dtypes)
+    rows = [head]
+    for op in names:
+        row = f"<tr><th>{escape(op)}"
+        for dtype in dtypes:
+            counts = cells.get((op, dtype))
+            if counts is None:
+                row += "<td>"
+                continue
+            worst = next(s for s in _WORST if counts[s])
+            total = sum(counts.values())
+            share = f"{counts['pass']}/{total}" if worst != "pass" else str(total)
+            row += f'<td class="c {worst}" title="{worst}">{share}'
+        rows.append(row)
+    return f"<table class=map>{''.join(rows)}</table>"

@@ -1,0 +1,106 @@
+"""Planning and running cases inside one process."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from . import checks
+from .case import BACKEND, Case, Result, Status
+from .context import Context, Failure, NotRun, Unsupported
+from .levels import belongs
+from .subject import OpFacts, Subject, SuiteError
+
+__all__ = ["plan", "plan_op", "run_case", "run_op"]
+
+
+def plan_op(
+    subject: Subject, op: str, level: str | None = "training", profiles: tuple[str, ...] = ()
+) -> list[Case]:
+    """The cases of one operator (or of :data:`BACKEND`) at a level, in a stable order.
+
+    Raises :class:`SuiteError` for an unknown operator or level, and where two cases would have
+    the same id.
+    """
+    facts = None if op == BACKEND else subject.facts(op)
+    planned: dict[str, Case] = {}
+    for make_plan in dict.fromkeys(check.plan for check in checks.load()):
+        for case in make_plan(subject, facts):
+            if belongs(case, level, profiles):
+                if case.id in planned:
+                    raise SuiteError(f"two cases have the id {case.id}")
+                planned[case.id] = case
+    return list(planned.values())
+
+
+def plan(
+    subject: Subject,
+    ops: Iterable[str] | None = None,
+    level: str | None = "training",
+    profiles: tuple[str, ...] = (),
+) -> Iterator[Case]:
+    """All cases of a run. ``ops`` None means the backend's own cases and every operator."""
+    for op in [BACKEND, *subject.operators()] if ops is None else ops:
+        yield from plan_op(subject, op, level, profiles)
+
+
+def run_case(subject: Subject, case: Case, facts: OpFacts | None = None, fresh: int = 0) -> Result:
+    """Run one case; whatever it does becomes a status.
+
+    ``fresh`` is added to the seed of the case's values.
+    """
+    if facts is None and case.op != BACKEND:
+        facts = subject.facts(case.op)
+    context = Context(subject, case, facts, fresh)
+    start = time.perf_counter()
+    status, message = Status.PASS, ""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            checks.find(case).run(context)
+        except Unsupported as error:
+            status, message = Status.UNSUPPORTED, str(error)
+        except NotRun as error:
+            status, message = Status.NOT_RUN, str(error)
+        except Failure as error:
+            status, message = Status.FAIL, str(error)
+        except Exception as error:
+            status, message = Status.FAIL, _raised(error, context)
+    if status is Status.PASS and context.asserted == 0:
+        status, message = Status.VACUOUS, "nothing was asserted"
+    result = Result.of(
+        case,
+        status,
+        message,
+        seconds=time.perf_counter() - start,
+        assertions=context.asserted,
+        margin=context.margin,
+        facts=context.found,
+    )
+    return subject.expectations.judge(case, result)
+
+
+def run_op(
+    subject: Subject,
+    op: str,
+    level: str | None = "training",
+    profiles: tuple[str, ...] = (),
+    fresh: int = 0,
+) -> Iterator[Result]:
+    """Run every case of one operator."""
+    facts = None if op == BACKEND else subject.facts(op)
+    for case in plan_op(subject, op, level, profiles):
+        yield run_case(subject, case, facts, fresh)
+
+
+def _raised(error: Exception, context: Context) -> str:
+    """``Type: message [call] at file:line``, of an exception nobody expected."""
+    lines = str(error).splitlines() or [""]
+    frames = traceback.extract_tb(error.__traceback__)
+    spot = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    call = f" [{context.shown()}]" if context.sample is not None else ""
+    return f"raised {type(error).__name__}: {lines[0]}{spot}{call}"

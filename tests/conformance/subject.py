@@ -1,0 +1,168 @@
+"""The backend under test: its device, its operators, what it declares, and conversions.
+
+Public names only: whatever is asked here, any third party's backend can answer.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.registry import TABLE, CoreDispatchError, Kernel, plugins
+from coredispatch.registry.dtypes import ALL_DTYPES
+
+from .expectations import Expectations
+
+__all__ = ["DTYPES", "MANDATORY_DTYPES", "OpFacts", "Subject", "SuiteError", "numpy_dtype"]
+
+#: every dtype with its index, which decides the pairing of the lattice
+DTYPES: dict[str, Any] = {d.name: d for d in ALL_DTYPES}
+#: a backend that does not declare one of these reaches no level
+MANDATORY_DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
+_FAMILIES = {
+    "all": "bufc",
+    "real": "buf",
+    "float": "f",
+    "float+complex": "fc",
+    "int": "u",
+    "bool+int": "bu",
+}
+
+
+class SuiteError(CoreDispatchError):
+    """A request the suite cannot serve: unknown backend, op, level, or a malformed file."""
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a dtype's name."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def _kind(dtype: Any) -> str:
+    return "u" if dtype.kind in "ui" else str(dtype.kind)
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """An operator with what the suite derives from its block."""
+
+    op: Any
+    dtypes: tuple[str, ...]  # the domain
+    native: bool  # a kernel of the backend serves it
+
+    @property
+    def name(self) -> str:
+        """The operator's name."""
+        return str(self.op.name)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether the block names a class that bounds every element by itself."""
+        tolerance = self.op.tolerance
+        return tolerance is not None and tolerance.kind in ("exact", "ulp")
+
+
+class Subject:
+    """The backend ``name``; raises :class:`SuiteError` where there is none or it has no device."""
+
+    def __init__(self, name: str, expectations: Path | None = None) -> None:
+        plugins.discover()
+        found = TABLE.snapshot.backends.get(name)
+        if found is None:
+            raise SuiteError(
+                f"there is no backend {name!r}; known: {', '.join(TABLE.snapshot.backends)}",
+                fix=plugins.hint_for_key(name),
+            )
+        self.name = name
+        self.backend, self.plugin = found
+        if self.backend.device_count() < 1:
+            raise SuiteError(f"backend {name!r} has no device: {self.backend.device_name()}")
+        self.expectations = Expectations.load(expectations or self._declared())
+        known = self.expectations.dtypes
+        self.dtypes = tuple(d for d in DTYPES if known is None or d in known)
+
+    def _declared(self) -> Path | None:
+        """``conformance.toml`` in the backend's own package."""
+        module = sys.modules.get(type(self.backend).__module__)
+        file = getattr(module, "__file__", None) or inspect.getsourcefile(type(self.backend))
+        path = Path(file).parent / "conformance.toml" if file else None
+        return path if path is not None and path.exists() else None
+
+    # -- operators -------------------------------------------------------------------------
+
+    def operators(self) -> list[str]:
+        """The operators the suite has cases for: declared by coredispatch, functional form."""
+        names = []
+        for name in sorted(dir(cd.ops)):
+            op = getattr(cd.ops, name)
+            if op.functional is None and op.plugin == "ops":
+                names.append(name)
+        return names
+
+    def facts(self, name: str) -> OpFacts:
+        """Facts of one operator; raises :class:`SuiteError` for an unknown one."""
+        try:
+            op = getattr(cd.ops, name)
+        except AttributeError as error:
+            raise SuiteError(str(error)) from None
+        domain = op.dtypes
+        if isinstance(domain, str):
+            kinds = _FAMILIES[domain]
+            domain = [d for d in ALL_DTYPES if _kind(d) in kinds]
+        names = tuple(d.name for d in domain)
+        return OpFacts(op, names, self.kernel(name) is not None)
+
+    def kernel(self, op: str) -> Kernel | None:
+        """The backend's best own kernel for ``op``."""
+        rows = TABLE.snapshot.rows.get((op, self.name, None))
+        return rows[0] if rows else None
+
+    # -- conversions -----------------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """The device in the form that ``to`` and factories take."""
+        return self.name
+
+    def tensor(self, array: np.ndarray[Any, Any]) -> Any:
+        """A tensor on the device with the values and, where it has views, the layout of ``array``.
+
+        The memory is not the array's: what the op does to the tensor shows nowhere else.
+        """
+        if array.size == 0 or array.ndim == 0 and array.base is None or array.flags.c_contiguous:
+            if array.base is None or array.size == 0:
+                return cd.from_numpy(array.copy()).to(self.device)
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        buffer = owner.copy(order="K")  # the strides below are those of the owner
+        start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+        if self.name == "cpu":
+            window = np.ndarray(array.shape, array.dtype, buffer, start, array.strides)
+            return cd.from_numpy(window)
+        item = array.itemsize
+        if not self.backend.views or owner.dtype != array.dtype or start % item:
+            return cd.from_numpy(np.ascontiguousarray(array).reshape(array.shape)).to(self.device)
+        base = cd.from_numpy(buffer.ravel(order="K")).to(self.device)
+        steps = tuple(s // item for s in array.strides)
+        return cd.as_strided(base, array.shape, steps, start // item)
+
+    def array(self, tensor: Any) -> np.ndarray[Any, Any]:
+        """A NumPy copy of a tensor."""
+        detached = tensor.detach() if tensor.requires_grad else tensor
+        return np.array(detached.numpy(force=True))
+
+    def tensors(self, sample: Any) -> Any:
+        """The sample with tensors on the device in the place of arrays."""
+        return sample.map(self.tensor)
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self.backend.synchronize()
