@@ -97,12 +97,32 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
     kernel = entry.record
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        refused = OpError(
+            "this tensor cannot be written: its elements share memory (expand), or its memory "
+            "is read-only",
+            fix="write to a .clone()",
+        )
+        _name_call(refused, op, args)
+        return refused
     wrapped = KernelError(
         f"{type(error).__name__}: {error}",
         fix=None if kernel is None else f"the kernel is {kernel}",
     )
     _name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
+    """The error of an argument of the wrong type, or None where all types are right."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    try:
+        check_types(op, args)
+    except CoreDispatchError as error:
+        _name_call(error, op, args)
+        return error
+    return None
 
 
 def _as_builtin(wrapped: KernelError, error: Exception) -> Exception:
@@ -327,14 +347,14 @@ class Finisher:
                         f"{op.schema.returns}"
                     )
                 return op.result_type([self.wrap(entry, item) for item in out])
-            if op.schema.returns == "None":
-                return None
             if op.mutates and out is None:
                 written = [args[op.schema.position(name)] for name in op.mutates]
                 for target in written:
                     if isinstance(target, Value):
                         bump_version(target)
-                return written[0]
+                return None if op.schema.returns == "None" else written[0]
+            if op.schema.returns == "None":
+                return None
             return self.wrap(entry, out)
         except CoreDispatchError as error:
             if error.fix is None and entry.record is not None:
@@ -480,6 +500,7 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
 
 
 HOOKS.failure = failure
+HOOKS.refusal = refusal
 HOOKS.promoted = promoted
 HOOKS.scalar = scalar
 HOOKS.normalize = normalize

@@ -98,7 +98,7 @@ def adam_step(
         v += scratch
         second = v
         if top is not None:
-            second = np.maximum(top, v, top)
+            second = np.maximum(top, v, out=top)
         np.sqrt(second, scratch)
         scratch /= correction
         scratch += eps
