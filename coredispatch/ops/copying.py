@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from coredispatch.ops.rules import exact, same, same_shape
 from coredispatch.ops.samples import Sample, unary
 from coredispatch.ops.shape_rules import expanded
 from coredispatch.registry import composite, primitive
+from coredispatch.registry.dtypes import complex128, float64
 from coredispatch.registry.errors import ShapeError
 
 __all__ = [
@@ -64,7 +66,21 @@ def _target_dtype(self: Any, dtype: DType) -> DType:
     return dtype
 
 
-@primitive(out=same_shape, dtype=_target_dtype, tolerance=exact, namespace=())
+def _conversions(make: Any) -> Iterator[Sample]:
+    for sample in unary(make):
+        yield Sample(*sample.args, sample.args[0].dtype)
+    for dtype in (float64, complex128):
+        yield Sample(make((3, 5)), dtype)
+
+
+@primitive(
+    out=same_shape,
+    dtype=_target_dtype,
+    reference=lambda self, dtype: self,
+    samples=_conversions,
+    tolerance=exact,
+    namespace=(),
+)
 def to_dtype(self: Tensor, dtype: DType) -> Tensor:
     """A copy of ``self`` converted to ``dtype``.
 
@@ -79,13 +95,27 @@ def _(grad):
     return grad
 
 
-@composite(tolerance=exact, namespace=())
+@composite(
+    reference=lambda self, other: self,
+    samples=lambda make: (Sample(make((3, 5)), make((2,))), Sample(make(()), make(()))),
+    tolerance=exact,
+    view="maybe",
+    namespace=(),
+)
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """``self`` in the dtype of ``other``; ``self`` itself where it has it."""
     return self if self.dtype is other.dtype else to_dtype(self, other.dtype)
 
 
-@primitive(out=same_shape, dtype=same, tolerance=exact, view=True, differentiable=False)
+@primitive(
+    out=same_shape,
+    dtype=same,
+    reference=lambda self: self,
+    samples=unary,
+    tolerance=exact,
+    view=True,
+    differentiable=False,
+)
 def detach(self: Tensor) -> Tensor:
     """``self`` over the same memory, unknown to autograd."""
 
@@ -161,7 +191,13 @@ def _(grad):
 fill_ = fill.inplace_op
 
 
-@composite(mutates=("self",), tolerance=exact, namespace=())
+@composite(
+    mutates=("self",),
+    reference=np.zeros_like,
+    samples=unary,
+    tolerance=exact,
+    namespace=(),
+)
 def zero_(self: Tensor) -> Tensor:
     """Set every element of ``self`` to 0, in place."""
     return fill_(self, 0)

@@ -6,11 +6,14 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from coredispatch.ops.rules import broadcast_shapes, normalize_dim
-from coredispatch.registry.dtypes import DType, bool_, uint8
-from coredispatch.registry.errors import ArgumentError, DimError, DTypeError, ShapeError
+import numpy as np
 
-__all__ = ["gathered", "index_selected", "indexed", "rows_fit", "scattered"]
+from coredispatch.ops.rules import broadcast_shapes, normalize_dim
+from coredispatch.registry import Value
+from coredispatch.registry.dtypes import DType, bool_, uint8
+from coredispatch.registry.errors import ArgumentError, DimError, DTypeError, OpError, ShapeError
+
+__all__ = ["count_true", "gathered", "index_selected", "indexed", "rows_fit", "scattered"]
 
 Shape = tuple[int, ...]
 
@@ -46,12 +49,22 @@ def _item(item: Any) -> Any:
         ) from None
 
 
+def count_true(mask: Any) -> int:
+    """How many elements are not zero; raises :class:`OpError` for a meta tensor."""
+    if getattr(mask, "is_meta", False):
+        raise OpError(
+            "the size of the result depends on values, which a meta tensor does not have",
+            fix="use a form whose size is known, such as where(mask, x, 0)",
+        )
+    if isinstance(mask, Value):
+        return int((mask != 0).sum())
+    return int(np.count_nonzero(np.asarray(mask)))
+
+
 def _tensor(item: Any) -> Any:
     dtype = DType.of(item.dtype)
     if dtype is bool_ or dtype is uint8:
-        # How many elements a mask selects depends on its values.
-        count = int((item != 0).sum().item())
-        return _Array(tuple(item.shape), (count,))
+        return _Array(tuple(item.shape), (count_true(item),))
     if not (dtype.is_integral and dtype.is_signed):
         raise DimError(f"tensors used as indices must be int64, int32 or bool, not {dtype}")
     if len(item.shape) == 0:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import shape, slicing
+from coredispatch.ops import copying, shape, slicing
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.rules import broadcast_shapes, exact, normalize_dim, promote
-from coredispatch.ops.samples import Sample
+from coredispatch.ops.samples import Sample, unary
 from coredispatch.ops.shape_rules import joined, joins, same_joins, stacked
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.errors import ArgumentError, ShapeError
@@ -72,7 +72,13 @@ def _(grad, tensors_shape, dim):
     return grads
 
 
-@composite(name="concat", alias=("concatenate",), tolerance=exact)
+@composite(
+    name="concat",
+    alias=("concatenate",),
+    reference=lambda tensors, dim=0: np.concatenate(tensors, dim),
+    samples=joins,
+    tolerance=exact,
+)
 def concat(tensors: list[Tensor], dim: int = 0) -> Tensor:
     """Another name of :func:`cat`."""
     return cat(tensors, dim)
@@ -104,19 +110,37 @@ def _(grad, tensors_shape, dim):
 # ---- at least so many dimensions ----------------------------------------------------------------
 
 
-@composite(view="maybe", tolerance=exact, method=False, reference=np.atleast_1d)
+@composite(
+    view="maybe",
+    reference=np.atleast_1d,
+    samples=unary,
+    tolerance=exact,
+    method=False,
+)
 def atleast_1d(self: Tensor) -> Tensor:
     """``self``, with one dimension if it has none."""
     return self if self.ndim else shape.view(self, (1,))
 
 
-@composite(view="maybe", tolerance=exact, method=False, reference=np.atleast_2d)
+@composite(
+    view="maybe",
+    reference=np.atleast_2d,
+    samples=unary,
+    tolerance=exact,
+    method=False,
+)
 def atleast_2d(self: Tensor) -> Tensor:
     """``self``, with dimensions of length 1 put in front up to 2."""
     return self if self.ndim >= 2 else shape.view(self, (1,) * (2 - self.ndim) + (*self.shape,))
 
 
-@composite(view="maybe", tolerance=exact, method=False, reference=np.atleast_3d)
+@composite(
+    view="maybe",
+    reference=np.atleast_3d,
+    samples=unary,
+    tolerance=exact,
+    method=False,
+)
 def atleast_3d(self: Tensor) -> Tensor:
     """``self`` with 3 dimensions or more: (1, n, 1) of a vector, (n, m, 1) of a matrix."""
     if self.ndim >= 3:
@@ -195,6 +219,7 @@ def column_stack(tensors: list[Tensor]) -> Tensor:
 # ---- one shape ----------------------------------------------------------------------------------
 
 
+# No samples: a schema cannot say that results view the tensors of a list.
 @composite(tolerance=exact)
 def broadcast_tensors(tensors: list[Tensor]) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape. Raises :class:`ShapeError`."""
@@ -218,7 +243,7 @@ def spread(tensors: Any) -> list[Any]:
     tolerance=exact,
 )
 def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinate grids: result i holds ``tensors[i]`` along dimension i, expanded to all lengths.
+    """Coordinate grids: result i holds ``tensors[i]`` along dimension i, repeated for all lengths.
 
     With ``indexing="xy"`` the first two dimensions are swapped. Raises :class:`ShapeError` for
     tensors of more than one dimension.
@@ -235,10 +260,19 @@ def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ..
     ]
     if indexing == "xy" and len(items) > 1:
         grids = [shape.transpose(x, 0, 1) for x in grids]
-    return tuple(grids)
+    return tuple(copying.clone(x, memory_format="contiguous_format") for x in grids)
 
 
-@composite(tolerance=exact)
+@composite(
+    reference=lambda tensors: np.stack(
+        [x.reshape(-1) for x in np.meshgrid(*tensors, indexing="ij")], 1
+    ),
+    samples=lambda make: (
+        Sample([make((3,)), make((4,))]),
+        Sample([make((2,)), make((3,)), make((2,))]),
+    ),
+    tolerance=exact,
+)
 def cartesian_prod(tensors: list[Tensor]) -> Tensor:
     """All combinations of one element of each vector, (n1 * n2 * ..., number of vectors)."""
     items = spread(tensors)
@@ -247,7 +281,24 @@ def cartesian_prod(tensors: list[Tensor]) -> Tensor:
     return stack([shape.reshape(x, (-1,)) for x in meshgrid(items)], 1)
 
 
-@composite(tolerance=exact)
+def _block_diag_reference(tensors: Any) -> Any:
+    blocks = [np.atleast_2d(x) for x in tensors]
+    height, width = (sum(x.shape[i] for x in blocks) for i in (0, 1))
+    out, row, column = np.zeros((height, width), blocks[0].dtype), 0, 0
+    for x in blocks:
+        out[row : row + x.shape[0], column : column + x.shape[1]] = x
+        row, column = row + x.shape[0], column + x.shape[1]
+    return out
+
+
+@composite(
+    reference=_block_diag_reference,
+    samples=lambda make: (
+        Sample([make((2, 2)), make((1, 3))]),
+        Sample([make(()), make((3,)), make((2, 1))]),
+    ),
+    tolerance=exact,
+)
 def block_diag(tensors: list[Tensor]) -> Tensor:
     """A matrix with the tensors (of at most 2 dimensions) as blocks on its diagonal."""
     blocks = [atleast_2d(x) for x in spread(tensors)]
@@ -263,7 +314,11 @@ def block_diag(tensors: list[Tensor]) -> Tensor:
     return cat(rows, 0)
 
 
-@composite(tolerance=exact)
+@composite(
+    reference=lambda self, r=2: np.array(list(_combinations(self, r)), self.dtype).reshape(-1, r),
+    samples=lambda make: (Sample(make((4,))), Sample(make((5,)), 3), Sample(make((2,)), 2)),
+    tolerance=exact,
+)
 def combinations(self: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of ``r`` elements of a vector, (count, r), in order of position."""
     if self.ndim != 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from coredispatch.ops import late, shape
 from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.index_rules import count_true
 from coredispatch.ops.indexing import getitem, index_put
 from coredispatch.ops.rules import broadcast_shapes, exact, indices, same
 from coredispatch.ops.samples import BROADCAST_SHAPES, Sample, unary
@@ -47,7 +48,11 @@ def _fill_shape(self: Any, mask: Any, value: Any) -> tuple[int, ...]:
     out=_fill_shape,
     dtype=same,
     reference=lambda self, mask, value: np.where(mask, value, self),
-    samples=lambda make: (Sample(*s.args, 1) for s in _masks(make)),
+    samples=lambda make: (
+        Sample(*s.args, 1)
+        for s in _masks(make)
+        if np.broadcast(*s.args).shape == s.args[0].shape  # so that self can hold the result
+    ),
     errors=lambda make: [(Sample(make((3,)), np.array([0, 1, 0]), 1), DTypeError)],
     tolerance=exact,
     inplace=True,
@@ -74,7 +79,7 @@ def _(grad, mask):
 
 def _selected_shape(self: Any, mask: Any) -> tuple[int, ...]:
     common = _masked_shape(self, mask)
-    return (int(mask.sum().item()) * prod(common) // max(prod(mask.shape), 1),)
+    return (count_true(mask) * prod(common) // max(prod(mask.shape), 1),)
 
 
 @composite(
@@ -133,7 +138,7 @@ def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 def _nonzero_shape(self: Any) -> tuple[int, ...]:
-    return int((self != 0).sum().item()), len(self.shape)
+    return count_true(self), len(self.shape)
 
 
 @primitive(
@@ -187,7 +192,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     -1 takes the greatest number plus one. Raises :class:`DimError` for a number out of range.
     """
-    if tensor.numel():
+    if tensor.numel() and not (tensor.is_meta and num_classes > 0):
         least, greatest = int(late.amin(tensor)), int(late.amax(tensor))
         if least < 0 or 0 <= num_classes <= greatest:
             wrong = least if least < 0 else greatest

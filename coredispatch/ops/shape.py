@@ -25,6 +25,7 @@ from coredispatch.ops.shape_rules import (
     permutations,
     permuted,
     reshapes,
+    splits,
     squeezed,
     swapped,
     two_dims,
@@ -72,7 +73,7 @@ def _bad_shapes(make: Any) -> Iterator[tuple[Sample, type[Exception]]]:
     out=viewed,
     dtype=same,
     reference=np.reshape,
-    samples=reshapes,
+    samples=splits,
     errors=_bad_shapes,
     tolerance=exact,
     view=True,
@@ -117,13 +118,25 @@ def _(grad, self_shape):
     return reshape(grad, self_shape)
 
 
-@composite(view=True, tolerance=exact, namespace=())
+@composite(
+    reference=lambda self, other: self.reshape(other.shape),
+    samples=lambda make: (Sample(make((12,)), make((3, 4))), Sample(make((3, 5)), make((3, 1, 5)))),
+    tolerance=exact,
+    view=True,
+    namespace=(),
+)
 def view_as(self: Tensor, other: Tensor) -> Tensor:
     """``self`` viewed in the shape of ``other``."""
     return view(self, tuple(other.shape))
 
 
-@composite(view="maybe", tolerance=exact, namespace=())
+@composite(
+    reference=lambda self, other: self.reshape(other.shape),
+    samples=lambda make: (Sample(make((12,)), make((3, 4))), Sample(make((3, 5)), make((5, 3)))),
+    tolerance=exact,
+    view="maybe",
+    namespace=(),
+)
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """``self`` reshaped to the shape of ``other``."""
     return reshape(self, tuple(other.shape))
@@ -163,7 +176,18 @@ def ravel(self: Tensor) -> Tensor:
     return reshape(self, (-1,) if prod(self.shape) else (0,))
 
 
-@composite(view=True, tolerance=exact)
+@composite(
+    reference=lambda self, dim, sizes: self.reshape(
+        (*self.shape[:dim], *sizes, *self.shape[dim + 1 :])
+    ),
+    samples=lambda make: (
+        Sample(make((12,)), 0, (3, 4)),
+        Sample(make((2, 6, 5)), 1, (2, 3)),
+        Sample(make((0, 4)), 1, (2, 2)),
+    ),
+    tolerance=exact,
+    view=True,
+)
 def unflatten(self: Tensor, dim: int, sizes: IntList) -> Tensor:
     """Dimension ``dim`` as several of ``sizes`` (one may be -1); the opposite of ``flatten``."""
     dim = normalize_dim(dim, self.ndim)
@@ -258,7 +282,13 @@ def _(grad):
     return grad
 
 
-@composite(view=True, tolerance=exact, namespace=())
+@composite(
+    reference=lambda self, other: np.broadcast_to(self, other.shape),
+    samples=lambda make: (Sample(make((3, 1)), make((3, 5))), Sample(make((5,)), make((2, 5)))),
+    tolerance=exact,
+    view=True,
+    namespace=(),
+)
 def expand_as(self: Tensor, other: Tensor) -> Tensor:
     """``self`` expanded to the shape of ``other``."""
     return expand(self, tuple(other.shape))
@@ -377,7 +407,13 @@ def mT(x: Tensor) -> Tensor:
     return matrix_transpose(x)
 
 
-@composite(name="adjoint", tolerance=exact, view="maybe")
+@composite(
+    name="adjoint",
+    reference=lambda self: np.conj(np.swapaxes(self, -2, -1)),
+    samples=matrices,
+    tolerance=exact,
+    view="maybe",
+)
 def adjoint(self: Tensor) -> Tensor:
     """Every matrix of a stack transposed and conjugated (``x.mH``)."""
     return matrix_transpose(self.conj() if self.dtype.is_complex else self)

@@ -215,6 +215,22 @@ def reshapes(make: Any) -> Iterator[Sample]:
         yield Sample(make(shape), new)
 
 
+def splits(make: Any) -> Iterator[Sample]:
+    """``op(self, shape)`` where dimensions are only split: possible for any strides."""
+    for shape, new in (
+        ((), (1,)),
+        ((), (1, 1)),
+        ((1,), ()),
+        ((0,), (0, 3)),
+        ((12,), (3, 4)),
+        ((12,), (-1, 2)),
+        ((4, 4), (2, 2, 4)),
+        ((3, 5), (3, 1, 5)),
+        ((2, 6, 4), (2, 3, 2, 4)),
+    ):
+        yield Sample(make(shape), new)
+
+
 def permutations(make: Any) -> Iterator[Sample]:
     """``op(self, dims)``."""
     for shape, dims in (

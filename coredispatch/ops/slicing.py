@@ -232,21 +232,40 @@ def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> tup
     return tuple(self[along(d, slice(start, max(start, end)))] for start, end in edges)
 
 
-@composite(view=True, tolerance=exact)
+@composite(
+    reference=lambda self, indices_or_sections: np.hsplit(self, indices_or_sections),
+    samples=lambda make: (Sample(make(s), [1, 3]) for s in ((7,), (3, 6))),
+    tolerance=exact,
+    view=True,
+)
 def hsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 1 (0 for vectors)."""
     return tensor_split(self, indices_or_sections, int(self.ndim > 1))
 
 
-@composite(view=True, tolerance=exact)
+@composite(
+    reference=lambda self, indices_or_sections: np.vsplit(self, indices_or_sections),
+    samples=lambda make: (Sample(make(s), [1, 3]) for s in ((7, 2), (6, 3))),
+    tolerance=exact,
+    view=True,
+)
 def vsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 0."""
+    if self.ndim < 2:
+        raise ShapeError(f"vsplit needs 2 dimensions, got {self.ndim}", fix="use tensor_split")
     return tensor_split(self, indices_or_sections, 0)
 
 
-@composite(view=True, tolerance=exact)
+@composite(
+    reference=lambda self, indices_or_sections: np.dsplit(self, indices_or_sections),
+    samples=lambda make: (Sample(make(s), [1, 3]) for s in ((2, 3, 6), (2, 1, 4))),
+    tolerance=exact,
+    view=True,
+)
 def dsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 2."""
+    if self.ndim < 3:
+        raise ShapeError(f"dsplit needs 3 dimensions, got {self.ndim}", fix="use tensor_split")
     return tensor_split(self, indices_or_sections, 2)
 
 

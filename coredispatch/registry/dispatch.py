@@ -40,6 +40,7 @@ class Hooks:
         self.bind: Any = None  # (dispatcher, args, kwargs) -> result of the call
         self.normalize: Any = None  # (dispatcher, position, code, argument) -> argument
         self.failure: Any = None  # (entry, args, exception) -> exception
+        self.refusal: Any = None  # (entry, args) -> exception for arguments of a wrong type, or None
         self.promoted: Any = None  # (entry, args) -> list of raw arguments
         self.scalar: Any = None  # (entry, position, argument) -> Python scalar
         self.device_bit: Any = None  # (device or None) -> int
@@ -168,6 +169,17 @@ def dispatch(op: Dispatcher, args: tuple[Any, ...]) -> Any:
     if entry is None:
         entry = HOOKS.resolve(op, keys, 0)
     return entry.call(args)
+
+
+def dispatch_index(op: Dispatcher, first: Value, index: Any) -> Any:
+    """``op(first, (index,))`` for an index that holds no tensor: its keys are ``first``'s."""
+    keys = first.keys
+    if MASKS.active:
+        keys = masked(keys)
+    entry = op.memo.get(keys)
+    if entry is None:
+        entry = HOOKS.resolve(op, keys, 0)
+    return entry.call((first, (index,)))
 
 
 def dispatch_below(op: Dispatcher, args: tuple[Any, ...], mask: int) -> Any:
@@ -382,21 +394,27 @@ class ViewEntry(RawEntry):
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any) -> None:
         super().__init__(op, keys, mask, record)
         self.is_view: Any = None  # (raw out, raw in) -> bool, asked when the op only may view
+        self.by_base: bool = False  # ... or read off raw.base, without a call
 
     def call(self, args: tuple[Any, ...]) -> Any:
         base = args[0]
         if not isinstance(base, Value):
             return RawEntry.call(self, args)
         try:
-            if len(args) == 2 and self.simple and not self.tensor_flags[1]:
-                out = self.fn(base.raw, args[1])
+            if len(args) == 2 and not self.tensor_flags[1]:
+                out = self.fn(base.raw, args[1] if self.simple else raw_items(args[1]))
             else:
                 out = self.compute(args)
         except Exception as error:
             raise HOOKS.failure(self, args, error) from error
         if type(out) is self.array_type:
             result = self.wrap(out, self.out_keys)
-            if self.is_view is None or self.is_view(out, base.raw):
+            if self.by_base:
+                owner = out.base
+                raw = base.raw
+                if owner is not None and (owner is raw or owner is raw.base):
+                    link_view(self.op, base, result, args, -1)
+            elif self.is_view is None or self.is_view(out, base.raw):
                 link_view(self.op, base, result, args, -1)
             return result
         result = self.finish(self, args, out)
@@ -530,6 +548,11 @@ class BodyEntry(Entry):
             if error.call is not None:
                 raise
             raise HOOKS.failure(self, args, error) from None
+        except (AttributeError, TypeError, IndexError):
+            refusal = HOOKS.refusal(self, args)
+            if refusal is None:
+                raise
+            raise refusal from None
 
 
 class LayerEntry(Entry):
@@ -574,6 +597,11 @@ class LayerEntry(Entry):
             if error.call is not None:
                 raise
             raise HOOKS.failure(self, args, error) from None
+        except (AttributeError, TypeError, IndexError):
+            refusal = HOOKS.refusal(self, args)
+            if refusal is None:
+                raise
+            raise refusal from None
 
 
 class CallEntry(Entry):

@@ -100,7 +100,7 @@ class ArrayApiBackend(Backend):
 
     def is_view(self, out: Any, source: Any) -> bool:
         """Whether ``out`` was made as a view of ``source`` (or of the array source views)."""
-        if not self.views:
+        if not self.views or out is source:
             return True
         base = out.base
         return base is not None and (base is source or base is source.base)

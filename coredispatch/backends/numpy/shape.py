@@ -68,13 +68,18 @@ def expand(x: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     if lead < 0:
         raise ShapeError(f"{len(shape)} dimensions do not expand to {len(size)}")
     new_shape, new_strides = list(size), [0] * len(size)
+    shared = lead > 0 and max(size[:lead]) > 1
     for i, (have, stride) in enumerate(zip(shape, strides, strict=True), lead):
         if size[i] == have or size[i] == -1:
             new_shape[i], new_strides[i] = have, stride
         elif have != 1 or size[i] < 0:
             raise ShapeError(f"shape {shape} does not expand to {size}: {have} at dimension {i}")
+        else:
+            shared = True
     if lead and min(new_shape[:lead]) < 0:
         raise ShapeError(f"{size}: -1 keeps a dimension and the leading {lead} are new")
+    if not shared:
+        return x.reshape(new_shape)
     if x.flags.c_contiguous:
         # Measured: 0.3 us against 2.4 us of np.broadcast_to.
         out = np.ndarray(new_shape, x.dtype, x, 0, new_strides)
@@ -367,8 +372,16 @@ def fill(x: np.ndarray, value: Any) -> np.ndarray:
 
 
 def fill_(x: np.ndarray, value: Any) -> None:
-    """Set every element of ``x`` to ``value``."""
-    x[...] = _one(value)
+    """Set every element of ``x`` to ``value``; elements may share memory, all get the same."""
+    _writeable(x)[...] = _one(value)
+
+
+def _writeable(x: np.ndarray) -> np.ndarray:
+    """``x``, or where it is read-only as :func:`expand` left it a view that is not."""
+    if not x.flags.writeable and 0 in x.strides:
+        x = x.view()
+        x.flags.writeable = True
+    return x
 
 
 def _one(value: Any) -> Any:
@@ -379,7 +392,7 @@ def _one(value: Any) -> Any:
 
 def zero_(x: np.ndarray) -> None:
     """Set every element of ``x`` to 0."""
-    x[...] = 0
+    _writeable(x)[...] = 0
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
