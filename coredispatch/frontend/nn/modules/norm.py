@@ -73,7 +73,8 @@ class LayerNorm(_Affine):
     def extra_repr(self) -> str:
         """Shape and options."""
         return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
         )
 
 
@@ -117,13 +118,15 @@ class GroupNorm(_Affine):
         affine: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_channels % num_groups:
             raise ValueError("num_channels must be divisible by num_groups")
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
-        self._affine((num_channels,), affine, affine, device, dtype)
+        self._affine((num_channels,), affine, affine and bias, device, dtype)
 
     def forward(self, input: Any) -> Any:
         """The normalized input."""
@@ -131,7 +134,10 @@ class GroupNorm(_Affine):
 
     def extra_repr(self) -> str:
         """Sizes and options."""
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class LocalResponseNorm(Module):
@@ -167,11 +173,12 @@ class _Tracking(_Affine):
         track_running_stats: bool,
         device: Any,
         dtype: Any,
+        bias: bool,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        self._affine((num_features,), affine, affine, device, dtype)
+        self._affine((num_features,), affine, affine and bias, device, dtype)
         if track_running_stats:
             where = {"device": device, "dtype": dtype}
             self.register_buffer("running_mean", _op("zeros")((num_features,), **where))
@@ -203,7 +210,8 @@ class _Tracking(_Affine):
         """Sizes and options."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
         )
 
 
@@ -217,8 +225,12 @@ class _BatchNorm(_Tracking):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, input: Any) -> Any:
         """The normalized input; in training the running statistics move.
@@ -274,8 +286,12 @@ class _InstanceNorm(_Tracking):
         track_running_stats: bool = False,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, input: Any) -> Any:
         """The normalized input, with or without a batch dimension."""
