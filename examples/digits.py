@@ -101,12 +101,16 @@ class Trainer:
     def train(self, data: TensorDataset, epochs: int, batch_size: int) -> list[float]:
         """Go through the data ``epochs`` times with a progress bar; the loss of every step."""
         loader = DataLoader(data, batch_size=batch_size, shuffle=True)
+        total = epochs * len(loader)
+        # A step size that falls to zero: the last epochs settle instead of jumping about.
+        schedule = cd.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, total)
         losses: list[float] = []
         self.model.train()
-        with tqdm(total=epochs * len(loader), desc="training", unit="step") as bar:
+        with tqdm(total=total, desc="training", unit="step") as bar:
             for epoch in range(epochs):
                 for images, labels in loader:
                     losses.append(self.step(images, labels))
+                    schedule.step()
                     bar.update()
                 recent = sum(losses[-len(loader) :]) / len(loader)
                 bar.set_postfix(epoch=epoch + 1, loss=f"{recent:.4f}")
@@ -183,9 +187,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", help="where to compute: cpu (default), cuda, cuda:1, ...")
     parser.add_argument("--backend", help="the same by the name of a backend's key")
     parser.add_argument("--amp", action="store_true", help="mixed precision")
-    parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--lr", type=float, default=2e-3, help="learning rate of Adam")
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--batch-size", type=int, default=48)
+    parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam at the start")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order")
     parser.add_argument("--plot", metavar="OUT.png", help="save loss curve and confusion matrix")
     options = parser.parse_args(argv)
