@@ -332,7 +332,7 @@ def test_a_checkpoint_restores_model_and_optimizer() -> None:
         m(x).square().sum().backward()
         optimizer.step()
     for a, b in zip(first.parameters(), second.parameters()):
-        assert a.tolist() == b.tolist()
+        np.testing.assert_allclose(a.tolist(), b.tolist(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", [copy.deepcopy, through_pickle])
@@ -341,8 +341,10 @@ def test_modules_are_copied_and_pickled(way: Any) -> None:
     twin = way(original)
     assert type(twin[0].weight) is cd.nn.Parameter
     assert twin[0].weight is not original[0].weight
-    x = cd.randn(2, 3)
-    assert twin(x).tolist() == original(x).tolist()
+    for (name, ours), (_, theirs) in zip(twin.named_parameters(), original.named_parameters()):
+        assert same(ours.detach(), theirs.detach()), name
+    x = cd.randn(2, 3)  # BLAS rounds by the alignment of its operands, so not bit for bit
+    np.testing.assert_allclose(twin(x).tolist(), original(x).tolist(), rtol=1e-5, atol=1e-6)
 
 
 def test_parameters_stay_parameters() -> None:
