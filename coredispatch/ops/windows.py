@@ -29,6 +29,8 @@ Ints = tuple[int, ...]
 
 def spatial_tuple(name: str, value: Any, n: int, *, least: int = 1) -> Ints:
     """``value`` once per spatial dimension. Raises :class:`ArgumentError` on a wrong count."""
+    if type(value) is tuple and len(value) == n and min(value) >= least:
+        return value  # nine calls in ten: this function is on the way of every convolution
     if isinstance(value, int):
         result = (value,) * n
     else:

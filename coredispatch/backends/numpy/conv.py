@@ -9,6 +9,7 @@ Half precision is computed in float32.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -40,6 +41,18 @@ def _is_pointwise(kernel: Ints, stride: Ints) -> bool:
     return prod(kernel) == 1 and prod(stride) == 1
 
 
+@lru_cache(maxsize=1024)
+def _padded_output(
+    spatial: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
+    padded = tuple(n + 2 * p for n, p in zip(spatial, padding))
+    return output_size(padded, kernel, stride, dilation)
+
+
 def _correlate(
     x: Array,
     weight: Array,
@@ -51,8 +64,8 @@ def _correlate(
     kernel = weight.shape[2:]
     batch, channels = x.shape[:2]
     out_channels = weight.shape[0]
+    output = _padded_output(x.shape[2:], kernel, stride, padding, dilation)
     x = pad_spatial(x, padding, padding)
-    output = output_size(x.shape[2:], kernel, stride, dilation)
     length = prod(output)
     if groups == channels == out_channels and groups > 1:
         return _correlate_depthwise(x, weight, stride, dilation, output)
@@ -131,7 +144,7 @@ def convolution(
         spatial = tuple(
             (n - 1) * s - 2 * p + d * (k - 1) + o + 1
             for n, s, p, d, k, o in zip(
-                input.shape[2:], stride, padding, dilation, kernel, output_padding, strict=True
+                input.shape[2:], stride, padding, dilation, kernel, output_padding
             )
         )
         shape = (input.shape[0], weight.shape[1] * groups, *spatial)
@@ -165,7 +178,7 @@ def conv_input_grad(
     rows = grad.reshape(batch, *split, out_channels // groups, length)
     if _is_pointwise(kernel, stride) and not any(padding):
         return np.matmul(matrix, rows).reshape(input_shape).astype(dtype, copy=False)
-    padded_shape = (batch, channels, *(n + 2 * p for n, p in zip(spatial, padding, strict=True)))
+    padded_shape = (batch, channels, *(n + 2 * p for n, p in zip(spatial, padding)))
     padded = np.zeros(padded_shape, grad.dtype)
     bytes_each = channels * prod(kernel) * length * grad.itemsize
     if groups == channels == out_channels and groups > 1:  # depthwise: no columns to build

@@ -139,6 +139,9 @@ def cross_entropy(
         loss = np.log(_row_sum(np.exp(z, out=z)))
         loss -= picked
         divisor: Any = loss.shape[0]
+        if reduction == "mean" and divisor <= _SMALL:
+            mean = loss.dot(_ones(divisor, loss.dtype)) / loss.dtype.type(divisor)
+            return np.asarray(mean, input.dtype)
     else:
         shape = input.shape
         q, divisor = _distribution(

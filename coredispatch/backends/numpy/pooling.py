@@ -17,12 +17,13 @@ from .silence import silent
 from .windows import Array, Ints, inner_slices, offset_slices, pad_spatial, widen
 
 
+@lru_cache(maxsize=1024)
 def _geometry(
     spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Output size, and the padding needed behind; ``ValueError`` where no window fits."""
     output, after = [], []
-    for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation, strict=True):
+    for n, k, s, p, d in zip(spatial, kernel, stride, padding, dilation):
         span = d * (k - 1) + 1
         room = n + 2 * p - span
         size = (room + s - 1 if ceil_mode else room) // s + 1
@@ -41,6 +42,7 @@ def _lowest(dtype: Any) -> Any:
     return False if dtype.kind == "b" else -np.inf
 
 
+@lru_cache(maxsize=4096)
 def _axis_slice(ndim: int, axis: int, start: int, count: int, step: int) -> tuple[Any, ...]:
     """Index of ``count`` elements along ``axis`` (negative) from ``start``."""
     after = (slice(None),) * (-axis - 1)
@@ -190,7 +192,7 @@ def _counts(
 ) -> Any:
     """Elements that each window averages: an int where all agree, else an array of ``output``."""
     total: Any = 1
-    for n, k, s, p, o in zip(spatial, kernel, stride, padding, output, strict=True):
+    for n, k, s, p, o in zip(spatial, kernel, stride, padding, output):
         start = np.arange(o) * s - p
         end = np.minimum(start + k, n + p)
         if not count_include_pad:
