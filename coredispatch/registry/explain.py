@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import calls
 from . import resolve as _resolve
 from .binding import complete
-from .dispatch import keys_of, normalized
+from .dispatch import RawEntry, keys_of, normalized
 from .errors import RegistrationError
 from .masks import current_masks
 from .operator import Operator
-from .resolve import Resolution, walk
+from .resolve import Resolution, Step, walk
 from .table import TABLE
 
 __all__ = ["Explanation", "explain", "explain_keys"]
@@ -104,7 +104,9 @@ _NO_WINNER = {
 
 
 def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
-    """How ``op(*args, **kwargs)`` would be resolved now; nothing is executed.
+    """How ``op(*args, **kwargs)`` would be resolved now; no kernel is called.
+
+    Kernels that take calls by size or by predicate are asked for these very arguments.
 
     Raises :class:`RegistrationError` for an unknown operator and the error of the call itself
     when the arguments do not bind.
@@ -120,7 +122,7 @@ def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
             keys = getattr(item, "keys", None)
             if isinstance(keys, int):
                 described.append((calls.describe(item), s.order.names(keys)))
-    return _explain(operator, keys_of(operator, full), tuple(described))
+    return _explain(operator, keys_of(operator, full), tuple(described), full)
 
 
 def explain_keys(op: str | Operator, names: tuple[str, ...]) -> Explanation:
@@ -141,7 +143,10 @@ def explain_keys(op: str | Operator, names: tuple[str, ...]) -> Explanation:
 
 
 def _explain(
-    operator: Operator, keys: int, described: tuple[tuple[str, tuple[str, ...]], ...]
+    operator: Operator,
+    keys: int,
+    described: tuple[tuple[str, tuple[str, ...]], ...],
+    arguments: tuple[Any, ...] | None = None,
 ) -> Explanation:
     s = TABLE.snapshot
     included, excluded = current_masks()
@@ -156,6 +161,11 @@ def _explain(
         remaining &= ~s.order.from_above(found.key)
     if found.kind == "inplace" and operator.functional is not None:
         hops.append(walk(s, operator.functional, remaining))
+    if arguments is not None and hops[-1].kind == "raw" and len(hops[-1].kernels) > 1:
+        function = (
+            operator if len(hops) == 1 or operator.functional is None else operator.functional
+        )
+        hops[-1] = _settled(hops[-1], function, remaining, arguments)
     return Explanation(
         operator.name,
         described,
@@ -165,3 +175,33 @@ def _explain(
         tuple(hops),
         s.generation,
     )
+
+
+def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, ...]) -> Resolution:
+    """``found`` with the kernels passed over that decline these arguments.
+
+    By their size or by their predicate: what a kernel declines only when it is called (by
+    returning NotImplemented) is not known without calling it.
+    """
+    entry = _resolve.build(TABLE.snapshot, op, keys, 0)
+    if not isinstance(entry, RawEntry):
+        return found
+    raw = entry.unwrap(arguments)
+    size = getattr(raw[0], "size", None)
+    kernels = found.kernels
+    steps = found.steps[: -len(kernels)]
+    spot = found.steps[-1].key
+    for number, kernel in enumerate(kernels):
+        last = number == len(kernels) - 1
+        if not last and kernel.least and size is not None and size < kernel.least:
+            verdict = f"declines {size} elements, takes {kernel.least} or more"
+        elif not last and kernel.when is not None and not kernel.when(*raw):
+            verdict = "its predicate declines these arguments"
+        else:
+            verdict = f"own kernel, priority {kernel.priority}"
+            steps.append(Step(spot, str(kernel), verdict, True))
+            covered = "covered, serves what is declined"
+            steps += [Step(spot, str(other), covered) for other in kernels[number + 1 :]]
+            return replace(found, kernels=kernels[number:], steps=steps)
+        steps.append(Step(spot, str(kernel), verdict))
+    raise AssertionError("unreachable: the last kernel takes what comes")
