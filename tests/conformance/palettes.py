@@ -24,6 +24,9 @@ def palettes_for(dtype: np.dtype[Any]) -> tuple[str, ...]:
     """The palettes that make sense for ``dtype``."""
     if dtype.kind == "b":
         return ("uniform", "biased")
+    if dtype.kind == "c":
+        # What becomes of complex infinities and NaN is left open by C's Annex G.
+        return ("uniform", "biased", "ties", "offset_mean")
     return INTEGER_PALETTES if dtype.kind in "iu" else FLOAT_PALETTES
 
 

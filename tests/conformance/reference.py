@@ -38,21 +38,21 @@ def wide(array: Any) -> Any:
     return array.astype(np.complex128) if array.dtype.kind == "c" else array
 
 
-class _Typed:
-    """What rules ask of a tensor argument."""
+class _Typed(np.ndarray[Any, Any]):
+    """An array as rules see a tensor: its dtype is a :class:`DType`."""
 
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        self.shape, self.ndim = array.shape, array.ndim
-        self.dtype = DType.of(array.dtype)
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        return DType.of(np.asarray(self).dtype)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self.array
+
+def _typed(array: Any) -> Any:
+    return array.view(_Typed)
 
 
 def complete(op: Any, sample: Any) -> tuple[Any, ...]:
     """The full positional arguments of a sample, arrays as objects that rules understand."""
-    typed = sample.map(_Typed)
+    typed = sample.map(_typed)
     params = op.schema.params
     full = list(typed.args)
     positional = [p for p in params if not p.keyword_only]

@@ -142,7 +142,7 @@ class Subject:
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        buffer = owner.copy(order="K")  # the strides below are those of the owner
+        buffer = owner.ravel(order="K").copy()  # the strides below are those of the owner
         start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
         if self.name == "cpu":
             window = np.ndarray(array.shape, array.dtype, buffer, start, array.strides)
@@ -150,7 +150,7 @@ class Subject:
         item = array.itemsize
         if not self.backend.views or owner.dtype != array.dtype or start % item:
             return cd.from_numpy(np.ascontiguousarray(array).reshape(array.shape)).to(self.device)
-        base = cd.from_numpy(buffer.ravel(order="K")).to(self.device)
+        base = cd.from_numpy(buffer).to(self.device)
         steps = tuple(s // item for s in array.strides)
         return cd.as_strided(base, array.shape, steps, start // item)
 

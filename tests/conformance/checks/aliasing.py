@@ -19,7 +19,7 @@ FEW = ("float32", "int64", "bool", "complex64")
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or facts.op.mutates:
+    if facts is None or facts.op.samples is None or facts.op.mutates or facts.op.factory:
         return
     for dtype in choose_dtypes(facts, FEW, 3):
         if dtype in subject.dtypes:
@@ -29,11 +29,11 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
 
 
 def _poison(tensor: Any) -> None:
-    """Write another value into every element."""
+    """Write one other value into every element, also where elements share memory (expand)."""
     if tensor.dtype.kind == "b":
-        tensor.logical_not_()
-    else:
-        tensor.fill_(77)
+        tensor.fill_(not bool(tensor.reshape(-1)[0]))
+    else:  # not the value that an earlier write to the base left here
+        tensor.fill_(55 if bool((tensor == 77).all()) else 77)
 
 
 def _results(context: Context) -> Iterator[tuple[Any, Any]]:

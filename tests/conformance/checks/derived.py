@@ -9,7 +9,7 @@ import coredispatch as cd
 from coredispatch.registry import CoreDispatchError
 
 from ..case import Case
-from ..context import Context, Failure, NotRun, has_values, tensors_in
+from ..context import Context, Failure, has_values, sample_tensors, tensors_in
 from ..reference import Reference
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
@@ -18,7 +18,7 @@ from .values import choose_dtypes
 #: ops whose result's shape depends on values: meta tensors have none
 VALUE_SHAPED = frozenset(
     "allclose equal item is_nonzero masked_select nonzero unique unique_consecutive "
-    "bincount histc repeat_interleave all_close tolist".split()
+    "argwhere masked_scatter matrix_exp one_hot bincount histc repeat_interleave all_close tolist".split()
 )
 
 

@@ -34,7 +34,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(14, op.name, dtype, variant="wrong-type")
         if getattr(op.out_rule, "__name__", "") == "broadcast" and len(op.tensors) > 1:
             yield Case(14, op.name, dtype, variant="shapes")
-        if any(p.name == "dim" for p in op.schema.params):
+        if any(p.name == "dim" for p in op.schema.params) and not op.name.endswith("_backward"):
             yield Case(14, op.name, dtype, variant="dim")
         if len(op.tensors) > 1:
             yield Case(15, op.name, dtype)
@@ -108,13 +108,11 @@ def shapes(context: Context) -> None:
             or not isinstance(sample.args[1], np.ndarray)
         ):
             continue
-        make = context.make()
-        changed = type(sample)(
-            make.positive((2, 3)),
-            make.positive((2, 4)),
-            *[make.positive((2, 3)) if isinstance(a, np.ndarray) else a for a in sample.args[2:]],
-            **sample.kwargs,
-        )
+        wrong = iter(((2, 3), (2, 4), (2, 3), (2, 3)))
+        args = [
+            np.ones(next(wrong), a.dtype) if isinstance(a, np.ndarray) else a for a in sample.args
+        ]
+        changed = type(sample)(*args, **sample.kwargs)
         context.sample = changed
         _refused(context, changed, cd.ShapeError)
         return

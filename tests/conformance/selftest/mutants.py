@@ -1,0 +1,145 @@
+"""Faulty kernels: what a mutant is, and how it takes the place of a correct kernel.
+
+A kernel mutant is a kernel pack of the highest priority that wraps what served before; a
+framework mutant replaces an attribute for the length of a ``with`` block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import coredispatch as cd
+from coredispatch.plugin import from_raw, hookimpl, to_raw
+
+from ..subject import Subject
+
+__all__ = ["Mutant", "Mutation", "planted"]
+
+#: (correct kernel, its raw arguments) -> result
+Mutation = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
+
+
+@dataclass
+class Mutant:
+    """One seeded fault.
+
+    Attributes:
+        name: unique, readable.
+        op: the operator whose kernel is at fault; ``""`` for the framework.
+        mutation: the faulty kernel, or None for a framework mutant.
+        patch: makes the ``with`` block that breaks the framework.
+        ops: operators whose cases must notice, in this order.
+        profiles: profiles that the cases belong to, beside the level ``training``.
+        needs: a layout without which the mutant does not exist.
+    """
+
+    name: str
+    op: str
+    mutation: Mutation | None = None
+    patch: Callable[[], Any] | None = None
+    ops: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    needs: str | None = None
+    fired: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def _module(subject: Subject, op: str, kernel: Callable[..., Any], key: str, boxed: bool) -> Any:
+    @hookimpl
+    def coredispatch_register(registrar: Any) -> None:
+        registrar.kernels(key, {op: kernel}, priority=10**9, boxed=boxed)
+
+    module = ModuleType("conformance_mutant")
+    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    return module
+
+
+def _wrapped(subject: Subject, mutant: Mutant) -> tuple[Callable[..., Any], str, bool]:
+    """The faulty kernel, its key, and whether it takes tensors."""
+    from coredispatch.registry import TABLE
+
+    mutation = mutant.mutation
+    assert mutation is not None
+    key = mutant.needs or subject.name
+    rows = TABLE.snapshot.rows.get((mutant.op, key, None)) or TABLE.snapshot.rows.get(
+        (mutant.op, key, subject.name)
+    )
+    if rows and not rows[0].boxed:
+        correct = rows[0].fn
+
+        def kernel(*raws: Any) -> Any:
+            return mutation(correct, raws)
+
+        return kernel, key, False
+    body = rows[0].fn if rows else getattr(cd.ops, mutant.op).body
+
+    def boxed(*tensors: Any) -> Any:
+        likes = [t for t in _flat(tensors) if isinstance(t, cd.Tensor)]
+
+        def correct(*raws: Any) -> Any:
+            return _raw(body(*_tensors(raws, tensors)))
+
+        result = mutation(correct, tuple(_raw(t) for t in tensors))
+        return _boxed(result, likes[0] if likes else None, subject)
+
+    return boxed, key, True
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _raw(value: Any) -> Any:
+    if isinstance(value, cd.Tensor):
+        return to_raw(value)
+    if isinstance(value, (list, tuple)):
+        return (
+            tuple(_raw(v) for v in value) if type(value) is not list else [_raw(v) for v in value]
+        )
+    return value
+
+
+def _tensors(raws: Any, originals: Any) -> list[Any]:
+    """The original tensors where the raw arrays are still theirs, new ones elsewhere."""
+    made = []
+    for raw, original in zip(raws, originals, strict=True):
+        if isinstance(original, cd.Tensor):
+            made.append(original if to_raw(original) is raw else from_raw(raw, keys_like=original))
+        elif isinstance(original, (list, tuple)) and not isinstance(raw, str):
+            made.append(type(original)(_tensors(raw, original)))
+        else:
+            made.append(original)
+    return made
+
+
+def _boxed(result: Any, like: Any, subject: Subject) -> Any:
+    if isinstance(result, (list, tuple)):
+        return type(result)(_boxed(r, like, subject) for r in result)
+    if result is None or isinstance(result, (bool, int, float, cd.Tensor)):
+        return result
+    if like is None:
+        return from_raw(result, backend=subject.name)
+    return from_raw(result, keys_like=like)
+
+
+@contextmanager
+def planted(subject: Subject, mutant: Mutant) -> Iterator[None]:
+    """The mutant in force inside the block, and nothing of it left behind."""
+    if mutant.patch is not None:
+        with mutant.patch():
+            yield
+        return
+    kernel, key, boxed = _wrapped(subject, mutant)
+    cd.plugins.load("conformance_mutant", _module(subject, mutant.op, kernel, key, boxed))
+    try:
+        yield
+    finally:
+        cd.plugins.unload("conformance_mutant")
