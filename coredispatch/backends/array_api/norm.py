@@ -78,7 +78,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     ) -> Any:
         check(tuple(input.shape[1:2]), mean, var, weight, bias)
         n = input.ndim
-        scale = 1 / xp.sqrt(var + eps)
+        scale = 1 / xp.sqrt(widened(xp, var) + eps)
         if weight is not None:
             scale = scale * weight
         shift = -mean * scale if bias is None else bias - mean * scale

@@ -296,9 +296,9 @@ def batch_norm_inference(
     _check_affine(input.shape[1:2], mean, var)
     _check_affine(input.shape[1:2], weight, bias)
     x = _by_channel(widen(input))
-    scale = 1 / np.sqrt(var + eps, dtype=var.dtype)
+    scale = 1 / np.sqrt(widen(var) + eps)
     if weight is not None:
-        scale *= weight
+        scale = scale * weight
     shift = mean * scale
     shift = np.negative(shift, shift) if bias is None else np.subtract(bias, shift, shift)
     result = x * _per_channel(scale, x)
