@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import coredispatch.ops  # noqa: F401  (the operators must be in the table)
 from coredispatch.frontend.size import Size
-from coredispatch.registry.dispatch import Dispatcher, dispatch
+from coredispatch.registry.dispatch import Dispatcher, dispatch, dispatch_index
 from coredispatch.registry.dtypes import DType
 from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.native import mypyc_attr
@@ -274,5 +274,5 @@ class TensorBase(Value):
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) is int or type(index) is slice:
-            return dispatch(_getitem, (self, (index,)))
+            return dispatch_index(_getitem, self, index)
         return dispatch(_getitem, (self, SLOTS.index(index)))

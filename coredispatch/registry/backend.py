@@ -45,6 +45,8 @@ class Backend:
         views: whether view kernels return zero-copy views that share memory with their input.
             Without, view kernels copy, and an in-place write to a tensor with a living view
             is refused.
+        has_base: whether a view names the array it views in ``.base``, as in NumPy. It is then
+            not asked through :meth:`is_view`.
         fallback: the backend that may serve missing ops when the user enables the edge
             (``cd.fallback.enable``); None forbids it.
         kernels: op name -> function over raw arrays.
@@ -53,6 +55,7 @@ class Backend:
     name: ClassVar[str] = ""
     array_type: ClassVar[type] = object
     views: ClassVar[bool] = False
+    has_base: ClassVar[bool] = False
     fallback: ClassVar[str | None] = None
     kernels: Mapping[str, Callable[..., Any]] = {}
     #: boxed generic kernel ``generic(call, args)`` for every op without one of its own

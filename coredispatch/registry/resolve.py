@@ -262,8 +262,9 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     )
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
+        entry.by_base = backend.has_base and op.view == "maybe"
         if keys & s.order.layout_bits:
-            entry.is_view = _same_object
+            entry.is_view, entry.by_base = _same_object, False
     return entry
 
 
@@ -308,6 +309,7 @@ def _inplace_over(
         and not functional.lists
     ):
         entry.fn, entry.context, entry.least = inner.fn, inner.context, inner.least
+        entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
         entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
     return entry

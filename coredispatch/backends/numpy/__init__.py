@@ -34,6 +34,7 @@ class NumpyBackend(ArrayApiBackend):
     array_type: ClassVar[type] = np.ndarray
     xp: ClassVar[Any] = np
     views: ClassVar[bool] = True
+    has_base: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.overrides = _overrides()

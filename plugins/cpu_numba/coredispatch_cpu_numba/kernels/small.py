@@ -23,33 +23,42 @@ MOST = 2048
 _PRODUCT = 16384  # multiplications of a matrix product
 
 
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
 class _Functions(dict[str, Callable[..., Any]]):
-    """The compiled functions by name, made when first asked for."""
+    """The compiled functions of one dtype by name, made when first asked for."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
     def __missing__(self, name: str) -> Callable[..., Any]:
         from ..loops import small
 
-        self.update(small.FUNCTIONS)
+        self.update({key: pair[self.number] for key, pair in small.FUNCTIONS.items()})
         return self[name]
 
 
-_f = _Functions()
+_single, _double = _Functions(0), _Functions(1)
 
 
-_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+def _functions(x: np.ndarray) -> _Functions | None:
+    """The functions for ``x``; None unless it is contiguous, aligned, writeable and floating.
 
-
-def _fits(x: np.ndarray) -> bool:
-    """Contiguous, aligned, writeable float32 or float64.
-
-    Asked of every array beforehand: Numba takes 200 us to explain that no signature matches.
+    The compiled functions read memory as if it were so: everything must be asked beforehand.
     """
-    dtype = x.dtype
-    return (dtype is _FLOAT32 or dtype is _FLOAT64) and x.flags.carray
+    if x.flags.carray:
+        dtype = x.dtype
+        if dtype is _FLOAT32:
+            return _single
+        if dtype is _FLOAT64:
+            return _double
+    return None
 
 
-def _labels_fit(y: np.ndarray) -> bool:
-    return y.dtype is INT64 and y.ndim == 1 and y.flags.carray
+def _labels_fit(y: np.ndarray, rows: int) -> bool:
+    return y.dtype is INT64 and y.shape == (rows,) and y.flags.carray
 
 
 @lru_cache(maxsize=64)
@@ -59,19 +68,22 @@ def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
 
 def sum(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
     """The sum of all elements."""
-    if dim is None and not keepdim and dtype is None and x.size <= MOST and _fits(x):
-        if x.ndim == 2:
-            return _f["sum_2"](x)
-        if x.ndim == 1:
-            return _f["sum_1"](x)
+    if dim is None and not keepdim and dtype is None and x.size <= MOST:
+        f = _functions(x)
+        if f is not None:
+            if x.ndim == 2:
+                return f["sum_2"](x)
+            if x.ndim == 1:
+                return f["sum_1"](x)
     return NotImplemented
 
 
 def _rows(name: str) -> Callable[..., Any]:
     def kernel(x: np.ndarray, dim: int, dtype: Any = None) -> Any:
-        if x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None:
-            if x.size <= MOST and _fits(x):
-                return _f[name](x)
+        if x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None and x.size <= MOST:
+            f = _functions(x)
+            if f is not None:
+                return f[name](x)
         return NotImplemented
 
     kernel.__name__ = name
@@ -81,9 +93,9 @@ def _rows(name: str) -> Callable[..., Any]:
 def _rows_backward(name: str) -> Callable[..., Any]:
     def kernel(grad: np.ndarray, output: np.ndarray, dim: int) -> Any:
         if grad.ndim == 2 and (dim == 1 or dim == -1) and output.size <= MOST:
-            if grad.shape == output.shape and grad.dtype is output.dtype:
-                if _fits(grad) and _fits(output):
-                    return _f[name](grad, output)
+            f = _functions(grad)
+            if f is not None and f is _functions(output) and grad.shape == output.shape:
+                return f[name](grad, output)
         return NotImplemented
 
     kernel.__name__ = name
@@ -95,21 +107,25 @@ def linear(x: np.ndarray, w: np.ndarray, b: Any) -> Any:
     if x.ndim == w.ndim == 2 and x.size * len(w) <= _PRODUCT and x.shape[1] == w.shape[1]:
         if b is None:
             b = _constant(len(w), w.dtype, 0.0)
-        if b.shape == w.shape[:1] and x.dtype is w.dtype is b.dtype:
-            if _fits(x) and w.flags.carray and b.flags.carray:
-                return _f["linear"](x, w, b)
+        f = _functions(x)
+        if f is not None and f is _functions(w) is _functions(b) and b.shape == w.shape[:1]:
+            return f["linear"](x, w, b)
     return NotImplemented
 
 
 def layer_norm(x: np.ndarray, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     """Rows normalized to mean 0 and variance 1, times ``weight``, plus ``bias``."""
-    if x.ndim == 2 and x.size <= MOST and x.shape[1:] == normalized_shape and _fits(x):
-        own = x.dtype
-        weight = _constant(x.shape[1], own, 1.0) if weight is None else weight
-        bias = _constant(x.shape[1], own, 0.0) if bias is None else bias
-        if weight.shape == bias.shape == normalized_shape and weight.dtype is bias.dtype is own:
-            if weight.flags.carray and bias.flags.carray:
-                return _f["layer_norm"](x, weight, bias, float(eps))
+    if x.ndim == 2 and x.size <= MOST and x.shape[1:] == normalized_shape:
+        f = _functions(x)
+        if f is None:
+            return NotImplemented
+        if weight is None and bias is None:
+            return f["layer_norm_plain"](x, float(eps))
+        weight = _constant(x.shape[1], x.dtype, 1.0) if weight is None else weight
+        bias = _constant(x.shape[1], x.dtype, 0.0) if bias is None else bias
+        if weight.shape == bias.shape == normalized_shape and f is _functions(weight):
+            if f is _functions(bias):
+                return f["layer_norm"](x, weight, bias, float(eps))
     return NotImplemented
 
 
@@ -118,11 +134,13 @@ def cross_entropy(
 ) -> Any:
     """Mean or sum of ``log sum exp(row) - row[label]``."""
     if weight is None and smoothing == 0.0 and reduction != "none" and x.ndim == 2:
-        if 0 < x.size <= MOST and _fits(x) and _labels_fit(y):
-            try:
-                return _f["cross_entropy"](x, y, ignored, reduction == "mean")
-            except ValueError:
-                pass  # a bad label: the next kernel says which
+        if 0 < x.size <= MOST and _labels_fit(y, len(x)):
+            f = _functions(x)
+            if f is not None:
+                try:
+                    return f["cross_entropy"](x, y, ignored, reduction == "mean")
+                except ValueError:
+                    pass  # a bad label: the next kernel says which
     return NotImplemented
 
 
@@ -137,27 +155,22 @@ def cross_entropy_backward(
 ) -> Any:
     """``(softmax(row) - onehot(label)) * grad``, over the number of labels for a mean."""
     if weight is None and smoothing == 0.0 and reduction != "none" and x.ndim == 2:
-        if 0 < x.size <= MOST and grad.ndim == 0 and grad.dtype is x.dtype:
-            if _fits(x) and grad.flags.carray and _labels_fit(y):
-                return _f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean")
-    return NotImplemented
-
-
-def relu(x: np.ndarray) -> Any:
-    """``x`` where positive, else 0; NaN stays."""
-    if x.ndim == 2 and x.size <= MOST and _fits(x):
-        return _f["relu"](x)
+        if 0 < x.size <= MOST and grad.ndim == 0 and _labels_fit(y, len(x)):
+            f = _functions(x)
+            if f is not None and f is _functions(grad):
+                return f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean")
     return NotImplemented
 
 
 def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
-    """``grad`` where ``x > threshold`` else 0."""
+    """``grad`` where ``x > threshold``, else 0."""
     if x.ndim == 2 and x.size <= MOST and grad.shape == x.shape and grad.dtype is x.dtype:
-        if _fits(x):
+        f = _functions(x)
+        if f is not None:
             if grad.flags.carray:
-                return _f["threshold_backward"](grad, x, float(threshold))
-            if not grad.flags.writeable:
-                return _f["threshold_backward_strided"](grad, x, float(threshold))
+                return f["threshold_backward"](grad, x, float(threshold))
+            if grad.flags.aligned:
+                return f["threshold_backward_strided"](grad, x, float(threshold))
     return NotImplemented
 
 
@@ -168,7 +181,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "linear": linear,
     "log_softmax": _rows("log_softmax"),
     "log_softmax_backward": _rows_backward("log_softmax_backward"),
-    "relu": relu,
     "softmax": _rows("softmax"),
     "softmax_backward": _rows_backward("softmax_backward"),
     "sum": sum,

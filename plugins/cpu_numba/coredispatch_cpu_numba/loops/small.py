@@ -2,7 +2,8 @@
 
 Below some thousand elements the price of an operator is the calls it is made of. These functions
 take C-contiguous float32 or float64 arrays, allocate their result themselves, and compute it in
-one go; sums are carried in float64. The callers have checked the arguments.
+one go; sums are carried in float64. What is called are the C functions behind Numba's dispatchers,
+which trust their arguments: the callers have checked dtype, dimensions and contiguity.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from .. import cache
 
 __all__ = ["FUNCTIONS"]
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+#: name -> (for float32, for float64): the C functions behind the dispatchers
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_dispatchers: list[Any] = []  # own the compiled code
 
 
 #: a matrix of any strides, read only: a gradient that was expanded from a number
@@ -39,11 +42,15 @@ def _compiled(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
             function
         )
         cache.enable(dispatcher)
-        for own in (types.float32, types.float64):
-            dispatcher.compile(tuple(_array(own, s) for s in shapes))
-        dispatcher.disable_compile()
-        FUNCTIONS[function.__name__] = dispatcher
-        return dispatcher
+        signatures = [
+            tuple(_array(own, s) for s in shapes) for own in (types.float32, types.float64)
+        ]
+        for signature in signatures:
+            dispatcher.compile(signature)
+        _dispatchers.append(dispatcher)
+        single, double = (dispatcher.overloads[s].entry_point for s in signatures)
+        FUNCTIONS[function.__name__] = single, double
+        return function
 
     return compile_
 
@@ -168,6 +175,25 @@ def layer_norm(x, w, b, eps):
     return out
 
 
+@_compiled(2, types.float64)
+def layer_norm_plain(x, eps):
+    n = x.shape[1]
+    out = np.empty_like(x)
+    for i in range(x.shape[0]):
+        mean = 0.0
+        for j in range(n):
+            mean += x[i, j]
+        mean /= n
+        square = 0.0
+        for j in range(n):
+            d = x[i, j] - mean
+            square += d * d
+        scale = 1.0 / math.sqrt(square / n + eps)
+        for j in range(n):
+            out[i, j] = (x[i, j] - mean) * scale
+    return out
+
+
 @_compiled(2, _LABELS, types.int64, types.boolean)
 def cross_entropy(x, y, ignored, average):
     """The mean or sum over the rows; raises ValueError where a label is no class."""
@@ -223,17 +249,8 @@ def cross_entropy_backward(grad, x, y, ignored, average):
             total += e
         for j in range(classes):
             out[i, j] = out[i, j] / total * scale
-        out[i, label] = out[i, label] - scale
-    return out
-
-
-@_compiled(2)
-def relu(x):
-    out = np.empty_like(x)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            value = x[i, j]
-            out[i, j] = 0.0 if value <= 0.0 else value  # NaN stays
+        if 0 <= label < classes:  # the forward pass refused any other
+            out[i, label] = out[i, label] - scale
     return out
 
 
