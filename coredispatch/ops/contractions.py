@@ -11,10 +11,19 @@ from coredispatch.ops import late, shape
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.joining import atleast_2d, spread
 from coredispatch.ops.linalg import NUMBERS, matmul, mm, products
+from coredispatch.ops.rules import conditioned, normalize_dim
 from coredispatch.ops.rules import dot as dot_tolerance
-from coredispatch.ops.rules import normalize_dim
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import (
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    promote_types,
+)
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
 __all__ = [
@@ -112,28 +121,42 @@ def trace(self: Tensor) -> Tensor:
     name="linalg_cross",
     reference=lambda self, other, *, dim=-1: np.cross(self, other, axis=dim),
     samples=products(((3,), (3,)), ((5, 3), (5, 3)), ((1, 3), (4, 3))),
-    tolerance=dot_tolerance,
+    tolerance=conditioned,
     namespace="linalg",
     method=False,
     dtypes=NUMBERS,
 )
 def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """Cross product of vectors of length 3 along ``dim``; the other dimensions broadcast."""
+    """Cross product of vectors of length 3 along ``dim``; the other dimensions broadcast.
+
+    Computed in the next wider dtype, as the difference of two products loses digits.
+    """
     if self.ndim != other.ndim:
         raise ShapeError(f"tensors with {self.ndim} and {other.ndim} dimensions")
     d = normalize_dim(dim, self.ndim)
     if self.shape[d] != 3 or other.shape[d] != 3:
         raise ShapeError(f"a cross product needs length 3 along dim {dim}")
+    # Both products may be much larger than their difference.
+    wide = [x.to_dtype(_WIDER.get(x.dtype, x.dtype)) for x in (self, other)]
     # u x v = u[1,2,0] * v[2,0,1] - u[2,0,1] * v[1,2,0]
-    up = [shape.movedim(late.roll(x, (-1,), (d,)), d, -1) for x in (self, other)]
-    down = [shape.movedim(late.roll(x, (1,), (d,)), d, -1) for x in (self, other)]
-    return shape.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
+    up = [shape.movedim(late.roll(x, (-1,), (d,)), d, -1) for x in wide]
+    down = [shape.movedim(late.roll(x, (1,), (d,)), d, -1) for x in wide]
+    out = shape.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
+    return out.to_dtype(promote_types(self.dtype, other.dtype))
+
+
+_WIDER = {
+    float16: float32,
+    bfloat16: float32,
+    float32: float64,
+    complex64: complex128,
+}
 
 
 @composite(
     reference=lambda self, other, dim=None: np.cross(self, other, axis=-1 if dim is None else dim),
     samples=products(((3,), (3,)), ((5, 3), (5, 3))),
-    tolerance=dot_tolerance,
+    tolerance=conditioned,
     dtypes=NUMBERS,
 )
 def cross(self: Tensor, other: Tensor, dim: int | None = None) -> Tensor:

@@ -66,6 +66,10 @@ def _target_dtype(self: Any, dtype: DType) -> DType:
     return dtype
 
 
+def _converted(self: Any, dtype: Any) -> Any:
+    return self.real if not DType.of(dtype).is_complex else self
+
+
 def _conversions(make: Any) -> Iterator[Sample]:
     for sample in unary(make):
         yield Sample(*sample.args, sample.args[0].dtype)
@@ -76,7 +80,7 @@ def _conversions(make: Any) -> Iterator[Sample]:
 @primitive(
     out=same_shape,
     dtype=_target_dtype,
-    reference=lambda self, dtype: self,
+    reference=_converted,
     samples=_conversions,
     tolerance=exact,
     namespace=(),

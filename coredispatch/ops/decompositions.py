@@ -67,7 +67,10 @@ def positive_definite(make: Any) -> Iterator[Sample]:
     """``op(self)`` for symmetric positive definite matrices."""
     for s in ((4, 4), (1, 1), (5, 5), (2, 3, 3)):
         x = make(s)
-        yield Sample(x @ np.conj(np.swapaxes(x, -2, -1)) + 2 * np.eye(s[-1], dtype=x.dtype))
+        square = x @ np.conj(np.swapaxes(x, -2, -1))
+        # Well away from singular, whatever the values are.
+        shift = 2 + np.abs(square).max().astype(np.float64)
+        yield Sample(square + (shift * np.eye(s[-1])).astype(x.dtype))
 
 
 def symmetric(make: Any) -> Iterator[Sample]:

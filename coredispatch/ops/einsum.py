@@ -20,6 +20,7 @@ from coredispatch.ops.linalg import NUMBERS, matmul
 from coredispatch.ops.rules import dot
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
 __all__ = ["einsum"]
@@ -158,7 +159,7 @@ def _next_pair(labels: Sequence[str], sizes: dict[str, int], result: str) -> tup
     ],
     cast="lower",
     tolerance=dot,
-    dtypes=NUMBERS,
+    dtypes=(int64, *(d for d in NUMBERS if not d.is_integral)),
 )
 def einsum(equation: str, operands: list[Tensor]) -> Tensor:
     """Sum of products of the operands' elements, written with a label for each dimension.
@@ -184,4 +185,7 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         keep = set(result).union(*(term for _, term in parts))
         parts.append(_contract(a, la, b, lb, keep))
     x, term = _sum_out(*parts[0], set(result))
-    return x if term == result else shape.permute(x, tuple(term.index(c) for c in result))
+    if term != result:
+        x = shape.permute(x, tuple(term.index(c) for c in result))
+    # One operand, rearranged: the result of an operator that is no view has its own memory.
+    return x.clone() if len(items) == 1 and len(term) == len(set(labels[0])) else x

@@ -204,10 +204,15 @@ def _scatter_reduce_reference(
         target = list(place)
         target[dim] = int(index[place])
         groups.setdefault(tuple(target), []).append(src[place])
-    function = {"amax": np.max, "amin": np.min}.get(reduce) or getattr(np, reduce)
     for target, values in groups.items():
-        mean = function(([self[target]] if include_self else []) + values)
-        out[target] = np.floor(mean) if reduce == "mean" and out.dtype.kind in "iu" else mean
+        values = np.array(([self[target]] if include_self else []) + values, out.dtype)
+        if reduce in ("amax", "amin"):
+            out[target] = values.max() if reduce == "amax" else values.min()
+        elif reduce == "mean":
+            total = np.sum(values, dtype=out.dtype)
+            out[target] = total // len(values) if out.dtype.kind in "iu" else total / len(values)
+        else:
+            out[target] = getattr(np, reduce)(values, dtype=out.dtype)
     return out
 
 

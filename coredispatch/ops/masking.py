@@ -48,11 +48,7 @@ def _fill_shape(self: Any, mask: Any, value: Any) -> tuple[int, ...]:
     out=_fill_shape,
     dtype=same,
     reference=lambda self, mask, value: np.where(mask, value, self),
-    samples=lambda make: (
-        Sample(*s.args, 1)
-        for s in _masks(make)
-        if np.broadcast(*s.args).shape == s.args[0].shape  # so that self can hold the result
-    ),
+    samples=lambda make: (Sample(*s.args, 1) for s in _masks(make)),
     errors=lambda make: [(Sample(make((3,)), np.array([0, 1, 0]), 1), DTypeError)],
     tolerance=exact,
     inplace=True,

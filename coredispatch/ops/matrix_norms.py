@@ -81,45 +81,10 @@ def linalg_vector_norm(
     ``inf`` and ``-inf`` are the greatest and the least magnitude, 0 the number of nonzero
     elements. Real for complex input. Half precision adds up in float32.
     """
-    x = late.abs(_floating(self, dtype))
-    p = float(ord)
-    if p == math.inf:
-        return late.amax(x, dim if dim is not None else (), keepdim)
-    if p == -math.inf:
-        return late.amin(x, dim if dim is not None else (), keepdim)
-    if p == 0:
-        return late.sum(late.ne(x, 0).to_dtype(x.dtype), dim, keepdim)
-    if p == 1:
-        return late.sum(x, dim, keepdim)
-    if p == 2:
-        return late.sqrt(late.sum(late.square(x), dim, keepdim))
-    return late.sum(x**p, dim, keepdim) ** (1.0 / p)
-
-
-@linalg_vector_norm.vjp
-def _(grad, out, self, ord, dim, keepdim):
-    # Zero where the norm is zero, the subgradient PyTorch takes.
-    p = float(ord)
-    dims = normalize_dims(dim, self.ndim)
-    if not keepdim:
-        for d in sorted(dims):
-            grad, out = shape.unsqueeze(grad, d), shape.unsqueeze(out, d)
-    size = late.abs(self)
-    if p == 0:
-        return late.zeros_like(self)
-    if math.isinf(p):
-        extreme = late.eq(size, out).to_dtype(out.dtype)
-        return late.sgn(self) * (extreme * (grad / late.sum(extreme, dims, True)))
-    if p == 1:
-        return late.sgn(self) * grad
-    zero = late.eq(out, 0)
-    if p == 2:
-        return self * late.masked_fill(grad / out, zero, 0)
-    scaled = late.masked_fill(size / out, zero, 0)
-    power = scaled ** (p - 1)
-    if p < 1:
-        power = late.masked_fill(power, late.eq(size, 0), 0)
-    return late.sgn(self) * (power * grad)
+    x = _floating(self, dtype)
+    half = x.dtype.itemsize == 2
+    out = late.power_norm(x.to_dtype(float32) if half else x, float(ord), dim, keepdim)
+    return out.to_dtype(x.dtype) if half else out
 
 
 def _matrix_norm_reference(
@@ -260,12 +225,19 @@ def linalg_matrix_rank(
     method=False,
 )
 def linalg_cond(A: Tensor, p: object = None) -> Tensor:
-    """Condition number: the norm of ``A`` times that of its inverse (2-norm by default)."""
+    """Condition number: the norm of ``A`` times that of its inverse (2-norm by default).
+
+    Infinite for a singular matrix.
+    """
     if p is None or (not isinstance(p, str) and abs(p) == 2):
         values = late.linalg_svdvals(A)
         largest, least = late.amax(values, -1), late.amin(values, -1)
         return largest / least if p is None or p > 0 else least / largest
-    return linalg_matrix_norm(A, p) * linalg_matrix_norm(late.linalg_inv(A), p)
+    singular = late.isinf(late.linalg_slogdet(A.detach())[1])
+    unit = late.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    regular = late.where(singular.unsqueeze(-1).unsqueeze(-1), unit, A)
+    condition = linalg_matrix_norm(A, p) * linalg_matrix_norm(late.linalg_inv(regular), p)
+    return late.masked_fill(condition, singular, math.inf)
 
 
 # ---- distances ----------------------------------------------------------------------------------

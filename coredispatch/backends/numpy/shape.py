@@ -68,7 +68,7 @@ def expand(x: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     if lead < 0:
         raise ShapeError(f"{len(shape)} dimensions do not expand to {len(size)}")
     new_shape, new_strides = list(size), [0] * len(size)
-    shared = lead > 0 and max(size[:lead]) > 1
+    shared = lead > 0 and any(n != 1 for n in size[:lead])
     for i, (have, stride) in enumerate(zip(shape, strides, strict=True), lead):
         if size[i] == have or size[i] == -1:
             new_shape[i], new_strides[i] = have, stride
