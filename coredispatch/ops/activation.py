@@ -14,6 +14,7 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, mul
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import (
     REAL_NUMBER,
     broadcast,
@@ -111,7 +112,7 @@ def _(grad, self, threshold):
 
 @composite(
     **_facts(
-        lambda self, threshold, value: np.where(self > threshold, self, value),
+        lambda self, threshold, value: np.where(self <= threshold, value, self),
         0,
         samples=with_options({"threshold": 0.1, "value": 2.0}, {"threshold": 0, "value": 0}),
         namespace=("", _FUNCTIONAL),
@@ -245,6 +246,7 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
     ``weight`` is 0-dim or has 1 element, or one for each channel (dim 1) of ``self``. Raises
     ``ShapeError`` otherwise.
     """
+    self, weight = common(promote, self, weight)
     if weight.ndim > 1:
         raise ShapeError(f"the weight must have at most 1 dimension, got {weight.ndim}")
     if weight.numel() != 1:
@@ -257,13 +259,16 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
     return comparison.where(comparison.gt(self, 0), self, mul(self, weight))
 
 
+def _rrelu_samples(make: Any) -> Any:
+    for shape in ((17,), (3, 5), (2, 3, 5)):
+        yield Sample(make(shape), 0.1, 0.3, True)
+
+
 @composite(
     **_facts(
-        lambda self, lower=1 / 8, upper=1 / 3, training=False: np.where(
-            self >= 0, self, self * (lower + upper) / 2
-        ),
+        None,
         4,
-        samples=with_options({}, {"lower": 0.1, "upper": 0.3}),
+        samples=_rrelu_samples,
         namespace=("", _FUNCTIONAL),
         smooth=False,
         random=True,
@@ -298,7 +303,7 @@ def _(
 
 
 def _elu_reference(self: Any, alpha: float = 1.0) -> Any:
-    return np.where(self > 0, self, alpha * np.expm1(np.minimum(self, 0)))
+    return np.where(self > 0, self, alpha * np.expm1(np.where(self > 0, 0, self)))
 
 
 @composite(**_facts(_elu_reference, 4, samples=with_options({}, {"alpha": 0.5}), smooth=False))
@@ -362,7 +367,7 @@ _inplace_flag(selu)
 @composite(
     **_facts(
         lambda self, alpha=1.0: np.where(
-            self > 0, self, alpha * np.expm1(np.minimum(self, 0) / alpha)
+            self > 0, self, alpha * np.expm1(np.where(self > 0, 0, self) / alpha)
         ),
         4,
         samples=with_options({}, {"alpha": 0.5}),

@@ -144,7 +144,15 @@ def _(grad):
     return neg(grad)
 
 
-@composite(out=same_shape, dtype=same, reference=np.positive, samples=unary, dtypes=NUMBER)
+@composite(
+    out=same_shape,
+    dtype=same,
+    reference=np.positive,
+    samples=unary,
+    dtypes=NUMBER,
+    tolerance=exact,
+    view="maybe",
+)
 def positive(self: Tensor) -> Tensor:
     """``+self``: the tensor itself."""
     if dtype_of(self).kind == "b":

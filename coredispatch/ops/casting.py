@@ -6,10 +6,14 @@ unsigned integer must not meet ``1 - x`` before it is floating.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from numbers import Number
 from typing import Any
 
 from coredispatch.ops import late
-from coredispatch.registry.dtypes import default_dtype
+from coredispatch.registry import Promotion, Value
+from coredispatch.registry.dtypes import default_dtype, float32
+from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.value import dtype_of
 
 
@@ -21,3 +25,26 @@ def floating(x: Any) -> Any:
 def filled(like: Any, shape: Any, value: Any, dtype: Any = None) -> Any:
     """A tensor of one value with the device, and the dtype unless given, of ``like``."""
     return late.full(tuple(shape), value, dtype=dtype or dtype_of(like), device=like.device)
+
+
+def common(rule: Promotion, *args: Any) -> tuple[Any, ...]:
+    """Every tensor among ``args`` in the dtype that ``rule`` computes in; numbers as they are.
+
+    For bodies whose parts would promote one by one to something else than the whole does.
+    """
+    for arg in args:
+        if not isinstance(arg, (Value, Number)):
+            raise DTypeError(f"expected a tensor or a number, got {type(arg).__name__}")
+    dtype = rule.compute(*args)
+    return tuple(
+        late.to_dtype(a, dtype) if isinstance(a, Value) and dtype_of(a) is not dtype else a
+        for a in args
+    )
+
+
+def in_float32(function: Callable[..., Any], x: Any, *args: Any) -> Any:
+    """``function(x, *args)``, computed in float32 and rounded once for half precision."""
+    dtype = dtype_of(x)
+    if dtype.itemsize != 2 or not dtype.is_floating_point:
+        return function(x, *args)
+    return late.to_dtype(function(late.to_dtype(x, float32), *args), dtype)

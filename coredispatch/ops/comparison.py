@@ -229,7 +229,9 @@ def isclose(
     """
     close = eq(self, other)
     if promote.compute(self, other).category < 2:
-        self = late.to_dtype(self, float64)
+        self, other = (
+            late.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other)
+        )
     size = late.abs(other) if isinstance(other, Value) else abs(other)
     allowed = arithmetic.mul(size, rtol) if isinstance(size, Value) else rtol * size
     distance = late.abs(arithmetic.sub(self, other))

@@ -8,6 +8,7 @@ import numpy as np
 
 from coredispatch.ops import arithmetic, comparison, late
 from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import (
     broadcast,
     exact,
@@ -86,7 +87,7 @@ def _(grad):
 
 
 @composite(
-    out=same_shape, dtype=real_like, reference=np.real, samples=unary, tolerance=exact, view=True
+    out=same_shape, dtype=real_like, reference=np.real, samples=unary, tolerance=exact, view="maybe"
 )
 def real(self: Tensor) -> Tensor:
     """The real part, a view; a real tensor is returned as it is."""
@@ -113,14 +114,7 @@ def imag(self: Tensor) -> Tensor:
 )
 def conj(self: Tensor) -> Tensor:
     """The complex conjugate; a real tensor is returned as it is."""
-    if not dtype_of(self).is_complex:
-        return self
-    return complex_(real(self), arithmetic.neg(imag(self)))
-
-
-@conj.vjp
-def _(grad):
-    return conj(grad)
+    return conj_physical(self) if dtype_of(self).is_complex else self
 
 
 @composite(out=same_shape, dtype=same, samples=unary, tolerance=exact, view="maybe")
@@ -132,7 +126,14 @@ def resolve_conj(self: Tensor) -> Tensor:
 @composite(out=same_shape, dtype=same, reference=np.conj, samples=unary, tolerance=exact)
 def conj_physical(self: Tensor) -> Tensor:
     """The complex conjugate, always in new memory."""
-    return conj(self) if dtype_of(self).is_complex else late.clone(self)
+    if not dtype_of(self).is_complex:
+        return late.clone(self)
+    return complex_(real(self), arithmetic.neg(imag(self)))
+
+
+@conj_physical.vjp
+def _(grad):
+    return conj(grad)
 
 
 @composite(
@@ -146,6 +147,7 @@ def conj_physical(self: Tensor) -> Tensor:
 )
 def complex_(real: Tensor, imag: Tensor) -> Tensor:
     """``real + 1j * imag`` from two floating tensors of one dtype (float32 or float64)."""
+    common(promote_float, real, imag)  # refuses what is no tensor
     if dtype_of(real) is not dtype_of(imag) or not dtype_of(real).is_floating_point:
         raise DTypeError(
             f"both parts must have one floating dtype, got {dtype_of(real)} and {dtype_of(imag)}",
@@ -167,10 +169,16 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     return complex_(cosine, arithmetic.mul(abs, late.sin(angle)))
 
 
+def _angle_reference(self: Any) -> Any:
+    if self.dtype.kind == "c":
+        return np.angle(self)
+    return np.where(np.isnan(self), np.nan, np.where(self < 0, np.pi, 0.0))
+
+
 @composite(
     out=same_shape,
     dtype=lambda self: promote_float(self).to_real(),
-    reference=lambda self: np.angle(np.asarray(self) + 0.0),
+    reference=_angle_reference,
     samples=unary,
     tolerance=ulp(2),
     smooth=False,

@@ -12,7 +12,7 @@ from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, sub
-from coredispatch.ops.casting import filled, floating
+from coredispatch.ops.casting import common, filled, floating, in_float32
 from coredispatch.ops.complex_numbers import real
 from coredispatch.ops.rules import (
     NUMBER,
@@ -110,12 +110,13 @@ def _pow_exponent_grad(grad: Any, out: Any, base: Any, exponent: Any) -> Any:
 @composite(out=broadcast, samples=powers, tolerance=ulp(4), inplace=True)
 def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """``self ** exponent`` computed in float64 (complex128 for complex inputs)."""
-    wide = complex128 if promote.compute(self, exponent).is_complex else float64
+    base, exponent = common(promote, self, exponent)
+    wide = complex128 if promote.compute(base, exponent).is_complex else float64
 
     def widen(x: Any) -> Any:
         return late.to_dtype(x, wide) if isinstance(x, Value) else x
 
-    return pow(widen(self), widen(exponent))
+    return pow(widen(base), widen(exponent))
 
 
 @composite(
@@ -129,7 +130,8 @@ def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
 )
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2**other``; shapes broadcast, integers become floating."""
-    return mul(self, pow(2.0, other))
+    x, exponent = common(promote_float, self, other)
+    return mul(x, pow(2.0, exponent))
 
 
 @primitive(**_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
@@ -166,7 +168,7 @@ def _(grad, out):
     return mul(grad, adjoint(out))
 
 
-@composite(**_facts(np.exp2, 2), namespace=("", "special"))
+@composite(**_facts(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
 def exp2(self: Tensor) -> Tensor:
     """Elementwise ``2 ** self``."""
     return pow(2.0, self)
@@ -233,7 +235,7 @@ def _(grad, self):
     return div(grad, adjoint(mul(self, math.log(10))))
 
 
-@composite(**_facts(np.log1p, 4, values=(-0.5, 4.0)), namespace=("", "special"))
+@composite(**_facts(np.log1p, 4, values=(-0.5, 4.0), dtypes="real"), namespace=("", "special"))
 def log1p(self: Tensor) -> Tensor:
     """Elementwise ``log(1 + self)``, accurate near 0.
 
@@ -297,6 +299,15 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     return div(logaddexp(mul(self, unit), mul(other, unit)), unit)
 
 
+@logaddexp2.vjp
+def _(grad, out, self, other):
+    unit = math.log(2)
+    return (
+        lambda: mul(grad, _share(mul(self, unit), mul(out, unit))),
+        lambda: mul(grad, _share(mul(other, unit), mul(out, unit))),
+    )
+
+
 # ---- sigmoid and its inverse ------------------------------------------------------------------
 
 
@@ -342,7 +353,7 @@ def expit(self: Tensor) -> Tensor:
     samples=unary,
     dtypes="float",
     values=(0.1, 0.9),
-    tolerance=ulp(8),
+    tolerance=conditioned,
     cast="float32",
     namespace=("", "special"),
     inplace=True,
@@ -351,14 +362,19 @@ def logit(self: Tensor, eps: float | None = None) -> Tensor:
     """Elementwise ``log(self / (1 - self))``, after clamping to ``[eps, 1 - eps]`` if given."""
     x = floating(self)
     x = x if eps is None else magnitude.clamp(x, eps, 1 - eps)
-    return log(div(x, sub(1, x)))
+    return in_float32(lambda p: log(div(p, sub(1, p))), x)
+
+
+def _zero_wins(x: Any, y: Any, logarithm: Any) -> Any:
+    y = np.asarray(y, np.float64)
+    return np.where((x == 0) & ~np.isnan(y), 0, x * logarithm(y))
 
 
 @composite(
     out=broadcast,
     dtype=promote_float,
     samples=pairs,
-    reference=lambda self, other: np.where(self == 0, 0, self * np.log(other)),
+    reference=lambda self, other: _zero_wins(self, other, np.log),
     dtypes="float",
     values=(0.1, 3.0),
     tolerance=ulp(4),
@@ -387,7 +403,7 @@ def _log_factor(x: Any, y: Any) -> Any:
     out=broadcast,
     dtype=promote_float,
     samples=pairs,
-    reference=lambda self, other: np.where(self == 0, 0, self * np.log1p(other)),
+    reference=lambda self, other: _zero_wins(self, other, np.log1p),
     dtypes="float",
     values=(0.1, 3.0),
     tolerance=ulp(4),
@@ -400,8 +416,9 @@ def xlog1py(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 
 
 def _times_log(x: Any, y: Any, op: Any, number: Any) -> Any:
+    x, y = common(promote_float, x, y)
     if not isinstance(y, Value):
-        product = mul(x, number(y)) if y > 0 else mul(x, math.nan if y < 0 else -_INF)
+        product = mul(x, _real_log(number, y))
         return product if y != y else comparison.where(comparison.eq(x, 0), 0, product)
     if not isinstance(x, Value):
         if x != 0:
@@ -409,3 +426,12 @@ def _times_log(x: Any, y: Any, op: Any, number: Any) -> Any:
         return comparison.where(comparison.isnan(y), y, 0)
     dead = comparison.logical_and(comparison.eq(x, 0), comparison.logical_not(comparison.isnan(y)))
     return comparison.where(dead, 0, mul(op(y), x))
+
+
+def _real_log(number: Any, y: Any) -> float:
+    """A logarithm of the math module, which raises where the result is NaN or -infinity."""
+    try:
+        return number(y)
+    except ValueError:
+        pole = 0 if number is math.log else -1
+        return -_INF if y == pole else math.nan

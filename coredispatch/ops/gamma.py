@@ -12,9 +12,10 @@ from typing import Any
 from coredispatch.ops import comparison, exponential, late, magnitude, rounding, trigonometric
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, reciprocal, sub
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import broadcast, promote_float, same_shape, ulp
 from coredispatch.ops.samples import Sample, pairs
-from coredispatch.ops.special import _elementwise, _facts, _polynomial, _wide
+from coredispatch.ops.special import _facts, _polynomial, _wide
 from coredispatch.registry import composite
 from coredispatch.registry.dtypes import float64
 from coredispatch.registry.errors import ArgumentError
@@ -27,11 +28,12 @@ _BERNOULLI = (
 
 
 # ---- lgamma -----------------------------------------------------------------------------------
-# Rational approximations of J. Maddock's lgamma_small (Boost.Math), exact zeros at 1 and 2.
+# Rational approximations of J. Maddock's lgamma_small (Boost.Math), with exact zeros at 1 and 2.
+# They take w = x - 1, which is exact where x itself had to be shifted up by 1.
 
 
-def _lgamma_2_to_3(x: Any) -> Any:
-    z = sub(x, 2)
+def _lgamma_2_to_3(w: Any) -> Any:
+    z = sub(w, 1)
     p = _polynomial(
         z, -0.180355685678449379109e-1, 0.25126649619989678683e-1, 0.494103151567532234274e-1,
         0.172491608709613993966e-1, -0.259453563205438108893e-3, -0.541009869215204396339e-3,
@@ -42,11 +44,11 @@ def _lgamma_2_to_3(x: Any) -> Any:
         0.988504251128010129477e-1, 0.82130967464889339326e-2, 0.224936291922115757597e-3,
         -0.223352763208617092964e-6,
     )  # fmt: skip
-    return mul(mul(z, add(x, 1)), add(div(p, q), 0.158963680267333984375))
+    return mul(mul(z, add(w, 2)), add(div(p, q), 0.158963680267333984375))
 
 
-def _lgamma_1_to_1_5(x: Any) -> Any:
-    z = sub(x, 1)
+def _lgamma_1_to_1_5(w: Any) -> Any:
+    z = w
     p = _polynomial(
         z, 0.490622454069039543534e-1, -0.969117530159521214579e-1, -0.414983358359495381969,
         -0.406567124211938417342, -0.158413586390692192217, -0.240149820648571559892e-1,
@@ -56,11 +58,11 @@ def _lgamma_1_to_1_5(x: Any) -> Any:
         z, 1.0, 0.302349829846463038743e1, 0.348739585360723852576e1, 0.191415588274426679201e1,
         0.507137738614363510846, 0.577039722690451849648e-1, 0.195768102601107189171e-2,
     )  # fmt: skip
-    return mul(mul(z, sub(x, 2)), add(div(p, q), 0.52815341949462890625))
+    return mul(mul(z, sub(w, 1)), add(div(p, q), 0.52815341949462890625))
 
 
-def _lgamma_1_5_to_2(x: Any) -> Any:
-    z = sub(2, x)
+def _lgamma_1_5_to_2(w: Any) -> Any:
+    z = sub(1, w)
     p = _polynomial(
         z, -0.292329721830270012337e-1, 0.144216267757192309184, -0.142440390738631274135,
         0.542809694055053558157e-1, -0.850535976868336437746e-2, 0.431171342679297331241e-3,
@@ -69,7 +71,7 @@ def _lgamma_1_5_to_2(x: Any) -> Any:
         z, 1.0, -0.150169356054485044494e1, 0.846973248876495016101, -0.220095151814995745555,
         0.25582797155975869989e-1, -0.100666795539143372762e-2, -0.827193521891290553639e-6,
     )  # fmt: skip
-    return mul(mul(z, sub(1, x)), add(div(p, q), 0.452017307281494140625))
+    return mul(mul(z, neg(w)), add(div(p, q), 0.452017307281494140625))
 
 
 def _stirling(x: Any) -> Any:
@@ -89,19 +91,13 @@ def _lgamma_positive(x: Any) -> Any:
         reduced = comparison.where(above, sub(reduced, 1), reduced)
         product = comparison.where(above, mul(product, reduced), product)
     below = comparison.lt(reduced, 1.0)
-    shifted = comparison.where(below, add(reduced, 1), reduced)
+    w = comparison.where(below, reduced, sub(reduced, 1))
     divisor = comparison.where(below, magnitude.abs(reduced), 1.0)
-    small = comparison.where(
-        comparison.lt(shifted, 1.5), _lgamma_1_to_1_5(shifted), _lgamma_1_5_to_2(shifted)
-    )
-    small = comparison.where(comparison.ge(shifted, 2.0), _lgamma_2_to_3(shifted), small)
-    small = add(small, exponential.log(div(product, divisor)))
+    small = comparison.where(comparison.lt(w, 0.5), _lgamma_1_to_1_5(w), _lgamma_1_5_to_2(w))
+    small = comparison.where(comparison.ge(w, 1.0), _lgamma_2_to_3(w), small)
+    # Two logarithms: a quotient near 1 would lose the digits that count.
+    small = add(small, sub(exponential.log(product), exponential.log(divisor)))
     return comparison.where(large, _stirling(magnitude.clamp(x, 10.0, None)), small)
-
-
-def _sin_pi(x: Any) -> Any:
-    """``sin(pi * x)`` with an exact reduction of ``x``, up to its sign."""
-    return trigonometric.sin(mul(sub(x, rounding.round(x)), math.pi))
 
 
 def _lgamma64(x: Any) -> Any:
@@ -109,17 +105,13 @@ def _lgamma64(x: Any) -> Any:
     x = comparison.where(infinite, 1.0, x)
     negative = comparison.lt(x, 0)
     out = _lgamma_positive(comparison.where(negative, sub(1, x), x))
-    sine = magnitude.abs(_sin_pi(x))
+    sine = magnitude.abs(trigonometric.sin_pi(x))
     reflected = sub(math.log(math.pi) - 0.0, add(exponential.log(sine), out))
     out = comparison.where(negative, reflected, out)
     return comparison.where(infinite, float("inf"), out)
 
 
-def _lgamma_number(v: float) -> float:
-    return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
-
-
-@composite(**_facts(_elementwise(_lgamma_number), 6, values=(0.2, 4.0), namespace=""))
+@composite(**_facts(None, 6, values=(0.2, 4.0), namespace=""))
 def lgamma(self: Tensor) -> Tensor:
     """Elementwise logarithm of the absolute value of the gamma function."""
     return _wide(_lgamma64, self)
@@ -274,6 +266,7 @@ def zeta(self: Tensor, other: Tensor) -> Tensor:
 
     Shapes broadcast. NaN for ``self < 1`` and for ``other <= 0``; infinite at 1.
     """
+    common(promote_float, self, other)  # refuses what is no tensor
     dtype = promote_float(self, other)
     s, q = late.to_dtype(self, float64), late.to_dtype(other, float64)
     s = add(s, late.zeros_like(q))

@@ -14,7 +14,8 @@ from coredispatch.ops import comparison, exponential, magnitude, special, trigon
 from coredispatch.ops.activation import _FUNCTIONAL, _backward, _facts, _inplace_flag
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, sub
-from coredispatch.ops.rules import exact, require_one_of
+from coredispatch.ops.casting import common
+from coredispatch.ops.rules import conditioned, exact, promote, require_one_of
 from coredispatch.ops.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError
@@ -60,7 +61,7 @@ def _gelu_backward_samples(make: Any) -> Any:
 
 
 @composite(**_backward(_gelu_backward_samples))
-def gelu_backward(grad: Tensor, self: Tensor, approximate: str) -> Tensor:
+def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tensor:
     """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
     if approximate == "tanh":
         root = math.sqrt(2 / math.pi)
@@ -69,10 +70,31 @@ def gelu_backward(grad: Tensor, self: Tensor, approximate: str) -> Tensor:
         t = trigonometric.tanh(inner)
         steep = mul(add(mul(square, 3 * 0.044715), 1), root)
         slope = add(mul(add(t, 1), 0.5), mul(mul(mul(self, 0.5), sub(1, mul(t, t))), steep))
-        return mul(grad, slope)
+        return mul(grad_of_gelu, slope)
     cumulative = mul(special.erfc(mul(self, -math.sqrt(0.5))), 0.5)
     density = mul(exponential.exp(mul(mul(self, self), -0.5)), 1 / math.sqrt(2 * math.pi))
-    return mul(grad, add(cumulative, mul(self, density)))
+    return mul(grad_of_gelu, add(cumulative, mul(self, density)))
+
+
+@gelu_backward.vjp
+def _(grad, grad_of_gelu, self, approximate):
+    return (
+        lambda: gelu_backward(grad, self, approximate),
+        lambda: mul(mul(grad, grad_of_gelu), _gelu_second(self, approximate)),
+    )
+
+
+def _gelu_second(x: Any, approximate: str) -> Any:
+    """The second derivative of :func:`gelu`."""
+    square = mul(x, x)
+    if approximate == "none":
+        density = mul(exponential.exp(mul(square, -0.5)), 1 / math.sqrt(2 * math.pi))
+        return mul(density, sub(2, square))
+    root = math.sqrt(2 / math.pi)
+    t = trigonometric.tanh(mul(mul(x, add(mul(square, 0.044715), 1)), root))
+    first = mul(add(mul(square, 3 * 0.044715), 1), root)
+    second = sub(mul(x, 6 * 0.044715 * root), mul(mul(t, 2), mul(first, first)))
+    return mul(sub(1, mul(t, t)), add(first, mul(mul(x, 0.5), second)))
 
 
 def _sigmoid_reference(x: Any) -> Any:
@@ -119,6 +141,7 @@ _inplace_flag(mish)
 @composite(**_backward())
 def mish_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`mish`."""
+    grad, self = common(promote, grad, self)
     t = trigonometric.tanh(softplus(self))
     inner = mul(mul(self, exponential.sigmoid(self)), sub(1, mul(t, t)))
     return mul(grad, add(t, inner))
@@ -161,7 +184,11 @@ def softplus_backward(grad: Tensor, self: Tensor, beta: float, threshold: float)
     return comparison.where(comparison.gt(scaled, threshold), grad, slope)
 
 
-@composite(**_facts(lambda self: -np.logaddexp(0, -self), 6, inplace=False, alias=("log_sigmoid",)))
+def _logsigmoid_reference(self: Any) -> Any:
+    return np.minimum(self, 0) - np.log1p(np.exp(-np.abs(self)))
+
+
+@composite(**_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)))
 def logsigmoid(self: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
     small = exponential.log1p(exponential.exp(neg(magnitude.abs(self))))
@@ -226,7 +253,9 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 
 @composite(
     **_facts(
-        lambda self, lambd=0.5: np.sign(self) * np.maximum(np.abs(self) - lambd, 0),
+        lambda self, lambd=0.5: np.where(
+            np.abs(self) <= lambd, self * 0, self - np.sign(self) * lambd
+        ),
         2,
         samples=with_options({}, {"lambd": 1.0}),
         inplace=False,
@@ -247,10 +276,10 @@ def _(grad, self, lambd):
     return comparison.where(inside, 0, grad)
 
 
-@composite(**_facts(lambda self: self - np.tanh(self), 64, inplace=False))
+@composite(**_facts(lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned))
 def tanhshrink(self: Tensor) -> Tensor:
     """``x - tanh(x)``."""
-    return sub(self, trigonometric.tanh(self))
+    return special._wide(lambda x: sub(x, trigonometric.tanh(x)), self)
 
 
 @composite(**_facts(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False))

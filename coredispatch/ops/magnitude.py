@@ -10,6 +10,7 @@ import numpy as np
 from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import (
     NUMBER,
     broadcast,
@@ -28,6 +29,8 @@ from coredispatch.registry.value import dtype_of
 
 
 def _sign_reference(self: Any) -> Any:
+    if self.dtype.kind == "c":
+        return np.where(self == 0, self, self / np.abs(self))
     return self if self.dtype.kind == "b" else np.sign(self)
 
 
@@ -133,8 +136,9 @@ def _(grad, out, self):
 )
 def heaviside(self: Tensor, values: Tensor) -> Tensor:
     """0 where ``self`` is negative, 1 where positive, ``values`` where zero; NaN stays NaN."""
-    step = comparison.where(comparison.eq(self, 0), values, comparison.gt(self, 0))
-    return comparison.where(comparison.isnan(self), self, step)
+    x, values = common(promote_float, self, values)
+    step = comparison.where(comparison.eq(x, 0), values, comparison.gt(x, 0))
+    return comparison.where(comparison.isnan(x), x, step)
 
 
 @composite(

@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.annotations import DType, IntList, Scalar, Tensor
 from coredispatch.ops.arithmetic import add, div, mul, sub
-from coredispatch.ops.casting import floating
+from coredispatch.ops.casting import floating, in_float32
 from coredispatch.ops.reduction import (
     amax,
     amin,
@@ -20,7 +20,7 @@ from coredispatch.ops.reduction import (
     spread,
     sum,
 )
-from coredispatch.ops.rules import conditioned, dot, reduced, require_one_of
+from coredispatch.ops.rules import conditioned, dot, normalize_dim, reduced, require_one_of
 from coredispatch.ops.samples import Sample, nonempty_reductions
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite
@@ -300,6 +300,7 @@ def corrcoef(self: Tensor) -> Tensor:
 def _logsumexp_reference(self: Any, dim: Any, keepdim: bool = False) -> Any:
     dim = dim if np.ndim(self) else None
     high = np.max(self, axis=dim, keepdims=True)
+    high = np.where(np.isinf(high), 0, high)
     total = np.log(np.sum(np.exp(self - high), axis=dim, keepdims=True)) + high
     return total if keepdim or dim is None else np.squeeze(total, axis=dim)
 
@@ -403,7 +404,7 @@ def norm(
             f"the norm of {dtype_of(x)} elements needs a floating dtype",
             fix="convert with x.float(), or pass dtype=",
         )
-    return power_norm(x, float(p), dim, keepdim)
+    return in_float32(power_norm, x, float(p), dim, keepdim)
 
 
 @composite(out=lambda self, p, dim, keepdim: reduced(self, dim, keepdim), smooth=False,
@@ -474,7 +475,7 @@ def renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise ShapeError(f"renorm needs at least 2 dimensions, got {self.ndim}")
     if p <= 0 or maxnorm < 0:
         raise ArgumentError(f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}")
-    dim = dim % self.ndim
+    dim = normalize_dim(dim, self.ndim)
     others = tuple(d for d in range(self.ndim) if d != dim)
     size = power_norm(self, float(p), others, True)
     factor = comparison.where(comparison.gt(size, maxnorm), div(maxnorm, add(size, 1e-7)), 1)

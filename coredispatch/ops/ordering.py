@@ -374,10 +374,26 @@ _QUANTILE = {
 }
 
 
+def _quantile_reference(
+    self: Any, q: Any, dim: Any = None, keepdim: bool = False, interpolation: str = "linear"
+) -> Any:
+    rows = np.sort(np.ravel(self) if dim is None else np.moveaxis(self, dim, -1))
+    rank = q * (rows.shape[-1] - 1)
+    low, high = math.floor(rank), math.ceil(rank)
+    if interpolation == "nearest":
+        low = high = round(rank)
+    low, high = {"lower": (low, low), "higher": (high, high)}.get(interpolation, (low, high))
+    a, b = rows[..., low], rows[..., high]
+    weight = 0.5 if interpolation == "midpoint" else rank - low
+    out = np.where(a == b, a, a + weight * (b - a))
+    out = np.where(np.isnan(rows[..., -1]), np.nan, out)
+    if not keepdim:
+        return out
+    return out.reshape([1] * np.ndim(self)) if dim is None else np.expand_dims(out, dim)
+
+
 @composite(
-    reference=lambda self, q, dim=None, keepdim=False, interpolation="linear": np.quantile(
-        self, q, axis=dim, keepdims=keepdim, method=interpolation
-    ),
+    reference=_quantile_reference,
     **_QUANTILE,
 )
 def quantile(

@@ -120,13 +120,14 @@ def _(grad, self_shape, dim, keepdim):
     dtype=accumulated,
     reference=_reference(np.prod),
     samples=reductions,
+    dtypes="real",
     tolerance=conditioned,
     cast="float32",
 )
 def prod(
     self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """Product over ``dim``; 1 for no elements. Dtypes as in :func:`sum`."""
+    """Product over ``dim``; 1 for no elements. Dtypes as in :func:`sum`, complex ones too."""
 
 
 @prod.vjp

@@ -102,7 +102,9 @@ _LARGEST = {
     reference=lambda self, nan=0.0, posinf=None, neginf=None: np.nan_to_num(
         self, nan=nan or 0.0, posinf=posinf, neginf=neginf
     ),
-    samples=with_options({}, {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}),
+    samples=with_options(
+        {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}, {"nan": 0.5, "posinf": 3.0, "neginf": 0.0}
+    ),
     dtypes="real",
     tolerance=exact,
     smooth=False,

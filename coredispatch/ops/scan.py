@@ -69,7 +69,13 @@ def reversed_cumsum(x: Any, dim: int) -> Any:
     return late.flip(cumsum(late.flip(x, (dim,)), dim), (dim,))
 
 
-@primitive(reference=_scan_reference(np.cumprod), tolerance=conditioned, inplace=True, **_SCAN)
+@primitive(
+    reference=_scan_reference(np.cumprod),
+    tolerance=conditioned,
+    dtypes="real",
+    inplace=True,
+    **_SCAN,
+)
 def cumprod(self: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Cumulative products along ``dim``. Dtypes as in :func:`cumsum`."""
 
@@ -172,7 +178,7 @@ def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(self)))`` along ``dim`` without overflow."""
     normalize_dim(dim, self.ndim)
-    if not self.ndim:
+    if not self.ndim or self.shape[dim] == 1:
         return late.clone(self)
     rows = late.movedim(self, dim, -1)
     (out,) = doubling_scan([rows], lambda a, b: [exponential.logaddexp(a[0], b[0])])
@@ -206,6 +212,7 @@ def diff(
     """
     parts = [part for part in (prepend, self, append) if part is not None]
     x = late.cat(parts, dim) if len(parts) > 1 else self
+    dim = normalize_dim(dim, x.ndim)
     if n < 0:
         raise ArgumentError(f"diff needs n >= 0, got {n}")
     minus = comparison.logical_xor if dtype_of(x).kind == "b" else sub
@@ -223,7 +230,7 @@ def diff(
         Sample(make((3, 5)), dx=0.5, dim=0),
     ),
     dtypes="float",
-    tolerance=dot,
+    tolerance=conditioned,
     method=False,
     alias=("trapz",),
 )
@@ -240,7 +247,7 @@ def _(y: Tensor, x: Tensor, dim: int) -> Tensor:
 @composite(
     samples=lambda make: (Sample(make((5,))), Sample(make((3, 5)), make((5,)))),
     dtypes="float",
-    tolerance=dot,
+    tolerance=conditioned,
     method=False,
 )
 def cumulative_trapezoid(
@@ -251,6 +258,7 @@ def cumulative_trapezoid(
 
 
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Any:
+    dim = normalize_dim(dim, y.ndim)
     m = y.shape[dim] - 1
     heights = add(late.narrow(y, dim, 1, m), late.narrow(y, dim, 0, m))
     if x is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,14 +10,14 @@ import numpy as np
 
 from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Scalar, Tensor
-from coredispatch.ops.arithmetic import div, mul, sub
+from coredispatch.ops.arithmetic import add, div, mul, sub
 from coredispatch.ops.casting import filled
 from coredispatch.ops.ordering import sort
 from coredispatch.ops.reduction import amax, amin, any, sum
 from coredispatch.ops.rules import exact, require_int, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import Value, composite
-from coredispatch.registry.dtypes import bool_, int32, int64
+from coredispatch.registry.dtypes import bool_, float64, int32, int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -33,11 +34,16 @@ def _insertion_shape(sorted_sequence: Any, values: Any, *_: Any) -> tuple[int, .
     return shape
 
 
+def _sorted(x: Any) -> Any:
+    # ml_dtypes sorts NaN to nowhere in particular
+    return np.sort(x.astype(np.float64) if x.dtype.kind == "V" else x).astype(x.dtype)
+
+
 def _insertion_samples(make: Any) -> Iterator[Sample]:
     for shape in ((), (5,), (3, 4), (0,)):
-        yield Sample(np.sort(make((17,))), make(shape))
-        yield Sample(np.sort(make((17,))), make(shape), right=True)
-    yield Sample(np.sort(make((3, 5))), make((3, 4)))
+        yield Sample(_sorted(make((17,))), make(shape))
+        yield Sample(_sorted(make((17,))), make(shape), right=True)
+    yield Sample(_sorted(make((3, 5))), make((3, 4)))
     yield Sample(make((0,)), make((3,)))
 
 
@@ -186,12 +192,15 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
         low, high = low - 1, high + 1
     if low > high:
         raise ArgumentError(f"max={high} must not be below min={low}")
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ArgumentError(f"the range [{low}, {high}] is not finite", fix="give min and max")
     x = late.reshape(self, (-1,))
+    x = late.to_dtype(x, float64)  # the edges of narrow cells would be rounded
     inside = comparison.logical_and(comparison.ge(x, low), comparison.le(x, high))
-    cell = late.floor(div(mul(sub(x, low), bins), high - low))
+    cell = late.floor(mul(div(sub(x, low), high - low), bins))
     cell = late.to_dtype(late.clamp(comparison.where(inside, cell, 0), 0, bins - 1), int64)
-    zeros = filled(x, (bins,), 0)
-    return late.scatter_add(zeros, 0, cell, late.to_dtype(inside, dtype_of(x)))
+    zeros = filled(self, (bins,), 0)
+    return late.scatter_add(zeros, 0, cell, late.to_dtype(inside, dtype_of(self)))
 
 
 @composite(
@@ -274,6 +283,8 @@ def unique_all(self: Tensor, dim: int | None) -> tuple[Tensor, Tensor, Tensor]:
     chosen = late.index_select(order, 0, start)
     source = late.reshape(self, (-1,)) if dim is None else self
     values = late.index_select(source, 0 if dim is None else dim, chosen)
+    if dtype_of(values).is_floating_point:
+        values = add(values, 0)  # -0.0 and 0.0 are one value: 0.0
     return values, late.reshape(inverse, shape), counts
 
 
@@ -304,7 +315,7 @@ def _chosen(found: Any, inverse: bool, counts: bool) -> Any:
 
 
 @composite(
-    reference=np.unique,
+    reference=lambda self: np.unique(self, equal_nan=False) + self.dtype.type(0),
     samples=lambda make: (Sample(make((17,))), Sample(make((3, 5)))),
     dtypes="real",
     differentiable=False,

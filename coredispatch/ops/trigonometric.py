@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import comparison, exponential, magnitude
+from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import add, div, mul, neg, reciprocal, square, sub
@@ -244,12 +244,31 @@ def rad2deg(self: Tensor) -> Tensor:
     return mul(self, 180 / math.pi)
 
 
-@composite(**_facts(np.sinc, 4, tolerance=conditioned), namespace=("", "special"))
+def _sinc_reference(self: Any) -> Any:
+    x = np.asarray(self)
+    if x.dtype.kind == "c":
+        return np.sinc(x)
+    whole = np.rint(x)
+    sine = np.sin(np.pi * (x - whole)) * (1 - 2 * (whole % 2))
+    return np.where(x == 0, 1, sine / (np.pi * np.where(x == 0, 1, x)))
+
+
+@composite(**_facts(_sinc_reference, 4, tolerance=conditioned), namespace=("", "special"))
 def sinc(self: Tensor) -> Tensor:
-    """Normalized sinc, ``sin(pi x) / (pi x)``, 1 at 0."""
-    zero = comparison.eq(self, 0)
-    scaled = mul(comparison.where(zero, 1, self), math.pi)
-    return comparison.where(zero, 1, div(sin(scaled), scaled))
+    """Normalized sinc, ``sin(pi x) / (pi x)``, 1 at 0 and exactly 0 at the other integers."""
+    x = floating(self)
+    zero = comparison.eq(x, 0)
+    safe = comparison.where(zero, 1, x)
+    return comparison.where(zero, 1, div(sin_pi(safe), mul(safe, math.pi)))
+
+
+def sin_pi(x: Any) -> Any:
+    """``sin(pi * x)``; real ``x`` is reduced exactly, so that integers give 0."""
+    if x.dtype.is_complex:
+        return sin(mul(x, math.pi))
+    whole = late.round(x)
+    parity = sub(1, mul(late.remainder(whole, 2), 2))
+    return mul(sin(mul(sub(x, whole), math.pi)), parity)
 
 
 @sinc.vjp

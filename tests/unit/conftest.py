@@ -224,7 +224,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         def keep(op: Operator) -> bool:
             known = op.vjp_rule is not None or op.body is not None
             floats = any(d.name == "float64" for d in family.dtypes(op.name))
-            return op.differentiable and known and floats and not op.mutates
+            return op.differentiable and not op.random and known and floats and not op.mutates
 
         names = family.names(keep)
         metafunc.parametrize("derivable", [(family, n) for n in names], ids=names)

@@ -16,6 +16,7 @@ from ...registry.dtypes import DType
 from ...registry.errors import ArgumentError, DTypeError
 from ..dtypes import numpy_dtype
 from .normal import normal
+from .ordering import check_scalar_dim
 from .pointwise import bounded, sigmoid
 from .silence import silent
 
@@ -219,6 +220,7 @@ def softmax(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
     """Softmax along ``dim``."""
     x, native = _prepared(x, dtype)
     if not x.ndim:
+        check_scalar_dim(dim)
         return np.exp(x - x).astype(native)
     if not x.size:
         return x.astype(native)
@@ -233,6 +235,7 @@ def log_softmax(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
     """Logarithm of the softmax along ``dim``."""
     x, native = _prepared(x, dtype)
     if not x.ndim:
+        check_scalar_dim(dim)
         return np.subtract(x, x).astype(native)
     if not x.size:
         return x.astype(native)

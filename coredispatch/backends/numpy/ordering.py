@@ -16,7 +16,14 @@ import numpy as np
 
 from ...registry.errors import DimError
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "check_scalar_dim"]
+
+
+def check_scalar_dim(dim: int) -> None:
+    """Refuse a dim that a 0-dim array does not have: it accepts 0 and -1."""
+    if not -1 <= dim <= 0:
+        raise DimError(f"Dimension out of range: dim {dim} of a 0-d tensor", fix="use 0 or -1")
+
 
 _FEW = 16  # up to this many elements a top-k is found one by one
 _SHORT = 16  # up to this length NumPy's insertion sort wins
@@ -74,6 +81,7 @@ def _last(x: np.ndarray, dim: int) -> tuple[np.ndarray, bool]:
 def sort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
     """Sorted values and the indices they came from."""
     if not x.ndim:
+        check_scalar_dim(dim)
         return x.copy(), np.zeros((), np.int64)
     rows, last = _last(x, dim)
     order = argsort_rows(rows, descending)
@@ -88,6 +96,7 @@ def sort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
 def argsort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
     """Indices that sort ``x``."""
     if not x.ndim:
+        check_scalar_dim(dim)
         return np.zeros((), np.int64)
     rows, last = _last(x, dim)
     order = argsort_rows(rows, descending)
@@ -123,6 +132,7 @@ def _by_turns(rows: np.ndarray, k: int, largest: bool) -> np.ndarray | None:
 def topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """The first ``k`` of the sorted order; a partition where ``k`` is small."""
     if not x.ndim:
+        check_scalar_dim(dim)
         if k > 1:
             raise DimError(f"k={k} is out of range for a 0-dim tensor")
         return x.copy(), np.zeros((), np.int64)
@@ -154,7 +164,8 @@ def unique_all(x: np.ndarray, dim: int | None) -> Any:
             x.astype(np.float32), False, True, True, axis=dim, equal_nan=False
         )
         return values.astype(x.dtype), inverse, counts
-    return np.unique(x, False, True, True, axis=dim, equal_nan=False)
+    values, inverse, counts = np.unique(x, False, True, True, axis=dim, equal_nan=False)
+    return values + values.dtype.type(0), inverse, counts  # -0.0 and 0.0 are one value: 0.0
 
 
 def searchsorted(

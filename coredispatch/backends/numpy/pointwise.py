@@ -42,7 +42,11 @@ def trunc_divide(a: Any, b: Any) -> Any:
     """Quotient cut off towards zero; exact for integers of any size."""
     dtype = a.dtype if type(a) is np.ndarray else b.dtype
     if dtype.kind not in "iu":
-        return np.trunc(np.true_divide(a, b))
+        if dtype.itemsize > 2:
+            return np.trunc(np.true_divide(a, b))
+        # A quotient rounded to half precision may reach the next whole number.
+        wide = (x.astype(np.float32) if type(x) is np.ndarray else x for x in (a, b))
+        return np.trunc(np.true_divide(*wide)).astype(dtype)
     if not np.all(b):
         raise ZeroDivisionError("integer division by zero")
     quotient = np.floor_divide(a, b)
@@ -59,11 +63,11 @@ _power = silent_binary(np.power)
 
 def pow(base: Any, exponent: Any, out: Any = None) -> Any:
     """Power; squares and cubes without NumPy's general loop, which is ten times slower."""
-    if type(exponent) is int and base.dtype.kind in "fc":
+    if type(exponent) is int and base.dtype.kind == "f":
         if exponent == 2:
             return _square(base, out)
         if exponent == 3:
-            return _cube(base) if out is None else _power(base, 3, out)
+            return _cube(base, out)
     elif type(exponent) is np.ndarray and exponent.dtype.kind == "i" and (exponent < 0).any():
         return _integer_power(base, exponent)
     return _power(base, exponent, out)
@@ -86,10 +90,10 @@ def square(x: np.ndarray, out: Any = None) -> Any:
 
 
 @silent
-def _cube(x: np.ndarray) -> Any:
+def _cube(x: np.ndarray, out: Any) -> Any:
     if x.itemsize == 2:
-        return np.power(x, 3)
-    return np.multiply(np.square(x), x)
+        return np.power(x, x.dtype.type(3), out)
+    return np.multiply(np.square(x), x, out)
 
 
 @silent
@@ -149,9 +153,8 @@ def where(condition: np.ndarray, a: Any, b: Any) -> Any:
     """``a`` where ``condition``, else ``b``; a number takes the dtype of the other branch."""
     if condition.dtype.kind != "b":
         if condition.dtype != np.uint8:
-            raise DTypeError(
-                f"the condition must be bool, got {condition.dtype}", fix="compare it: c != 0"
-            )
+            # A plain TypeError: the dispatcher asks first whether the shapes fit.
+            raise TypeError(f"the condition must be bool, got {condition.dtype}")
         condition = condition != 0
     if type(a) is not np.ndarray:
         a = b.dtype.type(a) if type(b) is np.ndarray else np.asarray(a, _common(a, b))
@@ -223,7 +226,11 @@ def clamp(x: np.ndarray, low: Any, high: Any, out: Any = None) -> Any:
 
 def sign(x: np.ndarray, out: Any = None) -> Any:
     """-1, 0 or 1."""
-    return x.copy() if x.dtype.kind == "b" else np.sign(x, out)
+    if x.dtype.kind == "b":
+        return x.copy()
+    if x.dtype.kind != "V":
+        return np.sign(x, out)
+    return np.sign(x.astype(np.float32)).astype(x.dtype)  # ml_dtypes keeps the sign of zero
 
 
 def _whole(ufunc: np.ufunc) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from ...registry.dtypes import DType
 from ...registry.errors import DTypeError
 from ..dtypes import numpy_dtype
 from . import ordering
+from .ordering import check_scalar_dim
 from .silence import silent
 
 __all__ = ["KERNELS"]
@@ -27,7 +28,11 @@ Dims = tuple[int, ...] | None
 
 
 def _axis(x: np.ndarray, dim: Dims) -> Any:
-    if not dim or not x.ndim:
+    if not dim:
+        return None
+    if not x.ndim:
+        for d in dim:
+            check_scalar_dim(d)
         return None
     return dim[0] if len(dim) == 1 else dim
 
@@ -84,7 +89,10 @@ def _position(method: str) -> Callable[..., Any]:
     def kernel(x: np.ndarray, dim: int | None, keepdim: bool) -> Any:
         if x.dtype.kind == "V":
             x = x.astype(np.float32)  # bfloat16 has no comparison loop of its own there
-        return function(x, dim if x.ndim else None, keepdims=keepdim)
+        if dim is not None and not x.ndim:
+            check_scalar_dim(dim)
+            dim = None
+        return function(x, dim, keepdims=keepdim)
 
     return kernel
 
@@ -149,6 +157,7 @@ def _pair(ufunc: np.ufunc, position: Callable[..., Any]) -> Callable[..., Any]:
     @silent
     def kernel(x: np.ndarray, dim: int, keepdim: bool) -> Any:
         if not x.ndim:
+            check_scalar_dim(dim)
             return x.copy(), np.zeros((), np.int64)
         # Two vectorized passes are faster than one and a gather.
         return reduce(x, dim, None, None, keepdim), position(x, dim, keepdim)
@@ -166,6 +175,7 @@ def _scanning(ufunc: np.ufunc) -> Callable[..., Any]:
     def kernel(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
         wide, narrow = _accumulator(x, dtype)
         if not x.ndim:
+            check_scalar_dim(dim)
             return x.astype(narrow)
         out = accumulate(x, dim, wide)
         return out if wide is narrow else out.astype(narrow)
@@ -179,6 +189,7 @@ def _running(ufunc: np.ufunc) -> Callable[..., Any]:
     @silent
     def kernel(x: np.ndarray, dim: int) -> Any:
         if not x.ndim:
+            check_scalar_dim(dim)
             return x.copy(), np.zeros((), np.int64)
         values = accumulate(x, dim)
         reached = (x == values) | (x != x)  # where the extremum is attained, or NaN
