@@ -89,7 +89,6 @@ class Build(build):
 
 packages = find_packages(include=["coredispatch", "coredispatch.*"])
 package_dir: dict[str, str] = {}
-entry_points: dict[str, list[str]] = {}
 if (ROOT / SUITE / "__init__.py").exists():
     package_dir["coredispatch.conformance"] = SUITE
     inner = find_packages(SUITE)
@@ -97,13 +96,10 @@ if (ROOT / SUITE / "__init__.py").exists():
         "coredispatch.conformance",
         *(f"coredispatch.conformance.{name}" for name in inner),
     ]
-    if (ROOT / SUITE / "pytest_plugin.py").exists():
-        entry_points["pytest11"] = ["coredispatch = coredispatch.conformance.pytest_plugin"]
 
 setup(
     packages=packages,
     package_dir=package_dir,
-    entry_points=entry_points,
     ext_modules=extensions(),
     cmdclass={"build": Build, "build_ext": BuildExtensions},
 )

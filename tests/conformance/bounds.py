@@ -31,8 +31,8 @@ SELECTING = (
     "relu",
     "hardtanh",
 )
-#: class of an op whose block names none
-DEFAULT = ("conditioned", 4.0)
+#: class of an op whose block names none: conditioned, with the rounding of intermediate results
+DEFAULT = ("body", 4.0)
 
 
 class Deviation(AssertionError):
@@ -141,7 +141,10 @@ def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op
     spread = _spread(reference, r)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
     units += 3 * np.sqrt(max((n for a in _arrays(reference.sample) for n in a.shape), default=1))
-    return 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
+    bound = 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
+    if kind == "body":  # its intermediate results are as large as those of the absolute inputs
+        bound = bound + units * u * _magnitude(reference, r)
+    return bound
 
 
 def _arrays(sample: Any) -> list[Any]:

@@ -1,0 +1,49 @@
+"""The suite in pytest: ``pytest --pyargs coredispatch.conformance --backend=NAME``.
+
+The same cases as ``coredispatch conformance run``; each is a test whose name is the case id. In a
+plugin's own repository two lines do::
+
+    from coredispatch.conformance import conformance_test
+    test_conformance = conformance_test("mydevice", level="training")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+__all__ = ["pytest_addoption", "pytest_generate_tests"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the suite, in a group of their own."""
+    group = parser.getgroup("coredispatch conformance")
+    group.addoption("--backend", default=None, help="key of the backend to certify")
+    group.addoption("--conformance-level", default="training", help="boot ... full")
+    group.addoption("--conformance-profile", action="append", default=[])
+    group.addoption("--conformance-op", action="append", default=None)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per case of the backend, for tests with a ``conformance_case`` parameter."""
+    if "conformance_case" not in metafunc.fixturenames:
+        return
+    from coredispatch.conformance import BACKEND, LEVELS, Subject, plan
+
+    wanted: dict[str, Any] = getattr(metafunc.function, "conformance", {})
+    option = metafunc.config.getoption
+    backend = option("--backend") or wanted.get("backend")
+    if backend is None:
+        metafunc.parametrize("conformance_case", [])
+        return
+    level = wanted.get("level", option("--conformance-level"))
+    if level not in LEVELS:
+        raise pytest.UsageError(f"there is no level {level!r}: use one of {', '.join(LEVELS)}")
+    subject = Subject(backend)
+    ops = option("--conformance-op") or wanted.get("ops") or [BACKEND, *subject.operators()]
+    profiles = tuple(wanted.get("profiles", option("--conformance-profile")))
+    cases = list(plan(subject, ops, level, profiles))
+    metafunc.parametrize(
+        "conformance_case", [(subject, c) for c in cases], ids=[c.id for c in cases]
+    )

@@ -1,0 +1,45 @@
+"""The cases as one parametrized test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .case import Status
+from .runner import run_case
+
+__all__ = ["conformance_test"]
+
+
+def conformance_test(
+    backend: str | None = None,
+    *,
+    level: str | None = None,
+    profiles: Sequence[str] = (),
+    ops: Sequence[str] | None = None,
+) -> Callable[[Any], None]:
+    """A test function with one test per case; assign it to a name that begins with ``test``.
+
+    What is left out is taken from the command line: ``--backend``, ``--conformance-level``,
+    ``--conformance-profile``, ``--conformance-op``. Only a pass passes: a waived case is an
+    expected failure, a case that cannot be run here a skip, everything else fails.
+    """
+
+    def test(conformance_case: Any) -> None:
+        import pytest
+
+        subject, case = conformance_case
+        result = run_case(subject, case)
+        if result.status is Status.PASS:
+            return
+        if result.status is Status.WAIVED:
+            pytest.xfail(result.message)
+        optional = result.status in (Status.UNSUPPORTED, Status.NOT_RUN)
+        if optional and not result.mandatory:
+            pytest.skip(result.message)
+        command = f"coredispatch conformance repro '{case.id}' --backend {subject.name}"
+        pytest.fail(f"{result.status}: {result.message}\n{command}", pytrace=False)
+
+    wanted = {"backend": backend, "level": level, "profiles": list(profiles), "ops": ops}
+    test.conformance = {k: v for k, v in wanted.items() if v}  # type: ignore[attr-defined]
+    return test
