@@ -12,7 +12,8 @@ from coredispatch.ops.annotations import IntList, Tensor
 from coredispatch.ops.rules import exact, normalize_dim, normalize_dims, same
 from coredispatch.ops.samples import Sample, unary
 from coredispatch.ops.shape_rules import matrices, matrices_with_offset
-from coredispatch.ops.slicing import along, diagonal_places
+from coredispatch.ops.slicing import along
+from coredispatch.ops.windowed_views import diagonal_places
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.errors import ArgumentError, DimError, ShapeError
 
@@ -141,8 +142,8 @@ def rot90(self: Tensor, k: int = 1, dims: IntList = (0, 1)) -> Tensor:
     if turns == 2:
         return flip(self, (i, j))
     if turns == 1:
-        return shape.transpose(flip(self, (j,)), i, j).clone()
-    return flip(shape.transpose(self, i, j), (j,))
+        return late.transpose(flip(self, (j,)), i, j).clone()
+    return flip(late.transpose(self, i, j), (j,))
 
 
 # ---- repetition ---------------------------------------------------------------------------------
@@ -347,7 +348,7 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     planes = late.index_put(planes, (..., i + row, i + column), self)
     if normalize_dim(dim1, planes.ndim) == normalize_dim(dim2, planes.ndim):
         raise DimError(f"a diagonal needs two different dimensions, got {dim1} and {dim2}")
-    return shape.movedim(planes, (-2, -1), (dim1, dim2))
+    return late.movedim(planes, (-2, -1), (dim1, dim2))
 
 
 @composite(reference=np.diagflat, samples=unary, tolerance=exact)

@@ -77,8 +77,8 @@ def tensordot(self: Tensor, other: Tensor, dims: object = 2) -> Tensor:
     rest_b = [d for d in range(other.ndim) if d not in second]
     sizes = [*(self.shape[d] for d in rest_a), *(other.shape[d] for d in rest_b)]
     k, n = _size(self, first), _size(self, rest_a)
-    a = shape.reshape(shape.permute(self, tuple(rest_a + first)), (n, k))
-    b = shape.reshape(shape.permute(other, tuple(second + rest_b)), (k, _size(other, rest_b)))
+    a = shape.reshape(late.permute(self, tuple(rest_a + first)), (n, k))
+    b = shape.reshape(late.permute(other, tuple(second + rest_b)), (k, _size(other, rest_b)))
     return shape.reshape(matmul(a, b), tuple(sizes))
 
 
@@ -139,9 +139,9 @@ def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     # Both products may be much larger than their difference.
     wide = [x.to_dtype(_WIDER.get(x.dtype, x.dtype)) for x in (self, other)]
     # u x v = u[1,2,0] * v[2,0,1] - u[2,0,1] * v[1,2,0]
-    up = [shape.movedim(late.roll(x, (-1,), (d,)), d, -1) for x in wide]
-    down = [shape.movedim(late.roll(x, (1,), (d,)), d, -1) for x in wide]
-    out = shape.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
+    up = [late.movedim(late.roll(x, (-1,), (d,)), d, -1) for x in wide]
+    down = [late.movedim(late.roll(x, (1,), (d,)), d, -1) for x in wide]
+    out = late.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
     return out.to_dtype(promote_types(self.dtype, other.dtype))
 
 

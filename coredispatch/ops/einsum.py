@@ -109,7 +109,7 @@ def _contract(a: Any, la: str, b: Any, lb: str, keep: set[str]) -> tuple[Any, st
 def _arranged(x: Any, labels: str, order: list[str], size: dict[str, int]) -> Any:
     """``x`` with its dimensions in ``order``, those of length 1 expanded."""
     if list(labels) != order:
-        x = shape.permute(x, tuple(labels.index(c) for c in order))
+        x = late.permute(x, tuple(labels.index(c) for c in order))
     sizes = tuple(size[c] for c in order)
     return x if tuple(x.shape) == sizes else shape.expand(x, sizes)
 
@@ -186,6 +186,6 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         parts.append(_contract(a, la, b, lb, keep))
     x, term = _sum_out(*parts[0], set(result))
     if term != result:
-        x = shape.permute(x, tuple(term.index(c) for c in result))
+        x = late.permute(x, tuple(term.index(c) for c in result))
     # One operand, rearranged: the result of an operator that is no view has its own memory.
     return x.clone() if len(items) == 1 and len(term) == len(set(labels[0])) else x

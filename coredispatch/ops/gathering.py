@@ -262,18 +262,18 @@ def scatter_reduce(
     block = tuple(slice(None) if i == d else slice(n) for i, n in enumerate(index.shape))
     own = self[block]
     src = src[tuple(slice(n) for n in index.shape)]
-    index, src = shape.movedim(index, d, -1), shape.movedim(src, d, -1)
+    index, src = late.movedim(index, d, -1), late.movedim(src, d, -1)
     places = shape.unsqueeze(late.arange(self.shape[d], device=self.device), 1)
     hits = late.eq(shape.unsqueeze(index, -2), places)
     values = shape.unsqueeze(src, -2)
     if include_self:
-        mine = shape.unsqueeze(shape.movedim(own, d, -1), -1)
+        mine = shape.unsqueeze(late.movedim(own, d, -1), -1)
         sizes = (*hits.shape[:-1], src.shape[-1])
         values = late.cat([mine, shape.expand(values, sizes)], -1)
         hits = late.cat([late.ones_like(mine, dtype=hits.dtype), hits], -1)
     reduced = _reduced(values, hits, reduce)
-    kept = shape.movedim(late.any(hits, -1), -1, d)
-    return late.index_put(self, block, late.where(kept, shape.movedim(reduced, -1, d), own))
+    kept = late.movedim(late.any(hits, -1), -1, d)
+    return late.index_put(self, block, late.where(kept, late.movedim(reduced, -1, d), own))
 
 
 def _reduced(values: Any, hits: Any, reduce: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import copying, shape, slicing
+from coredispatch.ops import copying, late, shape, slicing
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.rules import broadcast_shapes, exact, normalize_dim, promote
 from coredispatch.ops.samples import Sample, unary
@@ -259,7 +259,7 @@ def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ..
         for i, x in enumerate(items)
     ]
     if indexing == "xy" and len(items) > 1:
-        grids = [shape.transpose(x, 0, 1) for x in grids]
+        grids = [late.transpose(x, 0, 1) for x in grids]
     return tuple(copying.clone(x, memory_format="contiguous_format") for x in grids)
 
 

@@ -111,7 +111,7 @@ def _mismatch(make: Any) -> list[Any]:
 
 def mH(x: Any) -> Any:
     """The conjugate transpose of matrices with two dimensions or more."""
-    x = shape.transpose(x, -2, -1)
+    x = late.transpose(x, -2, -1)
     return late.conj(x) if x.dtype.is_complex else x
 
 

@@ -12,12 +12,12 @@ from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.decompositions import (
     FLOATS,
     lapack_dtype,
-    linalg_eigh,
     linalg_svd,
     linalg_svdvals,
     matrix_shape,
     square_shape,
 )
+from coredispatch.ops.eigenvalues import linalg_eigh
 from coredispatch.ops.linalg import matmul, mH
 from coredispatch.ops.rules import broadcast_shapes, conditioned, promote
 from coredispatch.ops.samples import Sample

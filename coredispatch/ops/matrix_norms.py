@@ -130,7 +130,7 @@ def linalg_matrix_norm(
     if ord == "fro":
         return linalg_vector_norm(x, 2, (row, column), keepdim)
     if ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2):
-        values = late.linalg_svdvals(shape.movedim(x, (row, column), (-2, -1)))
+        values = late.linalg_svdvals(late.movedim(x, (row, column), (-2, -1)))
         pick = late.sum if ord == "nuc" else late.amax if ord > 0 else late.amin
         out = pick(values, -1)
     elif not isinstance(ord, str) and (abs(ord) == 1 or math.isinf(ord)):

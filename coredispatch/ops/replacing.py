@@ -13,7 +13,8 @@ from coredispatch.ops.index_rules import require_index
 from coredispatch.ops.indexing import index_put
 from coredispatch.ops.rules import dot, exact, normalize_dim
 from coredispatch.ops.samples import Sample
-from coredispatch.ops.slicing import along, diagonal_places
+from coredispatch.ops.slicing import along
+from coredispatch.ops.windowed_views import diagonal_places
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
@@ -100,12 +101,12 @@ def diagonal_scatter(
     self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """``self`` with the diagonals of the planes (``dim1``, ``dim2``) replaced by ``src``."""
-    planes = shape.movedim(self, (dim1, dim2), (-2, -1))
+    planes = late.movedim(self, (dim1, dim2), (-2, -1))
     row, column, length = diagonal_places(*planes.shape[-2:], offset)
     i = late.arange(length, device=self.device)
     where = (..., i + row, i + column)
     _require_shape(src, late.diagonal(self, offset, dim1, dim2))
-    return shape.movedim(index_put(planes, where, src), (-2, -1), (dim1, dim2))
+    return late.movedim(index_put(planes, where, src), (-2, -1), (dim1, dim2))
 
 
 @composite(mutates=("self",), namespace=(), tolerance=exact)

@@ -18,6 +18,7 @@ FAMILY = (
     "einsum",
     "matrix_norms",
     "decompositions",
+    "eigenvalues",
     "linear_systems",
 )
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 
-FAMILY = ("shape", "slicing", "joining", "copying", "arranging", "padding")
+FAMILY = (
+    "shape",
+    "dimension_order",
+    "slicing",
+    "windowed_views",
+    "joining",
+    "copying",
+    "arranging",
+    "padding",
+)
 
 
 def test_samples_agree_with_reference_and_body(sampled: Any) -> None:
