@@ -9,8 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from coredispatch.ops import norm
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.norm import FACTS, INNER, channelwise, group_norm
+from coredispatch.ops.norm import channelwise, group_norm
 from coredispatch.ops.norm_reference import (
     batch_norm_pair_shapes,
     batch_norm_reference,
@@ -28,6 +29,10 @@ from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import same
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
+
+# Unlike its relatives, batch norm under autocast takes half precision with float32 statistics.
+FACTS = {**norm.FACTS, "cast": None}
+INNER = {**norm.INNER, "cast": None}
 
 
 def _update(running: Tensor | None, batch: Tensor, momentum: float) -> None:

@@ -10,6 +10,8 @@ from coredispatch.frontend.nn.calling import (
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.activation import *  # noqa: F403
 from coredispatch.frontend.nn.modules.activation import __all__ as _activation
+from coredispatch.frontend.nn.modules.attention import *  # noqa: F403
+from coredispatch.frontend.nn.modules.attention import __all__ as _attention
 from coredispatch.frontend.nn.modules.container import *  # noqa: F403
 from coredispatch.frontend.nn.modules.container import __all__ as _container
 from coredispatch.frontend.nn.modules.conv import *  # noqa: F403
@@ -28,6 +30,10 @@ from coredispatch.frontend.nn.modules.padding import *  # noqa: F403
 from coredispatch.frontend.nn.modules.padding import __all__ as _padding
 from coredispatch.frontend.nn.modules.pooling import *  # noqa: F403
 from coredispatch.frontend.nn.modules.pooling import __all__ as _pooling
+from coredispatch.frontend.nn.modules.rnn import *  # noqa: F403
+from coredispatch.frontend.nn.modules.rnn import __all__ as _rnn
+from coredispatch.frontend.nn.modules.transformer import *  # noqa: F403
+from coredispatch.frontend.nn.modules.transformer import __all__ as _transformer
 from coredispatch.frontend.nn.modules.vision import *  # noqa: F403
 from coredispatch.frontend.nn.modules.vision import __all__ as _vision
 from coredispatch.frontend.nn.parameter import Buffer, Parameter
@@ -44,6 +50,7 @@ __all__ = [
     "register_module_forward_pre_hook",
     "utils",
     *_activation,
+    *_attention,
     *_container,
     *_conv,
     *_dropout,
@@ -53,5 +60,7 @@ __all__ = [
     *_norm,
     *_padding,
     *_pooling,
+    *_rnn,
+    *_transformer,
     *_vision,
 ]

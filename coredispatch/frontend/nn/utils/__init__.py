@@ -1,7 +1,8 @@
-"""Gradient clipping, and parameters as one vector."""
+"""Gradient clipping, parameters as one vector, sequences of different lengths (``rnn``)."""
 
 from __future__ import annotations
 
+from coredispatch.frontend.nn.utils import rnn
 from coredispatch.frontend.nn.utils.clipping import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -16,5 +17,6 @@ __all__ = [
     "clip_grad_value_",
     "get_total_norm",
     "parameters_to_vector",
+    "rnn",
     "vector_to_parameters",
 ]

@@ -1,0 +1,131 @@
+"""Sequences of different lengths: padded to a rectangle, or packed without the padding."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any
+
+from coredispatch.frontend.creation import tensor
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.errors import ShapeError
+from coredispatch.registry.table import TABLE
+
+__all__ = [
+    "PackedSequence",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpad_sequence",
+]
+
+
+class PackedSequence(
+    namedtuple("PackedSequence", ("data", "batch_sizes", "sorted_indices", "unsorted_indices"))
+):
+    """All sequences' steps one after the other: first all first steps, then all second ones.
+
+    ``batch_sizes`` (int64, on the CPU) says how many sequences have a step; the sequences stand
+    in order of falling length, which ``sorted_indices`` maps from the caller's order.
+    """
+
+    __slots__ = ()
+
+    def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """The data moved or converted."""
+        return self._replace(data=self.data.to(*args, **kwargs))
+
+
+def _lengths(lengths: Any) -> list[int]:
+    return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
+
+
+def pad_sequence(
+    sequences: Sequence[Any],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Any:
+    """Stack tensors ``(L_i, *)`` into ``(max L, N, *)``; ``(N, max L, *)`` with ``batch_first``."""
+    longest = max(s.shape[0] for s in sequences)
+    pad, stack = TABLE.operator("pad"), TABLE.operator("stack")
+    rows = []
+    for sequence in sequences:
+        missing = longest - sequence.shape[0]
+        last = (0, missing) if padding_side == "right" else (missing, 0)
+        amounts = [0, 0] * (sequence.ndim - 1) + list(last)
+        rows.append(pad(sequence, amounts, value=padding_value) if missing else sequence)
+    return stack(rows, 0 if batch_first else 1)
+
+
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+    """The inverse of :func:`pad_sequence`."""
+    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [rows[i][:n] for i, n in enumerate(_lengths(lengths))]
+
+
+def pack_padded_sequence(
+    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Pack ``(T, N, *)`` (or ``(N, T, *)``) without the steps beyond each of the ``lengths``.
+
+    Raises :class:`ShapeError` for lengths that do not fit, or are not sorted although
+    ``enforce_sorted``.
+    """
+    x = input.transpose(0, 1) if batch_first else input
+    sizes = _lengths(lengths)
+    if len(sizes) != x.shape[1] or min(sizes) < 1 or max(sizes) > x.shape[0]:
+        raise ShapeError(
+            f"lengths {sizes} for {x.shape[1]} sequences of at most {x.shape[0]} steps",
+            fix="give one length from 1 to the number of steps per sequence",
+        )
+    order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
+    if enforce_sorted:
+        if any(a < b for a, b in zip(sizes, sizes[1:])):
+            raise ShapeError(
+                "the lengths are not in falling order", fix="pass enforce_sorted=False"
+            )
+        forward = back = None
+    else:
+        forward = tensor(order, device=x.device)
+        back = tensor(sorted(range(len(order)), key=order.__getitem__), device=x.device)
+        x = x.index_select(1, forward)
+    counts = [sum(n > step for n in sizes) for step in range(max(sizes))]
+    data = TABLE.operator("cat")([x[step, :count] for step, count in enumerate(counts)])
+    return PackedSequence(data, tensor(counts), forward, back)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Any, Any]:
+    """The padded tensor and the lengths, in the caller's order."""
+    counts = sequence.batch_sizes.tolist()
+    steps = max(total_length or 0, len(counts))
+    if total_length is not None and total_length < len(counts):
+        raise ShapeError(
+            f"total_length {total_length} is below the longest sequence, {len(counts)}",
+            fix="use a larger total_length",
+        )
+    pad, stack = TABLE.operator("pad"), TABLE.operator("stack")
+    rows, start = [], 0
+    for count in counts + [0] * (steps - len(counts)):
+        step = sequence.data[start : start + count]
+        amounts = [0, 0] * (step.ndim - 1) + [0, counts[0] - count]
+        rows.append(pad(step, amounts, value=padding_value))
+        start += count
+    x = stack(rows, 0)
+    lengths = tensor([sum(count > i for count in counts) for i in range(counts[0])])
+    if sequence.unsorted_indices is not None:
+        x = x.index_select(1, sequence.unsorted_indices)
+        lengths = lengths.index_select(0, sequence.unsorted_indices.cpu())
+    return (x.transpose(0, 1) if batch_first else x), lengths
+
+
+def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> PackedSequence:
+    """Pack tensors ``(L_i, *)``."""
+    lengths = [s.shape[0] for s in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, False, enforce_sorted)
