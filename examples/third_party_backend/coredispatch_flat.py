@@ -55,8 +55,8 @@ def sort(x, dim, descending, stable):
     return np.take_along_axis(v, order, dim).reshape(x.shape), order.reshape(x.shape)
 
 
-def pad(x, amounts, value):
-    pairs = [(0, 0)] * (x.ndim - len(amounts) // 2) + list(zip(amounts[::2], amounts[1::2]))[::-1]
+def pad(x, p, value):
+    pairs = [(0, 0)] * (x.ndim - len(p) // 2) + list(zip(p[::2], p[1::2], strict=True))[::-1]
     out = np.pad(x, np.maximum(pairs, 0), constant_values=value) if pairs else x
     return out[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(out.shape, pairs))]
 
