@@ -177,7 +177,7 @@ def load(f: Any, map_location: Any = None, **options: Any) -> Any:
 __all__ = [
     name
     for name in dir()
-    if not name.startswith("_")
+    if not name.startswith(("_", "@"))
     and name
     not in (
         "annotations",
