@@ -142,7 +142,15 @@ def _plain_members(cls: type) -> dict[str, Any]:
         if name not in _SKIPPED
         and (not name.startswith("_") or name.startswith("__array"))
         and not isinstance(value, Operator)
+        and not _foreign(value)
     }
+
+
+def _foreign(value: Any) -> bool:
+    """Whether a loaded plugin set this member on the class."""
+    function = value.fget if isinstance(value, property) else value
+    module = getattr(function, "__module__", None) or "coredispatch"
+    return module.partition(".")[0] not in ("coredispatch", "builtins")
 
 
 def _parameters(parameters: list[inspect.Parameter]) -> str:
