@@ -10,6 +10,7 @@ import numpy as np
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import dot, promote
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
@@ -199,9 +200,11 @@ def _similarity_samples(make: Any) -> Iterator[Sample]:
 )
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))`` over ``dim``, which is removed."""
-    unit1 = x1 / late.sqrt((x1 * x1).sum(dim, True)).clamp_min(eps)
-    unit2 = x2 / late.sqrt((x2 * x2).sum(dim, True)).clamp_min(eps)
-    return (unit1 * unit2).sum(dim)
+    a, b = wide(x1), wide(x2)  # half precision knows no eps as small as this
+    unit1 = a / late.sqrt((a * a).sum(dim, True)).clamp_min(eps)
+    unit2 = b / late.sqrt((b * b).sum(dim, True)).clamp_min(eps)
+    result = (unit1 * unit2).sum(dim)
+    return result if x1.dtype is not x2.dtype else narrow(result, x1)
 
 
 def _distance_reference(x1, x2, p=2.0, eps=1e-6, keepdim=False):

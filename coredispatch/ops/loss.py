@@ -40,6 +40,7 @@ from coredispatch.ops.margin_reference import (
     triplet_reference,
     triplet_samples,
 )
+from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import promote_float
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
@@ -223,9 +224,10 @@ def cosine_embedding_loss(
     Inputs are ``(N, D)`` with a target ``(N,)``, or ``(D,)`` with a 0-d target.
     """
     # PyTorch adds its epsilon to the squared norms here, not to the norms.
-    square1 = (input1 * input1).sum(-1) + 1e-12
-    square2 = (input2 * input2).sum(-1) + 1e-12
-    cosine = (input1 * input2).sum(-1) / (square1 * square2).sqrt()
+    a, b = wide(input1), wide(input2)  # half precision knows no number as small
+    square1 = (a * a).sum(-1) + 1e-12
+    square2 = (b * b).sum(-1) + 1e-12
+    cosine = narrow((a * b).sum(-1) / (square1 * square2).sqrt(), input1)
     close = (1 - cosine).masked_fill(target != 1, 0)
     far = (cosine - margin).clamp_min(0).masked_fill(target != -1, 0)
     return reduce_loss(close + far, reduction)

@@ -28,7 +28,7 @@ from coredispatch.ops.pooling_reference import (
     pool_samples,
     values_and_indices,
 )
-from coredispatch.ops.rules import exact, same, ulp
+from coredispatch.ops.rules import dot, exact, same
 from coredispatch.ops.windows import (
     Ints,
     lowest,
@@ -187,7 +187,7 @@ def _counts(
     reference=avg_reference(2),
     samples=pool_samples(2, average=True, general=True),
     dtypes="float",
-    tolerance=ulp(8),
+    tolerance=dot,
     namespace=(),
 )
 def avg_pool(
@@ -276,7 +276,7 @@ def _adaptive_positions(like: Tensor, spatial: Ints, output_size: Ints) -> tuple
     reference=adaptive_reference(2),
     samples=adaptive_samples(2, general=True),
     dtypes="float",
-    tolerance=ulp(8),
+    tolerance=dot,
     namespace=(),
 )
 def adaptive_avg_pool(input: Tensor, output_size: IntList) -> Tensor:

@@ -20,7 +20,7 @@ from coredispatch.ops.pooling_reference import (
     max_with_indices_reference,
     pool_samples,
 )
-from coredispatch.ops.rules import exact, ulp
+from coredispatch.ops.rules import dot, exact
 from coredispatch.ops.windows import Ints, spatial_tuple
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
@@ -71,7 +71,7 @@ def _sizes(input: Tensor, output_size: Any, n: int) -> Ints:
 
 _NAMESPACE = ("nn.functional",)
 _MAX = {"dtypes": "real", "smooth": False, "tolerance": exact, "namespace": _NAMESPACE}
-_AVERAGE = {"dtypes": "float", "tolerance": ulp(8), "namespace": _NAMESPACE}
+_AVERAGE = {"dtypes": "float", "tolerance": dot, "namespace": _NAMESPACE}
 
 
 @composite(reference=max_reference(1), samples=pool_samples(1), **_MAX)

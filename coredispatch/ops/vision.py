@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
 from coredispatch.ops.conv import conv_input_grad
-from coredispatch.ops.rules import exact, require_one_of, ulp
+from coredispatch.ops.rules import dot, exact, require_one_of
 from coredispatch.ops.samples import Sample
 from coredispatch.ops.windows import Ints, spatial_tuple, windows
 from coredispatch.registry import composite
@@ -107,7 +107,7 @@ def _interpolate_samples(make: Any) -> Iterator[Sample]:
     reference=_interpolate_reference,
     samples=_interpolate_samples,
     dtypes="float",
-    tolerance=ulp(16),
+    tolerance=dot,
     namespace="nn.functional",
 )
 def interpolate(

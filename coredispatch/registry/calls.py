@@ -28,6 +28,7 @@ from .dtypes import DType, Promotion, can_cast
 from .errors import (
     CoreDispatchError,
     DeviceError,
+    DimError,
     DTypeError,
     KernelError,
     MissingKernel,
@@ -97,6 +98,10 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
     kernel = entry.record
+    if type(error).__name__ == "AxisError":  # NumPy's and CuPy's
+        dim = DimError(str(error))
+        _name_call(dim, op, args)
+        return dim
     if isinstance(error, ValueError) and "read-only" in str(error):
         refused = OpError(
             "this tensor cannot be written: its elements share memory (expand), or its memory "

@@ -416,7 +416,7 @@ class ViewEntry(RawEntry):
             if self.by_base:
                 owner = out.base
                 raw = base.raw
-                if owner is not None and (owner is raw or owner is raw.base):
+                if out is raw or owner is not None and (owner is raw or owner is raw.base):
                     link_view(self.op, base, result, args, -1)
             elif self.is_view is None or self.is_view(out, base.raw):
                 link_view(self.op, base, result, args, -1)

@@ -26,6 +26,11 @@ def _offsets(rows: int, columns: int) -> Any:
 
 
 @lru_cache(maxsize=64)
+def _rows(count: int) -> Any:
+    return np.arange(count)
+
+
+@lru_cache(maxsize=64)
 def _ones(n: int, dtype: Any) -> Any:
     return np.ones(n, dtype)
 
@@ -177,14 +182,12 @@ def cross_entropy_backward(
     """Kernel of ``cross_entropy_backward``: ``(softmax * sum(q) - q) * grad``."""
     logits = widen(input)
     if reduction != "none" and _is_plain(input, target, weight, ignore_index, label_smoothing):
-        rows, classes = logits.shape
+        rows = logits.shape[0]
         scale = float(grad) / (rows if reduction == "mean" else 1)
-        p = _shifted(logits)
+        p = np.ascontiguousarray(_shifted(logits))  # reshape below must not copy
         np.exp(p, out=p)
         p *= (scale / _row_sum(p))[:, None]
-        # Each row has one target: plain indexing adds, and take/put would copy.
-        flat = p.reshape(-1)
-        flat[target + _offsets(rows, classes)] -= p.dtype.type(scale)
+        p[_rows(rows), target] -= p.dtype.type(scale)
         return p if logits is input else p.astype(input.dtype)
     shape = input.shape
     q, divisor = _distribution(target, shape, logits.dtype, weight, ignore_index, label_smoothing)
