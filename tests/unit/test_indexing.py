@@ -323,3 +323,25 @@ def test_nonzero_of_every_rank() -> None:
 def test_one_hot_counts_the_classes() -> None:
     hot = cd.nn.functional.one_hot(cd.tensor([0, 2]))
     assert hot.tolist() == [[1, 0, 0], [0, 0, 1]] and hot.dtype is cd.int64
+
+
+@pytest.mark.parametrize("size", [7, 5000])
+@pytest.mark.parametrize("value", [0, 1, -2, float("-inf"), float("nan")])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int16", "int64", "bfloat16", "float32", "float64", "complex128"]
+)
+def test_masks_select_bit_by_bit(dtype: str, value: Any, size: int) -> None:
+    kind = getattr(cd, dtype)
+    if kind.category < 2 and not np.isfinite(value) or dtype in ("bool", "uint8") and value < 0:
+        return
+    rng = np.random.default_rng(0)
+    x = cd.from_numpy(rng.normal(size=(size, 2)) * 10).abs().to(kind)
+    x[::3] = 0
+    for mask in (rng.random((size, 2)) > 0.5, rng.random((size, 1)) > 0.5, rng.random(2) > 0.5):
+        got = x.masked_fill(cd.from_numpy(mask), value)
+        wanted = np.where(mask, np.asarray(value).astype(x.numpy().dtype), x.numpy())
+        assert got.dtype is kind and got.numpy().tobytes() == wanted.tobytes()
+    strided = x.t()[:, ::2]
+    mask = rng.random(strided.shape) > 0.5
+    got = strided.masked_fill(cd.from_numpy(mask), 1).numpy()
+    assert got.tobytes() == np.where(mask, np.ones((), got.dtype), strided.numpy()).tobytes()

@@ -33,7 +33,14 @@ _matmul = silent(np.matmul)
 
 def _product(a: np.ndarray, b: np.ndarray) -> Any:
     # Measured on 8 x 8 matrices: dot 0.4 us, np.matmul 0.9 us. dot raises no warnings.
-    return a.dot(b) if a.ndim == 2 and b.ndim == 2 else _matmul(a, b)
+    if b.ndim == 2:
+        if a.ndim == 2:
+            return a.dot(b)
+        if a.ndim > 2 and a.size and a.flags.c_contiguous:
+            # NumPy would call BLAS once for each matrix of the stack.
+            rows = a.reshape(-1, a.shape[-1]).dot(b)
+            return rows.reshape((*a.shape[:-1], b.shape[1]))
+    return _matmul(a, b)
 
 
 matmul = product(_product)

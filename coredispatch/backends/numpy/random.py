@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.numpy.masks import keep_where
 from coredispatch.registry.dtypes import DType, default_dtype
 from coredispatch.registry.errors import ArgumentError
 from coredispatch.registry.generator import Generator, default_generator
@@ -152,14 +153,12 @@ def native_dropout(
         out = (x.astype(np.float32) * np.float32(scale)).astype(x.dtype)
     else:
         out = x * x.dtype.type(scale)
-    return np.where(keep, out, x.dtype.type(0)), keep
+    return keep_where(out, keep), keep
 
 
 def dropout_backward(grad: np.ndarray, mask: np.ndarray, scale: float) -> np.ndarray:
     """``grad * scale`` where ``mask`` holds, else 0."""
-    out = grad * grad.dtype.type(scale)
-    out[~mask] = 0
-    return out
+    return keep_where(grad * grad.dtype.type(scale), mask)
 
 
 def exponential(x: np.ndarray, rate: float, generator: Generator | None) -> np.ndarray:

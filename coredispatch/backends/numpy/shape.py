@@ -10,7 +10,7 @@ import numpy as np
 
 from coredispatch.backends.numpy import copying, views
 from coredispatch.backends.numpy.views import unsqueeze
-from coredispatch.registry.errors import ShapeError
+from coredispatch.registry.errors import ArgumentError, ShapeError
 
 __all__ = ["KERNELS"]
 
@@ -90,6 +90,45 @@ def constant_pad(x: np.ndarray, pad: tuple[int, ...], value: Any) -> np.ndarray:
     return out
 
 
+def pad(x: np.ndarray, pad: tuple[int, ...], mode: str, value: Any) -> np.ndarray:
+    """Borders of a constant, or of mirrored, repeated or wrapped elements."""
+    if mode == "constant":
+        return constant_pad(x, pad, 0 if value is None else value)
+    if len(pad) % 2 or len(pad) > 2 * x.ndim:
+        raise ShapeError(f"pad {pad} does not fit {x.ndim} dimensions")
+    if min(pad, default=0) < 0 or mode not in _BORDERS:
+        raise ArgumentError(f"pad {pad} with mode {mode!r}", fix="crop with mode='constant'")
+    out = constant_pad(x, pad, 0)
+    for i in range(len(pad) // 2):
+        dim, before, after = x.ndim - 1 - i, pad[2 * i], pad[2 * i + 1]
+        length = x.shape[dim]
+        limit = {"reflect": length - 1, "circular": length}.get(mode)
+        if length == 0 or (limit is not None and max(before, after) > limit):
+            raise ShapeError(f"padding ({before}, {after}) by {mode} needs more than {length}")
+        _BORDERS[mode](np.moveaxis(out, dim, 0), before, after, length)
+    return out
+
+
+def _reflect(out: np.ndarray, before: int, after: int, length: int) -> None:
+    end = before + length
+    out[:before] = out[before + 1 : 2 * before + 1][::-1]
+    out[end:] = out[end - 1 - after : end - 1][::-1]
+
+
+def _replicate(out: np.ndarray, before: int, after: int, length: int) -> None:
+    out[:before] = out[before]
+    out[before + length :] = out[before + length - 1]
+
+
+def _wrap(out: np.ndarray, before: int, after: int, length: int) -> None:
+    out[:before] = out[length : length + before]
+    out[before + length :] = out[before : before + after]
+
+
+#: each fills the borders along dimension 0 from what lies between them
+_BORDERS = {"reflect": _reflect, "replicate": _replicate, "circular": _wrap}
+
+
 @lru_cache(32)
 def _below(rows: int, columns: int, diagonal: int) -> np.ndarray:
     return np.tri(rows, columns, diagonal, bool)
@@ -122,6 +161,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "repeat": repeat,
     "repeat_interleave": repeat_interleave,
     "constant_pad_nd": constant_pad,
+    "pad": pad,
     "tril": tril,
     "triu": triu,
 }

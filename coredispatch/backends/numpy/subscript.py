@@ -12,6 +12,7 @@ import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.index_parts import IndexParts, Parts
+from coredispatch.backends.numpy.masks import replace_where
 from coredispatch.registry.errors import DimError, DTypeError, ShapeError
 
 __all__ = ["KERNELS", "add_at", "check_bounds", "write"]
@@ -233,7 +234,7 @@ def masked_fill(x: np.ndarray, mask: np.ndarray, value: Any) -> np.ndarray:
         raise DTypeError(f"masked_fill takes a mask of dtype bool, not {mask.dtype}")
     if type(value) is np.ndarray and value.ndim:
         raise ShapeError("masked_fill takes a number or a 0-dim tensor", fix="use where")
-    return np.where(mask, np.asarray(value).astype(x.dtype), x)
+    return replace_where(x, mask, value)
 
 
 def take(x: np.ndarray, index: np.ndarray) -> np.ndarray:
