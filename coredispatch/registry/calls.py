@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numbers
 import operator as _operator
+import sys
 from typing import Any
 
 from .backend import Backend
@@ -414,15 +415,27 @@ def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
 
 
 def _living_aliases(target: Value) -> int:
+    """How many other tensors somebody holds that alias ``target``."""
+    bases: list[Value] = []
     root = target
     while root._view is not None:
         root = root._view.base
+        bases.append(root)
     storage = root._storage
+    del root  # it would count below
     if storage is None:
         return 0
     storage.aliases = [ref for ref in storage.aliases if ref() is not None]
-    others = sum(ref() is not target for ref in storage.aliases)
-    return others + (root is not target)
+    held = 0
+    for ref in storage.aliases:
+        alias = ref()
+        held += alias is not target and all(alias is not base for base in bases)
+    alias = None
+    for position in range(len(bases)):
+        # A base that only its view's link keeps alive (three references: the link, the list and
+        # the call) can be read by nobody.
+        held += sys.getrefcount(bases[position]) > 3
+    return held
 
 
 def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:

@@ -23,6 +23,7 @@ MOST = 2048
 _PRODUCT = 16384  # multiplications of a matrix product
 
 
+_TOTALS = ("mean", "sum")
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -34,10 +35,10 @@ class _Functions(dict[str, Callable[..., Any]]):
         self.number = number
 
     def __missing__(self, name: str) -> Callable[..., Any]:
-        from ..loops import small
+        from ..loops.small import compile_function
 
-        self.update({key: pair[self.number] for key, pair in small.FUNCTIONS.items()})
-        return self[name]
+        self[name] = function = compile_function(name, self.number)
+        return function
 
 
 _single, _double = _Functions(0), _Functions(1)
@@ -133,7 +134,7 @@ def cross_entropy(
     x: np.ndarray, y: np.ndarray, weight: Any, ignored: int, reduction: str, smoothing: float
 ) -> Any:
     """Mean or sum of ``log sum exp(row) - row[label]``."""
-    if weight is None and smoothing == 0.0 and reduction != "none" and x.ndim == 2:
+    if weight is None and smoothing == 0.0 and reduction in _TOTALS and x.ndim == 2:
         if 0 < x.size <= MOST and _labels_fit(y, len(x)):
             f = _functions(x)
             if f is not None:
@@ -154,7 +155,7 @@ def cross_entropy_backward(
     smoothing: float,
 ) -> Any:
     """``(softmax(row) - onehot(label)) * grad``, over the number of labels for a mean."""
-    if weight is None and smoothing == 0.0 and reduction != "none" and x.ndim == 2:
+    if weight is None and smoothing == 0.0 and reduction in _TOTALS and x.ndim == 2:
         if 0 < x.size <= MOST and grad.ndim == 0 and _labels_fit(y, len(x)):
             f = _functions(x)
             if f is not None and f is _functions(grad):

@@ -9,6 +9,7 @@ which trust their arguments: the callers have checked dtype, dimensions and cont
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,12 @@ from numba import njit, types
 
 from .. import cache
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["compile_function"]
 
-#: name -> (for float32, for float64): the C functions behind the dispatchers
-FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_OWN = (types.float32, types.float64)
+_sources: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 _dispatchers: list[Any] = []  # own the compiled code
-
+_lock = threading.Lock()
 
 #: a matrix of any strides, read only: a gradient that was expanded from a number
 _STRIDED = "strided matrix"
@@ -35,24 +36,28 @@ def _array(own: Any, shape: Any) -> Any:
 
 
 def _compiled(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile for float32 and float64; a number in ``shapes`` is an array of that many dims."""
+    """To be compiled for ``shapes``: a number is an array of that many dimensions."""
 
-    def compile_(function: Callable[..., Any]) -> Callable[..., Any]:
+    def remember(function: Callable[..., Any]) -> Callable[..., Any]:
+        _sources[function.__name__] = function, shapes
+        return function
+
+    return remember
+
+
+def compile_function(name: str, number: int) -> Callable[..., Any]:
+    """The C function of ``name`` for float32 (``number`` 0) or float64 (1)."""
+    function, shapes = _sources[name]
+    signature = tuple(_array(_OWN[number], s) for s in shapes)
+    with _lock:
         dispatcher = njit(nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(
             function
         )
         cache.enable(dispatcher)
-        signatures = [
-            tuple(_array(own, s) for s in shapes) for own in (types.float32, types.float64)
-        ]
-        for signature in signatures:
-            dispatcher.compile(signature)
+        dispatcher.compile(signature)
         _dispatchers.append(dispatcher)
-        single, double = (dispatcher.overloads[s].entry_point for s in signatures)
-        FUNCTIONS[function.__name__] = single, double
-        return function
-
-    return compile_
+        entry: Callable[..., Any] = dispatcher.overloads[signature].entry_point
+    return entry
 
 
 _LABELS = types.Array(types.int64, 1, "C")
