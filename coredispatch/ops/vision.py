@@ -11,11 +11,12 @@ import numpy as np
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
 from coredispatch.ops.conv import conv_input_grad
+from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import dot, exact, require_one_of
 from coredispatch.ops.samples import Sample
 from coredispatch.ops.windows import Ints, spatial_tuple, windows
 from coredispatch.registry import composite
-from coredispatch.registry.dtypes import float32, float64, int64
+from coredispatch.registry.dtypes import int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
 # ---- interpolate ------------------------------------------------------------------------------
@@ -139,10 +140,10 @@ def interpolate(
         raise ShapeError(f"the output would have size {sizes}", fix="use a larger size")
     if recompute_scale_factor:
         factors = [None] * n
-    x = input
+    x = wide(input) if mode in _LINEAR else input
     for i, (target, factor) in enumerate(zip(sizes, factors), 2):
         x = _resampled(x, i, target, factor, mode, bool(align_corners))
-    return x
+    return narrow(x, input)
 
 
 def _resampled(
@@ -150,7 +151,6 @@ def _resampled(
 ) -> Tensor:
     """One dimension of :func:`interpolate`."""
     source = x.shape[dim]
-    wide = float64 if x.dtype is float64 else float32
     if mode not in _LINEAR:
         # PyTorch computes the position in single precision whatever the dtype.
         place = late.arange(target, dtype="float32", device=x.device)
@@ -158,13 +158,13 @@ def _resampled(
             place = place + 0.5
         at = (place * _ratio(source, target, factor)).floor().to(int64)
         return x.index_select(dim, at.clamp_max(source - 1))
-    place = late.arange(target, dtype=wide, device=x.device)
+    place = late.arange(target, dtype=x.dtype, device=x.device)
     if align_corners:
         at = place * ((source - 1) / (target - 1) if target > 1 else 0.0)
     else:
         at = ((place + 0.5) * _ratio(source, target, factor) - 0.5).clamp_min(0)
     low = at.floor().to(int64).clamp_max(source - 1)
-    share = (at - low.to(wide)).to(x.dtype).reshape(-1, *(1,) * (x.ndim - dim - 1))
+    share = (at - low.to(x.dtype)).reshape(-1, *(1,) * (x.ndim - dim - 1))
     lower = x.index_select(dim, low)
     upper = x.index_select(dim, (low + 1).clamp_max(source - 1))
     return lower * (1 - share) + upper * share
