@@ -3,17 +3,16 @@
 # make test         all tests: with the compiled modules, where there are any, and interpreted
 # make check        format, lint, types, import contract, docs
 # make bench        dispatch cost beside PyTorch, where PyTorch is installed
-# make conformance  the conformance suite (make conformance BACKEND=mydevice)
+# make conformance  the conformance suite: a report per plugin in build/conformance
 # make gpu-test     tests of plugins/cuda_cupy, on a machine with a CUDA device
 # make clean        remove what was built;  make distclean: the .venv as well
 #
-# Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS, BACKEND.
+# Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS.
 
 find_python = for p in python3 python3.13 python3.12 python3.11 python; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 PYTHON ?= $(shell $(find_python))
 VENV ?= .venv
-BACKEND ?= cpu
 ARGS ?=
 
 PY := $(VENV)/bin/python
@@ -85,8 +84,19 @@ check: dev
 bench: dev
 	$(PY) benchmarks/dispatch.py $(ARGS)
 
+# One report per plugin in build/conformance: the plugins loaded, the backend, level and profile.
+CERTIFY = COREDISPATCH_PLUGINS=$(1) $(VENV)/bin/coredispatch conformance run --backend $(2) $(3) \
+    --report build/conformance/$(4).html --json build/conformance/$(4).json \
+    --badge build/conformance/$(4).svg $(ARGS)
+
 conformance: dev
-	$(VENV)/bin/coredispatch conformance --backend $(BACKEND) $(ARGS)
+	mkdir -p build/conformance
+	@status=0; \
+	    $(call CERTIFY,none,cpu,--level training,numpy) || status=1; \
+	    $(call CERTIFY,cpu_numba,cpu,--level training,cpu_numba) || status=1; \
+	    $(call CERTIFY,sparse,cpu,--level inference --profile sparse,sparse) || status=1; \
+	    $(call CERTIFY,quant,cpu,--level inference --profile quant,quant) || status=1; \
+	    exit $$status
 
 # Offline: a GPU machine may reach no package index. Everything but coredispatch itself (numpy,
 # pluggy, ml_dtypes, cupy, pytest) is what $(PYTHON) already has; nothing of it is changed.
