@@ -1,6 +1,6 @@
 """Activation functions: rectifiers and exponential linear units.
 
-Those that training programs are made of have a fused ``*_backward`` operator; the rest are
+Those that training programs are made of have a fused ``*backward_facts`` operator; the rest are
 differentiated through their bodies or by one line. PyTorch's ``inplace=True`` flag is accepted
 by those that have it there.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import comparison, exponential, late, magnitude
+from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, mul
 from coredispatch.ops.casting import common
@@ -28,10 +28,10 @@ from coredispatch.ops.samples import Sample, tensor_pairs, unary, with_options
 from coredispatch.registry import Operator, composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
-_FUNCTIONAL = "nn.functional"
+FUNCTIONAL = "nn.functional"
 
 
-def _facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
+def activation_facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
     """What the elementwise activations share."""
     facts = {
         "out": same_shape,
@@ -40,14 +40,14 @@ def _facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
         "samples": unary,
         "dtypes": "float",
         "tolerance": ulp(ulps),
-        "namespace": _FUNCTIONAL,
+        "namespace": FUNCTIONAL,
         "method": False,
         "inplace": True,
     }
     return facts | more
 
 
-def _backward(samples: Any = tensor_pairs) -> dict[str, Any]:
+def backward_facts(samples: Any = tensor_pairs) -> dict[str, Any]:
     """What the fused backward operators share: (grad, a saved tensor, options)."""
     return {
         "out": broadcast,
@@ -60,7 +60,7 @@ def _backward(samples: Any = tensor_pairs) -> dict[str, Any]:
     }
 
 
-def _inplace_flag(op: Operator) -> None:
+def accept_inplace(op: Operator) -> None:
     """Accept PyTorch's ``inplace`` keyword: ``relu(x, inplace=True)`` is ``relu_(x)``."""
 
     @op.overload
@@ -76,11 +76,11 @@ def _inplace_flag(op: Operator) -> None:
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         lambda self: np.maximum(self, 0),
         0,
         dtypes=REAL_NUMBER,
-        namespace=("", _FUNCTIONAL),
+        namespace=("", FUNCTIONAL),
         method=True,
         smooth=False,
         tolerance=exact,
@@ -96,10 +96,12 @@ def _(grad, out):
     return threshold_backward(grad, out, 0)
 
 
-_inplace_flag(relu)
+accept_inplace(relu)
 
 
-@composite(**_backward(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5)))))
+@composite(
+    **backward_facts(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5))))
+)
 def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     """``grad`` where ``self > threshold``, else 0."""
     return comparison.where(comparison.gt(self, threshold), grad, 0)
@@ -111,11 +113,11 @@ def _(grad, self, threshold):
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         lambda self, threshold, value: np.where(self <= threshold, value, self),
         0,
         samples=with_options({"threshold": 0.1, "value": 2.0}, {"threshold": 0, "value": 0}),
-        namespace=("", _FUNCTIONAL),
+        namespace=("", FUNCTIONAL),
         smooth=False,
         tolerance=exact,
     )
@@ -140,7 +142,7 @@ _threshold = threshold
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         lambda self, negative_slope=0.01: np.where(self > 0, self, self * negative_slope),
         2,
         samples=with_options({}, {"negative_slope": 0.2}),
@@ -167,7 +169,9 @@ def _(self: Tensor, negative_slope: float, inplace: bool) -> Tensor:
     return (leaky_relu.inplace_op if inplace else leaky_relu)(self, negative_slope)
 
 
-@composite(**_backward(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5)))))
+@composite(
+    **backward_facts(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5))))
+)
 def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Tensor:
     """``grad`` where ``self > 0``, else ``negative_slope * grad``."""
     return comparison.where(comparison.gt(self, 0), grad, mul(grad, negative_slope))
@@ -179,7 +183,9 @@ def _(grad, self, negative_slope):
 
 
 @composite(
-    **_facts(lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact)
+    **activation_facts(
+        lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact
+    )
 )
 def relu6(self: Tensor) -> Tensor:
     """``min(max(self, 0), 6)``. The gradient is 0 at both corners."""
@@ -191,11 +197,11 @@ def _(grad, self):
     return hardtanh_backward(grad, self, 0.0, 6.0)
 
 
-_inplace_flag(relu6)
+accept_inplace(relu6)
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
         0,
         samples=with_options({}, {"min_val": -0.5, "max_val": 2.0}),
@@ -220,7 +226,9 @@ def _(self: Tensor, min_val: float = -1.0, max_val: float = 1.0, *, inplace: boo
     return (hardtanh.inplace_op if inplace else hardtanh)(self, min_val, max_val)
 
 
-@composite(**_backward(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5)))))
+@composite(
+    **backward_facts(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5))))
+)
 def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
     """``grad`` strictly between the bounds, else 0."""
     inside = comparison.logical_and(comparison.gt(self, min_val), comparison.lt(self, max_val))
@@ -238,7 +246,7 @@ def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float
     dtypes="float",
     tolerance=ulp(2),
     smooth=False,
-    namespace=("", _FUNCTIONAL),
+    namespace=("", FUNCTIONAL),
 )
 def prelu(self: Tensor, weight: Tensor) -> Tensor:
     """``self`` where positive, else ``weight * self``.
@@ -265,11 +273,11 @@ def _rrelu_samples(make: Any) -> Any:
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         None,
         4,
         samples=_rrelu_samples,
-        namespace=("", _FUNCTIONAL),
+        namespace=("", FUNCTIONAL),
         smooth=False,
         random=True,
     )
@@ -297,96 +305,3 @@ def _(
     inplace: bool,
 ) -> Tensor:
     return (rrelu.inplace_op if inplace else rrelu)(self, lower, upper, training)
-
-
-# ---- exponential linear units -----------------------------------------------------------------
-
-
-def _elu_reference(self: Any, alpha: float = 1.0) -> Any:
-    return np.where(self > 0, self, alpha * np.expm1(np.where(self > 0, 0, self)))
-
-
-@composite(**_facts(_elu_reference, 4, samples=with_options({}, {"alpha": 0.5}), smooth=False))
-def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
-    """``self`` where positive, else ``alpha * (exp(self) - 1)``."""
-    return _elu(self, alpha, 1.0, 1.0)
-
-
-def _elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
-    below = mul(exponential.expm1(mul(magnitude.clamp(x, None, 0), input_scale)), alpha * scale)
-    return comparison.where(comparison.gt(x, 0), mul(x, scale) if scale != 1 else x, below)
-
-
-@elu.vjp
-def _(grad, self, alpha):
-    return elu_backward(grad, self, alpha, 1.0, 1.0)
-
-
-@elu.overload
-def _(self: Tensor, alpha: float = 1.0, *, inplace: bool) -> Tensor:
-    return (elu.inplace_op if inplace else elu)(self, alpha)
-
-
-@composite(
-    **_backward(lambda make: (Sample(make(s), make(s), 0.5, 1.2, 0.7) for s in ((17,), (3, 5))))
-)
-def elu_backward(
-    grad: Tensor, self: Tensor, alpha: float, scale: float, input_scale: float
-) -> Tensor:
-    """Gradient of ``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``."""
-    below = exponential.exp(mul(magnitude.clamp(self, None, 0), input_scale))
-    slope = mul(below, alpha * scale * input_scale)
-    return mul(grad, comparison.where(comparison.gt(self, 0), scale, slope))
-
-
-_SELU_ALPHA = 1.6732632423543772848170429916717
-_SELU_SCALE = 1.0507009873554804934193349852946
-
-
-@composite(
-    **_facts(
-        lambda self: _SELU_SCALE * _elu_reference(self, _SELU_ALPHA),
-        4,
-        namespace=("", _FUNCTIONAL),
-        smooth=False,
-    )
-)
-def selu(self: Tensor) -> Tensor:
-    """Self-normalizing unit: a scaled :func:`elu` (Klambauer et al. 2017, arXiv:1706.02515)."""
-    return _elu(self, _SELU_ALPHA, _SELU_SCALE, 1.0)
-
-
-@selu.vjp
-def _(grad, self):
-    return elu_backward(grad, self, _SELU_ALPHA, _SELU_SCALE, 1.0)
-
-
-_inplace_flag(selu)
-
-
-@composite(
-    **_facts(
-        lambda self, alpha=1.0: np.where(
-            self > 0, self, alpha * np.expm1(np.where(self > 0, 0, self) / alpha)
-        ),
-        4,
-        samples=with_options({}, {"alpha": 0.5}),
-        namespace=("", _FUNCTIONAL),
-        smooth=False,
-    )
-)
-def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
-    """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`` (Barron 2017, arXiv:1704.07483)."""
-    if alpha == 0:
-        raise ArgumentError("alpha must not be 0")
-    return _elu(self, alpha, 1.0, 1.0 / alpha)
-
-
-@celu.vjp
-def _(grad, self, alpha):
-    return elu_backward(grad, self, alpha, 1.0, 1.0 / alpha)
-
-
-@celu.overload
-def _(self: Tensor, alpha: float = 1.0, *, inplace: bool) -> Tensor:
-    return (celu.inplace_op if inplace else celu)(self, alpha)

@@ -198,7 +198,7 @@ def _(grad, self):
         return late.zeros_like(grad)
     # d angle = Im(conj(z) dz) / |z|**2, and 0 at the origin.
     square = arithmetic.square(late.abs(self))
-    inverse = comparison.where(comparison.eq(square, 0), 0, arithmetic.div(grad, square))
+    inverse = comparison.where(comparison.eq(square, 0), 0, late.div(grad, square))
     return arithmetic.mul(arithmetic.mul(self, inverse), 1j)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, sub
-from coredispatch.ops.casting import common, filled, floating, in_float32
+from coredispatch.ops.arithmetic import add, mul, sub
+from coredispatch.ops.casting import common
 from coredispatch.ops.complex_numbers import real
+from coredispatch.ops.division import div
 from coredispatch.ops.rules import (
     NUMBER,
     broadcast,
@@ -23,14 +24,14 @@ from coredispatch.ops.rules import (
     same_shape,
     ulp,
 )
-from coredispatch.ops.samples import pairs, powers, tensor_pairs, unary
+from coredispatch.ops.samples import powers, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
 from coredispatch.registry.dtypes import complex128, float64
 
 _INF = float("inf")
 
 
-def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     """What the unary ops of this file share."""
     facts = {
         "out": same_shape,
@@ -134,7 +135,7 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
     return mul(x, pow(2.0, exponent))
 
 
-@primitive(**_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
+@primitive(**float_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
 def sqrt(self: Tensor) -> Tensor:
     """Elementwise square root; NaN where a real element is negative."""
 
@@ -144,7 +145,7 @@ def _(grad, out):
     return div(grad, adjoint(mul(out, 2)))
 
 
-@composite(**_facts(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))
+@composite(**float_facts(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))
 def rsqrt(self: Tensor) -> Tensor:
     """Elementwise ``1 / sqrt(self)``; infinity at 0, NaN below."""
     return div(1, sqrt(self))
@@ -158,7 +159,7 @@ def _(grad, out):
 # ---- exponentials -----------------------------------------------------------------------------
 
 
-@primitive(**_facts(np.exp, 2))
+@primitive(**float_facts(np.exp, 3))
 def exp(self: Tensor) -> Tensor:
     """Elementwise ``e ** self``."""
 
@@ -168,7 +169,7 @@ def _(grad, out):
     return mul(grad, adjoint(out))
 
 
-@composite(**_facts(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
+@composite(**float_facts(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
 def exp2(self: Tensor) -> Tensor:
     """Elementwise ``2 ** self``."""
     return pow(2.0, self)
@@ -179,7 +180,7 @@ def _(grad, out):
     return mul(grad, adjoint(mul(out, math.log(2))))
 
 
-@composite(**_facts(np.expm1, 4), namespace=("", "special"))
+@composite(**float_facts(np.expm1, 4), namespace=("", "special"))
 def expm1(self: Tensor) -> Tensor:
     """Elementwise ``exp(self) - 1``, accurate near 0.
 
@@ -203,7 +204,7 @@ def _(grad, out):
 # ---- logarithms -------------------------------------------------------------------------------
 
 
-@primitive(**_facts(np.log, 2, values=(0.1, 4.0)))
+@primitive(**float_facts(np.log, 2, values=(0.1, 4.0)))
 def log(self: Tensor) -> Tensor:
     """Elementwise natural logarithm; -infinity at 0, NaN where a real element is negative."""
 
@@ -213,7 +214,7 @@ def _(grad, self):
     return div(grad, adjoint(self))
 
 
-@composite(**_facts(np.log2, 2, values=(0.1, 4.0)))
+@composite(**float_facts(np.log2, 2, values=(0.1, 4.0)))
 def log2(self: Tensor) -> Tensor:
     """Elementwise logarithm to base 2."""
     return div(log(self), math.log(2))
@@ -224,7 +225,7 @@ def _(grad, self):
     return div(grad, adjoint(mul(self, math.log(2))))
 
 
-@composite(**_facts(np.log10, 2, values=(0.1, 4.0)))
+@composite(**float_facts(np.log10, 2, values=(0.1, 4.0)))
 def log10(self: Tensor) -> Tensor:
     """Elementwise logarithm to base 10."""
     return div(log(self), math.log(10))
@@ -235,7 +236,7 @@ def _(grad, self):
     return div(grad, adjoint(mul(self, math.log(10))))
 
 
-@composite(**_facts(np.log1p, 4, values=(-0.5, 4.0), dtypes="real"), namespace=("", "special"))
+@composite(**float_facts(np.log1p, 4, values=(-0.5, 4.0), dtypes="real"), namespace=("", "special"))
 def log1p(self: Tensor) -> Tensor:
     """Elementwise ``log(1 + self)``, accurate near 0.
 
@@ -306,132 +307,3 @@ def _(grad, out, self, other):
         lambda: mul(grad, _share(mul(self, unit), mul(out, unit))),
         lambda: mul(grad, _share(mul(other, unit), mul(out, unit))),
     )
-
-
-# ---- sigmoid and its inverse ------------------------------------------------------------------
-
-
-def _sigmoid_reference(self: Any) -> Any:
-    x = np.asarray(self)
-    return np.exp(-np.logaddexp(0, -x)) if x.dtype.kind != "c" else 1 / (1 + np.exp(-x))
-
-
-@composite(
-    **_facts(_sigmoid_reference, 4, cast=None),
-    namespace=("", "nn.functional"),
-)
-def sigmoid(self: Tensor) -> Tensor:
-    """Elementwise logistic function ``1 / (1 + exp(-self))``; integers become floating."""
-    return div(1, add(exp(neg(floating(self))), 1))
-
-
-@sigmoid.vjp
-def _(grad, out):
-    return sigmoid_backward(grad, out)
-
-
-@composite(
-    out=broadcast, dtype=promote, samples=tensor_pairs, dtypes="float", namespace=(), method=False
-)
-def sigmoid_backward(grad: Tensor, output: Tensor) -> Tensor:
-    """Gradient of :func:`sigmoid` from its output: ``grad * output * (1 - output)``."""
-    return mul(grad, adjoint(mul(output, sub(1, output))))
-
-
-@composite(
-    out=same_shape, dtype=promote_float, samples=unary, namespace="special", tolerance=ulp(4)
-)
-def expit(self: Tensor) -> Tensor:
-    """:func:`sigmoid` under its name in statistics."""
-    return sigmoid(self)
-
-
-@composite(
-    out=same_shape,
-    dtype=promote_float,
-    reference=lambda self, eps=None: np.log(self / (1 - self)),
-    samples=unary,
-    dtypes="float",
-    values=(0.1, 0.9),
-    tolerance=conditioned,
-    cast="float32",
-    namespace=("", "special"),
-    inplace=True,
-)
-def logit(self: Tensor, eps: float | None = None) -> Tensor:
-    """Elementwise ``log(self / (1 - self))``, after clamping to ``[eps, 1 - eps]`` if given."""
-    x = floating(self)
-    x = x if eps is None else magnitude.clamp(x, eps, 1 - eps)
-    return in_float32(lambda p: log(div(p, sub(1, p))), x)
-
-
-def _zero_wins(x: Any, y: Any, logarithm: Any) -> Any:
-    y = np.asarray(y, np.float64)
-    return np.where((x == 0) & ~np.isnan(y), 0, x * logarithm(y))
-
-
-@composite(
-    out=broadcast,
-    dtype=promote_float,
-    samples=pairs,
-    reference=lambda self, other: _zero_wins(self, other, np.log),
-    dtypes="float",
-    values=(0.1, 3.0),
-    tolerance=ulp(4),
-    namespace=("", "special"),
-    inplace=True,
-)
-def xlogy(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """``self * log(other)``, 0 where ``self`` is 0 unless ``other`` is NaN."""
-    return _times_log(self, other, log, math.log)
-
-
-@xlogy.vjp
-def _(grad, self, other):
-    return lambda: mul(grad, _log_factor(self, other)), lambda: mul(grad, div(self, other))
-
-
-def _log_factor(x: Any, y: Any) -> Any:
-    """``log(y)``, and 0 where ``x`` is 0 and the logarithm not a number."""
-    if not isinstance(y, Value):
-        return log(filled(x, (), y))
-    dead = comparison.logical_and(comparison.eq(x, 0), comparison.le(y, 0))
-    return comparison.where(dead, 0, log(y))
-
-
-@composite(
-    out=broadcast,
-    dtype=promote_float,
-    samples=pairs,
-    reference=lambda self, other: _zero_wins(self, other, np.log1p),
-    dtypes="float",
-    values=(0.1, 3.0),
-    tolerance=ulp(4),
-    namespace="special",
-    method=False,
-)
-def xlog1py(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """``self * log1p(other)``, 0 where ``self`` is 0 unless ``other`` is NaN."""
-    return _times_log(self, other, log1p, math.log1p)
-
-
-def _times_log(x: Any, y: Any, op: Any, number: Any) -> Any:
-    x, y = common(promote_float, x, y)
-    if not isinstance(y, Value):
-        product = mul(x, _real_log(number, y))
-        return product if y != y else comparison.where(comparison.eq(x, 0), 0, product)
-    if not isinstance(x, Value):
-        if x != 0:
-            return mul(op(y), x)
-        return comparison.where(comparison.isnan(y), y, 0)
-    dead = comparison.logical_and(comparison.eq(x, 0), comparison.logical_not(comparison.isnan(y)))
-    return comparison.where(dead, 0, mul(op(y), x))
-
-
-def _real_log(number: Any, y: Any) -> float:
-    """A logarithm of the math module, which raises where the result is NaN or -infinity."""
-    try:
-        return number(y)
-    except ValueError:
-        pole = 0 if number is math.log else -1
-        return -_INF if y == pole else math.nan

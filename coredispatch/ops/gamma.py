@@ -11,11 +11,16 @@ from typing import Any
 
 from coredispatch.ops import comparison, exponential, late, magnitude, rounding, trigonometric
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, reciprocal, sub
+from coredispatch.ops.approximation import (
+    in_float64,
+    polynomial,
+    special_facts,
+)
+from coredispatch.ops.arithmetic import add, mul, neg, sub
 from coredispatch.ops.casting import common
+from coredispatch.ops.division import div, reciprocal
 from coredispatch.ops.rules import broadcast, promote_float, same_shape, ulp
 from coredispatch.ops.samples import Sample, pairs
-from coredispatch.ops.special import _facts, _polynomial, _wide
 from coredispatch.registry import composite
 from coredispatch.registry.dtypes import float64
 from coredispatch.registry.errors import ArgumentError
@@ -34,12 +39,12 @@ _BERNOULLI = (
 
 def _lgamma_2_to_3(w: Any) -> Any:
     z = sub(w, 1)
-    p = _polynomial(
+    p = polynomial(
         z, -0.180355685678449379109e-1, 0.25126649619989678683e-1, 0.494103151567532234274e-1,
         0.172491608709613993966e-1, -0.259453563205438108893e-3, -0.541009869215204396339e-3,
         -0.324588649825948492091e-4,
     )  # fmt: skip
-    q = _polynomial(
+    q = polynomial(
         z, 1.0, 0.196202987197795200688e1, 0.148019669424231326694e1, 0.541391432071720958364,
         0.988504251128010129477e-1, 0.82130967464889339326e-2, 0.224936291922115757597e-3,
         -0.223352763208617092964e-6,
@@ -49,12 +54,12 @@ def _lgamma_2_to_3(w: Any) -> Any:
 
 def _lgamma_1_to_1_5(w: Any) -> Any:
     z = w
-    p = _polynomial(
+    p = polynomial(
         z, 0.490622454069039543534e-1, -0.969117530159521214579e-1, -0.414983358359495381969,
         -0.406567124211938417342, -0.158413586390692192217, -0.240149820648571559892e-1,
         -0.100346687696279557415e-2,
     )  # fmt: skip
-    q = _polynomial(
+    q = polynomial(
         z, 1.0, 0.302349829846463038743e1, 0.348739585360723852576e1, 0.191415588274426679201e1,
         0.507137738614363510846, 0.577039722690451849648e-1, 0.195768102601107189171e-2,
     )  # fmt: skip
@@ -63,11 +68,11 @@ def _lgamma_1_to_1_5(w: Any) -> Any:
 
 def _lgamma_1_5_to_2(w: Any) -> Any:
     z = sub(1, w)
-    p = _polynomial(
+    p = polynomial(
         z, -0.292329721830270012337e-1, 0.144216267757192309184, -0.142440390738631274135,
         0.542809694055053558157e-1, -0.850535976868336437746e-2, 0.431171342679297331241e-3,
     )  # fmt: skip
-    q = _polynomial(
+    q = polynomial(
         z, 1.0, -0.150169356054485044494e1, 0.846973248876495016101, -0.220095151814995745555,
         0.25582797155975869989e-1, -0.100666795539143372762e-2, -0.827193521891290553639e-6,
     )  # fmt: skip
@@ -78,7 +83,7 @@ def _stirling(x: Any) -> Any:
     """Stirling's series for ``x >= 10``, NIST Digital Library of Mathematical Functions 5.11.1."""
     inverse = reciprocal(x)
     terms = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI[:9], 1)]
-    series = mul(inverse, _polynomial(mul(inverse, inverse), *terms))
+    series = mul(inverse, polynomial(mul(inverse, inverse), *terms))
     main = mul(sub(x, 0.5), sub(exponential.log(x), 1))
     return add(main, add(series, 0.5 * math.log(2 * math.pi) - 0.5))
 
@@ -111,10 +116,10 @@ def _lgamma64(x: Any) -> Any:
     return comparison.where(infinite, float("inf"), out)
 
 
-@composite(**_facts(None, 6, values=(0.2, 4.0), namespace=""))
+@composite(**special_facts(None, 6, values=(0.2, 4.0), namespace=""))
 def lgamma(self: Tensor) -> Tensor:
     """Elementwise logarithm of the absolute value of the gamma function."""
-    return _wide(_lgamma64, self)
+    return in_float64(_lgamma64, self)
 
 
 @lgamma.vjp
@@ -122,7 +127,7 @@ def _(grad, self):
     return mul(grad, digamma(self))
 
 
-@composite(**_facts(None, 6, values=(0.2, 4.0), namespace="special"), method=False)
+@composite(**special_facts(None, 6, values=(0.2, 4.0), namespace="special"), method=False)
 def gammaln(self: Tensor) -> Tensor:
     """:func:`lgamma` under its name in ``special``."""
     return lgamma(self)
@@ -161,7 +166,7 @@ def _digamma_positive(x: Any) -> Any:
         x = comparison.where(small, add(x, 1), x)
     inverse = reciprocal(mul(x, x))
     terms = [b / (2 * k) for k, b in enumerate(_BERNOULLI[:8], 1)]
-    series = mul(inverse, _polynomial(inverse, *terms))
+    series = mul(inverse, polynomial(inverse, *terms))
     main = sub(exponential.log(x), add(mul(reciprocal(x), 0.5), series))
     return add(shift, main)
 
@@ -178,14 +183,14 @@ def _digamma64(x: Any) -> Any:
     return comparison.where(comparison.eq(x, 0), neg(reciprocal(x)), out)
 
 
-@composite(**_facts(None, 32, values=(0.2, 4.0)), alias=("psi",))
+@composite(**special_facts(None, 32, values=(0.2, 4.0)), alias=("psi",))
 def digamma(self: Tensor) -> Tensor:
     """Elementwise derivative of :func:`lgamma`; NaN at the negative integers.
 
     Recurrence and asymptotic series, NIST Digital Library of Mathematical Functions 5.5.2 and
     5.11.2; reflection for negative elements.
     """
-    return _wide(_digamma64, self)
+    return in_float64(_digamma64, self)
 
 
 @digamma.vjp
@@ -198,7 +203,7 @@ def _order_samples(make: Any) -> Iterator[Sample]:
         yield Sample(make(shape, low=0.5, high=4.0), 2)
 
 
-@composite(**_facts(None, 32, values=(0.5, 4.0), samples=_order_samples))
+@composite(**special_facts(None, 32, values=(0.5, 4.0), samples=_order_samples))
 def polygamma(self: Tensor, n: int) -> Tensor:
     """The ``n``-th derivative of :func:`digamma`, for positive elements when ``n >= 1``.
 
@@ -213,7 +218,7 @@ def polygamma(self: Tensor, n: int) -> Tensor:
     def compute(x: Any) -> Any:
         return mul(_hurwitz(late.full_like(x, n + 1.0), x), scale)
 
-    return _wide(compute, self)
+    return in_float64(compute, self)
 
 
 @polygamma.vjp

@@ -1,6 +1,6 @@
 """Smooth and piecewise linear gates: ``x`` times, or through, something like a step.
 
-Those that training programs are made of have a fused ``*_backward`` operator.
+Those that training programs are made of have a fused ``*backward_facts`` operator.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import comparison, exponential, magnitude, special, trigonometric
-from coredispatch.ops.activation import _FUNCTIONAL, _backward, _facts, _inplace_flag
+from coredispatch.ops import comparison, exponential, logistic, magnitude, special, trigonometric
+from coredispatch.ops.activation import FUNCTIONAL, accept_inplace, activation_facts, backward_facts
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.approximation import elementwise, in_float64
+from coredispatch.ops.arithmetic import add, mul, neg, sub
 from coredispatch.ops.casting import common
+from coredispatch.ops.division import div
 from coredispatch.ops.rules import conditioned, exact, promote, require_one_of
 from coredispatch.ops.samples import Sample, with_options
 from coredispatch.registry import composite
@@ -22,7 +24,7 @@ from coredispatch.registry.errors import ArgumentError
 
 # ---- smooth gates -----------------------------------------------------------------------------
 
-_erf_reference = special._elementwise(math.erf)
+_erf_reference = elementwise(math.erf)
 
 
 def _gelu_reference(self: Any, approximate: str = "none") -> Any:
@@ -33,7 +35,9 @@ def _gelu_reference(self: Any, approximate: str = "none") -> Any:
 
 
 @composite(
-    **_facts(_gelu_reference, 8, samples=with_options({}, {"approximate": "tanh"}), inplace=False)
+    **activation_facts(
+        _gelu_reference, 8, samples=with_options({}, {"approximate": "tanh"}), inplace=False
+    )
 )
 def gelu(self: Tensor, approximate: str = "none") -> Tensor:
     """Gaussian error linear unit ``x * Phi(x)`` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
@@ -60,7 +64,7 @@ def _gelu_backward_samples(make: Any) -> Any:
         yield Sample(make(shape), make(shape), "tanh")
 
 
-@composite(**_backward(_gelu_backward_samples))
+@composite(**backward_facts(_gelu_backward_samples))
 def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tensor:
     """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
     if approximate == "tanh":
@@ -101,10 +105,10 @@ def _sigmoid_reference(x: Any) -> Any:
     return np.exp(-np.logaddexp(0, -x))
 
 
-@composite(**_facts(lambda self: self * _sigmoid_reference(self), 6))
+@composite(**activation_facts(lambda self: self * _sigmoid_reference(self), 6))
 def silu(self: Tensor) -> Tensor:
     """Sigmoid linear unit ``x * sigmoid(x)``, also called swish."""
-    return mul(self, exponential.sigmoid(self))
+    return mul(self, logistic.sigmoid(self))
 
 
 @silu.vjp
@@ -112,18 +116,18 @@ def _(grad, self):
     return silu_backward(grad, self)
 
 
-_inplace_flag(silu)
+accept_inplace(silu)
 
 
-@composite(**_backward())
+@composite(**backward_facts())
 def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`silu`: ``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
-    s = exponential.sigmoid(self)
+    s = logistic.sigmoid(self)
     return mul(grad, mul(s, add(mul(self, sub(1, s)), 1)))
 
 
 @composite(
-    **_facts(lambda self: self * np.tanh(np.logaddexp(0, self)), 8),
+    **activation_facts(lambda self: self * np.tanh(np.logaddexp(0, self)), 8),
 )
 def mish(self: Tensor) -> Tensor:
     """``x * tanh(softplus(x))`` (Misra 2019, arXiv:1908.08681)."""
@@ -135,15 +139,15 @@ def _(grad, self):
     return mish_backward(grad, self)
 
 
-_inplace_flag(mish)
+accept_inplace(mish)
 
 
-@composite(**_backward())
+@composite(**backward_facts())
 def mish_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`mish`."""
     grad, self = common(promote, grad, self)
     t = trigonometric.tanh(softplus(self))
-    inner = mul(mul(self, exponential.sigmoid(self)), sub(1, mul(t, t)))
+    inner = mul(mul(self, logistic.sigmoid(self)), sub(1, mul(t, t)))
     return mul(grad, add(t, inner))
 
 
@@ -153,7 +157,7 @@ def _softplus_reference(self: Any, beta: float = 1.0, threshold: float = 20.0) -
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         _softplus_reference,
         6,
         samples=with_options({}, {"beta": 2.0}, {"threshold": 1.0}),
@@ -175,12 +179,14 @@ def _(grad, self, beta, threshold):
 
 
 @composite(
-    **_backward(lambda make: (Sample(make(s), make(s), 2.0, 20.0) for s in ((), (17,), (3, 5))))
+    **backward_facts(
+        lambda make: (Sample(make(s), make(s), 2.0, 20.0) for s in ((), (17,), (3, 5)))
+    )
 )
 def softplus_backward(grad: Tensor, self: Tensor, beta: float, threshold: float) -> Tensor:
     """``grad * sigmoid(beta * x)``; ``grad`` itself where ``beta * x > threshold``."""
     scaled = self if beta == 1 else mul(self, beta)
-    slope = mul(grad, exponential.sigmoid(scaled))
+    slope = mul(grad, logistic.sigmoid(scaled))
     return comparison.where(comparison.gt(scaled, threshold), grad, slope)
 
 
@@ -188,7 +194,7 @@ def _logsigmoid_reference(self: Any) -> Any:
     return np.minimum(self, 0) - np.log1p(np.exp(-np.abs(self)))
 
 
-@composite(**_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)))
+@composite(**activation_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)))
 def logsigmoid(self: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
     small = exponential.log1p(exponential.exp(neg(magnitude.abs(self))))
@@ -197,13 +203,13 @@ def logsigmoid(self: Tensor) -> Tensor:
 
 @logsigmoid.vjp
 def _(grad, self):
-    return mul(grad, exponential.sigmoid(neg(self)))
+    return mul(grad, logistic.sigmoid(neg(self)))
 
 
 # ---- piecewise linear gates -------------------------------------------------------------------
 
 
-@composite(**_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+@composite(**activation_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
 def hardsigmoid(self: Tensor) -> Tensor:
     """``min(max(x + 3, 0), 6) / 6``."""
     return div(magnitude.clamp(add(self, 3), 0, 6), 6)
@@ -215,10 +221,10 @@ def _(grad, self):
     return comparison.where(inside, div(grad, 6), 0)
 
 
-_inplace_flag(hardsigmoid)
+accept_inplace(hardsigmoid)
 
 
-@composite(**_facts(lambda self: self * np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+@composite(**activation_facts(lambda self: self * np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
 def hardswish(self: Tensor) -> Tensor:
     """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
     return div(mul(self, magnitude.clamp(add(self, 3), 0, 6)), 6)
@@ -231,15 +237,15 @@ def _(grad, self):
     return comparison.where(comparison.le(self, -3), 0, upper)
 
 
-_inplace_flag(hardswish)
+accept_inplace(hardswish)
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         lambda self, lambd=0.5: np.where(np.abs(self) <= lambd, 0, self),
         0,
         samples=with_options({}, {"lambd": 1.0}),
-        namespace=("", _FUNCTIONAL),
+        namespace=("", FUNCTIONAL),
         method=True,
         inplace=False,
         smooth=False,
@@ -252,7 +258,7 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 @composite(
-    **_facts(
+    **activation_facts(
         lambda self, lambd=0.5: np.where(
             np.abs(self) <= lambd, self * 0, self - np.sign(self) * lambd
         ),
@@ -276,13 +282,17 @@ def _(grad, self, lambd):
     return comparison.where(inside, 0, grad)
 
 
-@composite(**_facts(lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned))
+@composite(
+    **activation_facts(lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned)
+)
 def tanhshrink(self: Tensor) -> Tensor:
     """``x - tanh(x)``."""
-    return special._wide(lambda x: sub(x, trigonometric.tanh(x)), self)
+    return in_float64(lambda x: sub(x, trigonometric.tanh(x)), self)
 
 
-@composite(**_facts(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False))
+@composite(
+    **activation_facts(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False)
+)
 def softsign(self: Tensor) -> Tensor:
     """``x / (1 + abs(x))``."""
     return div(self, add(magnitude.abs(self), 1))

@@ -9,8 +9,9 @@ import numpy as np
 
 from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Scalar, Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, sub
+from coredispatch.ops.arithmetic import add, mul, neg, sub
 from coredispatch.ops.casting import common
+from coredispatch.ops.division import div
 from coredispatch.ops.rules import (
     NUMBER,
     broadcast,

@@ -6,21 +6,13 @@ from coredispatch.ops.arithmetic import (
     add,
     addcdiv,
     addcmul,
-    div,
-    floor_divide,
-    fmod,
-    gcd,
-    lcm,
     lerp,
     mul,
     neg,
     positive,
-    reciprocal,
-    remainder,
     rsub,
     square,
     sub,
-    trunc_divide,
 )
 from coredispatch.ops.bitwise import (
     bitwise_and,
@@ -64,10 +56,19 @@ from coredispatch.ops.complex_numbers import (
     view_as_complex,
     view_as_real,
 )
+from coredispatch.ops.division import (
+    div,
+    floor_divide,
+    fmod,
+    gcd,
+    lcm,
+    reciprocal,
+    remainder,
+    trunc_divide,
+)
 from coredispatch.ops.exponential import (
     exp,
     exp2,
-    expit,
     expm1,
     float_power,
     ldexp,
@@ -77,14 +78,9 @@ from coredispatch.ops.exponential import (
     log10,
     logaddexp,
     logaddexp2,
-    logit,
     pow,
     rsqrt,
-    sigmoid,
-    sigmoid_backward,
     sqrt,
-    xlog1py,
-    xlogy,
 )
 from coredispatch.ops.gamma import (
     digamma,
@@ -93,6 +89,14 @@ from coredispatch.ops.gamma import (
     multigammaln,
     polygamma,
     zeta,
+)
+from coredispatch.ops.logistic import (
+    expit,
+    logit,
+    sigmoid,
+    sigmoid_backward,
+    xlog1py,
+    xlogy,
 )
 from coredispatch.ops.magnitude import (
     abs,
@@ -252,9 +256,9 @@ __all__ = [
     "pow",
     "rad2deg",
     "real",
-    "resolve_conj",
     "reciprocal",
     "remainder",
+    "resolve_conj",
     "round",
     "rsqrt",
     "rsub",

@@ -7,36 +7,32 @@ reduces every dimension. ``keepdim`` keeps reduced dimensions with size 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import comparison, late, magnitude
+from coredispatch.ops import comparison, late
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import DType, IntList, Tensor
-from coredispatch.ops.arithmetic import div, mul
+from coredispatch.ops.arithmetic import mul
+from coredispatch.ops.division import div
 from coredispatch.ops.rules import (
     accumulated,
     conditioned,
     dot,
     exact,
-    indices,
     normalize_dims,
     reduced,
     same,
-    values_and_indices,
 )
 from coredispatch.ops.samples import (
     Sample,
-    dim_reductions,
     nonempty_reductions,
     reductions,
-    unary,
 )
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.dtypes import bool_, int64
-from coredispatch.registry.errors import DimError, DTypeError
+from coredispatch.registry.errors import DTypeError
 
 
 def kept_shape(shape: Any, dim: Any) -> tuple[int, ...]:
@@ -57,28 +53,11 @@ def spread(x: Any, shape: Any, dim: Any, keepdim: bool) -> Any:
     return late.expand(x, shape)
 
 
-def nonempty(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
-    """Shape rule of reductions without a neutral element."""
-    shape = reduced(self, dim, keepdim)
-    _require_elements(self.shape, dim)
-    return shape
-
-
-def _require_elements(shape: Any, dim: Any) -> None:
-    for d in normalize_dims(dim, len(shape)):
-        if shape[d] == 0:
-            raise DimError(
-                f"dimension {d} of shape {tuple(shape)} is empty, and this reduction has no "
-                "neutral element",
-                fix="reduce a dimension that has elements",
-            )
-
-
 def _axis(dim: Any) -> Any:
     return None if dim is None or dim == () else dim
 
 
-def _reference(function: Any, wide: bool = True) -> Any:
+def reduction_reference(function: Any, wide: bool = True) -> Any:
     """A NumPy reduction under the op's argument names."""
 
     def reference(self: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
@@ -95,7 +74,7 @@ def _reference(function: Any, wide: bool = True) -> Any:
 @primitive(
     out=reduced,
     dtype=accumulated,
-    reference=_reference(np.sum),
+    reference=reduction_reference(np.sum),
     samples=reductions,
     tolerance=dot,
     cast="float32",
@@ -118,7 +97,7 @@ def _(grad, self_shape, dim, keepdim):
 @primitive(
     out=reduced,
     dtype=accumulated,
-    reference=_reference(np.prod),
+    reference=reduction_reference(np.prod),
     samples=reductions,
     dtypes="real",
     tolerance=conditioned,
@@ -171,7 +150,7 @@ def _mean_dtype(self: Any, dim: Any = None, keepdim: Any = None, dtype: Any = No
 @composite(
     out=reduced,
     dtype=_mean_dtype,
-    reference=_reference(np.mean),
+    reference=reduction_reference(np.mean),
     samples=nonempty_reductions,
     dtypes="float+complex",
     tolerance=dot,
@@ -195,7 +174,7 @@ def _(grad, self_shape, dim, keepdim):
 @composite(
     out=reduced,
     dtype=accumulated,
-    reference=_reference(np.nansum),
+    reference=reduction_reference(np.nansum),
     samples=reductions,
     dtypes="real",
     tolerance=dot,
@@ -211,7 +190,7 @@ def nansum(
 @composite(
     out=reduced,
     dtype=_mean_dtype,
-    reference=_reference(np.nanmean),
+    reference=reduction_reference(np.nanmean),
     samples=nonempty_reductions,
     dtypes="float",
     tolerance=dot,
@@ -246,7 +225,7 @@ def count_nonzero(self: Tensor, dim: IntList | None = None) -> Tensor:
 @primitive(
     out=reduced,
     dtype=bool_,
-    reference=_reference(np.any),
+    reference=reduction_reference(np.any),
     samples=reductions,
     differentiable=False,
     tolerance=exact,
@@ -258,203 +237,10 @@ def any(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tens
 @primitive(
     out=reduced,
     dtype=bool_,
-    reference=_reference(np.all),
+    reference=reduction_reference(np.all),
     samples=reductions,
     differentiable=False,
     tolerance=exact,
 )
 def all(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tensor:
     """Whether every element over ``dim`` is nonzero, as bool; true for no elements."""
-
-
-# ---- extrema ----------------------------------------------------------------------------------
-
-
-def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
-    """The gradient shared evenly among the elements that attain the extremum."""
-    shape = x.shape
-    mask = comparison.eq(x, spread(out, shape, dim, keepdim))
-    share = div(grad, sum(mask, dim, keepdim))
-    return comparison.where(mask, spread(share, shape, dim, keepdim), 0)
-
-
-@primitive(
-    out=nonempty,
-    dtype=same,
-    reference=_reference(np.max),
-    samples=nonempty_reductions,
-    dtypes="real",
-    tolerance=exact,
-    smooth=False,
-)
-def amax(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
-    """Largest element over ``dim``; NaN wins. Equal largest elements share the gradient evenly.
-
-    Raises ``DimError`` for an empty dimension.
-    """
-
-
-@amax.vjp
-def _(grad, out, self, dim, keepdim):
-    return _extremum_grad(grad, out, self, dim, keepdim)
-
-
-@primitive(
-    out=nonempty,
-    dtype=same,
-    reference=_reference(np.min),
-    samples=nonempty_reductions,
-    dtypes="real",
-    tolerance=exact,
-    smooth=False,
-)
-def amin(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
-    """Smallest element over ``dim``; NaN wins. Equal smallest elements share the gradient evenly.
-
-    Raises ``DimError`` for an empty dimension.
-    """
-
-
-@amin.vjp
-def _(grad, out, self, dim, keepdim):
-    return _extremum_grad(grad, out, self, dim, keepdim)
-
-
-def _one_dim(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
-    return nonempty(self, None if dim is None else (dim,), keepdim)
-
-
-def _index_samples(make: Any) -> Iterator[Sample]:
-    for shape in ((), (1,), (17,), (4, 4), (2, 3, 5)):
-        yield Sample(make(shape))
-        yield Sample(make(shape), None, True)
-    yield from dim_reductions(make)
-
-
-_INDEX = {
-    "out": _one_dim,
-    "dtype": indices,
-    "samples": _index_samples,
-    "dtypes": "real",
-    "differentiable": False,
-    "tolerance": exact,
-}
-
-
-@primitive(reference=_reference(np.argmax), **_INDEX)
-def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """int64 index of the largest element over ``dim`` (of the flattened tensor for None).
-
-    The first one among equals; NaN wins. Raises ``DimError`` for an empty dimension.
-    """
-
-
-@primitive(reference=_reference(np.argmin), **_INDEX)
-def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """int64 index of the smallest element over ``dim`` (of the flattened tensor for None).
-
-    The first one among equals; NaN wins. Raises ``DimError`` for an empty dimension.
-    """
-
-
-def _pair_shapes(self: Any, dim: int, keepdim: bool = False) -> Any:
-    shape = _one_dim(self, dim, keepdim)
-    return [shape, shape]
-
-
-def _select(x: Any, dim: int, index: Any, keepdim: bool) -> Any:
-    """The elements at ``index`` (one per slice, dimension kept) and the indices."""
-    if not x.ndim:
-        return x, late.reshape(index, ())
-    values = late.gather(x, dim, index)
-    return (values, index) if keepdim else (late.squeeze(values, dim), late.squeeze(index, dim))
-
-
-_PAIR = {
-    "out": _pair_shapes,
-    "dtype": values_and_indices,
-    "samples": dim_reductions,
-    "dtypes": "real",
-    "tolerance": exact,
-    "smooth": False,
-    "namespace": (),
-    "method": False,
-    "fields": ("values", "indices"),
-}
-
-
-@composite(**_PAIR)
-def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Largest elements over ``dim`` and their indices: ``max(self, dim, keepdim)``."""
-    return max_dim.result_type(_select(self, dim, argmax(self, dim, True), keepdim))
-
-
-@composite(**_PAIR)
-def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Smallest elements over ``dim`` and their indices: ``min(self, dim, keepdim)``."""
-    return min_dim.result_type(_select(self, dim, argmin(self, dim, True), keepdim))
-
-
-_WHOLE = {
-    "out": lambda self: nonempty(self),
-    "dtype": same,
-    "samples": lambda make: (s for s in unary(make) if s.args[0].size),
-    "dtypes": "real",
-    "tolerance": exact,
-    "smooth": False,
-}
-
-
-@composite(reference=np.max, **_WHOLE)
-def max(self: Tensor) -> Tensor:
-    """The largest element, 0-dim; NaN wins.
-
-    ``max(self, dim, keepdim=False)`` gives the named tuple (values, indices) over one dim,
-    ``max(self, other)`` is :func:`maximum`.
-    """
-    return amax(self)
-
-
-@max.overload
-def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return max_dim(self, dim, keepdim)
-
-
-@max.overload
-def _(self: Tensor, other: Tensor) -> Tensor:
-    return magnitude.maximum(self, other)
-
-
-@composite(reference=np.min, **_WHOLE)
-def min(self: Tensor) -> Tensor:
-    """The smallest element, 0-dim; NaN wins.
-
-    ``min(self, dim, keepdim=False)`` gives the named tuple (values, indices) over one dim,
-    ``min(self, other)`` is :func:`minimum`.
-    """
-    return amin(self)
-
-
-@min.overload
-def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return min_dim(self, dim, keepdim)
-
-
-@min.overload
-def _(self: Tensor, other: Tensor) -> Tensor:
-    return magnitude.minimum(self, other)
-
-
-@composite(
-    dtypes="real",
-    samples=lambda make: (Sample(make(s)) for s in ((1,), (17,), (3, 5))),
-    tolerance=exact,
-    smooth=False,
-    fields=("min", "max"),
-)
-def aminmax(
-    self: Tensor, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Smallest and largest elements over ``dim`` as the named tuple (min, max)."""
-    dims = () if dim is None else (dim,)
-    return aminmax.result_type((amin(self, dims, keepdim), amax(self, dims, keepdim)))

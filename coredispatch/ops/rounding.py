@@ -6,7 +6,8 @@ import numpy as np
 
 from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.arithmetic import div, mul, neg, sub
+from coredispatch.ops.arithmetic import mul, neg, sub
+from coredispatch.ops.division import div
 from coredispatch.ops.rules import NUMBER, broadcast, exact, promote_float, same, same_shape, ulp
 from coredispatch.ops.samples import tensor_pairs, unary, with_options
 from coredispatch.registry import composite, primitive

@@ -10,7 +10,8 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import DType, Scalar, Tensor
-from coredispatch.ops.arithmetic import add, div, mul, sub
+from coredispatch.ops.arithmetic import add, mul, sub
+from coredispatch.ops.division import div
 from coredispatch.ops.reduction import any, sum
 from coredispatch.ops.rules import (
     conditioned,

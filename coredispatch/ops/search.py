@@ -10,10 +10,12 @@ import numpy as np
 
 from coredispatch.ops import comparison, late
 from coredispatch.ops.annotations import Scalar, Tensor
-from coredispatch.ops.arithmetic import add, div, mul, sub
+from coredispatch.ops.arithmetic import add, mul, sub
 from coredispatch.ops.casting import filled
+from coredispatch.ops.division import div
+from coredispatch.ops.extrema import amax, amin
 from coredispatch.ops.ordering import sort
-from coredispatch.ops.reduction import amax, amin, any, sum
+from coredispatch.ops.reduction import any, sum
 from coredispatch.ops.rules import exact, require_int, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import Value, composite

@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import exponential, late
-from coredispatch.ops.annotations import DType, Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, sub
-from coredispatch.ops.reduction import amax, argmax, sum
+from coredispatch.ops import comparison, exponential, late, logistic
+from coredispatch.ops.annotations import DType, IntList, Tensor
+from coredispatch.ops.arithmetic import add, mul, neg, sub
+from coredispatch.ops.casting import floating
+from coredispatch.ops.division import div
+from coredispatch.ops.extrema import amax, argmax
+from coredispatch.ops.reduction import reduced_count, spread, sum
 from coredispatch.ops.rules import (
     conditioned,
     normalize_dim,
     promote,
+    reduced,
     same_shape,
 )
-from coredispatch.ops.samples import Sample, rows
+from coredispatch.ops.samples import Sample, nonempty_reductions, rows
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
@@ -194,7 +198,7 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     n = self.shape[dim] if self.ndim else 1
     if n % 2:
         raise ShapeError(f"glu needs an even size, got {n} in dimension {dim}")
-    gate = exponential.sigmoid(late.narrow(self, dim, n // 2, n // 2))
+    gate = logistic.sigmoid(late.narrow(self, dim, n // 2, n // 2))
     return mul(late.narrow(self, dim, 0, n // 2), gate)
 
 
@@ -227,3 +231,49 @@ def gumbel_softmax(
     index = argmax(late.detach(soft), dim, True)
     one_hot = late.scatter(late.zeros_like(soft), dim, index, late.ones_like(soft))
     return add(sub(one_hot, late.detach(soft)), soft)
+
+
+# ---- log-sum ----------------------------------------------------------------------------------
+
+
+def _logsumexp_reference(self: Any, dim: Any, keepdim: bool = False) -> Any:
+    dim = dim if np.ndim(self) else None
+    high = np.max(self, axis=dim, keepdims=True)
+    high = np.where(np.isinf(high), 0, high)
+    total = np.log(np.sum(np.exp(self - high), axis=dim, keepdims=True)) + high
+    return total if keepdim or dim is None else np.squeeze(total, axis=dim)
+
+
+def _logsumexp_samples(make: Any) -> Iterator[Sample]:
+    for sample in nonempty_reductions(make):
+        if len(sample.args) > 1:
+            yield sample
+
+
+@composite(
+    out=reduced,
+    reference=_logsumexp_reference,
+    samples=_logsumexp_samples,
+    dtypes="float",
+    tolerance=conditioned,
+    cast="float32",
+    namespace=("", "special"),
+)
+def logsumexp(self: Tensor, dim: IntList, keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(self)))`` over ``dim`` without overflow; minus infinity for no elements."""
+    x = floating(self)
+    if reduced_count(x.shape, dim) == 0:
+        return exponential.log(sum(exponential.exp(x), dim, keepdim))
+    high = amax(x, dim, True)
+    # An infinite maximum would make inf - inf.
+    high = comparison.where(comparison.isinf(high), 0, high)
+    total = exponential.log(sum(exponential.exp(sub(x, high)), dim, keepdim))
+    return add(total, high if keepdim else late.reshape(high, total.shape))
+
+
+@logsumexp.vjp
+def _(grad, out, self, dim, keepdim):
+    total = spread(out, self.shape, dim, keepdim)
+    # All elements at minus infinity: every share is 0, not exp(nan).
+    share = exponential.exp(sub(self, comparison.where(comparison.isinf(total), 0, total)))
+    return mul(spread(grad, self.shape, dim, keepdim), share)

@@ -13,56 +13,17 @@ import numpy as np
 
 from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, sub
-from coredispatch.ops.rules import promote_float, same_shape, ulp
-from coredispatch.ops.samples import unary
+from coredispatch.ops.approximation import (
+    elementwise,
+    in_float64,
+    polynomial,
+    special_facts,
+)
+from coredispatch.ops.arithmetic import add, mul, neg, sub
+from coredispatch.ops.division import div
 from coredispatch.registry import composite
-from coredispatch.registry.dtypes import float64
-from coredispatch.registry.value import dtype_of
 
 _ROOT_HALF = math.sqrt(0.5)
-
-
-def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
-    facts = {
-        "out": same_shape,
-        "dtype": promote_float,
-        "reference": reference,
-        "samples": unary,
-        "dtypes": "real",
-        "tolerance": ulp(ulps),
-        "cast": "float32",
-        "inplace": True,
-        "namespace": ("", "special"),
-    }
-    return facts | more
-
-
-def _elementwise(function: Any) -> Any:
-    """A function of one number as a reference over arrays."""
-
-    def reference(self: Any) -> Any:
-        flat = [function(float(v)) for v in np.asarray(self).ravel()]
-        return np.array(flat, dtype=np.float64).reshape(np.shape(self))
-
-    return reference
-
-
-def _wide(function: Any, x: Any) -> Any:
-    """``function`` of ``x`` computed in float64 and rounded once to the dtype of the result."""
-    dtype = promote_float(x)
-    if dtype is float64:
-        return function(late.to_dtype(x, float64) if dtype_of(x) is not float64 else x)
-    return late.to_dtype(function(late.to_dtype(x, float64)), dtype)
-
-
-def _polynomial(x: Any, *coefficients: float) -> Any:
-    """Horner's rule, constant term first."""
-    *rest, highest = coefficients
-    out: Any = highest
-    for c in reversed(rest):
-        out = add(mul(x, out), c)
-    return out
 
 
 # ---- error functions --------------------------------------------------------------------------
@@ -72,11 +33,11 @@ def _polynomial(x: Any, *coefficients: float) -> Any:
 def _erf_near(x: Any) -> Any:
     """``erf(x)`` for ``abs(x) < 0.84375``."""
     z = mul(x, x)
-    p = _polynomial(
+    p = polynomial(
         z, 1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02,
         -5.77027029648944159157e-03, -2.37630166566501626084e-05,
     )  # fmt: skip
-    q = _polynomial(
+    q = polynomial(
         z, 1.0, 3.97917223959155352819e-01, 6.50222499887672944485e-02,
         5.08130628187576562776e-03, 1.32494738004321644526e-04, -3.96022827877536812320e-06,
     )  # fmt: skip
@@ -89,12 +50,12 @@ _ERF_1 = 8.45062911510467529297e-01  # erf(1), rounded to float32
 def _erf_middle(a: Any) -> Any:
     """``erf(a) - _ERF_1`` for ``0.84375 <= a < 1.25``."""
     s = sub(a, 1)
-    p = _polynomial(
+    p = polynomial(
         s, -2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01,
         3.18346619901161753674e-01, -1.10894694282396677476e-01, 3.54783043256182359371e-02,
         -2.16637559486879084300e-03,
     )  # fmt: skip
-    q = _polynomial(
+    q = polynomial(
         s, 1.0, 1.06420880400844228286e-01, 5.40397917702171048937e-01,
         7.18286544141962662868e-02, 1.26171219808761642112e-01, 1.36370839120290507362e-02,
         1.19844998467991074170e-02,
@@ -109,22 +70,22 @@ def _erfc_far(a: Any) -> Any:
     the square of ``high``, which has few bits, is exact.
     """
     s = div(1, mul(a, a))
-    p_near = _polynomial(
+    p_near = polynomial(
         s, -9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e+01,
         -6.23753324503260060396e+01, -1.62396669462573470355e+02, -1.84605092906711035994e+02,
         -8.12874355063065934246e+01, -9.81432934416914548592e+00,
     )  # fmt: skip
-    q_near = _polynomial(
+    q_near = polynomial(
         s, 1.0, 1.96512716674392571292e+01, 1.37657754143519042600e+02,
         4.34565877475229228821e+02, 6.45387271733267880336e+02, 4.29008140027567833386e+02,
         1.08635005541779435134e+02, 6.57024977031928170135e+00, -6.04244152148580987438e-02,
     )  # fmt: skip
-    p_far = _polynomial(
+    p_far = polynomial(
         s, -9.86494292470009928597e-03, -7.99283237680523006574e-01, -1.77579549177547519889e+01,
         -1.60636384855821916062e+02, -6.37566443368389627722e+02, -1.02509513161107724954e+03,
         -4.83519191608651397019e+02,
     )  # fmt: skip
-    q_far = _polynomial(
+    q_far = polynomial(
         s, 1.0, 3.03380607434824582924e+01, 3.25792512996573918826e+02,
         1.53672958608443695994e+03, 3.19985821950859553908e+03, 2.55305040643316442583e+03,
         4.74528541206955367215e+02, -2.24409524465858183362e+01,
@@ -163,10 +124,10 @@ def _erfc64(x: Any) -> Any:
     return comparison.where(comparison.isnan(x), x, out)
 
 
-@composite(**_facts(_elementwise(math.erf), 3))
+@composite(**special_facts(elementwise(math.erf), 3))
 def erf(self: Tensor) -> Tensor:
     """Elementwise error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)``."""
-    return _wide(_erf64, self)
+    return in_float64(_erf64, self)
 
 
 @erf.vjp
@@ -174,10 +135,10 @@ def _(grad, self):
     return mul(grad, mul(exponential.exp(neg(mul(self, self))), 2 / math.sqrt(math.pi)))
 
 
-@composite(**_facts(_elementwise(math.erfc), 4))
+@composite(**special_facts(elementwise(math.erfc), 4))
 def erfc(self: Tensor) -> Tensor:
     """Elementwise ``1 - erf(self)``, accurate in the tail."""
-    return _wide(_erfc64, self)
+    return in_float64(_erfc64, self)
 
 
 @erfc.vjp
@@ -193,12 +154,12 @@ def _quantile64(q: Any, tail: Any) -> Any:
     """
     r = sub(0.180625, mul(q, q))
     central = mul(q, div(
-        _polynomial(
+        polynomial(
             r, 3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
             1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
             3.3430575583588128105e4, 2.5090809287301226727e3,
         ),
-        _polynomial(
+        polynomial(
             r, 1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
             2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
             5.2264952788528545610e3,
@@ -207,12 +168,12 @@ def _quantile64(q: Any, tail: Any) -> Any:
     r = exponential.sqrt(neg(exponential.log(tail)))
     s = sub(r, 1.6)
     near = div(
-        _polynomial(
+        polynomial(
             s, 1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
             3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
             2.27238449892691845833e-2, 7.74545014278341407640e-4,
         ),
-        _polynomial(
+        polynomial(
             s, 1.0, 2.05319162663775882187e0, 1.67638483018380384940e0,
             6.89767334985100004550e-1, 1.48103976427480074590e-1, 1.51986665636164571966e-2,
             5.47593808499534494600e-4, 1.05075007164441684324e-9,
@@ -220,12 +181,12 @@ def _quantile64(q: Any, tail: Any) -> Any:
     )  # fmt: skip
     s = sub(r, 5.0)
     far = div(
-        _polynomial(
+        polynomial(
             s, 6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
             2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
             2.71155556874348757815e-5, 2.01033439929228813265e-7,
         ),
-        _polynomial(
+        polynomial(
             s, 1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1,
             1.48753612908506148525e-2, 7.86869131145613259100e-4, 1.84631831751005468180e-5,
             1.42151175831644588870e-7, 2.04426310338993978564e-15,
@@ -242,10 +203,10 @@ def _erfinv64(x: Any) -> Any:
     return mul(_quantile64(mul(x, 0.5), tail), _ROOT_HALF)
 
 
-@composite(**_facts(None, 4, values=(-0.95, 0.95)))
+@composite(**special_facts(None, 4, values=(-0.95, 0.95)))
 def erfinv(self: Tensor) -> Tensor:
     """Elementwise inverse of :func:`erf`: infinite at -1 and 1, NaN beyond."""
-    return _wide(_erfinv64, self)
+    return in_float64(_erfinv64, self)
 
 
 @erfinv.vjp
@@ -253,20 +214,24 @@ def _(grad, out):
     return mul(grad, mul(exponential.exp(mul(out, out)), math.sqrt(math.pi) / 2))
 
 
-@composite(**_facts(_elementwise(lambda v: 0.5 * math.erfc(-v * _ROOT_HALF)), 6), method=False)
+def _normal_reference(v: float) -> float:
+    return 0.5 * math.erfc(-v * _ROOT_HALF)
+
+
+@composite(**special_facts(elementwise(_normal_reference), 6), method=False)
 def ndtr(self: Tensor) -> Tensor:
     """Standard normal distribution function, ``erfc(-self / sqrt(2)) / 2``."""
     return mul(erfc(mul(self, -_ROOT_HALF)), 0.5)
 
 
-@composite(**_facts(None, 4, values=(0.05, 0.95)), method=False)
+@composite(**special_facts(None, 4, values=(0.05, 0.95)), method=False)
 def ndtri(self: Tensor) -> Tensor:
     """Standard normal quantile function, the inverse of :func:`ndtr`."""
 
     def quantile(p: Any) -> Any:
         return _quantile64(sub(p, 0.5), magnitude.minimum(p, sub(1, p)))
 
-    return _wide(quantile, self)
+    return in_float64(quantile, self)
 
 
 @ndtri.vjp
@@ -286,10 +251,10 @@ def _log_ndtr64(x: Any) -> Any:
     return comparison.where(comparison.eq(x, -float("inf")), x, out)
 
 
-@composite(**_facts(None, 6), method=False)
+@composite(**special_facts(None, 6), method=False)
 def log_ndtr(self: Tensor) -> Tensor:
     """Logarithm of the standard normal distribution function, accurate far below zero."""
-    return _wide(_log_ndtr64, self)
+    return in_float64(_log_ndtr64, self)
 
 
 @log_ndtr.vjp
@@ -304,7 +269,7 @@ def _entropy_reference(self: Any) -> Any:
 
 
 @composite(
-    **_facts(_entropy_reference, 3, values=(0.1, 3.0)),
+    **special_facts(_entropy_reference, 3, values=(0.1, 3.0)),
     method=False,
 )
 def entr(self: Tensor) -> Tensor:
@@ -329,7 +294,7 @@ def _bessel(x: Any, order: int) -> Any:
     inner = magnitude.clamp(a, None, 30.0)
     quarter = mul(mul(inner, inner), 0.25)
     terms = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(70)]
-    series = mul(_polynomial(quarter, *terms), exponential.exp(neg(inner)))
+    series = mul(polynomial(quarter, *terms), exponential.exp(neg(inner)))
     if order:
         series = mul(series, mul(inner, 0.5))
     outer = magnitude.clamp(a, 30.0, None)
@@ -338,15 +303,15 @@ def _bessel(x: Any, order: int) -> Any:
     for k in range(1, 18):
         term *= -(4 * order * order - (2 * k - 1) ** 2) / (k * 8.0)
         factors.append(term)
-    expansion = mul(_polynomial(inverse, *factors), exponential.rsqrt(mul(outer, 2 * math.pi)))
+    expansion = mul(polynomial(inverse, *factors), exponential.rsqrt(mul(outer, 2 * math.pi)))
     out = comparison.where(comparison.lt(a, 30.0), series, expansion)
     return mul(out, magnitude.sign(x)) if order else out
 
 
-@composite(**_facts(None, 8) | {"reference": np.i0})
+@composite(**special_facts(None, 8) | {"reference": np.i0})
 def i0(self: Tensor) -> Tensor:
     """Modified Bessel function of the first kind, order 0."""
-    return _wide(lambda x: mul(_bessel(x, 0), exponential.exp(magnitude.abs(x))), self)
+    return in_float64(lambda x: mul(_bessel(x, 0), exponential.exp(magnitude.abs(x))), self)
 
 
 @i0.vjp
@@ -354,10 +319,10 @@ def _(grad, self):
     return mul(grad, i1(self))
 
 
-@composite(**_facts(None, 8, namespace="special"), method=False)
+@composite(**special_facts(None, 8, namespace="special"), method=False)
 def i0e(self: Tensor) -> Tensor:
     """``exp(-abs(self)) * i0(self)``."""
-    return _wide(lambda x: _bessel(x, 0), self)
+    return in_float64(lambda x: _bessel(x, 0), self)
 
 
 @i0e.vjp
@@ -365,10 +330,10 @@ def _(grad, self, out):
     return mul(grad, sub(i1e(self), mul(magnitude.sign(self), out)))
 
 
-@composite(**_facts(None, 8, namespace="special"), method=False)
+@composite(**special_facts(None, 8, namespace="special"), method=False)
 def i1(self: Tensor) -> Tensor:
     """Modified Bessel function of the first kind, order 1."""
-    return _wide(lambda x: mul(_bessel(x, 1), exponential.exp(magnitude.abs(x))), self)
+    return in_float64(lambda x: mul(_bessel(x, 1), exponential.exp(magnitude.abs(x))), self)
 
 
 @i1.vjp
@@ -378,10 +343,10 @@ def _(grad, self, out):
     return mul(grad, comparison.where(zero, 0.5, sub(i0(self), ratio)))
 
 
-@composite(**_facts(None, 8, namespace="special"), method=False)
+@composite(**special_facts(None, 8, namespace="special"), method=False)
 def i1e(self: Tensor) -> Tensor:
     """``exp(-abs(self)) * i1(self)``."""
-    return _wide(lambda x: _bessel(x, 1), self)
+    return in_float64(lambda x: _bessel(x, 1), self)
 
 
 @i1e.vjp

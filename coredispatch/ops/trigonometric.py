@@ -10,8 +10,9 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.arithmetic import add, div, mul, neg, reciprocal, square, sub
+from coredispatch.ops.arithmetic import add, mul, neg, square, sub
 from coredispatch.ops.casting import floating
+from coredispatch.ops.division import div, reciprocal
 from coredispatch.ops.rules import broadcast, conditioned, promote, promote_float, same_shape, ulp
 from coredispatch.ops.samples import tensor_pairs, unary
 from coredispatch.registry import composite, primitive

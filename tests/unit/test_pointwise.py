@@ -14,6 +14,8 @@ import coredispatch as cd
 
 FAMILY = (
     "arithmetic",
+    "division",
+    "logistic",
     "bitwise",
     "comparison",
     "complex_numbers",

@@ -1,0 +1,60 @@
+"""What the approximations of special functions share.
+
+Half precision and float32 are computed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops import late
+from coredispatch.ops.arithmetic import add, mul
+from coredispatch.ops.rules import promote_float, same_shape, ulp
+from coredispatch.ops.samples import unary
+from coredispatch.registry.dtypes import float64
+from coredispatch.registry.value import dtype_of
+
+
+def special_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+    """What the special functions share."""
+    facts = {
+        "out": same_shape,
+        "dtype": promote_float,
+        "reference": reference,
+        "samples": unary,
+        "dtypes": "real",
+        "tolerance": ulp(ulps),
+        "cast": "float32",
+        "inplace": True,
+        "namespace": ("", "special"),
+    }
+    return facts | more
+
+
+def elementwise(function: Any) -> Any:
+    """A function of one number as a reference over arrays."""
+
+    def reference(self: Any) -> Any:
+        flat = [function(float(v)) for v in np.asarray(self).ravel()]
+        return np.array(flat, dtype=np.float64).reshape(np.shape(self))
+
+    return reference
+
+
+def in_float64(function: Any, x: Any) -> Any:
+    """``function`` of ``x`` computed in float64 and rounded once to the dtype of the result."""
+    dtype = promote_float(x)
+    if dtype is float64:
+        return function(late.to_dtype(x, float64) if dtype_of(x) is not float64 else x)
+    return late.to_dtype(function(late.to_dtype(x, float64)), dtype)
+
+
+def polynomial(x: Any, *coefficients: float) -> Any:
+    """Horner's rule, constant term first."""
+    *rest, highest = coefficients
+    out: Any = highest
+    for c in reversed(rest):
+        out = add(mul(x, out), c)
+    return out
