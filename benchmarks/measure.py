@@ -31,40 +31,48 @@ class Result:
     ratio: float
 
 
-def _calls_per_sample(function: Callable[[], Any], seconds: float) -> int:
+Clock = Callable[[], float]
+
+
+def _calls_per_sample(function: Callable[[], Any], seconds: float, clock: Clock) -> int:
     for _ in range(3):
         function()  # the first calls resolve, import and compile
     calls = 1
     while True:
-        start = time.perf_counter()
+        start = clock()
         for _ in range(calls):
             function()
-        elapsed = time.perf_counter() - start
+        elapsed = clock() - start
         if elapsed >= seconds / 2:
             return max(1, int(calls * seconds / elapsed))
         calls *= 2
 
 
-def _sample(function: Callable[[], Any], calls: int) -> float:
-    start = time.perf_counter()
+def _sample(function: Callable[[], Any], calls: int, clock: Clock) -> float:
+    start = clock()
     for _ in range(calls):
         function()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
-def compare(case: Case, *, samples: int = 15, seconds: float = 0.02) -> Result:
-    """Measure ``case``: ``samples`` pairs of about ``seconds`` each, ours and theirs in turn."""
-    calls_ours = _calls_per_sample(case.ours, seconds)
-    calls_theirs = _calls_per_sample(case.theirs, seconds)
+def compare(
+    case: Case, *, samples: int = 15, seconds: float = 0.02, clock: Clock = time.perf_counter
+) -> Result:
+    """Measure ``case``: ``samples`` pairs of about ``seconds`` each, ours and theirs in turn.
+
+    ``clock=time.process_time`` counts CPU time, which other programs disturb less; for one thread.
+    """
+    calls_ours = _calls_per_sample(case.ours, seconds, clock)
+    calls_theirs = _calls_per_sample(case.theirs, seconds, clock)
     ours, theirs = [], []
     for number in range(samples):
         # Whoever goes first alternates too, so that a drifting clock favours nobody.
         if number % 2:
-            theirs.append(_sample(case.theirs, calls_theirs))
-            ours.append(_sample(case.ours, calls_ours))
+            theirs.append(_sample(case.theirs, calls_theirs, clock))
+            ours.append(_sample(case.ours, calls_ours, clock))
         else:
-            ours.append(_sample(case.ours, calls_ours))
-            theirs.append(_sample(case.theirs, calls_theirs))
+            ours.append(_sample(case.ours, calls_ours, clock))
+            theirs.append(_sample(case.theirs, calls_theirs, clock))
     ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
     return Result(case.name, statistics.median(ours), statistics.median(theirs), ratio)
 
@@ -92,5 +100,7 @@ def print_table(results: list[Result], *, theirs: str = "PyTorch") -> None:
         print(
             f"{r.name:{width}}  {r.ours * 1e6:10.2f}  {r.theirs * 1e6:12.2f}  {r.ratio:7.2f}{flag}"
         )
-    print(f"{'geometric mean':{width}}  {'':10}  {'':12}  "
-          f"{geometric_mean(r.ratio for r in results):7.2f}")
+    print(
+        f"{'geometric mean':{width}}  {'':10}  {'':12}  "
+        f"{geometric_mean(r.ratio for r in results):7.2f}"
+    )

@@ -6,10 +6,13 @@ additions is, too. Importing this does not import Numba.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
-__all__ = ["BLOCK", "COLUMNS", "NARROW", "TILE", "along", "strips", "tiles"]
+__all__ = ["BLOCK", "COLUMNS", "NARROW", "TILE", "along", "reduced", "strips", "tiles"]
+
+Shape = tuple[int, ...]
 
 #: elements of a row that are added up before the sum is carried on in float64
 BLOCK = 4096
@@ -21,34 +24,48 @@ COLUMNS = 128
 NARROW = 128
 
 
-def along(shape: tuple[int, ...], dims: Any) -> tuple[int, int, int] | None:
+@lru_cache(maxsize=1024)
+def along(shape: Shape, dims: Any) -> tuple[int, int, int] | None:
     """``shape`` as ``(outer, n, inner)`` with ``n`` counting what ``dims`` span.
 
-    ``dims`` is an int, or a sequence of ints that are neighbours in any order; None or empty
-    means all. None if they are not neighbours, or not dimensions of the shape.
+    ``dims`` is an int, or a tuple of ints that are neighbours in any order; None or empty means
+    all. The result is None if they are not neighbours, or not dimensions of the shape.
     """
     ndim = len(shape)
     if dims is None or dims == ():
         return 1, prod(shape), 1
     if type(dims) is int:
         dims = (dims,)
-    first, last = ndim, -1
-    for dim in dims:
-        if not -ndim <= dim < ndim:
-            return None
-        dim %= ndim
-        first, last = min(first, dim), max(last, dim)
-    if last - first + 1 != len(dims) or len({dim % ndim for dim in dims}) != len(dims):
+    if not all(-ndim <= dim < ndim for dim in dims):
+        return None
+    places = {dim % ndim for dim in dims}
+    first, last = min(places), max(places)
+    if not len(places) == len(dims) == last - first + 1:
         return None
     return prod(shape[:first]), prod(shape[first : last + 1]), prod(shape[last + 1 :])
 
 
-def tiles(outer: int, inner: int) -> tuple[int, int]:
+@lru_cache(maxsize=1024)
+def reduced(shape: Shape, dims: Any, keepdim: bool) -> Shape:
+    """``shape`` without ``dims``, or with size 1 in their places."""
+    ndim = len(shape)
+    if dims is None or dims == ():
+        dims = tuple(range(ndim))
+    places = {dim % ndim for dim in ((dims,) if type(dims) is int else dims)}
+    if keepdim:
+        return tuple(1 if place in places else size for place, size in enumerate(shape))
+    return tuple(size for place, size in enumerate(shape) if place not in places)
+
+
+def tiles(outer: int, inner: int, shared: bool) -> tuple[int, int]:
     """``(tile, count)``: the width of a tile of columns, and how many cover ``inner``.
 
-    A single matrix of few columns is cut finer, so that threads can share it.
+    A single matrix is cut finer where threads are to share it. Columns do not depend on each
+    other, so neither do results on the width.
     """
-    tile = min(TILE, inner) if outer > 1 else min(TILE, max(64, (inner + 7) // 8))
+    tile = min(TILE, inner)
+    if shared and outer == 1:
+        tile = min(tile, max(128, ((inner >> 2) + 63) & ~63))
     return tile, (inner + tile - 1) // tile
 
 

@@ -17,6 +17,7 @@ __all__ = ["KERNELS", "WHEN"]
 _LEAST = 1024
 _SPLIT = 24576
 _forward = Loop("loss", "cross_entropy", _SPLIT)
+_fold = Loop("loss", "fold", _SPLIT)
 _backward = Loop("loss", "cross_entropy_backward", _SPLIT)
 
 
@@ -50,11 +51,9 @@ def cross_entropy(
     _check(bad, target, classes, ignore_index)
     if reduction == "none":
         return losses
-    total = np.add.reduce(losses, dtype=np.float64)
-    if reduction == "mean":
-        kept = _kept(target, ignore_index)
-        total = total / kept if kept else np.float64(np.nan)
-    return np.array(total, own)
+    total = np.empty((), own)
+    _fold(own, rows, 1, losses, target, ignore_index, int(reduction == "mean"), total)
+    return total
 
 
 def cross_entropy_backward(

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import thread_count
 from ..arrays import INT64, is_dense
 from ..entries import Loop
-from ..layout import BLOCK, NARROW, along, strips, tiles
+from ..layout import BLOCK, NARROW, along, reduced, strips, tiles
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 
@@ -17,18 +18,11 @@ Kernel = Callable[..., Any]
 
 _LEAST = 2048
 _SPLIT = 65536
-_DOUBLE = np.dtype(np.float64)
+_NOTHING = (0, 0, 0)  # never seen: the predicates decline what cannot be laid out
 
 
-def _result_shape(shape: tuple[int, ...], dims: Any, keepdim: bool) -> tuple[int, ...]:
-    ndim = len(shape)
-    if dims is None or dims == ():
-        reduced = set(range(ndim))
-    else:
-        reduced = {d % ndim for d in ((dims,) if type(dims) is int else dims)}
-    if keepdim:
-        return tuple(1 if d in reduced else size for d, size in enumerate(shape))
-    return tuple(size for d, size in enumerate(shape) if d not in reduced)
+def _tiles(outer: int, inner: int, size: int) -> tuple[int, int]:
+    return tiles(outer, inner, size >= _SPLIT and thread_count.wanted > 1)
 
 
 def _sum(mean: bool) -> Kernel:
@@ -36,33 +30,30 @@ def _sum(mean: bool) -> Kernel:
     rows = Loop("reduction", f"{name}_rows", _SPLIT)
     columns = Loop("reduction", f"{name}_columns", _SPLIT)
     blocks = Loop("reduction", "sum_blocks", _SPLIT)
+    fold = Loop("reduction", f"{name}_fold", _SPLIT)
     narrow = Loop("reduction", "sum_strips", _SPLIT)
 
     def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
-        spans = along(self.shape, dim)
-        assert spans is not None  # the predicate saw to it
-        outer, n, inner = spans
+        outer, n, inner = along(self.shape, dim) or _NOTHING
         size, own = self.size, self.dtype
-        shape = _result_shape(self.shape, dim, keepdim)
-        if inner == 1:
-            if outer > 1 or size < _SPLIT:
-                out = np.empty(shape, own)
-                rows(own, size, outer, self, n, out, weight=n)
-                return out
-            count = (n + BLOCK - 1) // BLOCK
-            parts = np.empty(count)
-            blocks(own, size, count, self, parts, weight=BLOCK)
-            total = np.add.reduce(parts)
-            return np.full(shape, total / n if mean else total, own)
-        if outer == 1 and inner < NARROW:
+        if outer == 1 and 1 < inner < NARROW:
             height, count = strips(n, 4096)
             parts = np.empty((count, inner))
             narrow(own, size, count, self, n, inner, height, parts, weight=height * inner)
             total = np.add.reduce(parts, 0)
+            shape = reduced(self.shape, dim, keepdim)
             return (total / n if mean else total).astype(own).reshape(shape)
-        out = np.empty(shape, own)
-        tile, count = tiles(outer, inner)
-        columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        out = np.empty(reduced(self.shape, dim, keepdim), own)
+        if inner > 1:
+            tile, count = _tiles(outer, inner, size)
+            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        elif outer > 1 or size < _SPLIT or thread_count.wanted == 1:
+            rows(own, size, outer, self, n, out, weight=n)
+        else:  # the same additions in the same order, block by block
+            count = (n + BLOCK - 1) // BLOCK
+            parts = np.empty(count)
+            blocks(own, size, count, self, parts, weight=BLOCK)
+            fold(own, count, 1, parts, n, out)
         return out
 
     kernel.__name__ = name
@@ -71,8 +62,8 @@ def _sum(mean: bool) -> Kernel:
 
 def prod(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
     """Products of rows."""
-    outer, n, _ = along(self.shape, dim) or (0, 0, 0)
-    out = np.empty(_result_shape(self.shape, dim, keepdim), self.dtype)
+    outer, n, _ = along(self.shape, dim) or _NOTHING
+    out = np.empty(reduced(self.shape, dim, keepdim), self.dtype)
     _prod_rows(self.dtype, self.size, outer, self, n, out, weight=n)
     return out
 
@@ -86,13 +77,13 @@ def _extreme(name: str) -> Kernel:
     blocks = Loop("reduction", f"{name}_blocks", _SPLIT)
 
     def kernel(self: np.ndarray, dim: Any, keepdim: bool) -> np.ndarray:
-        outer, n, inner = along(self.shape, dim) or (0, 0, 0)
+        outer, n, inner = along(self.shape, dim) or _NOTHING
         size, own = self.size, self.dtype
-        out = np.empty(_result_shape(self.shape, dim, keepdim), own)
+        out = np.empty(reduced(self.shape, dim, keepdim), own)
         if inner > 1:
-            tile, count = tiles(outer, inner)
+            tile, count = _tiles(outer, inner, size)
             columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
-        elif outer > 1 or size < _SPLIT:
+        elif outer > 1 or size < _SPLIT or thread_count.wanted == 1:
             rows(own, size, outer, self, n, out, weight=n)
         else:
             count = (n + BLOCK - 1) // BLOCK
@@ -110,11 +101,11 @@ def _arg(name: str) -> Kernel:
     columns = Loop("reduction", f"{name}_columns", _SPLIT)
 
     def kernel(self: np.ndarray, dim: int | None, keepdim: bool) -> np.ndarray:
-        outer, n, inner = along(self.shape, dim) or (0, 0, 0)
+        outer, n, inner = along(self.shape, dim) or _NOTHING
         size, own = self.size, self.dtype
-        out = np.empty(_result_shape(self.shape, dim, keepdim), INT64)
+        out = np.empty(reduced(self.shape, dim, keepdim), INT64)
         if inner > 1:
-            tile, count = tiles(outer, inner)
+            tile, count = _tiles(outer, inner, size)
             columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
         else:
             rows(own, size, outer, self, n, out, weight=n)

@@ -6,7 +6,6 @@ Counts rows. A target equal to ``ignored`` gives loss 0 and gradient 0. Any othe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from ..compilation import Loop
@@ -21,7 +20,7 @@ __all__ = ["LOOPS"]
 
 def _cross_entropy(char: str) -> Callable[..., None]:
     """``log sum exp(row) - row[target]``"""
-    T, zero = elementary[char].T, elementary[char].T(0.0)
+    T, zero, log = elementary[char].T, elementary[char].T(0.0), elementary[char].log
     extreme, sum_exp = extreme_of(char, "amax"), sum_exp_of(char)
 
     def loop(x, target, n, ignored, out, bad, lo, hi):
@@ -35,7 +34,7 @@ def _cross_entropy(char: str) -> Callable[..., None]:
             else:
                 row = row_of(x, r, n)
                 shift = extreme(row)
-                out[r] = T(math.log(sum_exp(row, shift))) - (row[own] - shift)
+                out[r] = log(T(sum_exp(row, shift))) - (row[own] - shift)
 
     return loop
 
@@ -64,7 +63,21 @@ def _cross_entropy_backward(char: str) -> Callable[..., None]:
     return loop
 
 
+def _fold(char: str) -> Callable[..., None]:
+    """``out[0]`` is the sum of ``losses``; for a ``mean``, over the targets that count."""
+
+    def loop(losses, target, ignored, mean, out, lo, hi):
+        total, kept = 0.0, 0
+        for r in range(losses.size):
+            total += losses[r]
+            kept += target[r] != ignored
+        out[0] = total / kept if mean else total
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
+    "fold": Loop("ainna", _fold),
     "cross_entropy": Loop("ainnai", _cross_entropy),
     "cross_entropy_backward": Loop("aainnai", _cross_entropy_backward),
 }

@@ -102,6 +102,21 @@ def _sum_blocks(char: str) -> Callable[..., None]:
     return loop
 
 
+def _fold(mean: bool) -> Callable[[str], Callable[..., None]]:
+    """``out[0]`` is the sum of the float64 ``parts``, in order; for a mean, over ``n``."""
+
+    def build(char: str) -> Callable[..., None]:
+        def loop(parts, n, out, lo, hi):
+            total = 0.0
+            for part_sum in parts:
+                total += part_sum
+            out[0] = total / n if mean else total
+
+        return loop
+
+    return build
+
+
 def _prod_rows(char: str) -> Callable[..., None]:
     one = elementary[char].T(1.0)
 
@@ -320,6 +335,8 @@ LOOPS: dict[str, Loop] = {
     "argmax_rows": Loop("ani", _arg_rows("amax")),
     "argmin_rows": Loop("ani", _arg_rows("amin")),
     "sum_blocks": Loop("ad", _sum_blocks),
+    "sum_fold": Loop("dna", _fold(False)),
+    "mean_fold": Loop("dna", _fold(True)),
     "amax_blocks": Loop("aa", _extreme_blocks("amax")),
     "amin_blocks": Loop("aa", _extreme_blocks("amin")),
     "sum_columns": Loop("annnna", _sum_columns(False)),

@@ -9,7 +9,6 @@ NaN gives NaN throughout, as the definition does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +95,7 @@ def _softmax_rows(char: str) -> Callable[..., None]:
 
 
 def _log_softmax_rows(char: str) -> Callable[..., None]:
-    T = elementary[char].T
+    T, log = elementary[char].T, elementary[char].log
     extreme, sum_exp = extreme_of(char, "amax"), sum_exp_of(char)
 
     def loop(x, n, out, lo, hi):
@@ -104,7 +103,7 @@ def _log_softmax_rows(char: str) -> Callable[..., None]:
         for r in range(lo, hi):
             row, result = row_of(x, r, n), row_of(out, r, n)
             shift = extreme(row)
-            log_total = T(math.log(sum_exp(row, shift)))
+            log_total = log(T(sum_exp(row, shift)))
             for i in range(n):
                 result[i] = (row[i] - shift) - log_total
 
