@@ -1,4 +1,4 @@
-"""The command line: ``coredispatch info``, ``ops``, ``explain`` and ``conformance``."""
+"""The command line: ``coredispatch info``, ``ops``, ``explain``, ``conformance``, ..."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ _MARK = {
     "layout": "(layout)",
     "missing": "-",
 }
-SUITE = "coredispatch.conformance.cli"
+#: commands that the conformance suite serves, with options of their own
+SUITE = {
+    "conformance": "coredispatch.conformance.cli",
+    "new-backend": "coredispatch.conformance.new_backend",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for an error, 2 for a wrong command line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["conformance"]:  # the suite reads its own options
-        return _conformance(arguments[1:])
+    if arguments and arguments[0] in SUITE:
+        return _suite(SUITE[arguments[0]], arguments[1:])
     options = _parser().parse_args(arguments)
     try:
         facts, text = options.run(options)
@@ -63,18 +67,19 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("name", help="an operator")
     explain.add_argument("--keys", required=True, help="comma-separated, such as autograd,cpu")
     commands.add_parser("conformance", help="run the conformance suite", add_help=False)
+    commands.add_parser("new-backend", help="write a working plugin project", add_help=False)
     return parser
 
 
-def _conformance(arguments: list[str]) -> int:
+def _suite(module: str, arguments: list[str]) -> int:
     try:
-        present = importlib.util.find_spec(SUITE) is not None
+        present = importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         present = False
     if not present:
         print("coredispatch: the conformance suite is not installed", file=sys.stderr)
         return 1
-    status = importlib.import_module(SUITE).main(arguments)
+    status = importlib.import_module(module).main(arguments)
     return int(status or 0)
 
 

@@ -26,7 +26,7 @@ from coredispatch.ops.rules import (
 )
 from coredispatch.ops.samples import powers, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
-from coredispatch.registry.dtypes import complex128, float64
+from coredispatch.registry.dtypes import DType, complex128, float64
 
 _INF = float("inf")
 
@@ -108,11 +108,16 @@ def _pow_exponent_grad(grad: Any, out: Any, base: Any, exponent: Any) -> Any:
     return mul(grad, adjoint(mul(out, math.log(base) if base > 0 else math.nan)))
 
 
-@composite(out=broadcast, samples=powers, tolerance=ulp(4), inplace=True)
+def _double(self: Any, exponent: Any) -> DType:
+    """float64, complex128 where an argument is complex."""
+    return complex128 if promote.compute(self, exponent).is_complex else float64
+
+
+@composite(out=broadcast, dtype=_double, samples=powers, tolerance=ulp(4), inplace=True)
 def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """``self ** exponent`` computed in float64 (complex128 for complex inputs)."""
     base, exponent = common(promote, self, exponent)
-    wide = complex128 if promote.compute(base, exponent).is_complex else float64
+    wide = _double(base, exponent)
 
     def widen(x: Any) -> Any:
         return late.to_dtype(x, wide) if isinstance(x, Value) else x

@@ -137,10 +137,12 @@ def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op
     if kind == "dot":
         k = _length(reference.sample, r)
         reach = _magnitude(reference, r)
-        return (8 + 3 * np.sqrt(k)) * u * reach + u * size + k * eta
+        own = 2 if dtype.itemsize == 8 else 1  # in double the reference rounds as much
+        return own * (8 + 3 * np.sqrt(k)) * u * reach + u * size + k * eta
     spread = _spread(reference, r)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
-    units += 3 * np.sqrt(max((n for a in _arrays(reference.sample) for n in a.shape), default=1))
+    length = max((n for a in _arrays(reference.sample) for n in a.shape), default=1)
+    units += 3 * np.sqrt(length) * min(u, 2.0**-24) / u  # half precision accumulates in float32
     bound = 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
     if kind == "body":  # its intermediate results are as large as those of the absolute inputs
         bound = bound + units * u * _magnitude(reference, r)

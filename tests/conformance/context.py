@@ -19,7 +19,16 @@ from .lattice import CellMake
 from .reference import NoReference, Reference, complete
 from .subject import OpFacts, Subject, numpy_dtype
 
-__all__ = ["Context", "Failure", "NotRun", "Unsupported", "has_values", "snapshot", "tensors_in"]
+__all__ = [
+    "Context",
+    "Failure",
+    "NotRun",
+    "Unsupported",
+    "has_values",
+    "poison",
+    "snapshot",
+    "tensors_in",
+]
 
 
 class Failure(AssertionError):
@@ -53,6 +62,15 @@ def sample_tensors(sample: Any) -> list[Any]:
 def snapshot(context: Context, sample: Any) -> list[bytes]:
     """The contents of a sample's tensors, bit by bit."""
     return [context.subject.array(t).tobytes() for t in sample_tensors(sample)]
+
+
+def poison(tensor: Any) -> None:
+    """Write one other value into every element, also where elements share memory (expand)."""
+    held = tensor.detach().numpy(force=True)
+    if tensor.dtype.kind == "b":
+        tensor.fill_(not held.reshape(-1)[0])
+    else:  # not the value that an earlier write to the base left here
+        tensor.fill_(55 if bool((held == 77).all()) else 77)
 
 
 def has_values(op: Any) -> bool:
@@ -193,6 +211,11 @@ class Context:
                 f"output {i} has shape {array.shape}, the reference {r.shape}",
             )
             if self.op.dtype_rule is None and self._floating():
+                own = self._dtype(r)
+                self.expect(
+                    own is None or array.dtype == own,
+                    f"output {i} has dtype {array.dtype}, its inputs {own}",
+                )
                 self.expect(
                     _category(array.dtype) == _category(r.dtype),
                     f"output {i} has dtype {array.dtype}, the reference {r.dtype}",
@@ -209,6 +232,14 @@ class Context:
         kinds: set[str] = set()
         self.sample.map(lambda a: kinds.add(a.dtype.kind) or a)
         return kinds <= set("fVc")
+
+    def _dtype(self, r: Any) -> Any:
+        """The one dtype of all arrays of the sample, where it must be the result's."""
+        dtypes: set[Any] = set()
+        self.sample.map(lambda a: dtypes.add(a.dtype) or a)
+        plain = len(dtypes) == 1 and "dtype" not in self.sample.kwargs
+        own = dtypes.pop() if plain else None
+        return own if own is not None and _category(own) == _category(r.dtype) else None
 
     def rules(self, sample: Any) -> tuple[list[Any] | None, list[Any] | None]:
         """The dtypes and shapes that the op's rules give for a sample, None where it has none."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..case import Case
-from ..context import Context, sample_tensors, snapshot, tensors_in
+from ..context import Context, poison, sample_tensors, snapshot, tensors_in
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
 from .values import choose_dtypes
@@ -26,14 +26,6 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             variant = {True: "view", "maybe": "maybe", False: "fresh"}[facts.op.view]
             mandatory = dtype in MANDATORY_DTYPES
             yield Case(6, facts.op.name, dtype, variant=variant, mandatory=mandatory)
-
-
-def _poison(tensor: Any) -> None:
-    """Write one other value into every element, also where elements share memory (expand)."""
-    if tensor.dtype.kind == "b":
-        tensor.fill_(not bool(tensor.reshape(-1)[0]))
-    else:  # not the value that an earlier write to the base left here
-        tensor.fill_(55 if bool((tensor == 77).all()) else 77)
 
 
 def _results(context: Context) -> Iterator[tuple[Any, Any]]:
@@ -57,14 +49,14 @@ def views(context: Context) -> None:
                 continue
             before = snapshot(context, tensors)
             version = base._version
-            _poison(output)
+            poison(output)
             context.expect(
                 snapshot(context, tensors) != before, "writing to the view does not reach its base"
             )
             context.expect(base._version > version, "the base's version did not count the write")
             context.expect(base._version == output._version, "the versions of view and base differ")
             version = output._version
-            _poison(base)
+            poison(base)
             context.expect(
                 output._version > version, "the view's version did not count a write to the base"
             )
@@ -75,7 +67,7 @@ def _refused(context: Context, output: Any) -> None:
     from coredispatch.registry import CoreDispatchError
 
     try:
-        _poison(output)
+        poison(output)
     except CoreDispatchError:
         context.expect(True, "")
         return
@@ -92,7 +84,7 @@ def maybe_views(context: Context) -> None:
                 context.expect(True, "")
                 continue
             before, version = snapshot(context, tensors), base._version
-            _poison(output)
+            poison(output)
             reached = snapshot(context, tensors) != before
             context.expect(
                 reached == (base._version != version),
@@ -114,7 +106,7 @@ def fresh(context: Context) -> None:
         for output in tensors_in(result):
             if output.numel() == 0 or id(output) in inputs:
                 continue
-            _poison(output)
+            poison(output)
             context.expect(
                 snapshot(context, tensors) == before, "the result shares memory with an input"
             )

@@ -92,21 +92,27 @@ def _masks_restored(block: Any) -> Iterator[None]:
 
 def first_keys_only() -> Any:
     """Only the first argument brings its keys."""
-    dispatch = _module("registry.dispatch")
-    cls = dispatch.Dispatcher
+    module = _module("registry.dispatch")
+    original = module.dispatch
 
-    def keys_of(op: Any, args: Any) -> int:
-        first = next((a for a in args if isinstance(a, dispatch.Value)), None)
-        return first.keys if first is not None else original(op, args)
-
-    original = dispatch.keys_of
+    def dispatch(op: Any, args: Any) -> Any:
+        first = next((a for a in args if isinstance(a, module.Value)), None)
+        if first is None:
+            return original(op, args)
+        keys = module.masked(first.keys)
+        entry = op.memo.get(keys) or module.HOOKS.resolve(op, keys, 0)
+        return entry.call(args)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != self.arity or self.ambiguous or self.normal:
-            return dispatch.HOOKS.bind(self, args, kwargs)
-        return dispatch.dispatch(self, args)
+            return module.HOOKS.bind(self, args, kwargs)
+        return dispatch(self, args)
 
-    return replaced((dispatch, "keys_of", keys_of), (cls, "__call__", call))
+    changes = [(module.Dispatcher, "__call__", call)]
+    for name, other in list(sys.modules.items()):
+        if name.startswith("coredispatch.") and vars(other).get("dispatch") is original:
+            changes.append((other, "dispatch", dispatch))
+    return replaced(*changes)
 
 
 def lists_ignored() -> Any:
@@ -121,7 +127,7 @@ def no_version() -> Any:
     """In-place writes do not count."""
     changes = []
     for name, module in list(sys.modules.items()):
-        if name.startswith("coredispatch.") and hasattr(module, "bump_version"):
+        if name.startswith("coredispatch.") and "bump_version" in vars(module):
             changes.append((module, "bump_version", lambda value: None))
     return replaced(*changes)
 
