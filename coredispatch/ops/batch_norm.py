@@ -11,6 +11,10 @@ from typing import Any
 
 from coredispatch.ops import norm
 from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.backward_reference import (
+    batch_backward_samples,
+    batch_norm_backward_reference,
+)
 from coredispatch.ops.norm import channelwise, group_norm
 from coredispatch.ops.norm_reference import (
     batch_norm_pair_shapes,
@@ -130,7 +134,12 @@ def _(grad, out, input, weight, eps):
     return batch_norm_train_backward(*grad, input, weight, *out[1:], eps)
 
 
-@composite(dtype=same, **INNER)
+@composite(
+    dtype=same,
+    reference=batch_norm_backward_reference,
+    samples=batch_backward_samples,
+    **{**INNER, "tolerance": None},
+)
 def batch_norm_train_backward(
     grad_output: Tensor,
     mean_grad: Tensor,

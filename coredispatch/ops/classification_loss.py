@@ -10,6 +10,10 @@ from typing import Any
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.backward_reference import (
+    cross_entropy_backward_reference,
+    cross_entropy_backward_samples,
+)
 from coredispatch.ops.loss_reference import (
     LOSS_FACTS,
     bce_reference,
@@ -187,7 +191,13 @@ def _row_scale(grad: Tensor, input: Tensor, reduction: str, divisor: Any) -> Ten
     return wide(grad) / divisor if reduction == "mean" else wide(grad)
 
 
-@composite(dtype=same, **{**LOSS_FACTS, "namespace": ()})
+@composite(
+    dtype=same,
+    reference=cross_entropy_backward_reference,
+    samples=cross_entropy_backward_samples,
+    out=lambda grad_output, input, *_: tuple(input.shape),
+    **{**LOSS_FACTS, "namespace": (), "tolerance": None},
+)
 def cross_entropy_backward(
     grad_output: Tensor,
     input: Tensor,

@@ -9,7 +9,11 @@ import numpy as np
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import Tensor
-from coredispatch.ops.rules import conditioned, exact, require_one_of, same, ulp
+from coredispatch.ops.backward_reference import (
+    embedding_backward_reference,
+    embedding_backward_samples,
+)
+from coredispatch.ops.rules import conditioned, exact, require_one_of, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.dtypes import DType
@@ -121,7 +125,12 @@ def _(grad, input, weight, padding_idx, scale_grad_by_freq):
     )
 
 
-@composite(dtypes="float", tolerance=ulp(8), namespace=())
+@composite(
+    reference=embedding_backward_reference,
+    samples=embedding_backward_samples,
+    dtypes="float",
+    namespace=(),
+)
 def embedding_backward(
     grad_output: Tensor,
     indices: Tensor,

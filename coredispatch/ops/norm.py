@@ -12,6 +12,13 @@ from typing import Any
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
+from coredispatch.ops.backward_reference import (
+    group_backward_samples,
+    group_norm_backward_reference,
+    layer_backward_samples,
+    layer_norm_backward_reference,
+    rms_norm_backward_reference,
+)
 from coredispatch.ops.norm_reference import (
     channel_samples,
     check_channels,
@@ -39,6 +46,8 @@ FACTS: dict[str, Any] = {
     "unbroadcast": False,
 }
 INNER = {**FACTS, "namespace": ()}
+# Products of what may be large cancel here: the bound follows from the body's own roundings.
+BACKWARD = {**INNER, "tolerance": None}
 
 
 def _standardize(x: Tensor, dims: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
@@ -104,7 +113,12 @@ def _(grad, input, normalized_shape, weight, eps):
     return layer_norm_backward(grad, input, normalized_shape, weight, eps)
 
 
-@composite(dtype=promote_float, **INNER)
+@composite(
+    dtype=promote_float,
+    reference=layer_norm_backward_reference,
+    samples=layer_backward_samples,
+    **BACKWARD,
+)
 def layer_norm_backward(
     grad_output: Tensor, input: Tensor, normalized_shape: IntList, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -161,7 +175,12 @@ def _(grad, input, normalized_shape, weight, eps):
     return rms_norm_backward(grad, input, normalized_shape, weight, eps)
 
 
-@composite(dtype=promote_float, **INNER)
+@composite(
+    dtype=promote_float,
+    reference=rms_norm_backward_reference,
+    samples=layer_backward_samples,
+    **BACKWARD,
+)
 def rms_norm_backward(
     grad_output: Tensor,
     input: Tensor,
@@ -240,7 +259,12 @@ def _(grad, input, num_groups, weight, eps):
     return group_norm_backward(grad, input, num_groups, weight, eps)
 
 
-@composite(dtype=promote_float, **INNER)
+@composite(
+    dtype=promote_float,
+    reference=group_norm_backward_reference,
+    samples=group_backward_samples,
+    **BACKWARD,
+)
 def group_norm_backward(
     grad_output: Tensor, input: Tensor, num_groups: int, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:

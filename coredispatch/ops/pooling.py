@@ -13,6 +13,14 @@ from typing import Any
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
+from coredispatch.ops.backward_reference import (
+    adaptive_backward_reference,
+    adaptive_backward_samples,
+    avg_backward_samples,
+    avg_pool_backward_reference,
+    max_backward_samples,
+    max_pool_backward_reference,
+)
 from coredispatch.ops.conv import conv_input_grad
 from coredispatch.ops.pooling_reference import (
     adaptive_reference,
@@ -139,7 +147,15 @@ def _scattered(grad: Tensor, indices: Tensor, input_shape: Ints, n: int) -> Tens
     return total.scatter_add(-1, flat, grad.reshape(flat.shape)).reshape(input_shape)
 
 
-@composite(dtype=same, dtypes="float", namespace=())
+@composite(
+    dtype=same,
+    reference=max_pool_backward_reference,
+    samples=max_backward_samples,
+    dtypes="float",
+    smooth=False,
+    tolerance=dot,
+    namespace=(),
+)
 def max_pool_backward(
     grad_output: Tensor,
     input: Tensor,
@@ -219,7 +235,15 @@ def _(grad, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
     return avg_pool_backward(grad, input.shape, *options)
 
 
-@composite(out=given_shape, dtype=same, dtypes="float", namespace=())
+@composite(
+    out=given_shape,
+    dtype=same,
+    reference=avg_pool_backward_reference,
+    samples=avg_backward_samples,
+    dtypes="float",
+    tolerance=dot,
+    namespace=(),
+)
 def avg_pool_backward(
     grad_output: Tensor,
     input_shape: IntList,
@@ -298,7 +322,15 @@ def _(grad, input, output_size):
     return adaptive_avg_pool_backward(grad, input.shape, output_size)
 
 
-@composite(out=given_shape, dtype=same, dtypes="float", namespace=())
+@composite(
+    out=given_shape,
+    dtype=same,
+    reference=adaptive_backward_reference,
+    samples=adaptive_backward_samples,
+    dtypes="float",
+    tolerance=dot,
+    namespace=(),
+)
 def adaptive_avg_pool_backward(
     grad_output: Tensor, input_shape: IntList, output_size: IntList
 ) -> Tensor:

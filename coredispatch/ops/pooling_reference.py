@@ -19,6 +19,7 @@ __all__ = [
     "adaptive_shape",
     "avg_pool_shape",
     "avg_reference",
+    "each_window",
     "given_shape",
     "max_pool_pair",
     "max_pool_shape",
@@ -70,7 +71,7 @@ def adaptive_bins(size: int, count: int) -> list[tuple[int, int]]:
 # ---- references -------------------------------------------------------------------------------
 
 
-def _each_window(
+def each_window(
     spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> Iterator[tuple[Ints, list[list[int]]]]:
     """Each output position with the input positions of its window, per dimension."""
@@ -102,7 +103,7 @@ def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
         values = np.empty(lead + output, input.dtype)
         indices = np.empty(lead + output, np.int64)
         flat = np.arange(int(np.prod(spatial))).reshape(spatial)
-        for place, positions in _each_window(spatial, kernel, step, pad, gap, ceil_mode):
+        for place, positions in each_window(spatial, kernel, step, pad, gap, ceil_mode):
             at = np.ix_(*positions)
             window = _flattened(input[(..., *at)], n)
             chosen = window.argmax(-1)
@@ -137,7 +138,7 @@ def avg_reference(n: int) -> Callable[..., Any]:
         lead, spatial = input.shape[:-n], input.shape[-n:]
         output, _ = pool_geometry(spatial, kernel, step, pad, one, ceil_mode)
         result = np.empty(lead + output)
-        for place, positions in _each_window(spatial, kernel, step, pad, one, ceil_mode):
+        for place, positions in each_window(spatial, kernel, step, pad, one, ceil_mode):
             total = input[(..., *np.ix_(*positions))].sum(tuple(range(-n, 0)))
             count = divisor_override or 1
             if divisor_override is None:

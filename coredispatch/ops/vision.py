@@ -10,11 +10,11 @@ import numpy as np
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
-from coredispatch.ops.conv import conv_input_grad
+from coredispatch.ops.backward_reference import col2im_reference, col2im_samples
 from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import dot, exact, require_one_of
 from coredispatch.ops.samples import Sample
-from coredispatch.ops.windows import Ints, spatial_tuple, windows
+from coredispatch.ops.windows import Ints, spatial_tuple, window_positions, windows
 from coredispatch.registry import composite
 from coredispatch.registry.dtypes import int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
@@ -108,7 +108,6 @@ def _interpolate_samples(make: Any) -> Iterator[Sample]:
     reference=_interpolate_reference,
     samples=_interpolate_samples,
     dtypes="float",
-    tolerance=dot,
     namespace="nn.functional",
 )
 def interpolate(
@@ -193,7 +192,12 @@ def _unshuffle_reference(input, downscale_factor):
     return x.reshape(*lead, c * r**2, h // r, w // r)
 
 
-_SHUFFLE: dict[str, Any] = {"tolerance": exact, "namespace": ("nn.functional", "")}
+# A permutation that changes nothing leaves a view, as reshape does.
+_SHUFFLE: dict[str, Any] = {
+    "tolerance": exact,
+    "view": "maybe",
+    "namespace": ("nn.functional", ""),
+}
 
 
 @composite(
@@ -284,6 +288,7 @@ def _unfold_reference(input, kernel_size, dilation=1, padding=0, stride=1):
         for options in (((3, 2),), (2, 1, 1, 2), ((2, 3), 2, (1, 0), 1))
     ),
     tolerance=exact,
+    view="maybe",
     namespace=(),
 )
 def im2col(
@@ -305,7 +310,13 @@ def im2col(
     return columns.reshape(*input.shape[:-3], input.shape[-3] * prod(k), prod(w.shape[-4:-2]))
 
 
-@composite(dtypes="float", namespace=())
+@composite(
+    reference=col2im_reference,
+    samples=col2im_samples,
+    dtypes="float",
+    tolerance=dot,
+    namespace=(),
+)
 def col2im(
     input: Tensor,
     output_size: IntList,
@@ -332,9 +343,13 @@ def col2im(
             fix=f"use (N, C * {prod(k)}, {prod(places)})",
         )
     channels = x.shape[1] // prod(k)
-    # Each column element is the product of its place with a weight that is 1 in one position.
-    pick = late.eye(prod(k), dtype=x.dtype, device=x.device).reshape(prod(k), 1, *k)
-    grad = x.reshape(x.shape[0] * channels, prod(k), *places)
-    full = conv_input_grad(grad, pick, (x.shape[0] * channels, 1, *size), s, p, d, 1)
-    result = full.reshape(x.shape[0], channels, *size)
+    at = x.device
+    starts = [late.arange(o, device=at) * e - a for o, e, a in zip(places, s, p)]
+    within = [late.arange(c, device=at) * b for c, b in zip(k, d)]
+    flat, valid = window_positions(x, size, starts, within)
+    # (windows, elements) per plane; what lies in the padding is dropped
+    parts = x.reshape(x.shape[0] * channels, prod(k), prod(places)).mT
+    parts = parts.masked_fill(~valid, 0).reshape(x.shape[0] * channels, flat.numel())
+    total = x.new_zeros((x.shape[0] * channels, prod(size)))
+    result = total.index_add(1, flat.reshape(-1), parts).reshape(x.shape[0], channels, *size)
     return result if batched else result.squeeze(0)

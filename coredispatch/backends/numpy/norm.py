@@ -56,6 +56,10 @@ def _row_mean(rows: Array) -> Array:
 def _standardize(rows: Array, eps: float) -> tuple[Array, Array]:
     """``(rows - mean) / std`` as a new array, and ``std = sqrt(var + eps)`` to divide rows by."""
     centered = rows - _row_mean(rows)
+    n = rows.shape[1]
+    if n & (n - 1) or rows.size > _SMALL:
+        # What rounding left of the mean counts where the mean is much larger than the spread.
+        centered -= _row_mean(centered)
     std = _row_mean(centered * centered)
     std += _scalar(eps, rows.dtype)
     np.sqrt(std, std)
@@ -271,11 +275,12 @@ def batch_norm_train_backward(
 
     Per channel the input's gradient is ``a * grad + b * (x - mean) + c``.
     """
+    mean, var, mean_grad, var_grad = (widen(v) for v in (mean, var, mean_grad, var_grad))
     g = _by_channel(widen(grad))
     x = _by_channel(widen(input))
     count = x.size // max(x.shape[1], 1)
     centered = x - _per_channel(mean, x)
-    scale = 1 / np.sqrt(var + eps, dtype=var.dtype)
+    scale = 1 / np.sqrt(var + eps)
     bias_grad = _channel_sum(g).astype(x.dtype)
     weight_grad = _channel_dot(g, centered).astype(x.dtype)
     weight_grad *= scale

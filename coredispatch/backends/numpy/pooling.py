@@ -102,6 +102,10 @@ def max_pool_backward(
             )
         )
     top = maxima.pop()
+    if (any(padding) or any(after)) and bool((top == _lowest(top.dtype)).any()):
+        # Padding looks like the lowest value; positions tell it from an element that has it.
+        _, indices = max_pool_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
+        return _scattered(grad, indices, input.shape, n)
     with_nan = top.dtype.kind not in "iub" and bool(np.isnan(top).any())
     for i in range(n):
         x = maxima.pop()
@@ -154,6 +158,15 @@ def _max_backward_axis(
     return result
 
 
+def _scattered(grad: Array, indices: Array, shape: tuple[int, ...], n: int) -> Array:
+    """``grad`` added into zeros at flat positions of the last ``n`` axes."""
+    planes = prod(shape[:-n])
+    result = np.zeros((planes, prod(shape[-n:])), grad.dtype)
+    rows = np.arange(planes)[:, None]
+    np.add.at(result, (rows, indices.reshape(planes, -1)), grad.reshape(planes, -1))
+    return result.reshape(shape)
+
+
 def max_pool_with_indices(
     input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> tuple[Array, Array]:
@@ -174,7 +187,7 @@ def max_pool_with_indices(
             continue
         better = (piece > values) | (indices < 0)
         if floating:
-            better |= np.isnan(piece)
+            better |= np.isnan(piece) & ~np.isnan(values)
         better &= place >= 0
         np.copyto(values, piece, where=better)
         np.copyto(indices, place, where=better)
