@@ -113,11 +113,17 @@ def _double(self: Any, exponent: Any) -> DType:
     return complex128 if promote.compute(self, exponent).is_complex else float64
 
 
-@composite(out=broadcast, dtype=_double, samples=powers, tolerance=ulp(4), inplace=True)
+def _widest(self: Any, exponent: Any) -> Any:
+    return complex128 if promote.compute(self, exponent).is_complex else float64
+
+
+@composite(
+    out=broadcast, dtype=_widest, samples=powers, tolerance=ulp(4), unbroadcast=True, inplace=True
+)
 def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """``self ** exponent`` computed in float64 (complex128 for complex inputs)."""
     base, exponent = common(promote, self, exponent)
-    wide = _double(base, exponent)
+    wide = _widest(base, exponent)
 
     def widen(x: Any) -> Any:
         return late.to_dtype(x, wide) if isinstance(x, Value) else x

@@ -237,8 +237,13 @@ def _quantiles(x: Any, q: Any, dim: Any, keepdim: bool, method: str, skip_nan: b
         low = high
     a = late.gather(ordered, -1, late.to_dtype(low, int64))
     b = late.gather(ordered, -1, late.to_dtype(high, int64))
-    weight = 0.5 if method == "midpoint" else sub(rank, low)
-    out = late.lerp(a, b, weight)
+    if method in ("linear", "midpoint"):
+        mixed = late.lerp(a, b, 0.5 if method == "midpoint" else sub(rank, low))
+        # Between equal infinities, whose difference is NaN, lies that infinity.
+        stuck = comparison.logical_and(comparison.isinf(a), comparison.eq(a, b))
+        out = comparison.where(stuck, a, mixed)
+    else:
+        out = a
     if not skip_nan:
         out = comparison.where(any(nan, -1, True), math.nan, out)
     out = late.movedim(out, -1, 0)  # the quantiles come first
