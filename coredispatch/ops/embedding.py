@@ -226,12 +226,15 @@ def _bag_reference(
 
 
 def _bag_samples(make: Any) -> Iterator[Sample]:
-    """Bags by offsets (one of them empty) and by rows; every mode; weights; padding."""
+    """Bags by offsets (one of them empty) and by rows; every mode; weights; padding.
+
+    The offsets stay valid in any order: the suite permutes the contents of its arrays.
+    """
     for mode in ("sum", "mean", "max"):
-        yield Sample(make.index((7,), 5), make((5, 3)), np.array([0, 2, 2, 5]), mode)
+        yield Sample(make.index((7,), 5), make((5, 3)), np.array([0, 0]), mode)
         yield Sample(make.index((3, 4), 5), make((5, 3)), None, mode)
         yield Sample(make.index((3, 4), 5), make((5, 3)), None, mode, None, 2)
-    yield Sample(make.index((7,), 5), make((5, 3)), np.array([0, 4]), "sum", make((7,)))
+    yield Sample(make.index((7,), 5), make((5, 3)), np.array([0]), "sum", make((7,)))
 
 
 @composite(
