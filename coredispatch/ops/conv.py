@@ -9,7 +9,9 @@ so that derivatives of any order need no further kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import prod
+from typing import Any
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
@@ -151,32 +153,32 @@ def conv_input_grad(
 ) -> Tensor:
     """Gradient of a convolution with respect to its input, of shape ``input_shape``.
 
-    ``grad_output`` is ``(N, O, *output)``, ``weight`` is ``(O, C / groups, *kernel)``. It is a
-    convolution itself: of ``grad_output`` with zeros between its elements, by the kernel turned
-    around.
+    ``grad_output`` is ``(N, O, *output)``, ``weight`` is ``(O, C / groups, *kernel)``. Each window
+    gives every position in it the product of its gradient with that position's weights.
     """
     n = grad_output.ndim - 2
     stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
     dilation = spatial_tuple("dilation", dilation, n)
     out_channels, per_group, *kernel = weight.shape
-    lead, output, spatial = grad_output.shape[:2], grad_output.shape[2:], input_shape[2:]
-    spread = grad_output
-    if max(stride) > 1:
-        spread = spread.reshape(*lead, *(size for o in output for size in (o, 1)))
-        spread = late.pad(spread, [m for s in reversed(stride) for m in (0, s - 1, 0, 0)])
-        spread = spread.reshape(*lead, *(o * s for o, s in zip(output, stride, strict=True)))
-    amounts: list[int] = []
-    for i in reversed(range(n)):
-        reach = dilation[i] * (kernel[i] - 1)
-        before = reach - padding[i]
-        amounts += [before, spatial[i] + reach - before - spread.shape[2 + i]]
-    if any(amounts):
-        spread = late.pad(spread, amounts)
-    turned = weight.flip(tuple(range(2, 2 + n)))
-    turned = turned.reshape(groups, out_channels // groups, per_group, *kernel).transpose(1, 2)
-    turned = turned.reshape(groups * per_group, out_channels // groups, *kernel)
-    one, none = (1,) * n, (0,) * n
-    return convolution(spread, turned, None, one, none, dilation, False, none, groups)
+    batch, output, spatial = grad_output.shape[0], grad_output.shape[2:], input_shape[2:]
+    rows = grad_output.reshape(batch, groups, out_channels // groups, prod(output))
+    matrix = weight.reshape(groups, out_channels // groups, per_group * prod(kernel)).mT
+    columns = matrix.matmul(rows).reshape(batch, groups * per_group, prod(kernel), *output)
+    apart = tuple(o * s for o, s in zip(output, stride))
+    total: Any = None
+    for number, offset in enumerate(product(*map(range, kernel))):
+        piece = columns[:, :, number]
+        if max(stride) > 1:  # zeros between what neighbouring windows give
+            piece = piece.reshape(*piece.shape[:2], *(size for o in output for size in (o, 1)))
+            piece = late.pad(piece, [m for s in reversed(stride) for m in (0, s - 1, 0, 0)])
+            piece = piece.reshape(*piece.shape[:2], *apart)
+        amounts: list[int] = []
+        for i in reversed(range(n)):
+            before = offset[i] * dilation[i] - padding[i]
+            amounts += [before, spatial[i] - before - apart[i]]
+        piece = late.pad(piece, amounts)
+        total = piece if total is None else total + piece
+    return total
 
 
 @conv_input_grad.vjp

@@ -91,28 +91,29 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         dilation: Ints,
         groups: int,
     ) -> Any:
-        """The convolution, by the kernel turned around, of the gradient with zeros between."""
+        """Columns from one matrix product, each kernel position's padded to its place."""
         n = grad_output.ndim - 2
         grad, w = widened(xp, grad_output), widened(xp, weight)
-        lead, output = tuple(grad.shape[:2]), tuple(grad.shape[2:])
-        if max(stride) > 1:
-            apart = xp.reshape(grad, (*lead, *(size for o in output for size in (o, 1))))
-            gaps = tuple(m for s in stride for m in (0, s - 1))
-            apart = pad(xp, apart, (0,) * (2 * n), gaps)
-            grad = xp.reshape(apart, (*lead, *(o * s for o, s in zip(output, stride))))
-        before, after = [], []
-        for i in range(n):
-            reach = dilation[i] * (weight.shape[2 + i] - 1)
-            before.append(reach - padding[i])
-            after.append(input_shape[2 + i] + reach - before[i] - grad.shape[2 + i])
-        grad = pad(xp, grad, before, after)
         out_channels, per_group, *kernel = w.shape
-        turned = xp.flip(w, axis=tuple(range(2, 2 + n)))
-        turned = xp.reshape(turned, (groups, out_channels // groups, per_group, *kernel))
-        turned = xp.permute_dims(turned, (0, 2, 1, *range(3, 3 + n)))
-        turned = xp.reshape(turned, (groups * per_group, out_channels // groups, *kernel))
-        result = correlate(grad, turned, (1,) * n, dilation, groups)
-        return xp.astype(result, grad_output.dtype, copy=False)
+        batch, output = grad.shape[0], tuple(grad.shape[2:])
+        rows = xp.reshape(grad, (batch, groups, out_channels // groups, prod(output)))
+        matrix = xp.reshape(w, (groups, out_channels // groups, per_group * prod(kernel)))
+        columns = xp.matmul(xp.matrix_transpose(matrix), rows)
+        columns = xp.reshape(columns, (batch, groups * per_group, prod(kernel), *output))
+        apart = tuple(o * s for o, s in zip(output, stride))
+        gaps = tuple(m for s in stride for m in (0, s - 1))
+        total = None
+        for number, offset in enumerate(product(*map(range, kernel))):
+            piece = columns[:, :, number, ...]
+            lead = tuple(piece.shape[:2])
+            if max(stride) > 1:  # zeros between what neighbouring windows give
+                piece = xp.reshape(piece, (*lead, *(size for o in output for size in (o, 1))))
+                piece = xp.reshape(pad(xp, piece, (0,) * (2 * n), gaps), (*lead, *apart))
+            before = [o * d - p for o, d, p in zip(offset, dilation, padding)]
+            after = [s - b - a for s, b, a in zip(input_shape[2:], before, apart)]
+            piece = pad(xp, piece, before, after)
+            total = piece if total is None else total + piece
+        return xp.astype(total, grad_output.dtype, copy=False)
 
     def conv_weight_grad(
         grad_output: Any,
