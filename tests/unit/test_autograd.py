@@ -389,6 +389,32 @@ def test_a_wrong_vjp_is_named(rule: Any, text: str) -> None:
         cd.plugins.unload("twice")
 
 
+def test_a_body_that_returns_its_input_does_not_record_over_it() -> None:
+    from coredispatch.plugin import composite, hookimpl
+
+    @composite(method=False)
+    def same(self: cd.Tensor) -> cd.Tensor:
+        """self."""
+        return self
+
+    same.vjp(lambda grad: grad * 3)
+
+    class Plugin:
+        @hookimpl
+        def coredispatch_register(self, registrar: Any) -> None:
+            registrar.op(same)
+
+    cd.plugins.load("same", Plugin())
+    try:
+        x = leaf([1.0])
+        y = same(x)
+        assert x.is_leaf and not y.is_leaf and y.data_ptr() == x.data_ptr()
+        y.backward()
+        assert x.grad.item() == 3
+    finally:
+        cd.plugins.unload("same")
+
+
 # -- anomaly mode, memory, gradcheck -------------------------------------------------------------
 
 

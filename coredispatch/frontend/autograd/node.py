@@ -259,6 +259,13 @@ def add_list(node: OpNode, items: Any) -> bool:
     return recorded
 
 
+def alias_of(value: TensorBase) -> Any:
+    """The same data and storage as a tensor of its own, without history."""
+    alias = HOOKS.value_type(value.raw, value.keys & ~AUTOGRAD)
+    alias._storage = storage_of(value)
+    return alias
+
+
 def attach(node: Node, out: TensorBase) -> None:
     """Make ``out`` the next output of ``node``."""
     dtype = dtype_of(out)
@@ -318,6 +325,9 @@ def record(call: LayerEntry, args: tuple[Any, ...]) -> Any:
             numbers.append(0)
     if not recorded:
         return out
+    if out is args[0]:
+        # A body that hands its input on: the input must not become this node's output.
+        out = alias_of(out)
     node.sequence = next(_SEQUENCE)
     if rule.saves:
         saved = node.saved
