@@ -133,7 +133,8 @@ def script(subject: Subject, case: Case, fresh: int = 0) -> str:
     call = ",\n    ".join(arguments)
     body = (
         f"result = cd.ops.{case.op}(\n    {call},\n)\n"
-        "for number, output in enumerate(result if isinstance(result, (list, tuple)) else [result]):\n"
+        "outputs = result if isinstance(result, (list, tuple)) else [result]\n"
+        "for number, output in enumerate(outputs):\n"
         "    print('result', number, output)\n"
     )
     return (

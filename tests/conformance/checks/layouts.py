@@ -16,7 +16,7 @@ from ..subject import OpFacts, Subject
 from . import check
 
 SPARSE = ("round-trip", "empty-rows", "product", "no-densify", "gradient")
-QUANT = ("round-trip", "rounding", "saturation", "linear", "no-dequantize")
+QUANT = ("round-trip", "rounding", "saturation", "relu", "no-dequantize")
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
@@ -109,7 +109,7 @@ def quant(context: Context) -> None:
         error = np.abs(subject.array(cd.ops.dequantize(q)) - values).max()
         context.expect(q.layout == "quantized", f"layout {q.layout}")
         context.expect(error <= 0.5 * scale * 1.001, f"off by {error / scale:.3f} steps")
-    elif name == "linear":
+    elif name == "relu":
         found = subject.array(cd.ops.dequantize(cd.relu(q)))
         wanted = np.maximum(subject.array(cd.ops.dequantize(q)), 0)
         context.expect(np.abs(found - wanted).max() <= 0.6 * scale, "relu is off by a step")

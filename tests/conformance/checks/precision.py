@@ -33,7 +33,7 @@ def _policy(context: Context, source: str, wanted: Any) -> None:
     done = 0
     for sample in context.samples(dtype=numpy_dtype(source)):
         tensors = context.subject.tensors(sample)
-        floats = [t for t in _floating(tensors)]
+        floats = _floating(tensors)
         if not floats or elements(sample) == 0 or done == 4:
             continue
         if any(t.dtype.name != source for t in floats):
@@ -83,7 +83,7 @@ def widest(context: Context) -> None:
         floats = _floating(tensors)
         if len(floats) < 2 or done == 4 or any(t.ndim == 0 for t in floats):
             continue
-        args = [a for a in tensors.args]
+        args = list(tensors.args)
         for i, argument in enumerate(args):
             if argument is floats[0]:
                 args[i] = argument.to(cd.bfloat16)

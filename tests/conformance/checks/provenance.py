@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.registry import fallback, plugins
+from coredispatch.registry import TABLE, fallback, plugins
 from coredispatch.registry.observe import observe
 
 from ..case import BACKEND, Case
@@ -96,10 +97,12 @@ def transparency(context: Context) -> None:
 
 
 class _conversions:
-    """Records every conversion between the backend and NumPy inside the block."""
+    """Records the conversions between the backend and NumPy that its kernels make."""
 
     def __init__(self, subject: Subject, seen: list[str]) -> None:
         self.backend, self.seen = subject.backend, seen
+        rows = TABLE.snapshot.rows
+        self.files = {k.file for spot, ks in rows.items() if spot[1] == subject.name for k in ks}
 
     def __enter__(self) -> None:
         for name in ("to_numpy", "from_numpy"):
@@ -109,9 +112,20 @@ class _conversions:
         for name in ("to_numpy", "from_numpy"):
             delattr(self.backend, name)
 
+    def _from_kernel(self) -> bool:
+        """Whether a kernel asked: a body may read the values of an index, a kernel may not."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename in self.files and code.co_name not in ("to_numpy", "from_numpy"):
+                return True
+            frame = frame.f_back  # type: ignore[assignment]
+        return False
+
     def _recorded(self, name: str, convert: Any) -> Any:
         def recorded(data: Any) -> Any:
-            self.seen.append(name)
+            if self._from_kernel():
+                self.seen.append(name)
             return convert(data)
 
         return recorded

@@ -99,7 +99,8 @@ def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None)
         text = f"<b>{escape(r['case'])}</b> {r['status']}<br>{escape(r['message'])}"
         if reproducer is not None and r["status"] == "fail" and scripts < 40:
             scripts += 1
-            text += f"<details><summary>reproducer</summary><pre>{escape(reproducer(r['case']))}</pre></details>"
+            program = escape(reproducer(r["case"]))
+            text += f"<details><summary>reproducer</summary><pre>{program}</pre></details>"
         parts.append(f"<p>{text}")
     return "\n".join(parts)
 

@@ -33,6 +33,12 @@ SAMPLE = (
     "index_select", "gather", "clone", "to_dtype",
 )  # fmt: skip
 GATE = 0.95
+#: generated mutants that no case can catch, and why
+EXPLAINED = {
+    "argmax: stale second call on size 1": "the only index is 0, whatever the value",
+    "argmax: stale second call on 0-d": "the only index is 0, whatever the value",
+    "pow: 1 % on -0": "-0 stands beside an exponent in bfloat16 only, whose numbers lie 0.8 % apart",
+}
 #: the checks that compare values come first: they kill most
 _FIRST = (1, 5, 8, 9, 3, 4, 2, 6, 26, 16, 10, 7)
 
@@ -66,6 +72,8 @@ def kill(subject: Subject, mutant: Mutant) -> Result | None:
         for case in _cases(subject, mutant):
             result = run_case(subject, case)
             if result.status not in (Status.PASS, Status.NOT_RUN, Status.UNSUPPORTED):
+                if "at curated.py" in result.message or "at generated.py" in result.message:
+                    raise RuntimeError(f"the mutant {mutant.name!r} is broken: {result.message}")
                 suspects.append(result)
                 cases[case.id] = case
                 if len(suspects) >= 3:
@@ -138,10 +146,11 @@ def _one(subject: Subject, mutant: Mutant, into: list[Any], wanted: bool = True)
     if not wanted and killer is not None:
         entry["outcome"] = "refused"
     into.append(entry)
+    if entry["outcome"] == "survived":
+        entry["why"] = EXPLAINED.get(mutant.name, "")
     if entry["outcome"] in ("survived", "refused"):
-        print(
-            f"  {entry['outcome']}: {mutant.name} {entry.get('by', '')} {entry.get('message', '')}"
-        )
+        said = entry.get("why") or f"{entry.get('by', '')} {entry.get('message', '')}"
+        print(f"  {entry['outcome']}: {mutant.name}: {said}")
 
 
 def _gates(report: dict[str, Any]) -> bool:
@@ -161,8 +170,7 @@ def _gates(report: dict[str, Any]) -> bool:
     refused = [e for e in report["controls"] if e["outcome"] == "refused"]
     if report["controls"]:
         passed &= not refused
-        print(
-            f"controls: {len(report['controls']) - len(refused)} of {len(report['controls'])} accepted"
-        )
+        accepted = len(report["controls"]) - len(refused)
+        print(f"controls: {accepted} of {len(report['controls'])} accepted")
     print("GATES HOLD" if passed else "GATES DO NOT HOLD")
     return passed

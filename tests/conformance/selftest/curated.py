@@ -307,6 +307,7 @@ def shifted_rows(correct: Any, raws: Any) -> Any:
     result = correct(*raws)
     rows = getattr(result, "crow", getattr(result, "crow_indices", getattr(result, "indptr", None)))
     if isinstance(rows, np.ndarray) and rows.size > 1:
+        rows.flags.writeable = True
         rows[1:-1] = rows[2:]
     return result
 

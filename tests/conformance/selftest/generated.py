@@ -84,7 +84,7 @@ _SPECIAL = ("nan", "inf", "-0", "subnormal")
 
 
 def _outputs(result: Any) -> list[Any]:
-    return [r for r in (result if isinstance(result, (list, tuple)) else [result])]
+    return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
 def _first(result: Any, change: Callable[[Any], Any]) -> Any:
