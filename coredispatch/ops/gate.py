@@ -24,12 +24,13 @@ from coredispatch.registry.errors import ArgumentError
 
 # ---- smooth gates -----------------------------------------------------------------------------
 
-_erf_reference = elementwise(math.erf)
+_erfc_reference = elementwise(math.erfc)
 
 
 def _gelu_reference(self: Any, approximate: str = "none") -> Any:
     if approximate == "none":
-        return 0.5 * self * (1 + _erf_reference(self * math.sqrt(0.5)))
+        # 1 + erf cancels: at -2 it is 100 units in the last place of a float64 off.
+        return 0.5 * self * _erfc_reference(self * -math.sqrt(0.5))
     inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self**3)
     return 0.5 * self * (1 + np.tanh(inner))
 
