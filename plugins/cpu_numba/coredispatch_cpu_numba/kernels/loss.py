@@ -25,8 +25,8 @@ def _check(bad: np.ndarray, target: np.ndarray, classes: int, ignored: int) -> N
     if bad[0]:
         outside = target[((target < 0) | (target >= classes)) & (target != ignored)]
         raise DimError(
-            f"target {int(outside[0])} is no class of logits with {classes} classes",
-            fix=f"targets are 0 to {classes - 1}, or ignore_index ({ignored})",
+            f"target {int(outside[0])} is out of bounds for {classes} classes",
+            fix=f"use class indices from 0 to {classes - 1}, or ignore_index ({ignored})",
         )
 
 
