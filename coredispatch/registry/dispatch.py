@@ -40,9 +40,7 @@ class Hooks:
         self.bind: Any = None  # (dispatcher, args, kwargs) -> result of the call
         self.normalize: Any = None  # (dispatcher, position, code, argument) -> argument
         self.failure: Any = None  # (entry, args, exception) -> exception
-        self.refusal: Any = (
-            None  # (entry, args) -> exception or None: wrong types
-        )
+        self.refusal: Any = None  # (entry, args) -> exception or None: wrong types
         self.promoted: Any = None  # (entry, args) -> list of raw arguments
         self.scalar: Any = None  # (entry, position, argument) -> Python scalar
         self.device_bit: Any = None  # (device or None) -> int
