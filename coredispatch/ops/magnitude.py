@@ -113,6 +113,7 @@ def sgn(self: Tensor) -> Tensor:
 )
 def copysign(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """The magnitude of ``self`` with the sign of ``other``, whose -0.0 is negative."""
+    self, other = common(promote_float, self, other)
     size = abs(self)
     if isinstance(other, Value):
         return comparison.where(comparison.signbit(other), neg(size), size)

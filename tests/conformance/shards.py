@@ -133,11 +133,11 @@ class _Worker:
         """Stop the process; how it ended and the last of what it printed."""
         if kill:
             self.process.kill()
-        else:
-            assert self.process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         code = self.process.wait()
+        self.reader.join()
         self.output.seek(0)
         tail = self.output.read()[-400:].decode(errors="replace").strip()
         self.output.close()

@@ -89,10 +89,16 @@ class Subject:
         self.dtypes = tuple(d for d in DTYPES if known is None or d in known)
 
     def _declared(self) -> Path | None:
-        """``conformance.toml`` in the backend's own package."""
+        """``conformance.toml`` in the backend's own package.
+
+        Beside a single module ``mine.py`` it is called ``mine.conformance.toml``.
+        """
         module = sys.modules.get(type(self.backend).__module__)
         file = getattr(module, "__file__", None) or inspect.getsourcefile(type(self.backend))
-        path = Path(file).parent / "conformance.toml" if file else None
+        own = file is not None and (module is None or hasattr(module, "__path__"))
+        alone = file is not None and module is not None and not module.__package__
+        name = f"{Path(file).stem}.conformance.toml" if alone and not own else "conformance.toml"
+        path = Path(file).parent / name if file else None
         return path if path is not None and path.exists() else None
 
     # -- operators -------------------------------------------------------------------------

@@ -100,6 +100,8 @@ def _broadcast(op: Any) -> bool:
 def _expect(context: Context, sample: Any, common: str | None, what: str) -> None:
     rule = context.op.dtype_rule
     tensors = context.subject.tensors(sample)
+    if common is None and rule.result is not None:
+        return  # a truth value needs no common type
     if common is None:
         try:
             context.call(tensors)

@@ -181,7 +181,7 @@ def mixed(context: Context) -> None:
         if len(arrays) < 2 or any(a.ndim == 0 or a.size == 0 for a in arrays[:2]):
             continue
         tensors = subject.tensors(sample)
-        chosen = sample_tensors(tensors)[-1]
+        chosen = [t for t in sample_tensors(tensors) if t.ndim][-1]  # a 0-d one may come along
         args = [a.to(other) if a is chosen else a for a in tensors.args]
         if all(a is b for a, b in zip(args, tensors.args, strict=True)):
             continue

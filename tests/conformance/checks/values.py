@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.registry import CoreDispatchError, DTypeError, MissingKernel
+from coredispatch.registry import CoreDispatchError, DTypeError, MissingKernel, OpError
 
 from ..case import Case
 from ..context import (
@@ -49,6 +49,7 @@ DOMAINS = (
     "nan_to_num",
     "unique",
     "einsum",
+    "embedding_bag",
     "scatter_reduce",
     "_backward",
     "quantile",
@@ -171,7 +172,12 @@ def run(context: Context) -> None:
             context.unchanged(before, tensors)
             context.asserted -= 1  # by itself no evidence that anything was computed
             if not context.op.view and not context.op.factory:
-                _second_look(context, sample, tensors, result, before)
+                try:
+                    _second_look(context, sample, tensors, result, before)
+                except OpError as error:
+                    # Without strided views a write to one of several aliases is refused.
+                    if context.subject.backend.views or "alias" not in str(error):
+                        raise
 
 
 def _second_look(

@@ -37,7 +37,7 @@ GATE = 0.95
 EXPLAINED = {
     "argmax: stale second call on size 1": "the only index is 0, whatever the value",
     "argmax: stale second call on 0-d": "the only index is 0, whatever the value",
-    "pow: 1 % on -0": "-0 stands beside an exponent in bfloat16 only, whose numbers lie 0.8 % apart",
+    "pow: 1 % on -0": "-0 meets an exponent in bfloat16 only, whose numbers lie 0.8 % apart",
 }
 #: the checks that compare values come first: they kill most
 _FIRST = (1, 5, 8, 9, 3, 4, 2, 6, 26, 16, 10, 7)

@@ -1,0 +1,384 @@
+"""Tests of the tests: ids, coverage of the lattice, honesty of statuses, waivers, reports."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+from coredispatch.conformance import (
+    BACKEND,
+    CHECKS,
+    Case,
+    Expectations,
+    ExpectationsError,
+    Result,
+    Status,
+    Subject,
+    SuiteError,
+    plan_op,
+    report,
+    run_case,
+    shards,
+)
+from coredispatch.conformance.lattice import LAYOUTS, CellMake, cells, strided
+from coredispatch.conformance.new_backend import write_project
+from coredispatch.conformance.palettes import palettes_for
+from coredispatch.conformance.repro import case_of, script
+from coredispatch.conformance.subject import DTYPES, numpy_dtype
+from coredispatch.plugin import ArrayApiBackend, hookimpl
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return Subject("cpu")
+
+
+# ---- cases --------------------------------------------------------------------------------------
+
+
+def test_an_id_is_content_and_not_position() -> None:
+    a = Case(1, "add", "float32", rows=(0, 1))
+    b = Case(1, "add", "float32", rows=(3, 4))
+    assert a.id == b.id
+    assert a.id != Case(1, "add", "float64").id
+    assert a.seed == b.seed
+
+
+def test_ids_do_not_depend_on_hash_seeds_or_the_process() -> None:
+    program = (
+        "from coredispatch.conformance import Subject, plan_op\n"
+        "print(*[c.id for c in plan_op(Subject('cpu'), 'add')])"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(texts) == 1
+
+
+def test_the_lattice_covers_all_pairs() -> None:
+    names = ("bool", "int8", "int64", "float16", "float32", "float64", "complex64")
+    dtypes = [(i, n, numpy_dtype(n)) for i, n in enumerate(DTYPES) if n in names]
+    rows = list(cells(dtypes))
+    assert len({r[:3] for r in rows}) == len(rows)
+    for _, name, dtype in dtypes:
+        mine = [r for r in rows if r[0] == name]
+        assert {r[1] for r in mine} == set(LAYOUTS)
+        assert {r[2] for r in mine} == set(palettes_for(dtype))
+    pairs = {(layout, palette) for _, layout, palette, _ in rows}
+    palettes = {p for _, _, d in dtypes for p in palettes_for(d)}
+    assert pairs == {(layout, palette) for layout in LAYOUTS for palette in palettes}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 4), (2, 3, 4)])
+def test_strided_arrays_have_their_shape_and_stay_inside_their_buffer(
+    layout: str, shape: tuple[int, ...]
+) -> None:
+    count = int(np.prod(shape))
+    array = strided(np.arange(max(count, 1), dtype=np.float32)[:count], shape, layout)
+    assert array.shape == shape
+    assert array.flags.writeable
+    assert np.isfinite(array).all()
+    if layout == "transposed" and array.ndim > 1:
+        assert not array.flags.c_contiguous
+
+
+def test_palettes_hold_what_they_promise() -> None:
+    special = CellMake("float32", palette="special", seed=1)((400,))
+    assert np.isnan(special).any()
+    assert np.isinf(special).any()
+    assert (np.signbit(special) & (special == 0)).any()
+    edges = CellMake("int8", palette="integer_extremes", seed=1)((400,))
+    assert edges.max() == 127
+    assert edges.min() == -128
+    narrow = CellMake("float32", palette="special", seed=1)((50,), low=0.5, high=1.0)
+    assert np.isfinite(narrow).all()
+
+
+def test_every_check_has_cases_or_is_visibly_elsewhere(subject: Subject) -> None:
+    ops = (BACKEND, "add", "softmax", "randn", "fill_", "permute", "sum", "linear")
+    found = {c.check for op in ops for c in plan_op(subject, op, "full", ("sparse", "quant"))}
+    assert found == set(CHECKS)
+
+
+# ---- honesty of statuses ------------------------------------------------------------------------
+
+
+def broken(fn: Any) -> ModuleType:
+    @hookimpl
+    def coredispatch_register(registrar: Any) -> None:
+        registrar.kernels("cpu", {"neg": fn}, priority=10**6)
+
+    module = ModuleType("broken")
+    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    return module
+
+
+def test_a_wrong_kernel_fails_and_a_right_one_passes(subject: Subject) -> None:
+    case = next(c for c in plan_op(subject, "neg") if c.check == 1 and c.dtype == "float32")
+    assert run_case(subject, case).status is Status.PASS
+    cd.plugins.load("broken", broken(lambda x: -x * x.dtype.type(1.01)))
+    try:
+        result = run_case(subject, case)
+    finally:
+        cd.plugins.unload("broken")
+    assert result.status is Status.FAIL
+    assert "beyond the bound" in result.message
+    assert result.margin is None or result.margin > 1
+
+
+def test_a_case_that_asserts_nothing_is_vacuous(subject: Subject, monkeypatch: Any) -> None:
+    case = plan_op(subject, "neg")[0]
+    from coredispatch.conformance import checks
+
+    monkeypatch.setattr(checks, "find", lambda case: checks.Check((1,), None, None, lambda c: None))
+    assert run_case(subject, case).status is Status.VACUOUS
+
+
+def test_undeclared_dtypes_are_unsupported_or_fail(tmp_path: Path) -> None:
+    path = tmp_path / "conformance.toml"
+    path.write_text('[capabilities]\ndtypes = ["float32", "bool"]\n')
+    narrow = Subject("cpu", path)
+    cases = [c for c in plan_op(narrow, "exp") if c.variant == "undeclared"]
+    assert {c.dtype for c in cases if c.mandatory} >= {"float64", "int64"}
+    # The embedded backend takes float64 all the same: an undeclared dtype that is not refused.
+    result = run_case(narrow, next(c for c in cases if c.dtype == "float64"))
+    assert result.status is Status.FAIL
+    assert "is not declared" in result.message
+
+
+# ---- expected failures --------------------------------------------------------------------------
+
+ENTRY = """
+[[expected_failures]]
+case = "{case}"
+reason = "because"
+issue = "https://example.org/1"
+expires = {expires}
+"""
+
+
+def waivers(tmp_path: Path, text: str) -> Expectations:
+    path = tmp_path / "conformance.toml"
+    path.write_text(text)
+    return Expectations.load(path)
+
+
+def test_waivers_are_strict(tmp_path: Path) -> None:
+    case = Case(1, "neg", "float32")
+    known = waivers(tmp_path, ENTRY.format(case=case.id, expires="2999-01-01"))
+    assert known.judge(case, Result.of(case, Status.FAIL)).status is Status.WAIVED
+    assert known.judge(case, Result.of(case, Status.CRASH)).status is Status.WAIVED
+    assert known.judge(case, Result.of(case, Status.PASS)).status is Status.XPASS
+    late = datetime.date(3000, 1, 1)
+    assert known.judge(case, Result.of(case, Status.FAIL), late).status is Status.FAIL
+    assert known.unmatched([], ["neg"])
+    assert not known.unmatched([case.id], ["neg"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1",
+        "[capabilities]\ncolour = 1",
+        '[capabilities]\ndtypes = ["float31"]',
+        "[capabilities]\ndtypes = 3",
+        '[[expected_failures]]\ncase = "a:1"',
+        ENTRY.format(case="neg/*", expires="2999-01-01"),
+        ENTRY.format(case="neg:1", expires='"soon"'),
+        ENTRY.format(case="neg:1", expires="2999-01-01") * 2,
+        "not toml",
+    ],
+)
+def test_malformed_declarations_are_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ExpectationsError, match=r"conformance\.toml"):
+        waivers(tmp_path, text)
+
+
+# ---- shards -------------------------------------------------------------------------------------
+
+CRASHING = """
+import os, time
+from coredispatch.plugin import hookimpl
+def neg(x):
+    print("noise on standard output")
+    if x.dtype == "int8":
+        os._exit(3)
+    if x.dtype == "int16":
+        time.sleep(60)
+    return -x
+@hookimpl
+def coredispatch_register(registrar):
+    registrar.kernels("cpu", {"neg": neg}, priority=10**6)
+"""
+
+
+@pytest.mark.slow
+def test_a_crash_and_a_hang_are_statuses_and_no_lost_run(
+    tmp_path: Path, monkeypatch: Any, subject: Subject
+) -> None:
+    (tmp_path / "crashing_pack.py").write_text(CRASHING)
+    information = tmp_path / "crashing_pack-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: crashing-pack\nVersion: 1\n"
+    )
+    (information / "entry_points.txt").write_text(
+        "[coredispatch.plugins]\ncrashing_pack = crashing_pack\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("COREDISPATCH_PLUGINS", "crashing_pack")
+    options = shards.Options("cpu", ops=("neg",), checks=(9, 25), jobs=2, limit=3.0)
+    run = shards.run(subject, options)
+    statuses = {r.dtype: r.status for r in run.ordered() if r.check == 9}
+    assert statuses["int8"] is Status.CRASH
+    assert statuses["int16"] is Status.TIMEOUT
+    assert statuses["int32"] is Status.PASS
+    assert len(run.results) == len(run.cases)
+    document = report.document(subject, run)
+    assert not document["verdict"]["passed"]
+    assert "exit status 3" in next(
+        r["message"] for r in document["results"] if r["status"] == "crash"
+    )
+
+
+# ---- reports ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def document(subject: Subject) -> dict[str, Any]:
+    run = shards.Run(shards.Options("cpu", ops=("neg",)), plan_op(subject, "neg"))
+    run.results = {c.id: run_case(subject, c) for c in run.cases}
+    return report.document(subject, run)
+
+
+def test_the_document_follows_its_schema(document: dict[str, Any]) -> None:
+    schema = report.schema()
+    assert set(schema["required"]) <= set(document)
+    statuses = set(schema["$defs"]["status"]["enum"])
+    assert statuses == {str(s) for s in Status}
+    fields = schema["$defs"]["result"]["properties"]
+    for result in json.loads(json.dumps(document))["results"]:
+        assert set(result) == set(fields)
+        assert result["status"] in statuses
+
+
+def test_a_selection_certifies_nothing(document: dict[str, Any]) -> None:
+    assert document["verdict"]["passed"]
+    assert not document["verdict"]["complete"]
+    assert document["verdict"]["reached"] is None
+    assert "certifies no level" in report.summary(document)
+
+
+def test_html_is_self_contained_and_the_badge_is_svg(document: dict[str, Any]) -> None:
+    page = report.page(document)
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert report.badge(document).startswith("<svg ")
+
+
+def test_diff_names_what_changed(document: dict[str, Any]) -> None:
+    other = json.loads(json.dumps(document))
+    other["results"][0]["status"] = "fail"
+    del other["results"][1]
+    found = report.difference(document, other)
+    assert found["regressed"]
+    assert len(found["changed"]) == len(found["deleted"]) == 1
+    assert not report.difference(document, document)["regressed"]
+
+
+def test_a_reproducer_runs_by_itself(subject: Subject, tmp_path: Path) -> None:
+    case = next(c for c in plan_op(subject, "add") if c.palette == "special")
+    path = tmp_path / "again.py"
+    path.write_text(script(subject, case))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "expected 0" in done.stdout
+    assert "status=<Status.PASS" in done.stdout
+
+
+def test_bad_requests_are_named(subject: Subject) -> None:
+    with pytest.raises(SuiteError, match="no backend 'nonesuch'"):
+        Subject("nonesuch")
+    with pytest.raises(SuiteError, match="no level 'heaven'"):
+        plan_op(subject, "add", "heaven")
+    with pytest.raises(SuiteError, match="nonesuch"):
+        plan_op(subject, "nonesuch")
+    with pytest.raises(SuiteError, match="did you mean"):
+        case_of(subject, "add/values/float32")
+
+
+# ---- a new backend ------------------------------------------------------------------------------
+
+
+def test_names_and_folders_are_checked(tmp_path: Path) -> None:
+    for name in ("Cpu", "my-device", "cpu", "class", ""):
+        with pytest.raises(SuiteError):
+            write_project(name, tmp_path / "x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    with pytest.raises(SuiteError, match="not an empty folder"):
+        write_project("scaffolded", tmp_path / "full")
+
+
+@pytest.mark.slow
+def test_the_written_project_passes_its_own_tests(tmp_path: Path) -> None:
+    folder = write_project("scaffolded", tmp_path / "project")
+    information = folder / "coredispatch_scaffolded-0.dist-info"  # as if installed
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: coredispatch-scaffolded\nVersion: 0\n"
+    )
+    (information / "entry_points.txt").write_text(
+        "[coredispatch.plugins]\nscaffolded = coredispatch_scaffolded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "COREDISPATCH_PLUGINS": "scaffolded",
+        },
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_an_array_api_backend_is_a_few_lines() -> None:
+    class Few(ArrayApiBackend):
+        name = "few"
+        array_type = np.ndarray
+        xp = np
+
+    @hookimpl
+    def coredispatch_register(registrar: Any) -> None:
+        registrar.backend(Few())
+
+    module = ModuleType("few")
+    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    cd.plugins.load("few", module)
+    try:
+        other = Subject("few")
+        case = next(c for c in plan_op(other, "add") if c.check == 1 and c.dtype == "float32")
+        assert run_case(other, case).status is Status.PASS
+    finally:
+        cd.plugins.unload("few")
