@@ -231,7 +231,9 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The ``p``-norm of ``x1 - x2 + eps`` over the last dimension."""
-    difference = x1 - x2 + eps
+    difference = wide(x1) - wide(x2) + eps  # whose square half precision does not know
     if p == 2.0:
-        return late.sqrt((difference * difference).sum(-1, keepdim))
-    return late.linalg_vector_norm(difference, p, -1, keepdim)
+        result = late.sqrt((difference * difference).sum(-1, keepdim))
+    else:
+        result = late.linalg_vector_norm(difference, p, -1, keepdim)
+    return result if x1.dtype is not x2.dtype else narrow(result, x1)

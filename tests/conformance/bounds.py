@@ -138,7 +138,9 @@ def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op
         k = _length(reference.sample, r)
         reach = _magnitude(reference, r)
         own = 2 if dtype.itemsize == 8 else 1  # in double the reference rounds as much
-        return own * (8 + 3 * np.sqrt(k)) * u * reach + u * size + k * eta
+        # Rounding errors of equal addends are equal: they add up instead of averaging out.
+        growth = k if reference.repeats else 3 * np.sqrt(k)
+        return own * (8 + growth) * u * reach + u * size + k * eta
     spread = _spread(reference, r)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
     length = max((n for a in _arrays(reference.sample) for n in a.shape), default=1)

@@ -78,6 +78,7 @@ class Reference:
 
     def __init__(self, op: Any, sample: Any) -> None:
         self.op = op
+        self.repeats = _repeats(sample)
         self.sample = self._promoted(sample)
         self.function = self._function()
 
@@ -142,6 +143,18 @@ class Reference:
         # np.abs and friends turn 0-d arrays into scalars; a reference gets arrays.
         sample = self.sample.map(lambda a: np.asarray(convert(a)))
         return self.function(*sample.args, **sample.kwargs)
+
+
+def _repeats(sample: Any) -> bool:
+    """Whether an array of the sample repeats its values along a dimension (stride 0)."""
+    found: list[bool] = []
+
+    def see(a: Any) -> Any:
+        found.append(any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)))
+        return a
+
+    sample.map(see)
+    return any(found)
 
 
 def _without_device(function: Callable[..., Any]) -> Callable[..., Any]:
