@@ -222,7 +222,7 @@ def neg(x):
     if x.dtype == "int8":
         os._exit(3)
     if x.dtype == "int16":
-        time.sleep(60)
+        time.sleep(600)
     return -x
 @hookimpl
 def coredispatch_register(registrar):
@@ -245,7 +245,7 @@ def test_a_crash_and_a_hang_are_statuses_and_no_lost_run(
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("COREDISPATCH_PLUGINS", "crashing_pack")
-    options = shards.Options("cpu", ops=("neg",), checks=(9, 25), jobs=2, limit=3.0)
+    options = shards.Options("cpu", ops=("neg",), checks=(9, 25), jobs=2, limit=25.0)
     run = shards.run(subject, options)
     statuses = {r.dtype: r.status for r in run.ordered() if r.check == 9}
     assert statuses["int8"] is Status.CRASH
