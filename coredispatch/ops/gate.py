@@ -37,7 +37,10 @@ def _gelu_reference(self: Any, approximate: str = "none") -> Any:
 
 @composite(
     **activation_facts(
-        _gelu_reference, 8, samples=with_options({}, {"approximate": "tanh"}), inplace=False
+        _gelu_reference,
+        tolerance=conditioned,  # 1 + tanh cancels in the negative tail
+        samples=with_options({}, {"approximate": "tanh"}),
+        inplace=False,
     )
 )
 def gelu(self: Tensor, approximate: str = "none") -> Tensor:

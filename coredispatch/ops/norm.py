@@ -291,11 +291,12 @@ def group_norm_backward(
 @composite(reference=normalize_reference, samples=normalize_samples, **FACTS)
 def normalize(input: Tensor, p: float = 2.0, dim: IntList = 1, eps: float = 1e-12) -> Tensor:
     """``input / max(norm, eps)`` with the ``p``-norm over ``dim``; the input's shape."""
+    x = wide(input)  # half precision knows no eps as small as this
     if p == 2.0 and not input.dtype.is_complex:
-        norm = (input * input).sum(dim, True).sqrt()
+        norm = (x * x).sum(dim, True).sqrt()
     else:
-        norm = late.linalg_vector_norm(input, p, dim, True)
-    return input / norm.clamp_min(eps)
+        norm = late.linalg_vector_norm(x, p, dim, True)
+    return narrow(x / norm.clamp_min(eps), input)
 
 
 @composite(reference=local_response_reference, samples=channel_samples, **FACTS)

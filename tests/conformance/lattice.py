@@ -161,8 +161,9 @@ class CellMake:
         return strided(values.reshape(-1), values.shape, self.layout)
 
     def mask(self, shape: Any) -> Any:
-        """Random booleans."""
+        """Random booleans, the first of them true: a mask that selects nothing shows nothing."""
         values = np.asarray(self.rng.random(shape) < 0.5)
+        values.reshape(-1)[:1] = True
         return strided(values.reshape(-1), values.shape, self.layout)
 
 
