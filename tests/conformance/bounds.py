@@ -198,7 +198,10 @@ def _spread(reference: Reference, r: Any) -> Any:
                     distance = np.abs(
                         np.abs(moved) - np.abs(r) if np.iscomplexobj(moved) else moved - r
                     )
-                spread = np.maximum(spread, np.where(np.isnan(distance), 0.0, distance))
+                # What one unit turns into NaN or infinity is undetermined: nothing is asserted.
+                tipped = (np.isnan(moved) != np.isnan(r)) | (np.isinf(moved) != np.isinf(r))
+                distance = np.where(tipped, np.inf, np.where(np.isnan(distance), 0.0, distance))
+                spread = np.maximum(spread, distance)
                 break
     return spread
 
