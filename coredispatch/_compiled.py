@@ -28,6 +28,8 @@ HOT_MODULES = (
     "coredispatch/registry/masks.py",
     "coredispatch/registry/derivative.py",
     "coredispatch/registry/dispatch.py",
+    "coredispatch/registry/entries.py",
+    "coredispatch/registry/boxed.py",
     "coredispatch/frontend/tensor_base.py",
     "coredispatch/frontend/autograd/node.py",
     "coredispatch/frontend/autograd/engine.py",

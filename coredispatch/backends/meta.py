@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coredispatch.registry.backend import Backend
+from coredispatch.registry.boxed import CallEntry
 from coredispatch.registry.calls import check_inplace, check_types, describe_call, participants
-from coredispatch.registry.dispatch import HOOKS, CallEntry, dispatch, link_view, push_and_call
+from coredispatch.registry.dispatch import HOOKS, dispatch, push_and_call
 from coredispatch.registry.dtypes import DType, Promotion
+from coredispatch.registry.entries import link_view
 from coredispatch.registry.errors import CoreDispatchError, KernelError, OpError
 from coredispatch.registry.hookspecs import hookimpl
 from coredispatch.registry.operator import Operator
@@ -75,7 +77,8 @@ def _own_bit() -> int:
 
 def _linked(op: Operator, args: tuple[Any, ...], result: Any, index: int) -> Any:
     if op.view:
-        link_view(op, args[0], result, args, index)
+        rest = args[1:] if index < 0 else (*args[1:], index)
+        link_view(op, args[0], result, rest, index >= 0)
     return result
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch import method_of
 from coredispatch.registry.operator import Operator
 from coredispatch.registry.table import TABLE, Snapshot
 
@@ -26,6 +30,13 @@ def _methods(snapshot: Snapshot) -> dict[str, Operator]:
     return methods
 
 
+def _method(op: Operator) -> Any:
+    method = method_of(op)
+    functools.update_wrapper(method, op, updated=())
+    method.__wrapped__ = op
+    return method
+
+
 def install(snapshot: Snapshot) -> None:
     """Set the methods of the snapshot's operators; remove those of operators that are gone."""
     wanted = _methods(snapshot)
@@ -34,7 +45,7 @@ def install(snapshot: Snapshot) -> None:
         del _installed[name]
     for name, op in wanted.items():
         if _installed.get(name) is not op and name not in _own:
-            setattr(Tensor, name, op)
+            setattr(Tensor, name, _method(op))
             _installed[name] = op
 
 

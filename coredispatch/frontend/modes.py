@@ -26,6 +26,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 AUTOGRAD = TABLE.bit("autograd")
+# (what the innermost mode has to undo, the same of the modes around it)
 _entered: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_modes", default=())
 _inference: ContextVar[bool] = ContextVar("coredispatch_inference_mode", default=False)
 
@@ -54,14 +55,13 @@ class Mode:
         pop_masks(token)
 
     def __enter__(self) -> Any:
-        token = self._push()
-        _entered.set((*_entered.get(), token))
+        _entered.set((self._push(), _entered.get()))
         return self
 
     def __exit__(self, *_: object) -> None:
-        *outer, token = _entered.get()
+        token, outer = _entered.get()
         self._pop(token)
-        _entered.set(tuple(outer))
+        _entered.set(outer)
 
     def clone(self) -> Mode:
         """A fresh instance with the same settings (one is made per decorated call)."""
@@ -143,7 +143,7 @@ class set_grad_enabled(Mode):
 
     def __enter__(self) -> Any:
         if self._first is not None:
-            _entered.set((*_entered.get(), self._first))
+            _entered.set((self._first, _entered.get()))
             self._first = None
             return self
         return super().__enter__()

@@ -602,15 +602,6 @@ class Tensor(TensorBase):
             return format(self.item(), spec)
         return format(repr(self), spec) if not spec else repr(self)
 
-    def __getattr__(self, name: str) -> Any:
-        # Asked only where nothing has the name: a plugin not loaded yet may bring it as a method.
-        if not name.startswith("_"):
-            plugins.discover()
-            found = getattr(type(self), name, None)
-            if found is not None:
-                return found.__get__(self, type(self))
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def __repr__(self) -> str:
         from coredispatch.frontend.printing import tensor_repr
 
@@ -680,3 +671,22 @@ def is_tensor(obj: Any) -> bool:
 
 
 HOOKS.value_type = Tensor
+
+
+def _ask_plugins(self: Tensor, name: str) -> Any:
+    """``__getattr__`` until the plugins are there: one of them may bring ``name`` as a method."""
+    if not name.startswith("_"):
+        plugins.discover()
+        found = getattr(type(self), name, None)
+        if found is not None:
+            return found.__get__(self, type(self))
+    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def _stop_asking() -> None:
+    # The mere presence of __getattr__ costs every method call 0.1 us.
+    del Tensor.__getattr__
+
+
+Tensor.__getattr__ = _ask_plugins  # type: ignore[attr-defined]
+plugins.discovered.append(_stop_asking)

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 import coredispatch.ops  # noqa: F401  (the operators must be in the table)
 from coredispatch.frontend.size import Size
-from coredispatch.registry.dispatch import Dispatcher, dispatch, dispatch_index
+from coredispatch.registry.dispatch import (
+    Dispatcher,
+    dispatch,
+    dispatch_beside,
+    dispatch_one,
+    dispatch_two,
+)
 from coredispatch.registry.dtypes import DType
 from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.native import mypyc_attr
@@ -73,9 +79,11 @@ _xor_: Final = _op("bitwise_xor_")
 _getitem: Final = _op("getitem")
 
 
-def _binary(op: Dispatcher, a: Any, b: Any) -> Any:
-    if isinstance(b, Value) or type(b) is float or type(b) is int:
-        return dispatch(op, (a, b))
+def _binary(op: Dispatcher, a: Value, b: Any) -> Any:
+    if isinstance(b, Value):
+        return dispatch_two(op, a, b)
+    if type(b) is float or type(b) is int:
+        return dispatch_beside(op, a, b)
     b = SLOTS.operand(b)
     if b is NotImplemented:
         return NotImplemented
@@ -176,20 +184,20 @@ class TensorBase(Value):
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Value):
-            return dispatch(_matmul, (self, other))
+            return dispatch_two(_matmul, self, other)
         return NotImplemented
 
     def __neg__(self) -> Any:
-        return dispatch(_neg, (self,))
+        return dispatch_one(_neg, self)
 
     def __pos__(self) -> Any:
         return self
 
     def __abs__(self) -> Any:
-        return dispatch(_abs, (self,))
+        return dispatch_one(_abs, self)
 
     def __invert__(self) -> Any:
-        return dispatch(_invert, (self,))
+        return dispatch_one(_invert, self)
 
     def __and__(self, other: Any) -> Any:
         return _binary(_and, self, other)
@@ -274,5 +282,5 @@ class TensorBase(Value):
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) is int or type(index) is slice:
-            return dispatch_index(_getitem, self, index)
+            return dispatch_beside(_getitem, self, (index,))
         return dispatch(_getitem, (self, SLOTS.index(index)))

@@ -8,32 +8,32 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .dtypes import DType
+from .entries import Surroundings
 from .errors import DeviceError, KernelError
 
 __all__ = ["Backend", "ContextKernel", "Kernel", "Layer", "Layout"]
 
 
 class ContextKernel:
-    """A kernel that runs in a copy of a prepared :class:`contextvars.Context`.
+    """A kernel that runs in a prepared :class:`contextvars.Context`.
 
     For array libraries that keep settings in context variables (NumPy's error state): the kernel
     sees the prepared settings, the caller's stay as they are. The dispatcher enters the context
     itself, which saves the function call a wrapper would cost.
     """
 
-    def __init__(self, fn: Callable[..., Any], context: Context) -> None:
+    def __init__(self, fn: Callable[..., Any], inside: Surroundings) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
-        self.context = context
+        self.inside = inside
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # A copy (constant time), because two threads cannot enter one context at once.
-        return self.context.copy().run(self.fn, *args, **kwargs)
+        return self.inside.context.copy().run(self.fn, *args, **kwargs)
 
 
 class Backend:
@@ -178,7 +178,9 @@ class Layer:
     """A layer key, above layouts and backends.
 
     ``kernels[op](call, *args)`` serve single ops, ``generic(call, args)`` every op for which
-    ``applies(op)`` is true. ``above``/``below`` order it among the layers.
+    ``applies(op)`` is true. ``above``/``below`` order it among the layers. A ``generic`` that is a
+    subclass of :class:`LayerEntry` is made once per operator and key set instead of being called
+    (autograd is one: it saves a hop per call).
     """
 
     name: str

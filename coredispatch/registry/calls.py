@@ -12,20 +12,19 @@ import sys
 from typing import Any
 
 from .backend import Backend
+from .boxed import CallEntry
 from .device import Device, current_device
 from .dispatch import (
     HOOKS,
     NORMAL_DEVICE,
     NORMAL_DTYPE,
     NORMAL_INT,
-    CallEntry,
     Dispatcher,
     Entry,
-    InplaceEntry,
-    RawEntry,
     dispatch_below,
 )
 from .dtypes import DType, Promotion, can_cast
+from .entries import InplaceEntry, RawEntry
 from .errors import (
     CoreDispatchError,
     DeviceError,

@@ -8,7 +8,8 @@ from typing import Any
 from . import calls
 from . import resolve as _resolve
 from .binding import complete
-from .dispatch import RawEntry, keys_of, normalized
+from .dispatch import keys_of, normalized
+from .entries import RawEntry
 from .errors import RegistrationError
 from .masks import current_masks
 from .operator import Operator

@@ -11,7 +11,8 @@ from collections import Counter
 from typing import Any
 
 from .backend import Backend
-from .dispatch import CallEntry, dispatch
+from .boxed import CallEntry
+from .dispatch import dispatch
 from .errors import RegistrationError
 from .operator import Operator
 from .table import TABLE

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
 from types import ModuleType
@@ -69,6 +70,8 @@ class PluginLoader:
         self._discovered = False
         self._discovering = False
         self._disabled: set[str] = set()
+        #: called once, when the entry points have been read
+        self.discovered: list[Callable[[], None]] = []
 
     # -- what there is ---------------------------------------------------------------------
 
@@ -148,6 +151,8 @@ class PluginLoader:
             finally:
                 self._discovering = False
                 self._discovered = True
+                for callback in self.discovered:
+                    callback()
 
     @staticmethod
     def _selection() -> set[str] | None:

@@ -1,27 +1,28 @@
 """Masks: what modes include in, and exclude from, every key set.
 
 A mask lives in a context variable, so that it is right under threads and asyncio tasks. A
-process-wide count of the masks in force keeps the price at one attribute read when there
+process-wide table of the masks in force keeps the price at one attribute read when there
 are none. Hot module: compiled by mypyc where a C compiler is present.
 """
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar, Token
 from typing import Any, Final
 
-_LOCK: Final = threading.Lock()
 _CURRENT: Final[ContextVar[Any]] = ContextVar("coredispatch_masks", default=(0, 0))
 
 
 class MaskState:
-    """``active`` is the number of masks in force in the whole process."""
+    """``active`` holds the token of every mask in force in the whole process.
+
+    Setting and deleting an item are atomic, which a count is not: no lock is needed.
+    """
 
     __slots__ = ("active",)
 
     def __init__(self) -> None:
-        self.active: int = 0
+        self.active: dict[int, Any] = {}  # by id: tokens have no hash
 
 
 MASKS: Final = MaskState()
@@ -40,15 +41,13 @@ def push_masks(include: int, exclude: int, restore: int = 0) -> Token[Any]:
     """
     included, excluded = _CURRENT.get()
     token = _CURRENT.set(((included & ~restore) | include, (excluded & ~restore) | exclude))
-    with _LOCK:
-        MASKS.active += 1
+    MASKS.active[id(token)] = token
     return token
 
 
 def pop_masks(token: Token[Any]) -> None:
     """Restore the masks as they were before the matching :func:`push_masks`."""
-    with _LOCK:
-        MASKS.active -= 1
+    MASKS.active.pop(id(token), None)
     _CURRENT.reset(token)
 
 

@@ -16,7 +16,9 @@ from typing import Any
 from . import fallback as _fallback
 from . import resolve as _resolve
 from .backend import Kernel
-from .dispatch import BodyEntry, CallEntry, Entry, InplaceEntry, LayerEntry
+from .boxed import BodyEntry, CallEntry, LayerEntry
+from .dispatch import Entry
+from .entries import InplaceEntry
 from .table import TABLE
 
 __all__ = ["Observation", "observe"]

@@ -19,6 +19,7 @@ from .dispatch import (
     NORMAL_INT,
     NORMAL_INTLIST,
     Dispatcher,
+    Memo,
 )
 from .dtypes import Promotion
 from .errors import SchemaError
@@ -155,7 +156,7 @@ class Operator(Dispatcher):
             self.required = len(params) + 1  # always through bind
         defaults = [p.default for p in params]
         self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
-        self.normal = [(i, _NORMAL[p.kind]) for i, p in enumerate(params) if p.kind in _NORMAL]
+        self.normal = [8 * i + _NORMAL[p.kind] for i, p in enumerate(params) if p.kind in _NORMAL]
         self.tensors = [i for i, p in enumerate(params) if p.kind == "Tensor"]
         self.lists = [i for i, p in enumerate(params) if p.kind in ("list[Tensor]", "Index")]
         self.device = -1
@@ -173,6 +174,7 @@ class Operator(Dispatcher):
                 fix="declare factory=True and give it a device parameter",
             )
         self.positional = len(positional)
+        self.exact = self.arity if self.positional == self.arity and self.arity else -1
         self.searched = bool(self.lists) or self.device >= 0
 
     def _derive_inplace(self) -> Operator:
@@ -232,6 +234,7 @@ class Operator(Dispatcher):
         tensors = sorted(self.tensors + lists)
         rule = VjpRule(function, sources, tensors, lists, self.schema.several, self.unbroadcast)
         self.vjp_rule = rule
+        self.memo = Memo()
         if self.inplace_op is not None:
             self.inplace_op.vjp_rule = rule
         return function
@@ -247,7 +250,7 @@ class Operator(Dispatcher):
             if theirs.keyword_only or mine.keyword_only:
                 break
             if theirs.kind != mine.kind:
-                self.ambiguous = True
+                self.ambiguous, self.exact = True, -1
         return function
 
     @property

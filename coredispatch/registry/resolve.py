@@ -23,21 +23,17 @@ from typing import Any
 
 from . import calls, fallback
 from .backend import Backend, ContextKernel, Kernel
-from .dispatch import (
-    HOOKS,
+from .boxed import BodyEntry, CallEntry, LayerEntry
+from .dispatch import HOOKS, Dispatcher, Entry
+from .dtypes import ALL_DTYPES, Promotion, bfloat16
+from .entries import (
     PROMOTE_COMMON,
     PROMOTE_FLOAT,
     PROMOTE_NONE,
-    BodyEntry,
-    CallEntry,
-    Dispatcher,
-    Entry,
     InplaceEntry,
-    LayerEntry,
     RawEntry,
     ViewEntry,
 )
-from .dtypes import ALL_DTYPES, Promotion, bfloat16
 from .errors import OpError
 from .keys import Key
 from .operator import Operator
@@ -186,15 +182,15 @@ def resolve(op: Dispatcher, keys: int, mask: int) -> Entry:
     """Make the entry for a key set and remember it in the op's memo."""
     assert isinstance(op, Operator)
     LOADER()
-    memo, below = op.memo, op.below  # before the snapshot: see table.py
+    memo = op.memo  # before the snapshot: see table.py
     snapshot = TABLE.snapshot
     entry = build(snapshot, op, keys, mask)
     if OBSERVE is not None:
         entry = OBSERVE(entry)
     if mask:
-        below[(keys, mask)] = entry
+        memo.below[(keys, mask)] = entry
     else:
-        memo[keys] = entry
+        memo.entries[keys] = entry
     return entry
 
 
@@ -216,7 +212,8 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
         bits = s.order.from_above(found.key)
         if kind == "layer":
             return LayerEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn, False, bits)
-        return LayerEntry(op, keys, mask, op, found.fn, True, bits)
+        make = found.fn if isinstance(found.fn, type) else LayerEntry
+        return make(op, keys, mask, op, found.fn, True, bits)
     if kind == "generic":
         return CallEntry(op, keys, mask, None, found.fn)
     if kind == "raw":
@@ -247,11 +244,12 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     else:
         entry.fn = kernels[0].fn
     if isinstance(entry.fn, ContextKernel):
-        entry.fn, entry.context = entry.fn.fn, entry.fn.context
+        entry.fn, entry.inside = entry.fn.fn, entry.fn.inside
     _promotion(entry, op)
     entry.out_keys = s.order.by_name[backend.name].bit
     entry.array_type = backend.array_type
     entry.simple = not op.lists
+    entry.beside = entry.simple and op.arity == 2 and not entry.tensor_flags[1]
     entry.finish = calls.Finisher(
         backend,
         entry.out_keys,
@@ -308,7 +306,7 @@ def _inplace_over(
         and rule.result is None
         and not functional.lists
     ):
-        entry.fn, entry.context, entry.least = inner.fn, inner.context, inner.least
+        entry.fn, entry.inside, entry.least = inner.fn, inner.inside, inner.least
         entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
         entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .backend import Backend, ContextKernel, Kernel, Layer, Layout
+from .dispatch import Memo
 from .errors import RegistrationError, SchemaError
 from .keys import Key, KeyKind, KeyOrder
 from .operator import Operator
@@ -84,8 +85,7 @@ class Table:
     def forget(self) -> None:
         """Drop every memoised resolution (they are found again on the next call)."""
         for op in self.snapshot.ops.values():
-            op.memo = {}
-            op.below = {}
+            op.memo = Memo()
 
     def remove(self, plugin: str) -> None:
         """Take out everything ``plugin`` registered; what it had covered serves again."""
@@ -100,8 +100,7 @@ class Table:
             ops = {name: op for name, op in s.ops.items() if op.plugin != plugin}
             gone = {name: plugin for name, op in s.ops.items() if op.plugin == plugin}
             for name in gone:
-                s.ops[name].memo = {}
-                s.ops[name].below = {}
+                s.ops[name].memo = Memo()
             self.publish(
                 replace(
                     s,

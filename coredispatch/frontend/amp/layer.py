@@ -8,7 +8,7 @@ from typing import Any
 from coredispatch.frontend.amp.autocast import AutocastState, current_state
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.backend import Layer
-from coredispatch.registry.dispatch import LayerEntry
+from coredispatch.registry.boxed import LayerEntry
 from coredispatch.registry.dtypes import DType, bfloat16, float16, float32, float64, promote_types
 from coredispatch.registry.hookspecs import hookimpl
 from coredispatch.registry.masks import current_masks

@@ -10,7 +10,6 @@ from coredispatch.frontend.autograd.engine import run
 from coredispatch.frontend.autograd.node import Node, node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.errors import AutogradError, ShapeError
-from coredispatch.registry.masks import pop_masks, push_masks
 from coredispatch.registry.table import TABLE
 
 __all__ = ["backward", "grad"]
@@ -36,14 +35,13 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
                 "this tensor does not require grad and has no grad_fn",
                 fix="compute it from a tensor with requires_grad=True, outside cd.no_grad()",
             )
-        if gradient is None:
-            if _numel(output) != 1:
+        if gradient is None:  # the engine makes it
+            if output.raw.shape and _numel(output) != 1:
                 raise AutogradError(
                     "grad can be implicitly created only for scalar outputs, this one has shape "
                     f"{tuple(output.shape)}",
                     fix="reduce it with .sum() or .mean(), or pass gradient=",
                 )
-            gradient = _one(output)
         elif tuple(gradient.shape) != tuple(output.shape):
             raise ShapeError(
                 f"the gradient has shape {tuple(gradient.shape)}, the tensor has shape "
@@ -59,15 +57,6 @@ def _numel(tensor: Any) -> int:
     for length in tensor.raw.shape:
         count *= length
     return count
-
-
-def _one(output: Any) -> Any:
-    """The gradient of a one-element tensor with respect to itself."""
-    token = push_masks(0, AUTOGRAD)
-    try:
-        return TABLE.operator("ones_like")(output)
-    finally:
-        pop_masks(token)
 
 
 def backward(
@@ -170,9 +159,12 @@ def _needed(roots: list[Any], capture: dict[Any, Any]) -> set[int]:
         stack += [t for t in node.targets if isinstance(t, Node)]
     needed: set[int] = set()
     for node in sorted(order, key=lambda n: n.sequence):
-        for target, number in zip(node.targets, node.numbers, strict=True):
+        for position, target in enumerate(node.targets):
             if isinstance(target, Node):
-                hit = target.sequence in needed or (target.sequence, number) in capture
+                hit = (
+                    target.sequence in needed
+                    or (target.sequence, node.number_at(position)) in capture
+                )
             else:
                 hit = target is not None and id(target) in capture
             if hit:

@@ -8,12 +8,12 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
-import heapq
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode, node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.dispatch import Dispatcher, dispatch
+from coredispatch.registry.dispatch import Dispatcher, dispatch_two, invoke
 from coredispatch.registry.masks import pop_masks, push_masks
 from coredispatch.registry.table import TABLE
 from coredispatch.registry.value import Value, dtype_of
@@ -27,6 +27,8 @@ def _op(name: str) -> Dispatcher:
 _add: Final = _op("add")
 _add_: Final = _op("add_")
 _clone: Final = _op("clone")
+_ones_like: Final = _op("ones_like")
+_NO_KEYWORDS: Final[dict[str, Any]] = {}
 
 
 class EngineHooks:
@@ -43,21 +45,6 @@ class EngineHooks:
 ENGINE: Final = EngineHooks()
 
 
-class Buffer:
-    """The gradients collected so far for the outputs of one node."""
-
-    def __init__(self, count: int) -> None:
-        self.grads: list[Any] = [None] * count
-        self.owned: list[bool] = [False] * count
-
-    def add(self, number: int, grad: Any) -> None:
-        present = self.grads[number]
-        if present is None:
-            self.grads[number] = grad
-        else:
-            self.grads[number] = dispatch(_add, (present, grad))
-
-
 def run(
     roots: list[Any],
     grads: list[Any],
@@ -67,6 +54,8 @@ def run(
     needed: set[int] | None,
 ) -> dict[Any, Any]:
     """Push ``grads`` back from ``roots``.
+
+    A gradient of None is one, for a root of one element.
 
     Without ``capture``, gradients are accumulated into the leaves. With it (id of a leaf, or
     ``(id of node, output number)`` as key), they are returned and nothing is accumulated; then
@@ -87,40 +76,60 @@ def _run(
     capture: dict[int, Any] | None,
     needed: set[int] | None,
 ) -> dict[Any, Any]:
-    heap: list[tuple[int, Any]] = []
-    buffers: dict[int, Buffer] = {}
+    heap: list[int] = []  # negative sequence numbers
+    pending: dict[int, Node] = {}
+    buffers: dict[int, list[Any]] = {}  # the gradients collected so far, one per output
     found: dict[Any, Any] = {}
     index = 0
     for root in roots:
         node = node_of(root)
+        grad = grads[index]
+        if grad is None:
+            grad = invoke(_ones_like, (root,), _NO_KEYWORDS)
         if node is None:
-            _deliver_leaf(root, grads[index], False, create, capture, found)
+            _deliver_leaf(root, grad, False, create, capture, found)
         else:
-            _push(heap, buffers, node, root._nr, grads[index])
+            _push(heap, pending, buffers, node, root._nr, grad)
         index += 1
     while heap:
-        node = heapq.heappop(heap)[1]
-        buffer = buffers.pop(node.sequence)
-        step(node, buffer, heap, buffers, keep, create, capture, needed, found)
+        sequence = -heappop(heap)
+        node = pending.pop(sequence)
+        outputs = buffers.pop(sequence)
+        step(node, outputs, heap, pending, buffers, keep, create, capture, needed, found)
     return found
 
 
 def _push(
-    heap: list[tuple[int, Any]], buffers: dict[int, Buffer], node: Node, number: int, grad: Any
+    heap: list[int],
+    pending: dict[int, Node],
+    buffers: dict[int, list[Any]],
+    node: Node,
+    number: int,
+    grad: Any,
 ) -> None:
-    buffer = buffers.get(node.sequence)
-    if buffer is None:
-        buffer = Buffer(len(node.shapes))
-        buffers[node.sequence] = buffer
-        heapq.heappush(heap, (-node.sequence, node))
-    buffer.add(number, grad)
+    sequence = node.sequence
+    grads = buffers.get(sequence)
+    if grads is None:
+        count = len(node.outputs)
+        buffers[sequence] = [grad] if count == 1 else [None] * count
+        pending[sequence] = node
+        if heap:
+            heappush(heap, -sequence)
+        else:
+            heap.append(-sequence)
+        if count == 1:
+            return
+        grads = buffers[sequence]
+    present = grads[number]
+    grads[number] = grad if present is None else dispatch_two(_add, present, grad)
 
 
 def step(
     node: Node,
-    buffer: Buffer,
-    heap: list[tuple[int, Any]],
-    buffers: dict[int, Buffer],
+    outputs: list[Any],
+    heap: list[int],
+    pending: dict[int, Node],
+    buffers: dict[int, list[Any]],
     keep: bool,
     create: bool,
     capture: dict[int, Any] | None,
@@ -128,7 +137,6 @@ def step(
     found: dict[Any, Any],
 ) -> None:
     """Run one node: hooks, its backward, checks, and delivery of the results."""
-    outputs = buffer.grads
     if node.tensor_hooks is not None:
         for number in node.tensor_hooks:
             if outputs[number] is not None:
@@ -152,9 +160,8 @@ def step(
     number = 0
     for grad in outputs:
         if grad is None:
-            outputs[number] = ENGINE.zeros(
-                node.shapes[number], node.dtypes[number], node.keys[number]
-            )
+            made = node.outputs[number]
+            outputs[number] = ENGINE.zeros(made.shape, made.dtype, made.keys)
         number += 1
     targets = node.targets
     wanted = _wanted(targets, needed, capture, node)
@@ -191,12 +198,11 @@ def step(
                     if grad is other:
                         fresh = False
                 if isinstance(target, Node):
-                    number = node.numbers[index]
-                    shape = target.shapes[number]
-                    dtype = target.dtypes[number]
-                    if grad.raw.shape != shape or dtype_of(grad) is not dtype:
-                        grad = ENGINE.fit(node, index, grad, shape, dtype)
-                    _push(heap, buffers, target, number, grad)
+                    number = node.number_at(index)
+                    made = target.outputs[number]
+                    if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
+                        grad = ENGINE.fit(node, index, grad, made.shape, made.dtype)
+                    _push(heap, pending, buffers, target, number, grad)
                 else:
                     leaf: TensorBase = target
                     dtype = dtype_of(leaf)
@@ -230,7 +236,7 @@ def _wanted(
         elif capture is None:
             wanted.append(True)
         elif isinstance(target, Node):
-            number = node.numbers[index]
+            number = node.number_at(index)
             wanted.append(
                 needed is None or target.sequence in needed or (target.sequence, number) in capture
             )
@@ -259,7 +265,7 @@ def _deliver_leaf(
         key = id(leaf)
         if key in capture:
             present = found.get(key)
-            found[key] = grad if present is None else dispatch(_add, (present, grad))
+            found[key] = grad if present is None else dispatch_two(_add, present, grad)
         return
     present = leaf._grad
     if present is None:
@@ -268,11 +274,11 @@ def _deliver_leaf(
         elif fresh and grad._view is None and not (grad.keys & AUTOGRAD):
             leaf._grad = grad
         else:
-            leaf._grad = _clone(grad)
+            leaf._grad = invoke(_clone, (grad,), _NO_KEYWORDS)
     elif create or present.keys & AUTOGRAD:
-        leaf._grad = dispatch(_add, (present, grad))
+        leaf._grad = dispatch_two(_add, present, grad)
     else:
-        dispatch(_add_, (present, grad))
+        dispatch_two(_add_, present, grad)
     if leaf._post_hooks is not None:
         for hook in list(leaf._post_hooks):
             hook(leaf)

@@ -13,6 +13,7 @@ from coredispatch.frontend.autograd.node import (
     GRAPH,
     Node,
     OpNode,
+    Output,
     add_list,
     add_target,
     attach,
@@ -20,14 +21,14 @@ from coredispatch.frontend.autograd.node import (
     number,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.registry.boxed import LayerEntry
 from coredispatch.registry.calls import describe_call
 from coredispatch.registry.derivative import VjpRule, saved_argument
-from coredispatch.registry.dispatch import LayerEntry
 from coredispatch.registry.errors import AutogradError
 from coredispatch.registry.masks import pop_masks, push_masks
 from coredispatch.registry.operator import Operator
 from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import Value, ViewLink, version_of
+from coredispatch.registry.value import ViewLink, version_of
 
 __all__ = ["CopySlices", "record_inplace", "refresh"]
 
@@ -128,15 +129,13 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
             else:
                 add_target(node, argument)
         for position in rule.saves:
-            argument = original if position == 0 else saved_argument(args, position)
-            node.saved.append(argument)
-            node.versions.append(version_of(argument) if isinstance(argument, Value) else 0)
+            node.save(original if position == 0 else saved_argument(args, position))
     root, path = _differentiable_root(target)
     base_target: tuple[Any, int] | None = None
     if path:
         probe = Node("probe", False)
         add_target(probe, root)
-        base_target = (probe.targets[0], probe.numbers[0])
+        base_target = (probe.targets[0], probe.number_at(0))
     number(node)
     out = call.below(args)
     if not path:
@@ -146,8 +145,7 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
         _rebase(node, root, path, base_target, target)
     if isinstance(node, OpNode) and rule is not None and rule.saves_out:
         if path:
-            node.shapes, node.dtypes = [target.raw.shape], [target.dtype]
-            node.keys = [target.keys & ~AUTOGRAD]
+            node.outputs = [Output(target.raw.shape, target.dtype, target.keys & ~AUTOGRAD)]
         node.save_out(target)
     _mark_aliases(root)
     if GRAPH.anomaly:
@@ -185,7 +183,7 @@ def _rebase(
 ) -> None:
     slices = CopySlices(node, path)
     slices.targets = [base_target[0], *node.targets[1:]]
-    slices.numbers = [base_target[1], *node.numbers[1:]]
+    slices.numbers = {**(node.numbers or {}), 0: base_target[1]}
     number(slices)
     attach(slices, root)
     target.keys |= AUTOGRAD

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
-from coredispatch.frontend.autograd.node import record
+from coredispatch.frontend.autograd.node import RecordEntry
 from coredispatch.registry.backend import Layer
 from coredispatch.registry.hookspecs import hookimpl
 from coredispatch.registry.operator import Operator
@@ -23,4 +23,4 @@ def _applies(op: Operator) -> bool:
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the layer ``autograd``."""
-    registrar.layer(Layer("autograd", generic=record, applies=_applies))
+    registrar.layer(Layer("autograd", generic=RecordEntry, applies=_applies))

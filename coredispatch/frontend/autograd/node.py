@@ -14,8 +14,10 @@ from typing import Any, Final
 
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.registry.boxed import LayerEntry
 from coredispatch.registry.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
-from coredispatch.registry.dispatch import HOOKS, LayerEntry
+from coredispatch.registry.dispatch import HOOKS, Dispatcher
+from coredispatch.registry.dtypes import DType
 from coredispatch.registry.native import mypyc_attr
 from coredispatch.registry.value import Storage, Value, dtype_of, storage_of, version_of
 
@@ -33,8 +35,18 @@ class GraphState:
 
 
 GRAPH: Final = GraphState()
+_FLOATING: Final = 2  # the lowest dtype category that has gradients
 # A node's inputs always have smaller numbers; next() on a count is atomic under threads.
 _SEQUENCE: Final = itertools.count()
+
+
+class Output:
+    """What a node remembers of one of its outputs."""
+
+    def __init__(self, shape: Any, dtype: DType, keys: int) -> None:
+        self.shape: Any = shape
+        self.dtype: DType = dtype
+        self.keys: int = keys
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,15 +60,21 @@ class Node:
     post_hooks: Any = None
     forward_trace: Any = None
     metadata: Any = None
+    numbers: Any = None  # {position of a target: output number there}, where it is not 0
 
     def __init__(self, name: str, several: bool) -> None:
         self.opname: str = name
         self.several: bool = several
         self.targets: list[Any] = []
-        self.numbers: list[int] = []  # output number at the target
-        self.shapes: list[Any] = []  # of the outputs
-        self.dtypes: list[Any] = []
-        self.keys: list[int] = []
+        self.outputs: list[Output] = []
+
+    def number_at(self, position: int) -> int:
+        """Which output of ``targets[position]`` the gradient belongs to."""
+        numbers = self.numbers
+        if numbers is None:
+            return 0
+        found: int = numbers.get(position, 0)
+        return found
 
     def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
         """The gradients of the inputs, one per target (tuple or list)."""
@@ -82,7 +100,7 @@ class Node:
             if isinstance(target, TensorBase):
                 pairs.append((AccumulateGrad(target), 0))
             else:
-                pairs.append((target, self.numbers[index]))
+                pairs.append((target, self.number_at(index)))
             index += 1
         return tuple(pairs)
 
@@ -124,6 +142,7 @@ class OpNode(Node):
     out_storage: Any = None
     out_versions: Any = None
     list_lengths: Any = None
+    versions: Any = None  # {position in saved: version it had}, where it is not 0
     freed: bool = False
 
     def __init__(self, name: str, rule: VjpRule) -> None:
@@ -131,13 +150,19 @@ class OpNode(Node):
         self.opname = name
         self.several = rule.several
         self.targets = []
-        self.numbers = []
-        self.shapes = []
-        self.dtypes = []
-        self.keys = []
+        self.outputs = []
         self.rule: VjpRule = rule
         self.saved: list[Any] = []  # parallel to rule.saves
-        self.versions: list[int] = []
+
+    def save(self, value: Any) -> None:
+        """Keep one more argument, with its version."""
+        if isinstance(value, Value) and (value._storage is not None or value._view is not None):
+            version = version_of(value)
+            if version:
+                if self.versions is None:
+                    self.versions = {}
+                self.versions[len(self.saved)] = version
+        self.saved.append(value)
 
     def save_out(self, out: Any) -> None:
         """Keep the output(s) without owning them."""
@@ -151,9 +176,10 @@ class OpNode(Node):
         storage: Storage = self.out_storage[index]
         if storage.version != self.out_versions[index]:
             raise GRAPH.version_error(self, -1, self.out_versions[index], storage.version)
-        value: TensorBase = HOOKS.value_type(self.out_raw[index], self.keys[index])
+        made = self.outputs[index]
+        value: TensorBase = HOOKS.value_type(self.out_raw[index], made.keys)
         value._storage = storage
-        if self.dtypes[index].is_floating_point or self.dtypes[index].is_complex:
+        if made.dtype.is_floating_point or made.dtype.is_complex:
             value._node = self
             value._nr = index
             value.keys |= AUTOGRAD
@@ -170,15 +196,17 @@ class OpNode(Node):
                 arguments.append(tuple(grads) if self.several else grads[0])
             elif source == FROM_OUT:
                 if self.several:
-                    arguments.append(tuple([self.unpack_out(i) for i in range(len(self.keys))]))
+                    arguments.append(tuple([self.unpack_out(i) for i in range(len(self.outputs))]))
                 else:
                     arguments.append(self.unpack_out(0))
             else:
                 value = self.saved[position]
                 if isinstance(value, Value):
                     version = version_of(value)
-                    if version != self.versions[position]:
-                        raise GRAPH.version_error(self, position, self.versions[position], version)
+                    versions = self.versions
+                    was: int = 0 if versions is None else versions.get(position, 0)
+                    if version != was:
+                        raise GRAPH.version_error(self, position, was, version)
                 arguments.append(value)
                 position += 1
         return arguments
@@ -208,7 +236,6 @@ class OpNode(Node):
 
     def release(self) -> None:
         self.saved = []
-        self.versions = []
         self.out_raw = None
         self.out_storage = None
         self.freed = bool(self.rule.saves) or self.rule.saves_out
@@ -234,16 +261,18 @@ def node_of(value: TensorBase) -> Any:
 def add_target(node: Node, argument: Any) -> bool:
     """Let the next gradient of ``node`` go where ``argument`` came from; False: nowhere."""
     if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
-        source = node_of(argument)
+        source = argument._node if argument._view is None else node_of(argument)
+        targets = node.targets
         if source is None:
-            node.targets.append(argument)
-            node.numbers.append(0)
-        else:
-            node.targets.append(source)
-            node.numbers.append(argument._nr)
+            targets.append(argument)
+            return True
+        if argument._nr:
+            if node.numbers is None:
+                node.numbers = {}
+            node.numbers[len(targets)] = argument._nr
+        targets.append(source)
         return True
     node.targets.append(None)
-    node.numbers.append(0)
     return False
 
 
@@ -269,80 +298,75 @@ def alias_of(value: TensorBase) -> Any:
 def attach(node: Node, out: TensorBase) -> None:
     """Make ``out`` the next output of ``node``."""
     dtype = dtype_of(out)
-    node.shapes.append(out.raw.shape)
-    node.dtypes.append(dtype)
-    node.keys.append(out.keys & ~AUTOGRAD)
-    if dtype.is_floating_point or dtype.is_complex:
+    outputs = node.outputs
+    if dtype.category >= _FLOATING:
         out._node = node
-        out._nr = len(node.keys) - 1
+        if outputs:
+            out._nr = len(outputs)
+        elif out._nr:
+            out._nr = 0
+        outputs.append(Output(out.raw.shape, dtype, out.keys & ~AUTOGRAD))
         out.keys |= AUTOGRAD
+    else:
+        outputs.append(Output(out.raw.shape, dtype, out.keys & ~AUTOGRAD))
 
 
-def record(call: LayerEntry, args: tuple[Any, ...]) -> Any:
+class RecordEntry(LayerEntry):
     """The autograd layer: redispatch, then record the call as one node.
 
     A composite without a vjp is recorded through its body; an operator that mutates goes to
     the in-place rules.
     """
-    op = call.op
-    rule: VjpRule | None = call.record.vjp_rule
-    if call.record.mutates:
-        return GRAPH.record_inplace(call, args, rule)
-    if rule is None:
-        if not call.record.differentiable:
-            return call.below(args)
-        if call.record.body is not None:
-            return call.body(args)
-        out = call.below(args)
+
+    def __init__(
+        self, op: Dispatcher, keys: int, mask: int, record: Any, fn: Any, generic: bool, bits: int
+    ) -> None:
+        super().__init__(op, keys, mask, record, fn, generic, bits)
+        self.rule: VjpRule | None = record.vjp_rule
+        self.mutates: bool = bool(record.mutates)
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        rule = self.rule
+        if self.mutates:
+            return GRAPH.record_inplace(self, args, rule)
+        if rule is None:
+            return self.without_rule(args)
+        out = self.below(args)
+        node = OpNode(self.op.name, rule)
+        recorded = False
+        for position in rule.tensors:
+            if rule.lists and position in rule.lists:
+                if add_list(node, args[position]):
+                    recorded = True
+            elif add_target(node, args[position]):
+                recorded = True
+        if not recorded:
+            return out
+        if out is args[0]:
+            # A body that hands its input on: the input must not become this node's output.
+            out = alias_of(out)
+        number(node)
+        for position in rule.saves:
+            node.save(args[position] if position >= 0 else saved_argument(args, position))
+        if rule.several:
+            for item in out:
+                attach(node, item)
+        else:
+            attach(node, out)
+        if rule.saves_out:
+            node.save_out(out)
+        if GRAPH.anomaly:
+            node.forward_trace = GRAPH.traceback()
+        return out
+
+    def without_rule(self, args: tuple[Any, ...]) -> Any:
+        """No vjp: not differentiable, recorded through its body, or an error."""
+        if not self.record.differentiable:
+            return self.below(args)
+        if self.record.body is not None:
+            return self.body(args)
+        out = self.below(args)
         for argument in args:
             if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
-                raise GRAPH.no_derivative(op, args)
+                raise GRAPH.no_derivative(self.op, args)
         return out
-    out = call.below(args)
-    node = OpNode(op.name, rule)
-    targets = node.targets
-    numbers = node.numbers
-    recorded = False
-    for position in rule.tensors:
-        argument = args[position]
-        # The common cases of add_target(), written out: this runs for every recorded argument.
-        if isinstance(argument, TensorBase):
-            if not argument.keys & AUTOGRAD:
-                targets.append(None)
-                numbers.append(0)
-            elif argument._view is None:
-                source = argument._node
-                targets.append(argument if source is None else source)
-                numbers.append(argument._nr)
-                recorded = True
-            elif add_target(node, argument):
-                recorded = True
-        elif rule.lists and position in rule.lists:
-            if add_list(node, argument):
-                recorded = True
-        else:
-            targets.append(None)
-            numbers.append(0)
-    if not recorded:
-        return out
-    if out is args[0]:
-        # A body that hands its input on: the input must not become this node's output.
-        out = alias_of(out)
-    node.sequence = next(_SEQUENCE)
-    if rule.saves:
-        saved = node.saved
-        versions = node.versions
-        for position in rule.saves:
-            argument = args[position] if position >= 0 else saved_argument(args, position)
-            saved.append(argument)
-            versions.append(version_of(argument) if isinstance(argument, Value) else 0)
-    if rule.several:
-        for item in out:
-            attach(node, item)
-    else:
-        attach(node, out)
-    if rule.saves_out:
-        node.save_out(out)
-    if GRAPH.anomaly:
-        node.forward_trace = GRAPH.traceback()
-    return out

@@ -51,15 +51,23 @@ def _functions(x: np.ndarray) -> _Functions | None:
     """
     if x.flags.carray:
         dtype = x.dtype
-        if dtype is _FLOAT32:
+        # Arrays out of compiled functions have dtype objects of their own.
+        if dtype is _FLOAT32 or dtype == _FLOAT32:
             return _single
-        if dtype is _FLOAT64:
+        if dtype is _FLOAT64 or dtype == _FLOAT64:
             return _double
     return None
 
 
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether ``b`` is of the dtype of ``a``, contiguous, aligned and writeable."""
+    dtype = b.dtype
+    return (dtype is a.dtype or dtype == a.dtype) and b.flags.carray
+
+
 def _labels_fit(y: np.ndarray, rows: int) -> bool:
-    return y.dtype is INT64 and y.shape == (rows,) and y.flags.carray
+    dtype = y.dtype
+    return (dtype is INT64 or dtype == INT64) and y.shape == (rows,) and y.flags.carray
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +103,7 @@ def _rows_backward(name: str) -> Callable[..., Any]:
     def kernel(grad: np.ndarray, output: np.ndarray, dim: int) -> Any:
         if grad.ndim == 2 and (dim == 1 or dim == -1) and output.size <= MOST:
             f = _functions(grad)
-            if f is not None and f is _functions(output) and grad.shape == output.shape:
+            if f is not None and grad.shape == output.shape and _alike(grad, output):
                 return f[name](grad, output)
         return NotImplemented
 
@@ -105,12 +113,15 @@ def _rows_backward(name: str) -> Callable[..., Any]:
 
 def linear(x: np.ndarray, w: np.ndarray, b: Any) -> Any:
     """``x @ w.T + b``"""
-    if x.ndim == w.ndim == 2 and x.size * len(w) <= _PRODUCT and x.shape[1] == w.shape[1]:
-        if b is None:
-            b = _constant(len(w), w.dtype, 0.0)
-        f = _functions(x)
-        if f is not None and f is _functions(w) is _functions(b) and b.shape == w.shape[:1]:
-            return f["linear"](x, w, b)
+    if x.ndim == 2 and w.ndim == 2:
+        rows, depth = x.shape
+        width, inner = w.shape
+        if depth == inner and rows * depth * width <= _PRODUCT:
+            f = _functions(x)
+            if b is None:
+                b = _constant(width, w.dtype, 0.0)
+            if f is not None and b.shape == (width,) and _alike(x, w) and _alike(x, b):
+                return f["linear"](x, w, b)
     return NotImplemented
 
 
@@ -124,8 +135,8 @@ def layer_norm(x: np.ndarray, normalized_shape: Any, weight: Any, bias: Any, eps
             return f["layer_norm_plain"](x, float(eps))
         weight = _constant(x.shape[1], x.dtype, 1.0) if weight is None else weight
         bias = _constant(x.shape[1], x.dtype, 0.0) if bias is None else bias
-        if weight.shape == bias.shape == normalized_shape and f is _functions(weight):
-            if f is _functions(bias):
+        if weight.shape == bias.shape == normalized_shape:
+            if _alike(x, weight) and _alike(x, bias):
                 return f["layer_norm"](x, weight, bias, float(eps))
     return NotImplemented
 
@@ -158,19 +169,19 @@ def cross_entropy_backward(
     if weight is None and smoothing == 0.0 and reduction in _TOTALS and x.ndim == 2:
         if 0 < x.size <= MOST and grad.ndim == 0 and _labels_fit(y, len(x)):
             f = _functions(x)
-            if f is not None and f is _functions(grad):
+            if f is not None and _alike(x, grad):
                 return f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean")
     return NotImplemented
 
 
 def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
     """``grad`` where ``x > threshold``, else 0."""
-    if x.ndim == 2 and x.size <= MOST and grad.shape == x.shape and grad.dtype is x.dtype:
+    if x.ndim == 2 and x.size <= MOST and grad.shape == x.shape:
         f = _functions(x)
         if f is not None:
-            if grad.flags.carray:
+            if _alike(x, grad):
                 return f["threshold_backward"](grad, x, float(threshold))
-            if grad.flags.aligned:
+            if grad.dtype == x.dtype and grad.flags.aligned:
                 return f["threshold_backward_strided"](grad, x, float(threshold))
     return NotImplemented
 
