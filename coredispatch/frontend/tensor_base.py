@@ -141,24 +141,32 @@ class TensorBase(Value):
     # -- arithmetic ------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_add, self, other)
         return _binary(_add, self, other)
 
     def __radd__(self, other: Any) -> Any:
         return _binary(_add, self, other)
 
     def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_sub, self, other)
         return _binary(_sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
         return _reflected(_sub, other, self)
 
     def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_mul, self, other)
         return _binary(_mul, self, other)
 
     def __rmul__(self, other: Any) -> Any:
         return _binary(_mul, self, other)
 
     def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_div, self, other)
         return _binary(_div, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -258,21 +266,33 @@ class TensorBase(Value):
     # -- comparison (elementwise; tensors hash by identity) --------------------------------
 
     def __eq__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_eq, self, other)
         return _binary(_eq, self, other)
 
     def __ne__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_ne, self, other)
         return _binary(_ne, self, other)
 
     def __lt__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_lt, self, other)
         return _binary(_lt, self, other)
 
     def __le__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_le, self, other)
         return _binary(_le, self, other)
 
     def __gt__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_gt, self, other)
         return _binary(_gt, self, other)
 
     def __ge__(self, other: Any) -> Any:
+        if isinstance(other, Value):
+            return dispatch_two(_ge, self, other)
         return _binary(_ge, self, other)
 
     def __hash__(self) -> int:

@@ -66,6 +66,10 @@ class Entry:
     def call_two(self, a: Value, b: Any) -> Any:
         return self.call((a, b))
 
+    def call_beside(self, a: Value, b: Any) -> Any:
+        """:meth:`call_two` for a ``b`` that holds no tensor."""
+        return self.call_two(a, b)
+
     def compute(self, args: tuple[Any, ...]) -> Any:
         """The raw result of the functional form (used by in-place and ``out=``)."""
         result = self.call(args)
@@ -103,6 +107,9 @@ class Dispatcher:
         self.tails: list[Any] = []
         # 8 * position + NORMAL_* code of the parameters that users may spell in several ways
         self.normal: list[int] = []
+        self.plain: int = 1000  # the number of parameters before the first of those
+        self.ints: bool = False  # all parameters from there on are NORMAL_INT
+        self.sized: bool = False  # there is one, the second and last: a NORMAL_INTLIST
         self.tensors: list[int] = []  # positions that hold a tensor or a scalar
         self.lists: list[int] = []  # positions that hold lists or indices with tensors in them
         self.device: int = -1  # position of the device parameter of a factory
@@ -124,8 +131,19 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         if kwargs or n < op.required or n > op.positional or op.ambiguous:
             return HOOKS.bind(op, args, kwargs)
         args = args + op.tails[n]
-    if op.normal:
-        args = normalized(op, args, n)
+    if n > op.plain:
+        # The two commonest spellings, written out: a number for a list, and numbers alone.
+        if op.sized and type(args[1]) is int:
+            args = (args[0], (args[1],))
+        else:
+            fits = op.ints
+            if fits:
+                for argument in args[op.plain : n]:
+                    if type(argument) is not int:
+                        fits = False
+                        break
+            if not fits:
+                args = normalized(op, args, n)
     # The body of dispatch() once more: interpreted, a function call costs 0.06 us.
     keys = 0
     for argument in args:
@@ -287,7 +305,7 @@ def dispatch_beside(op: Dispatcher, a: Value, b: Any) -> Any:
     entry = op.memo.last
     if entry is None or entry.keys != keys:
         entry = find(op, keys)
-    return entry.call_two(a, b)
+    return entry.call_beside(a, b)
 
 
 def dispatch_below(op: Dispatcher, args: tuple[Any, ...], mask: int) -> Any:

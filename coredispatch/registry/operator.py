@@ -157,6 +157,10 @@ class Operator(Dispatcher):
         defaults = [p.default for p in params]
         self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
         self.normal = [8 * i + _NORMAL[p.kind] for i, p in enumerate(params) if p.kind in _NORMAL]
+        if self.normal:
+            self.plain = self.normal[0] >> 3
+            self.ints = all(p.kind == "int" for p in params[self.plain :])
+            self.sized = self.plain == 1 and [p.kind for p in params[1:]] == ["IntList"]
         self.tensors = [i for i, p in enumerate(params) if p.kind == "Tensor"]
         self.lists = [i for i, p in enumerate(params) if p.kind in ("list[Tensor]", "Index")]
         self.device = -1

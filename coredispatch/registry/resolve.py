@@ -24,6 +24,7 @@ from typing import Any
 from . import calls, fallback
 from .backend import Backend, ContextKernel, Kernel
 from .boxed import BodyEntry, CallEntry, LayerEntry
+from .closures import specialize, specialize_inplace
 from .dispatch import HOOKS, Dispatcher, Entry
 from .dtypes import ALL_DTYPES, Promotion, bfloat16
 from .entries import (
@@ -263,6 +264,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.by_base = backend.has_base and op.view == "maybe"
         if keys & s.order.layout_bits:
             entry.is_view, entry.by_base = _same_object, False
+    specialize(entry)
     return entry
 
 
@@ -310,6 +312,7 @@ def _inplace_over(
         entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
         entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
+    specialize_inplace(entry)
     return entry
 
 

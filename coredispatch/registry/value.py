@@ -28,6 +28,11 @@ class Storage:
     def __init__(self) -> None:
         self.aliases: list[Any] = []
 
+    def prune(self) -> None:
+        """Forget the aliases that are gone."""
+        self.aliases = [reference for reference in self.aliases if reference() is not None]
+        self.prune_at = 2 * len(self.aliases) + 8
+
 
 class ViewLink:
     """How a view came about: ``op(base, *args)``, with ``base`` the direct parent.

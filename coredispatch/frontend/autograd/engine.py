@@ -110,7 +110,7 @@ def _push(
     sequence = node.sequence
     grads = buffers.get(sequence)
     if grads is None:
-        count = len(node.outputs)
+        count = node.count
         buffers[sequence] = [grad] if count == 1 else [None] * count
         pending[sequence] = node
         if heap:
@@ -160,7 +160,7 @@ def step(
     number = 0
     for grad in outputs:
         if grad is None:
-            made = node.outputs[number]
+            made = node.output(number)
             outputs[number] = ENGINE.zeros(made.shape, made.dtype, made.keys)
         number += 1
     targets = node.targets
@@ -199,7 +199,7 @@ def step(
                         fresh = False
                 if isinstance(target, Node):
                     number = node.number_at(index)
-                    made = target.outputs[number]
+                    made = target.output(number)
                     if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
                         grad = ENGINE.fit(node, index, grad, made.shape, made.dtype)
                     _push(heap, pending, buffers, target, number, grad)

@@ -13,7 +13,6 @@ from coredispatch.frontend.autograd.node import (
     GRAPH,
     Node,
     OpNode,
-    Output,
     add_list,
     add_target,
     attach,
@@ -145,7 +144,8 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
         _rebase(node, root, path, base_target, target)
     if isinstance(node, OpNode) and rule is not None and rule.saves_out:
         if path:
-            node.outputs = [Output(target.raw.shape, target.dtype, target.keys & ~AUTOGRAD)]
+            node.shape, node.dtype = target.raw.shape, target.dtype
+            node.keys = target.keys & ~AUTOGRAD
         node.save_out(target)
     _mark_aliases(root)
     if GRAPH.anomaly:

@@ -17,7 +17,6 @@ from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.boxed import LayerEntry
 from coredispatch.registry.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
 from coredispatch.registry.dispatch import HOOKS, Dispatcher
-from coredispatch.registry.dtypes import DType
 from coredispatch.registry.native import mypyc_attr
 from coredispatch.registry.value import Storage, Value, dtype_of, storage_of, version_of
 
@@ -40,21 +39,27 @@ _FLOATING: Final = 2  # the lowest dtype category that has gradients
 _SEQUENCE: Final = itertools.count()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Output:
     """What a node remembers of one of its outputs."""
 
-    def __init__(self, shape: Any, dtype: DType, keys: int) -> None:
-        self.shape: Any = shape
-        self.dtype: DType = dtype
-        self.keys: int = keys
+    shape: Any = ()
+    dtype: Any = None
+    keys: int = 0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Node:
-    """One recorded call. ``targets[i]`` receives the i-th gradient: a Node, a leaf, or None."""
+class Node(Output):
+    """One recorded call. ``targets[i]`` receives the i-th gradient: a Node, a leaf, or None.
+
+    Most calls have one output: the node is the record of its first one itself, ``others`` are
+    those of the rest.
+    """
 
     # Class-level defaults: interpreted, a node then only pays for what differs from them.
     sequence: int = 0  # given by number() once the targets are known
+    count: int = 0  # of the outputs
+    others: Any = None
     tensor_hooks: Any = None  # output number -> list of hooks
     pre_hooks: Any = None
     post_hooks: Any = None
@@ -66,7 +71,13 @@ class Node:
         self.opname: str = name
         self.several: bool = several
         self.targets: list[Any] = []
-        self.outputs: list[Output] = []
+
+    def output(self, number: int) -> Output:
+        """The record of output ``number``."""
+        if number == 0:
+            return self
+        made: Output = self.others[number - 1]
+        return made
 
     def number_at(self, position: int) -> int:
         """Which output of ``targets[position]`` the gradient belongs to."""
@@ -142,6 +153,7 @@ class OpNode(Node):
     out_storage: Any = None
     out_versions: Any = None
     list_lengths: Any = None
+    saved: Any = ()  # parallel to rule.saves; a list once something is
     versions: Any = None  # {position in saved: version it had}, where it is not 0
     freed: bool = False
 
@@ -150,18 +162,22 @@ class OpNode(Node):
         self.opname = name
         self.several = rule.several
         self.targets = []
-        self.outputs = []
         self.rule: VjpRule = rule
-        self.saved: list[Any] = []  # parallel to rule.saves
+
+    def note_version(self, value: Value) -> None:
+        """Remember the version of the argument that is saved next."""
+        version = version_of(value)
+        if version:
+            if self.versions is None:
+                self.versions = {}
+            self.versions[len(self.saved)] = version
 
     def save(self, value: Any) -> None:
         """Keep one more argument, with its version."""
-        if isinstance(value, Value) and (value._storage is not None or value._view is not None):
-            version = version_of(value)
-            if version:
-                if self.versions is None:
-                    self.versions = {}
-                self.versions[len(self.saved)] = version
+        if not self.saved:
+            self.saved = []
+        if isinstance(value, Value):
+            self.note_version(value)
         self.saved.append(value)
 
     def save_out(self, out: Any) -> None:
@@ -176,7 +192,7 @@ class OpNode(Node):
         storage: Storage = self.out_storage[index]
         if storage.version != self.out_versions[index]:
             raise GRAPH.version_error(self, -1, self.out_versions[index], storage.version)
-        made = self.outputs[index]
+        made = self.output(index)
         value: TensorBase = HOOKS.value_type(self.out_raw[index], made.keys)
         value._storage = storage
         if made.dtype.is_floating_point or made.dtype.is_complex:
@@ -196,7 +212,7 @@ class OpNode(Node):
                 arguments.append(tuple(grads) if self.several else grads[0])
             elif source == FROM_OUT:
                 if self.several:
-                    arguments.append(tuple([self.unpack_out(i) for i in range(len(self.outputs))]))
+                    arguments.append(tuple([self.unpack_out(i) for i in range(self.count)]))
                 else:
                     arguments.append(self.unpack_out(0))
             else:
@@ -235,7 +251,7 @@ class OpNode(Node):
         return result
 
     def release(self) -> None:
-        self.saved = []
+        self.saved = ()
         self.out_raw = None
         self.out_storage = None
         self.freed = bool(self.rule.saves) or self.rule.saves_out
@@ -298,17 +314,23 @@ def alias_of(value: TensorBase) -> Any:
 def attach(node: Node, out: TensorBase) -> None:
     """Make ``out`` the next output of ``node``."""
     dtype = dtype_of(out)
-    outputs = node.outputs
+    number = node.count
+    made: Output = node
+    if number:
+        made = Output()
+        if number == 1:
+            node.others = []
+        node.others.append(made)
+    node.count = number + 1
+    made.shape = out.raw.shape
+    made.dtype = dtype
+    keys = out.keys & ~AUTOGRAD
+    made.keys = keys
     if dtype.category >= _FLOATING:
         out._node = node
-        if outputs:
-            out._nr = len(outputs)
-        elif out._nr:
-            out._nr = 0
-        outputs.append(Output(out.raw.shape, dtype, out.keys & ~AUTOGRAD))
-        out.keys |= AUTOGRAD
-    else:
-        outputs.append(Output(out.raw.shape, dtype, out.keys & ~AUTOGRAD))
+        if out._nr != number:
+            out._nr = number
+        out.keys = keys | AUTOGRAD
 
 
 class RecordEntry(LayerEntry):
@@ -324,6 +346,7 @@ class RecordEntry(LayerEntry):
         super().__init__(op, keys, mask, record, fn, generic, bits)
         self.rule: VjpRule | None = record.vjp_rule
         self.mutates: bool = bool(record.mutates)
+        self.name: str = op.name
 
     def call(self, args: tuple[Any, ...]) -> Any:
         rule = self.rule
@@ -331,23 +354,57 @@ class RecordEntry(LayerEntry):
             return GRAPH.record_inplace(self, args, rule)
         if rule is None:
             return self.without_rule(args)
-        out = self.below(args)
-        node = OpNode(self.op.name, rule)
+        return self.recorded(self.below(args), args, rule)
+
+    def call_one(self, a: Value) -> Any:
+        rule = self.rule
+        entry = self.next
+        if rule is None or entry is None or self.mutates:
+            return self.call((a,))
+        return self.recorded(entry.call_one(a), (a,), rule)
+
+    def call_two(self, a: Value, b: Any) -> Any:
+        rule = self.rule
+        entry = self.next
+        if rule is None or entry is None or self.mutates:
+            return self.call((a, b))
+        return self.recorded(entry.call_two(a, b), (a, b), rule)
+
+    def recorded(self, out: Any, args: tuple[Any, ...], rule: VjpRule) -> Any:
+        """``out`` as the output of a new node, where any of ``args`` requires grad."""
+        node = OpNode(self.name, rule)
+        targets = node.targets
         recorded = False
         for position in rule.tensors:
-            if rule.lists and position in rule.lists:
-                if add_list(node, args[position]):
+            argument = args[position]
+            # The common case of add_target(), written out.
+            if isinstance(argument, TensorBase) and argument._view is None and not argument._nr:
+                if argument.keys & AUTOGRAD:
+                    source = argument._node
+                    targets.append(argument if source is None else source)
                     recorded = True
-            elif add_target(node, args[position]):
+                else:
+                    targets.append(None)
+            elif rule.lists and position in rule.lists:
+                if add_list(node, argument):
+                    recorded = True
+            elif add_target(node, argument):
                 recorded = True
         if not recorded:
             return out
         if out is args[0]:
             # A body that hands its input on: the input must not become this node's output.
             out = alias_of(out)
-        number(node)
-        for position in rule.saves:
-            node.save(args[position] if position >= 0 else saved_argument(args, position))
+        node.sequence = next(_SEQUENCE)
+        if rule.saves:
+            saved = node.saved = []
+            for position in rule.saves:
+                argument = args[position] if position >= 0 else saved_argument(args, position)
+                if isinstance(argument, Value):
+                    # Only who has a storage was ever written or viewed.
+                    if argument._storage is not None or argument._view is not None:
+                        node.note_version(argument)
+                saved.append(argument)
         if rule.several:
             for item in out:
                 attach(node, item)
