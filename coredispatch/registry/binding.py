@@ -17,10 +17,8 @@ __all__ = ["bind", "complete"]
 
 #: NumPy's spellings, accepted where PyTorch accepts them
 _SPELLINGS = {"axis": "dim", "keepdims": "keepdim", "input": "self", "x": "self"}
-
-
-class _Mismatch(DTypeError):
-    """The arguments do not fit this signature."""
+#: the ``inside`` of an error whose own text names the call
+_IN_TEXT = ""
 
 
 def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -31,7 +29,8 @@ def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
         # x.view(2, 3), meshgrid(x, y): the last positional list takes all that is left
         last = positional - 1
         if last < 0 or params[last].kind not in ("IntList", "list[Tensor]"):
-            raise _mismatch(op, f"takes {positional} positional arguments, got {len(args)}")
+            plural = "" if positional == 1 else "s"
+            raise _mismatch(op, f"takes {positional} positional argument{plural}, got {len(args)}")
         if any(isinstance(a, bool) for a in args[last:]):  # a flag of another signature
             raise _mismatch(op, f"got a bool among the {params[last].name!r}")
         args = (*args[:last], tuple(args[last:]))
@@ -61,8 +60,11 @@ def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     return tuple(full)
 
 
-def _mismatch(op: Operator, problem: str) -> _Mismatch:
-    return _Mismatch(f"{op.name}() {problem}", fix=f"the signature is {op.signature}")
+def _mismatch(op: Operator, problem: str) -> DTypeError:
+    """The error of arguments that do not fit the signature of ``op``."""
+    error = DTypeError(f"{op.name}() {problem}", fix=f"the signature is {op.signature}")
+    error.inside = _IN_TEXT
+    return error
 
 
 def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,24 +80,19 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if op.ambiguous:
             calls.check_types(op, full)
     except DTypeError as error:
-        for other in op.overloads:
-            try:
-                alternative = complete(other, args, kwargs)
-                alternative = normalized(other, alternative, other.arity)
-            except DTypeError:
-                continue
-            if calls.matches(other, alternative):
-                return other.function(
-                    *_spread(other, alternative)[0], **_spread(other, alternative)[1]
-                )
-        functional = op.functional
-        if functional is not None and functional.overloads:
-            return _inplace_overload(op, functional, args, kwargs, error)
-        if op.overloads and isinstance(error, _Mismatch):
+        found = _overload(op.overloads, args, kwargs, error)
+        if isinstance(found, tuple):
+            other, alternative = found
+            positional, keywords = _spread(other, alternative)
+            return other.function(*positional, **keywords)
+        if found is error and op.functional is not None:
+            return _inplace_overload(op, op.functional, args, kwargs, error)
+        if found is error and op.overloads and error.inside == _IN_TEXT:
             signatures = "; ".join([op.signature, *(o.signature for o in op.overloads)])
-            raise _Mismatch(error.message, fix=f"the signatures are {signatures}") from None
-        error.call = error.call or (None if isinstance(error, _Mismatch) else op.name)
-        raise
+            error.fix = f"the signatures are {signatures}"
+        if found.inside is None:
+            found.inside = calls.describe_call(op, args)
+        raise found from None
     return dispatch(op, full)
 
 
@@ -107,6 +104,30 @@ def _spread(op: Operator, full: tuple[Any, ...]) -> tuple[list[Any], dict[str, A
     )
 
 
+def _overload(
+    overloads: list[Operator], args: tuple[Any, ...], kwargs: dict[str, Any], error: DTypeError
+) -> tuple[Operator, tuple[Any, ...]] | DTypeError:
+    """The first overload that takes the arguments, with all of them.
+
+    Where none does, the error to raise: that of the one overload whose signature fits while a
+    type in it does not, if ``error`` says that the main signature does not fit; else ``error``.
+    """
+    nearest: list[DTypeError] = []
+    for other in overloads:
+        try:
+            full = complete(other, args, kwargs)
+        except DTypeError:
+            continue
+        try:
+            full = normalized(other, full, other.arity)
+            calls.check_types(other, full)
+        except DTypeError as refused:
+            nearest.append(refused)
+            continue
+        return other, full
+    return nearest[0] if len(nearest) == 1 and error.inside == _IN_TEXT else error
+
+
 def _inplace_overload(
     op: Operator,
     functional: Operator,
@@ -115,18 +136,13 @@ def _inplace_overload(
     error: DTypeError,
 ) -> Any:
     """``x.add_(y, alpha=2)``: the functional overload, written into self by ``copy_``."""
-    for other in functional.overloads:
-        try:
-            alternative = complete(other, args, kwargs)
-            alternative = normalized(other, alternative, other.arity)
-        except DTypeError:
-            continue
-        if calls.matches(other, alternative):
-            positional, keywords = _spread(other, alternative)
-            result = other.function(*positional, **keywords)
-            return TABLE.operator("copy_")(args[0], result)
-    error.call = error.call or op.name
-    raise error
+    found = _overload(functional.overloads, args, kwargs, error)
+    if isinstance(found, tuple):
+        positional, keywords = _spread(*found)
+        return TABLE.operator("copy_")(args[0], found[0].function(*positional, **keywords))
+    if found.inside is None:
+        found.inside = calls.describe_call(op, args)
+    raise found from None
 
 
 def _into(op: Operator, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:

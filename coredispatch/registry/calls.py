@@ -35,6 +35,7 @@ from .errors import (
     MissingKernel,
     OpError,
     ShapeError,
+    kernel_error,
 )
 from .operator import Operator
 from .table import TABLE
@@ -86,10 +87,14 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     """
     op = entry.op
     assert isinstance(op, Operator)
-    if isinstance(error, CoreDispatchError):
-        _name_call(error, op, args)
-        return error
     if isinstance(error, (MemoryError, RecursionError)):
+        return error
+    refused = refusal(entry, args)
+    if refused is not None:
+        return refused
+    if isinstance(error, CoreDispatchError):
+        if error.inside is None:
+            _name_call(error, op, args)
         return error
     try:
         check_call(op, args)
@@ -104,13 +109,13 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
         _name_call(dim, op, args)
         return dim
     if isinstance(error, ValueError) and "read-only" in str(error):
-        refused = OpError(
+        unwritable = OpError(
             "this tensor cannot be written: its elements share memory (expand), or its memory "
             "is read-only",
             fix="write to a .clone()",
         )
-        _name_call(refused, op, args)
-        return refused
+        _name_call(unwritable, op, args)
+        return unwritable
     wrapped = KernelError(
         f"{type(error).__name__}: {error}",
         fix=None if kernel is None else f"the kernel is {kernel}",
@@ -126,7 +131,7 @@ def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
     try:
         check_types(op, args)
     except CoreDispatchError as error:
-        _name_call(error, op, args)
+        error.inside = describe_call(op, args)
         return error
     return None
 
@@ -135,17 +140,10 @@ def _as_builtin(wrapped: KernelError, error: Exception) -> Exception:
     """Keep the built-in class of the kernel's error beside ours."""
     for builtin in (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
         if isinstance(error, builtin):
-            cls = _DUAL[builtin]
-            dual = cls(wrapped.message, fix=wrapped.fix)
+            dual = kernel_error(builtin)(wrapped.message, fix=wrapped.fix)
             dual.call = wrapped.call
             return dual
     return wrapped
-
-
-_DUAL: dict[type[Exception], type[KernelError]] = {
-    base: type("KernelError", (KernelError, base), {"__module__": KernelError.__module__})
-    for base in (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError)
-}
 
 
 def check_call(op: Operator, args: tuple[Any, ...]) -> None:
@@ -158,15 +156,6 @@ def check_call(op: Operator, args: tuple[Any, ...]) -> None:
         rule(*participants(op, args))
     elif callable(rule):
         rule(*args)
-
-
-def matches(op: Operator, args: tuple[Any, ...]) -> bool:
-    """Whether the argument types fit the schema."""
-    try:
-        check_types(op, args)
-    except DTypeError:
-        return False
-    return True
 
 
 def check_types(op: Operator, args: tuple[Any, ...]) -> None:
@@ -258,11 +247,13 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
     except TypeError:
         assert isinstance(op, Operator)
         param = op.schema.params[position]
-        raise DTypeError(
-            f"{op.name}(): argument {param.name!r} must be {param.annotation}, not "
+        refused = DTypeError(
+            f"argument {param.name!r} must be {param.annotation}, not "
             f"{type(argument).__name__}{_shown(argument)}",
             fix=f"the signature is {op.signature}",
-        ) from None
+        )
+        refused.inside = f"{op.name}()"
+        raise refused from None
 
 
 def participants(op: Operator, args: tuple[Any, ...]) -> list[Any]:
@@ -486,6 +477,9 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     s = TABLE.snapshot
     found = entry.record
     if found.kind == "nothing":
+        refused = refusal(entry, args)
+        if refused is not None:
+            raise refused
         check = DTypeError("there is no tensor among the arguments", fix="pass cd.tensor(...)")
         _name_call(check, op, args)
         raise check
@@ -497,7 +491,14 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         _name_call(error, op, args)
         raise error
     if not entry.keys & s.order.layout_bits:  # shape and dtype rules know nothing of layouts
-        check_call(op, args)
+        refused = refusal(entry, args)
+        if refused is not None:
+            raise refused
+        try:
+            check_call(op, args)
+        except CoreDispatchError as better:
+            _name_call(better, op, args)
+            raise
     have = sorted(
         {
             f"{k.key}{'+' + k.backend if k.backend else ''} ({k.plugin})"

@@ -106,7 +106,7 @@ def test_keywords_defaults_and_spread_ints() -> None:
         (lambda x: x.sum(dimension=0), "unexpected keyword argument 'dimension'"),
         (lambda x: cd.sum(x, 0, dim=0), "several values for argument 'dim'"),
         (lambda x: cd.sum(), "missing the argument 'self'"),
-        (lambda x: cd.exp(x, 1), "takes 1 positional arguments, got 2"),
+        (lambda x: cd.exp(x, 1), "takes 1 positional argument, got 2"),
         (lambda x: cd.add(x, "a"), "argument 'other' must be Tensor | Scalar, not str"),
         (lambda x: cd.add([1.0], x), "argument 'self' must be"),
         (lambda x: x.transpose("a", 0), "argument 'dim0' must be int, not str"),
