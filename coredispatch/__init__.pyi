@@ -86,6 +86,7 @@ from coredispatch.frontend.public import (
     is_complex as is_complex,
     is_floating_point as is_floating_point,
     is_grad_enabled as is_grad_enabled,
+    is_inference as is_inference,
     is_inference_mode_enabled as is_inference_mode_enabled,
     is_same_size as is_same_size,
     is_tensor as is_tensor,

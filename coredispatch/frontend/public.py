@@ -150,6 +150,12 @@ def numel(input: Any) -> Any:
     return input.numel()
 
 
+def is_inference(input: Any) -> bool:
+    """Whether ``input`` was made under :class:`inference_mode`."""
+    result: bool = input.is_inference()
+    return result
+
+
 def is_floating_point(input: Any) -> Any:
     """Whether the dtype of ``input`` is floating (not complex)."""
     return input.is_floating_point()

@@ -15,6 +15,7 @@ import numpy as np
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.node import node_of
 from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry import dtypes
 from coredispatch.registry.backend import Backend
@@ -194,7 +195,13 @@ class Tensor(TensorBase):
 
     @property
     def _version(self) -> int:
+        if self.keys & INFERENCE:
+            raise AutogradError("inference tensors have no version counter", fix="use a .clone()")
         return version_of(self)
+
+    def is_inference(self) -> bool:
+        """Whether this is an inference tensor (see :class:`coredispatch.inference_mode`)."""
+        return bool(self.keys & INFERENCE)
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -250,6 +257,11 @@ class Tensor(TensorBase):
                 raise AutogradError(
                     f"only floating and complex tensors can require gradients, not {dtype}",
                     fix="convert it with .float()",
+                )
+            if self.keys & INFERENCE and not is_inference_mode_enabled():
+                raise AutogradError(
+                    "an inference tensor cannot require gradients outside inference mode",
+                    fix="use a .clone(), or make it under cd.no_grad()",
                 )
             self.keys |= AUTOGRAD
         else:

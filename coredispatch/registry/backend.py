@@ -178,7 +178,8 @@ class Layer:
     """A layer key, above layouts and backends.
 
     ``kernels[op](call, *args)`` serve single ops, ``generic(call, args)`` every op for which
-    ``applies(op)`` is true. ``above``/``below`` order it among the layers.
+    ``applies(op)`` is true. ``above``/``below`` order it among the layers. New tensors that
+    kernels return to a call with this key carry the key of the layer ``marks`` as well.
     """
 
     name: str
@@ -187,6 +188,7 @@ class Layer:
     applies: Callable[[Any], bool] | None = None
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    marks: str | None = None
 
 
 @dataclass(frozen=True)

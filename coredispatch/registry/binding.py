@@ -195,17 +195,12 @@ def _write(op: Operator, out: Any, result: Any) -> None:
                     fix="pass an out of the result's shape, or an empty one to be resized",
                 )
             out.raw = TABLE.operator("clone")(result).raw
+            bump_version(out)
         else:
-            name = next(
-                n for n in TABLE.snapshot.backends if TABLE.snapshot.order.by_name[n].bit & out.keys
-            )
-            replaced = TABLE.snapshot.backends[name][0].copyto(out.raw, result.raw)
-            if replaced is not None:
-                out.raw = replaced
+            TABLE.operator("copy_")(out, result)
     except CoreDispatchError as error:
         error.call = error.call or f"{op.name}(..., out={calls.describe(out)})"
         raise
-    bump_version(out)
 
 
 HOOKS.bind = bind

@@ -249,7 +249,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.context = entry.fn.fn, entry.fn.context
     _promotion(entry, op)
-    entry.out_keys = s.order.by_name[backend.name].bit
+    entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = backend.array_type
     entry.simple = not op.lists
     entry.finish = calls.Finisher(
@@ -266,6 +266,15 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         if keys & s.order.layout_bits:
             entry.is_view, entry.by_base = _same_object, False
     return entry
+
+
+def _marks(s: Snapshot, keys: int) -> int:
+    """Keys that the layers of a call put on its results."""
+    bits = 0
+    for name, (layer, _) in s.layers.items():
+        if layer.marks is not None and s.order.by_name[name].bit & keys:
+            bits |= s.order.by_name[layer.marks].bit
+    return bits
 
 
 def _promotion(entry: Any, op: Operator) -> None:
