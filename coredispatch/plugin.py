@@ -23,6 +23,7 @@ and, in its ``pyproject.toml``, the entry point that lets coredispatch find it::
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.registry import (
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops import rules
+    from coredispatch.ops.annotations import FloatList, Index, IntList, Scalar
 
 __all__ = [
     "API_VERSION",
@@ -77,8 +79,11 @@ __all__ = [
     "Device",
     "DeviceError",
     "DimError",
+    "FloatList",
     "Generator",
+    "Index",
     "IndexParts",
+    "IntList",
     "KernelError",
     "Layer",
     "Layout",
@@ -88,6 +93,7 @@ __all__ = [
     "Promotion",
     "Registrar",
     "RegistrationError",
+    "Scalar",
     "SchemaError",
     "ShapeError",
     "Tensor",
@@ -171,6 +177,8 @@ def __getattr__(name: str) -> Any:
         from coredispatch.frontend.tensor import Tensor
 
         return Tensor
+    if name in ("FloatList", "Index", "IntList", "Scalar"):
+        return getattr(importlib.import_module("coredispatch.ops.annotations"), name)
     if name == "rules":
         from coredispatch.ops import rules
 

@@ -116,3 +116,40 @@ def test_a_call_that_does_not_bind_says_why(call: Any, text: str) -> None:
     with pytest.raises(TypeError) as caught:
         call(cd.ones(2, 3))
     assert text in str(caught.value)
+
+
+EVALUATED = """
+from typing import List, Optional, Tuple, Union
+from coredispatch.plugin import DType, Device, FloatList, IntList, Scalar, Tensor
+
+def op(
+    self: Tensor,
+    other: Tensor | Scalar,
+    weight: Optional[Tensor],
+    tensors: List[Tensor],
+    value: Union[Tensor, Scalar, None],
+    dim: int | tuple[int, ...],
+    size: IntList = (1,),
+    *,
+    scale: FloatList | None = None,
+    alpha: Scalar = 1,
+    dtype: Optional[DType] = None,
+    device: Device | None = None,
+) -> Tuple[Tensor, Tensor]: ...
+
+def wrong(self: Tensor, other: dict) -> Tensor: ...
+"""
+
+
+def test_a_module_without_postponed_annotations() -> None:
+    module: dict[str, Any] = {}
+    exec(compile(EVALUATED, "evaluated", "exec", dont_inherit=True), module)
+    assert str(Schema.parse(module["op"], "op")) == (
+        "op(self: Tensor, other: Tensor | Scalar, weight: Tensor | None, tensors: list[Tensor], "
+        "value: Tensor | Scalar | None, dim: IntList, size: IntList = (1,), *, "
+        "scale: FloatList | None = None, alpha: Scalar = 1, dtype: DType | None = None, "
+        "device: Device | None = None) -> tuple[Tensor, Tensor]"
+    )
+    with pytest.raises(cd.SchemaError, match="unknown type 'dict'") as caught:
+        Schema.parse(module["wrong"], "wrong")
+    assert "begin the module with `from __future__ import annotations`" in str(caught.value)
