@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import coredispatch  # noqa: F401  (registers the built-in plugins)
-from coredispatch import inventory
+import coredispatch.inventory as inventory  # "from" would ask the package, which asks the plugins
 from coredispatch.registry import CoreDispatchError, explain_keys, plugins
 
 __all__ = ["main"]

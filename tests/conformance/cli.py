@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import secrets
 import sys
@@ -15,11 +16,10 @@ from typing import Any
 from coredispatch.registry import CoreDispatchError
 
 from . import report, shards
-from .case import CHECKS, check_name
-from .checks import find
+from .case import CHECKS
+from .inquiry import Inquiry, page_scripts
 from .levels import LEVELS, PROFILES
-from .repro import case_of, run_case_with_context, script
-from .runner import plan
+from .runner import plan, seal
 from .subject import Subject, SuiteError
 
 __all__ = ["main"]
@@ -76,12 +76,13 @@ def _parser() -> argparse.ArgumentParser:
     listed = command("list", _list, "print the case ids of a level")
     selection(listed)
     explain = command("explain", _explain, "what a case asserts, and what became of it")
-    explain.add_argument("case")
-    explain.add_argument("--backend", required=True)
     repro = command("repro", _repro, "print a self-contained script that repeats a case")
-    repro.add_argument("case")
-    repro.add_argument("--backend", required=True)
-    repro.add_argument("--seed", type=int, default=0)
+    for single in (explain, repro):
+        single.add_argument("case", help="a case id, as `list` and the report print it")
+        single.add_argument("--backend", required=True, help="key of the backend")
+        single.add_argument("--seed", type=int, default=0, help="the fresh seed of a run")
+        single.add_argument("--timeout", type=float, default=60.0, help="seconds for the case")
+        single.add_argument("--expectations", type=Path, help="a conformance.toml to use instead")
     repro.add_argument("--out", type=Path, help="write it to a file")
     diff = command("diff", _diff, "compare two JSON reports")
     diff.add_argument("old", type=Path)
@@ -112,48 +113,64 @@ def _options(options: argparse.Namespace) -> shards.Options:
     )
 
 
+def _subject(options: argparse.Namespace, chosen: shards.Options | None = None) -> Subject:
+    """The backend, once it is known that loading it leaves the interpreter alive.
+
+    What its package prints while it is imported goes to standard error: the output is a report.
+    """
+    seal()
+    shards.probe(chosen or shards.Options(options.backend))
+    with contextlib.redirect_stdout(sys.stderr):
+        return Subject(options.backend, getattr(options, "expectations", None))
+
+
+def _outputs(options: argparse.Namespace) -> None:
+    """Refuse paths that cannot be written to before the run, not after it."""
+    for path in (options.json, options.badge, options.report):
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a"):
+                pass
+        except OSError as error:
+            raise SuiteError(f"cannot write {path}: {error.strerror}") from None
+
+
 def _run(options: argparse.Namespace) -> int:
     chosen = _options(options)
     if options.jobs < 1 or options.timeout <= 0:
         raise SuiteError("--jobs and --timeout must be positive")
     chosen.jobs, chosen.limit = options.jobs, options.timeout
     chosen.fresh = secrets.randbelow(2**31) if options.fresh_seed else options.seed
-    subject = Subject(options.backend, options.expectations)
+    subject = _subject(options, chosen)
     total = sum(len(cases) for cases in shards.planned(subject, chosen).values())
     if total == 0:
         raise SuiteError("no case fits the request: a run of nothing certifies nothing")
+    _outputs(options)
     progress = None if options.quiet else report.Progress(total)
     start = time.perf_counter()
     run = shards.run(subject, chosen, progress)
     run.seconds = time.perf_counter() - start
     document = report.document(subject, run)
-    for path, text in (
-        (options.json, lambda: json.dumps(document, indent=1) + "\n"),
-        (options.badge, lambda: report.badge(document)),
-        (options.report, lambda: report.page(document, _scripts(subject, chosen.fresh))),
-    ):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text())
-    print(report.summary(document))
+    if options.json is not None:
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.badge is not None:
+        options.badge.write_text(report.badge(document))
+    print(report.summary(document), flush=True)
     if chosen.fresh:
         print(f"fresh seed {chosen.fresh} (again: --seed {chosen.fresh})")
-    return 0 if document["verdict"]["passed"] else 1
-
-
-def _scripts(subject: Subject, fresh: int) -> Any:
-    def make(case_id: str) -> str:
-        try:
-            return script(subject, case_of(subject, case_id), fresh)
-        except Exception as error:  # the page must not fail where the case did
-            return f"# no reproducer: {type(error).__name__}: {error}"
-
-    return make
+    if run.interrupted:
+        print(f"interrupted after {len(run.results)} of {total} cases", file=sys.stderr)
+    if options.report is not None:
+        with Inquiry(subject, chosen) as inquiry:
+            options.report.write_text(report.page(document, page_scripts(inquiry)))
+    return 130 if run.interrupted else 0 if document["verdict"]["passed"] else 1
 
 
 def _list(options: argparse.Namespace) -> int:
     chosen = _options(options)
-    subject = Subject(options.backend, options.expectations)
+    subject = _subject(options, chosen)
     count = 0
     for case in plan(subject, chosen.ops, chosen.level, chosen.profiles):
         if not chosen.checks or case.check in chosen.checks:
@@ -163,41 +180,33 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+def _single(options: argparse.Namespace) -> Inquiry:
+    chosen = shards.Options(
+        options.backend,
+        fresh=options.seed,
+        limit=options.timeout,
+        expectations=options.expectations,
+    )
+    return Inquiry(_subject(options, chosen), chosen)
+
+
 def _explain(options: argparse.Namespace) -> int:
-    subject = Subject(options.backend)
-    case = case_of(subject, options.case)
-    runner = find(case).run
-    result, context = run_case_with_context(subject, case)
-    levels = [n for n in LEVELS if case.check in LEVELS[n]]
-    print(case.id)
-    print(f"  check {case.check}, {check_name(case.check)}: {(runner.__doc__ or '').strip()}")
-    print(f"  asked for at {', '.join(levels) or 'no level'}; mandatory: {case.mandatory}")
-    if case.op != "backend":
-        op = subject.facts(case.op).op
-        print(f"  {op.signature}  ({op.file}:{op.line})")
-        print(f"  tolerance {op.tolerance}, reference {_name(op.reference)}")
-        kernel = subject.kernel(case.op)
-        print(f"  served by {kernel if kernel is not None else 'its body'}")
-    print(f"  seed {case.seed}; last call {context.shown() if context.sample else '-'}")
-    print(f"  {result.status}, {result.assertions} assertions, margin {result.margin}")
-    if result.message:
-        print(f"  {result.message}")
+    with _single(options) as inquiry:
+        text, result = inquiry.explain(options.case)
+    print(text)
     return 0 if result.status == "pass" else 1
 
 
-def _name(function: Any) -> str:
-    return (
-        "the body on float64" if function is None else getattr(function, "__name__", "a function")
-    )
-
-
 def _repro(options: argparse.Namespace) -> int:
-    subject = Subject(options.backend)
-    text = script(subject, case_of(subject, options.case), options.seed)
+    with _single(options) as inquiry:
+        text = inquiry.script(options.case)
     if options.out is None:
         print(text)
-    else:
+        return 0
+    try:
         options.out.write_text(text)
+    except OSError as error:
+        raise SuiteError(f"cannot write {options.out}: {error.strerror}") from None
     return 0
 
 

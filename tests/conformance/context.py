@@ -94,12 +94,21 @@ class Context:
         self.fresh = fresh
         self.asserted = 0
         self.margin: float | None = None
-        self.sample: Any = None
+        self._sample: Any = None
         self.expected: Any = None
         self.got: Any = None
         self.found: dict[str, Any] = {}
 
     # -- samples ---------------------------------------------------------------------------
+
+    @property
+    def sample(self) -> Any:
+        """What is being called; setting it forgets what was expected of the call before."""
+        return self._sample
+
+    @sample.setter
+    def sample(self, sample: Any) -> None:
+        self._sample, self.expected, self.got = sample, None, None
 
     @property
     def op(self) -> Any:

@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -146,8 +147,9 @@ def test_a_wrong_kernel_fails_and_a_right_one_passes(subject: Subject) -> None:
 
 def test_a_case_that_asserts_nothing_is_vacuous(subject: Subject, monkeypatch: Any) -> None:
     case = plan_op(subject, "neg")[0]
-    from coredispatch.conformance import checks
+    from coredispatch.conformance import checks, runner
 
+    monkeypatch.setattr(runner, "seal", lambda: SimpleNamespace(broken=list))  # for this test
     monkeypatch.setattr(checks, "find", lambda case: checks.Check((1,), None, None, lambda c: None))
     assert run_case(subject, case).status is Status.VACUOUS
 
@@ -271,6 +273,12 @@ def document(subject: Subject) -> dict[str, Any]:
 
 def test_the_document_follows_its_schema(document: dict[str, Any]) -> None:
     schema = report.schema()
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    validator.validate(json.loads(json.dumps(document)))
+    spoiled = {**document, "results": [{**document["results"][0], "status": "fine"}]}
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate(spoiled)
     assert set(schema["required"]) <= set(document)
     statuses = set(schema["$defs"]["status"]["enum"])
     assert statuses == {str(s) for s in Status}

@@ -108,6 +108,8 @@ def run_selftest(
 ) -> int:
     """Plant every mutant in the embedded backend; print the gates; 0 where all hold."""
     subject = Subject("cpu")
+    for name in ops or ():
+        subject.facts(name)  # raises for an unknown one
     start = time.perf_counter()
     report: dict[str, Any] = {"curated": [], "generated": [], "exploits": [], "controls": []}
     if ops is None:
