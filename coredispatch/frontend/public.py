@@ -85,7 +85,7 @@ from coredispatch.registry.generator import Generator, default_generator, manual
 from coredispatch.registry.loader import plugins
 from coredispatch.registry.observe import Observation, observe
 from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.table import TABLE, layout_dtype
 
 device = Device
 dtype = DType
@@ -137,12 +137,12 @@ def operators(namespace: str = "") -> dict[str, Any]:
     return found
 
 
-def late_operator(name: str) -> Any:
-    """A top-level operator that a plugin brought along, or None."""
+def late_name(name: str) -> Any:
+    """A top-level operator or an element type that a plugin brought along, or None."""
     if name.startswith("__"):
         return None
     plugins.discover()
-    return operators().get(name)
+    return operators().get(name) or layout_dtype(name)
 
 
 def numel(input: Any) -> Any:
@@ -189,7 +189,8 @@ __all__ = [
         "annotations",
         "Any",
         "operators",
-        "late_operator",
+        "late_name",
+        "layout_dtype",
         "with_requires_grad",
         "TABLE",
     )

@@ -171,6 +171,8 @@ class Layout:
     #: tensors of this layout are saved
     pack: Callable[[Any], dict[str, Any]] | None = None
     unpack: Callable[[dict[str, Any]], Any] | None = None
+    #: element types of its own, public as ``cd.NAME`` while the layout is loaded
+    dtypes: tuple[DType, ...] = ()
 
 
 @dataclass

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import dtypes as _dtypes
 from .backend import Backend, ContextKernel, Kernel, Layer, Layout
+from .dtypes import DType
 from .errors import RegistrationError, SchemaError
 from .keys import Key, KeyKind, KeyOrder
 from .operator import Operator
@@ -121,6 +123,18 @@ def _without(owned: Mapping[str, tuple[Any, str]], plugin: str) -> dict[str, tup
 
 
 TABLE = Table()
+
+
+def layout_dtype(name: str) -> DType | None:
+    """The element type called ``name`` of a layout that is loaded."""
+    for layout, _ in TABLE.snapshot.layouts.values():
+        for dtype in layout.dtypes:
+            if dtype.name == name:
+                return dtype
+    return None
+
+
+_dtypes.OF_LAYOUT = layout_dtype
 
 
 class Registrar:
