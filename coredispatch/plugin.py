@@ -47,6 +47,7 @@ from coredispatch.registry import (
     SchemaError,
     ShapeError,
     Value,
+    calls,
     composite,
     default_dtype,
     hookimpl,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
+    from coredispatch.backends.numpy.random import Stream as NumpyStream
     from coredispatch.frontend import nn
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
@@ -88,6 +90,7 @@ __all__ = [
     "Layer",
     "Layout",
     "MissingKernel",
+    "NumpyStream",
     "OpError",
     "Operator",
     "Promotion",
@@ -98,6 +101,7 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "Value",
+    "check",
     "composite",
     "default_dtype",
     "default_generator",
@@ -146,6 +150,15 @@ def from_raw(
     return HOOKS.value_type(raw, keys)
 
 
+def check(op: str, args: tuple[Any, ...]) -> None:
+    """Refuse raw arguments that operator ``op`` does not take: types, shapes, dims, dtypes.
+
+    Array libraries refuse most of them by themselves, and the error is then improved; this is
+    for kernels whose library would go on with what it was given. Raises as the operator does.
+    """
+    calls.check_raw(operator(op), args)
+
+
 def operator(name: str) -> Operator:
     """The operator called ``name``; raises :class:`RegistrationError` where there is none."""
     return TABLE.operator(name)
@@ -161,6 +174,10 @@ def __getattr__(name: str) -> Any:
         from coredispatch.backends.index_parts import IndexParts
 
         return IndexParts
+    if name == "NumpyStream":
+        from coredispatch.backends.numpy.random import Stream
+
+        return Stream
     if name == "nn":
         from coredispatch.frontend import nn
 

@@ -5,6 +5,7 @@ None of the results but those of ``where`` has a gradient: truth values are not 
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from coredispatch.ops.rules import boolean, broadcast, exact, promote, same_shap
 from coredispatch.ops.samples import pairs, selections, unary
 from coredispatch.registry import Promotion, Value, composite, primitive
 from coredispatch.registry.dtypes import bool_, float64
+from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.value import dtype_of
 
 _INF = float("inf")
@@ -175,6 +177,8 @@ def signbit(self: Tensor) -> Tensor:
 
 def _truth(x: Any) -> Any:
     if not isinstance(x, Value):
+        if not isinstance(x, (Number, np.bool_)):  # a text is true to Python
+            raise DTypeError(f"expected a tensor or a number, got {type(x).__name__}")
         return bool(x)
     return x if dtype_of(x) is bool_ else ne(x, 0)
 

@@ -126,8 +126,9 @@ accept_inplace(silu)
 @composite(**backward_facts())
 def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`silu`: ``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
-    s = logistic.sigmoid(self)
-    return mul(grad, mul(s, add(mul(self, sub(1, s)), 1)))
+    grad, x = common(promote, grad, self)
+    s = logistic.sigmoid(x)
+    return mul(grad, mul(s, add(mul(x, sub(1, s)), 1)))
 
 
 @composite(

@@ -41,7 +41,7 @@ from .operator import Operator
 from .table import TABLE
 from .value import Value, bump_version, dtype_of
 
-__all__ = ["describe", "describe_call"]
+__all__ = ["check_raw", "describe", "describe_call"]
 
 
 def describe(argument: Any) -> str:
@@ -104,7 +104,8 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
     kernel = entry.record
-    if type(error).__name__ == "AxisError":  # NumPy's and CuPy's
+    beyond = isinstance(error, IndexError) and "out of bounds" in str(error)
+    if beyond or type(error).__name__ == "AxisError":  # what array libraries say of a dim or index
         dim = DimError(str(error))
         _name_call(dim, op, args)
         return dim
@@ -156,6 +157,25 @@ def check_call(op: Operator, args: tuple[Any, ...]) -> None:
         rule(*participants(op, args))
     elif callable(rule):
         rule(*args)
+
+
+def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
+    """:func:`check_call` for the raw arguments of a kernel that does not look at them itself."""
+    for position in op.tensors:
+        param, raw = op.schema.params[position], raws[position]
+        absent = raw is None and (param.optional or param.default is None)
+        if not (absent or hasattr(raw, "shape") or (param.scalar and _is_scalar(raw))):
+            raise DTypeError(
+                f"argument {param.name!r} must be {param.annotation}, not {type(raw).__name__}"
+                + _shown(raw)
+            )
+    if op.out_rule is not None:
+        op.out_rule(*raws)
+    rule = op.dtype_rule
+    if isinstance(rule, Promotion):
+        rule(*participants(op, raws))
+    elif callable(rule):
+        rule(*raws)
 
 
 def check_types(op: Operator, args: tuple[Any, ...]) -> None:

@@ -17,6 +17,7 @@ as if it were a dense array. Below a layout only a composite's body may serve.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +38,7 @@ from .dispatch import (
     RawEntry,
     ViewEntry,
 )
-from .dtypes import ALL_DTYPES, Promotion, bfloat16
+from .dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
 from .errors import OpError
 from .keys import Key
 from .operator import Operator
@@ -263,6 +264,9 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
         entry.by_base = backend.has_base and op.view == "maybe"
+        if op.view == "maybe" and not backend.views and _indexed(op):
+            entry.fn = selection = _Selection(entry.fn)
+            entry.is_view = selection.is_view
         if keys & s.order.layout_bits:
             entry.is_view, entry.by_base = _same_object, False
     return entry
@@ -327,6 +331,39 @@ def _inplace_over(
 def _same_object(out: Any, source: Any) -> bool:
     """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
     return out is source
+
+
+def _indexed(op: Operator) -> bool:
+    return any(op.schema.params[position].kind == "Index" for position in op.lists)
+
+
+class _Selection(threading.local):
+    """The kernel of ``x[index]`` on a backend without strided views, which always copies.
+
+    To the frontend, which keeps the contract of aliases there, the result is a view where the
+    index is basic, and has memory of its own where tensors, lists or masks select.
+    """
+
+    fresh: Any = None
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    def __call__(self, raw: Any, index: tuple[Any, ...]) -> Any:
+        out = self.fn(raw, index)
+        self.fresh = None if all(map(_basic, index)) else out
+        return out
+
+    def is_view(self, out: Any, source: Any) -> bool:
+        fresh, self.fresh = self.fresh, None
+        return out is not fresh
+
+
+def _basic(item: Any) -> bool:
+    if isinstance(item, (list, tuple, bool)):
+        return False
+    shape = getattr(item, "shape", None)
+    return shape is None or (tuple(shape) == () and DType.of(item.dtype) is not bool_)
 
 
 def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:

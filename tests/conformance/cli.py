@@ -1,10 +1,11 @@
-"""``coredispatch conformance``: run, list, explain, repro, diff, selftest."""
+"""``coredispatch conformance``: run, list, explain, repro, diff, index, selftest."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+import os
 import secrets
 import sys
 import time
@@ -24,7 +25,7 @@ from .subject import Subject, SuiteError
 
 __all__ = ["main"]
 
-COMMANDS = ("run", "list", "explain", "repro", "diff", "schema", "selftest")
+COMMANDS = ("run", "list", "explain", "repro", "diff", "index", "schema", "selftest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `... list | head`
         sys.stderr.close()
         return 0
+
+
+def _cores() -> int:
+    """Processors this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", _run, "run the cases of a level and give the verdict")
     selection(run)
-    run.add_argument("--jobs", type=int, default=1, help="worker processes")
+    run.add_argument(
+        "--jobs", type=int, default=_cores(), help="worker processes (default: one per core)"
+    )
     run.add_argument("--timeout", type=float, default=60.0, help="seconds per case")
     run.add_argument("--fresh-seed", action="store_true", help="other random values than usual")
     run.add_argument("--seed", type=int, default=0, help="the fresh seed of an earlier run")
@@ -88,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
     diff.add_argument("--json", action="store_true")
+    index = command("index", _index, "list the JSON reports of a folder, and write its index.html")
+    index.add_argument("folder", type=Path)
     command("schema", _schema, "print the JSON Schema of the reports")
     selftest = command("selftest", _selftest, "seed faulty kernels; every one must be caught")
     selftest.add_argument("--op", action="append", help="generated mutants of this operator only")
@@ -227,6 +238,15 @@ def _diff(options: argparse.Namespace) -> int:
         for change in found["worse_margins"][:20]:
             print(f"  margin {change['from']:.3g} -> {change['to']:.3g}  {change['case']}")
     return 1 if found["regressed"] else 0
+
+
+def _index(options: argparse.Namespace) -> int:
+    documents = report.gather(options.folder)
+    if not documents:
+        raise SuiteError(f"{options.folder} holds no reports", fix="write them with run --json")
+    (options.folder / "index.html").write_text(report.overview(documents))
+    print(report.listing(documents))
+    return 0 if all(d["verdict"]["passed"] for d in documents.values()) else 1
 
 
 def _schema(options: argparse.Namespace) -> int:
