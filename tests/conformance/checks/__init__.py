@@ -17,6 +17,7 @@ __all__ = ["MODULES", "Check", "check", "find", "load"]
 
 MODULES = (
     "values",
+    "kernels",
     "promotion",
     "aliasing",
     "writing",
