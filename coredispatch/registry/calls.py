@@ -180,15 +180,29 @@ def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
 
 def check_types(op: Operator, args: tuple[Any, ...]) -> None:
     """Raise :class:`DTypeError` naming the first argument whose type does not fit."""
-    for param, argument in zip(op.schema.params, args, strict=True):
-        if argument is None and (param.optional or param.default is None):
-            continue
-        if not _TYPE_CHECKS[param.kind](argument, param.scalar):
-            raise DTypeError(
-                f"argument {param.name!r} must be {param.annotation}, not "
-                f"{type(argument).__name__}" + _shown(argument),
-                fix=_hint(param.kind, argument),
-            )
+    position = unfit(op, args)
+    if position is not None:
+        param, argument = op.schema.params[position], args[position]
+        raise DTypeError(
+            f"argument {param.name!r} must be {param.annotation}, not "
+            f"{type(argument).__name__}" + _shown(argument),
+            fix=_hint(param.kind, argument),
+        )
+
+
+def unfit(op: Operator, args: tuple[Any, ...]) -> int | None:
+    """Position of the first argument whose type does not fit the schema."""
+    position = 0
+    for param in op.schema.params:
+        argument = args[position]
+        if (
+            (argument is not None or not (param.optional or param.default is None))
+            and not (param.is_tensor and isinstance(argument, Value))
+            and not _TYPE_CHECKS[param.kind](argument, param.scalar)
+        ):
+            return position
+        position += 1
+    return None
 
 
 def _shown(argument: Any) -> str:

@@ -108,6 +108,7 @@ class Operator(Dispatcher):
         self.random = random
         self.vjp_rule: VjpRule | None = None
         self.overloads: list[Operator] = []
+        self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
         self.functional: Operator | None = None
         self.inplace_op: Operator | None = None
         self.plugin = "coredispatch"
@@ -127,7 +128,7 @@ class Operator(Dispatcher):
         self.unbroadcast = unbroadcast
         self.result_type: Any = tuple
         if fields:
-            record: Any = namedtuple(self.name, fields)  # type: ignore[misc]
+            record: Any = namedtuple(self.name.removesuffix("_dim"), fields)  # type: ignore[misc]
             self.result_type = record._make
         elif self.schema.returns == "list[Tensor]":
             self.result_type = list
