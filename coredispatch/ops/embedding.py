@@ -294,6 +294,40 @@ def embedding_bag(
     return total / counts.clamp_min(1).unsqueeze(1)
 
 
+@embedding_bag.overload
+def _(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    # PyTorch's whole signature; what is left of it after the rows were shrunk is the operator.
+    if scale_grad_by_freq or sparse:
+        raise ArgumentError(
+            "scale_grad_by_freq and sparse gradients of embedding_bag are not supported",
+            fix="leave them False",
+        )
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
+    if include_last_offset and offsets is not None:
+        offsets = offsets[:-1]
+    return embedding_bag(
+        input,
+        weight,
+        offsets,
+        mode=mode,
+        per_sample_weights=per_sample_weights,
+        padding_idx=padding_idx,
+    )
+
+
 def _bag_maximum(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
     member = bag.unsqueeze(0) == late.arange(bags, device=bag.device).unsqueeze(1)
     if kept is not None:

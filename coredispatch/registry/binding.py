@@ -16,8 +16,23 @@ from .value import Value, bump_version, dtype_of
 
 __all__ = ["bind", "complete"]
 
-#: NumPy's spellings, accepted where PyTorch accepts them
-_SPELLINGS = {"axis": "dim", "keepdims": "keepdim", "input": "self", "x": "self"}
+#: other spellings that PyTorch accepts: NumPy's, those of methods beside functions', and names
+#: that are no Python identifiers
+_SPELLINGS = {
+    "axis": "dim",
+    "keepdims": "keepdim",
+    "input": "self",
+    "x": "self",
+    "tensor": "self",
+    "logits": "self",
+    "from": "low",
+    "to": "high",
+    "split_size": "split_size_or_sections",
+    "sections": "indices_or_sections",
+    "indices": "indices_or_sections",
+    "element": "elements",
+    "test_element": "test_elements",
+}
 #: the ``inside`` of an error whose own text names the call
 _IN_TEXT = ""
 #: calls with more positional arguments are planned anew each time: x.view(1, 2, ...), cat(*many)

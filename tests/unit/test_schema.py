@@ -153,3 +153,15 @@ def test_a_module_without_postponed_annotations() -> None:
     with pytest.raises(cd.SchemaError, match="unknown type 'dict'") as caught:
         Schema.parse(module["wrong"], "wrong")
     assert "begin the module with `from __future__ import annotations`" in str(caught.value)
+
+
+def test_the_spellings_of_pytorch() -> None:
+    x = cd.arange(6.0)
+    assert [t.tolist() for t in x.split(split_size=4)] == [[0, 1, 2, 3], [4, 5]]
+    assert len(cd.split(tensor=x, split_size_or_sections=2)) == 3
+    assert len(x.tensor_split(sections=2)) == 2 and len(x.tensor_split(indices=(1, 3))) == 3
+    assert x.sum(axis=0, keepdims=True).shape == (1,)
+    assert 3 <= cd.zeros(9).uniform_(**{"from": 3, "to": 4}).min() <= 4
+    assert cd.isin(x, test_element=3).tolist() == [False] * 3 + [True] + [False] * 2
+    with pytest.raises(TypeError, match="several values for argument 'dim'"):
+        x.sum(dim=0, axis=0)
