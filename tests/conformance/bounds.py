@@ -141,7 +141,7 @@ def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op
         # Rounding errors of equal addends are equal: they add up instead of averaging out.
         growth = k if reference.repeats else 3 * np.sqrt(k)
         return own * (8 + growth) * u * reach + u * size + k * eta
-    spread = _spread(reference, r)
+    spread = _spread(reference, r, double=dtype.itemsize == 8)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
     length = max((n for a in _arrays(reference.sample) for n in a.shape), default=1)
     units += 3 * np.sqrt(length) * min(u, 2.0**-24) / u  # half precision accumulates in float32
@@ -185,10 +185,15 @@ def _magnitude(reference: Reference, r: Any) -> Any:
     return np.maximum(reach, np.abs(np.where(np.isfinite(r), r, 0.0)))
 
 
-def _spread(reference: Reference, r: Any) -> Any:
+def _spread(reference: Reference, r: Any, double: bool) -> Any:
     spread = np.zeros(r.shape)
-    for direction in range(6):
-        result = reference.perturbed(direction)
+    moves = [(direction, 1.0) for direction in range(6)]
+    # In double the reference is as far from the truth as the result may be: the variance of
+    # equal numbers is the square of one unit with an unlucky mean, and so is that of numbers
+    # moved by one unit each.
+    moves += [(2, 2.0), (3, 2.0)] if double else []
+    for direction, units in moves:
+        result = reference.perturbed(direction, units)
         outputs = result if isinstance(result, (tuple, list)) else [result]
         for output in outputs:
             if np.shape(output) == r.shape:

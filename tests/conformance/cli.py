@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import secrets
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] not in COMMANDS and arguments[0] not in ("-h", "--help"):
         arguments = ["run", *arguments]
     options = _parser().parse_args(arguments)
+    options.arguments = arguments
     try:
         return int(options.command(options))
     except CoreDispatchError as error:
@@ -103,7 +105,15 @@ def _parser() -> argparse.ArgumentParser:
     selftest = command("selftest", _selftest, "seed faulty kernels; every one must be caught")
     selftest.add_argument("--op", action="append", help="generated mutants of this operator only")
     selftest.add_argument("--all", action="store_true", help="generated mutants of every operator")
-    selftest.add_argument("--json", type=Path)
+    selftest.add_argument(
+        "--kind",
+        action="append",
+        choices=("curated", "exploits", "controls", "generated"),
+        help="only these (repeatable)",
+    )
+    selftest.add_argument("--jobs", type=int, default=1, help="worker processes")
+    selftest.add_argument("--json", type=Path, help="write what became of every mutant")
+    selftest.add_argument("--quiet", action="store_true", help="no progress")
     return parser
 
 
@@ -135,9 +145,9 @@ def _subject(options: argparse.Namespace, chosen: shards.Options | None = None) 
         return Subject(options.backend, getattr(options, "expectations", None))
 
 
-def _outputs(options: argparse.Namespace) -> None:
+def _writable(*paths: Path | None) -> None:
     """Refuse paths that cannot be written to before the run, not after it."""
-    for path in (options.json, options.badge, options.report):
+    for path in paths:
         if path is None:
             continue
         try:
@@ -158,7 +168,7 @@ def _run(options: argparse.Namespace) -> int:
     total = sum(len(cases) for cases in shards.planned(subject, chosen).values())
     if total == 0:
         raise SuiteError("no case fits the request: a run of nothing certifies nothing")
-    _outputs(options)
+    _writable(options.json, options.badge, options.report)
     progress = None if options.quiet else report.Progress(total)
     start = time.perf_counter()
     run = shards.run(subject, chosen, progress)
@@ -255,9 +265,23 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    from .selftest import run_selftest
+    from .selftest import run_selftest, settings
 
-    return run_selftest(options.op, every=options.all, json_path=options.json)
+    if options.jobs < 1:
+        raise SuiteError("--jobs must be positive")
+    wanted = settings(dict(os.environ))
+    if wanted != dict(os.environ):  # the modules are loaded already: another process
+        program = [sys.executable, "-m", "coredispatch.conformance.cli", *options.arguments]
+        return subprocess.call(program, env=wanted)
+    _writable(options.json)
+    return run_selftest(
+        options.op,
+        every=options.all,
+        kinds=options.kind,
+        jobs=options.jobs,
+        json_path=options.json,
+        quiet=options.quiet,
+    )
 
 
 if __name__ == "__main__":
