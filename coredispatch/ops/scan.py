@@ -179,7 +179,7 @@ def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(self)))`` along ``dim`` without overflow."""
     normalize_dim(dim, self.ndim)
-    if not self.ndim or self.shape[dim] == 1:
+    if not self.ndim or self.shape[dim] <= 1:
         return late.clone(self)
     rows = late.movedim(self, dim, -1)
     (out,) = doubling_scan([rows], lambda a, b: [exponential.logaddexp(a[0], b[0])])

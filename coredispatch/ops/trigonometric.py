@@ -245,7 +245,9 @@ def atanh(self: Tensor) -> Tensor:
     x = floating(self)
     if x.dtype.is_complex:  # log(|1 + z| / |1 - z|) + i (arg(1 + z) - arg(1 - z)), over 2
         x, y = late.real(self), late.imag(self)
-        growth = exponential.log1p(div(mul(x, 4), add(square(sub(1, x)), square(y))))
+        size = magnitude.abs(x)  # of a negative one the logarithm would lose digits near -1
+        growth = exponential.log1p(div(mul(size, 4), add(square(sub(1, size)), square(y))))
+        growth = mul(growth, magnitude.sign(x))
         turn = atan2(mul(y, 2), sub(mul(sub(1, x), add(x, 1)), square(y)))
         return late.complex(mul(growth, 0.25), mul(turn, 0.5))
     return mul(sub(exponential.log1p(x), exponential.log1p(neg(x))), 0.5)

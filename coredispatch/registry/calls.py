@@ -169,7 +169,8 @@ def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
                 f"argument {param.name!r} must be {param.annotation}, not {type(raw).__name__}"
                 + _shown(raw)
             )
-    if op.out_rule is not None:
+    indexed = any(op.schema.params[position].kind == "Index" for position in op.lists)
+    if op.out_rule is not None and not indexed:  # that would read the values of the index
         op.out_rule(*raws)
     rule = op.dtype_rule
     if isinstance(rule, Promotion):

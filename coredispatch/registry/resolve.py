@@ -37,12 +37,14 @@ from .dispatch import (
     LayerEntry,
     RawEntry,
     ViewEntry,
+    link_view,
 )
 from .dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
 from .errors import OpError
 from .keys import Key
 from .operator import Operator
 from .table import TABLE, Snapshot
+from .value import storage_of
 
 __all__ = ["Resolution", "Step", "walk"]
 
@@ -225,7 +227,8 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "boxed":
         return BodyEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn)
     if kind == "body":
-        return BodyEntry(op, keys, mask, None, found.fn)
+        copies = op.view is True and found.backend is not None and not found.backend.views
+        return BodyEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
     if kind == "inplace":
         return _inplace(s, op, keys, mask, found)
     if kind == "fallback":
@@ -331,6 +334,25 @@ def _inplace_over(
 def _same_object(out: Any, source: Any) -> bool:
     """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
     return out is source
+
+
+def _viewing(op: Operator) -> Callable[..., Any]:
+    """The body of a view operator on a backend without strided views.
+
+    Where it selects with indices (a diagonal, windows) the result has memory of its own; by the
+    operator's contract it is an alias nevertheless.
+    """
+    body = op.body
+    assert body is not None
+
+    def viewing(*args: Any) -> Any:
+        out = body(*args)
+        for i, item in enumerate(out) if isinstance(out, (list, tuple)) else ((-1, out),):
+            if item is not args[0] and storage_of(item) is not storage_of(args[0]):
+                link_view(op, args[0], item, args, i)
+        return out
+
+    return viewing
 
 
 def _indexed(op: Operator) -> bool:

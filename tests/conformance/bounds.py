@@ -8,7 +8,7 @@ of zeros must match.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ SELECTING = (
     "relu",
     "hardtanh",
 )
+#: in which the inputs of a conditioned operator move: up, down, and the others at random
+DIRECTIONS = 6
 #: class of an op whose block names none: conditioned, with the rounding of intermediate results
 DEFAULT = ("body", 4.0)
 
@@ -59,7 +61,13 @@ def _ulp(magnitude: Any, eps: float, eta: float) -> Any:
 
 
 def compare(
-    op: Any, actual: Any, reference: Reference, expected: Any, *, slack: float = 1.0
+    op: Any,
+    actual: Any,
+    reference: Reference,
+    expected: Any,
+    *,
+    slack: float = 1.0,
+    signs: bool = True,
 ) -> float:
     """Largest error over its bound; raises :class:`Deviation` where it exceeds 1.
 
@@ -69,6 +77,7 @@ def compare(
         reference: the reference, for the further runs of ``dot`` and ``conditioned``.
         expected: the reference's result that belongs to ``actual``.
         slack: factor on the bound, for results that went through several roundings.
+        signs: whether the signs of zeros count where the class says so.
     """
     kind, units = DEFAULT if op.tolerance is None else (op.tolerance.kind, op.tolerance.ulps)
     if actual.dtype.kind in "biu":
@@ -79,11 +88,28 @@ def compare(
     if actual.dtype.kind == "c":
         return _complex(actual, expected, kind, units, reference, slack)
     wanted = np.asarray(expected, np.float64) if expected.dtype.kind != "c" else expected.real
-    bound = _bound(kind, units, wanted, actual.dtype, reference, op) * slack
-    signs = kind in ("exact", "ulp") and not _signless(op)
-    return _judge(
-        actual, wanted, bound, signs=signs and not any(a.dtype.kind == "c" for a in inputs)
-    )
+    signs = signs and kind in ("exact", "ulp") and not _signless(op)
+    signs = signs and not any(a.dtype.kind == "c" for a in inputs)
+
+    def judge(directions: int) -> float:
+        bound = _bound(kind, units, wanted, actual.dtype, reference, op, directions) * slack
+        return _judge(actual, wanted, bound, signs=signs)
+
+    return _patiently(judge, kind)
+
+
+def _patiently(judge: Callable[[int], float], kind: str) -> float:
+    """Judge by a few directions; before a failure stands, by many.
+
+    The spread is a maximum over directions in which the inputs move. A few find it but for a
+    factor; among thousands of elements there is one that all of them miss.
+    """
+    try:
+        return judge(DIRECTIONS)
+    except Deviation:
+        if kind not in ("conditioned", "body"):
+            raise
+        return judge(8 * DIRECTIONS)
 
 
 def _signless(op: Any) -> bool:
@@ -119,12 +145,18 @@ def _complex(
     kind = "ulp" if kind == "exact" else kind
     for name in ("real", "imag"):
         a, w = getattr(actual, name), getattr(wanted, name)
-        bound = _bound(kind, units, modulus, part, reference, None) * slack
-        worst = max(worst, _judge(a, w, bound, signs=False, vague=vague))
+
+        def judge(directions: int, a: Any = a, w: Any = w) -> float:
+            bound = _bound(kind, units, modulus, part, reference, None, directions) * slack
+            return _judge(a, w, bound, signs=False, vague=vague)
+
+        worst = max(worst, _patiently(judge, kind))
     return worst
 
 
-def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any) -> Any:
+def _bound(
+    kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any, directions: int
+) -> Any:
     """Absolute error allowed for every element."""
     eps, eta, _, _ = _precision(dtype)
     u = eps / 2
@@ -141,7 +173,7 @@ def _bound(kind: str, units: float, r: Any, dtype: Any, reference: Reference, op
         # Rounding errors of equal addends are equal: they add up instead of averaging out.
         growth = k if reference.repeats else 3 * np.sqrt(k)
         return own * (8 + growth) * u * reach + u * size + k * eta
-    spread = _spread(reference, r, double=dtype.itemsize == 8)
+    spread = _spread(reference, r, directions, double=dtype.itemsize == 8)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
     length = max((n for a in _arrays(reference.sample) for n in a.shape), default=1)
     units += 3 * np.sqrt(length) * min(u, 2.0**-24) / u  # half precision accumulates in float32
@@ -185,9 +217,9 @@ def _magnitude(reference: Reference, r: Any) -> Any:
     return np.maximum(reach, np.abs(np.where(np.isfinite(r), r, 0.0)))
 
 
-def _spread(reference: Reference, r: Any, double: bool) -> Any:
+def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:
     spread = np.zeros(r.shape)
-    moves = [(direction, 1.0) for direction in range(6)]
+    moves = [(direction, 1.0) for direction in range(directions)]
     # In double the reference is as far from the truth as the result may be: the variance of
     # equal numbers is the square of one unit with an unlucky mean, and so is that of numbers
     # moved by one unit each.

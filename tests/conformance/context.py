@@ -177,8 +177,11 @@ class Context:
             self.expect(p.shape == q.shape, f"{what}: shape {p.shape}, not {q.shape}")
             self.expect(p.tobytes() == q.tobytes() or equal(p, q), f"{what}: the values differ")
 
-    def close(self, result: Any, sample: Any, slack: float = 1.0) -> None:
-        """Assert dtype, shape, device and values of ``result`` against rules and reference."""
+    def close(self, result: Any, sample: Any, slack: float = 1.0, *, signs: bool = True) -> None:
+        """Assert dtype, shape, device and values of ``result`` against rules and reference.
+
+        ``signs`` False leaves the signs of zeros open.
+        """
         outputs = tensors_in(result)
         self.got = result
         dtypes, shapes = self.rules(sample)
@@ -203,9 +206,11 @@ class Context:
             reference = Reference(self.op, sample)
         except NoReference:
             return
-        self.values(outputs, reference, slack)
+        self.values(outputs, reference, slack, signs=signs)
 
-    def values(self, outputs: list[Any], reference: Reference, slack: float) -> None:
+    def values(
+        self, outputs: list[Any], reference: Reference, slack: float, *, signs: bool = True
+    ) -> None:
         """Assert the values of the outputs against the reference."""
         expected = reference()
         wanted = list(expected) if isinstance(expected, (tuple, list)) else [expected]
@@ -231,7 +236,7 @@ class Context:
                 )
             self.asserted += 1
             try:
-                margin = compare(self.op, array, reference, r, slack=slack)
+                margin = compare(self.op, array, reference, r, slack=slack, signs=signs)
             except AssertionError as error:
                 raise Failure(f"output {i}: {error} [{self.shown()}]") from None
             self.margin = max(self.margin or 0.0, margin)

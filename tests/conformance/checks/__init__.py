@@ -32,6 +32,7 @@ MODULES = (
     "derived",
     "caching",
     "layouts",
+    "layout_kernels",
     "hardware",
 )
 
