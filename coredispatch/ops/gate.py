@@ -21,6 +21,7 @@ from coredispatch.ops.rules import conditioned, exact, promote, require_one_of
 from coredispatch.ops.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.value import dtype_of
 
 # ---- smooth gates -----------------------------------------------------------------------------
 
@@ -292,6 +293,8 @@ def _(grad, self, lambd):
 )
 def tanhshrink(self: Tensor) -> Tensor:
     """``x - tanh(x)``."""
+    if dtype_of(self).is_complex:
+        return sub(self, trigonometric.tanh(self))
     return in_float64(lambda x: sub(x, trigonometric.tanh(x)), self)
 
 

@@ -128,7 +128,7 @@ def _(grad, out, self):
 
 @composite(
     out=broadcast,
-    dtype=promote_float,
+    dtype=promote,
     reference=np.heaviside,
     samples=tensor_pairs,
     dtypes="float",
@@ -138,7 +138,7 @@ def _(grad, out, self):
 )
 def heaviside(self: Tensor, values: Tensor) -> Tensor:
     """0 where ``self`` is negative, 1 where positive, ``values`` where zero; NaN stays NaN."""
-    x, values = common(promote_float, self, values)
+    x, values = common(promote, self, values)
     step = comparison.where(comparison.eq(x, 0), values, comparison.gt(x, 0))
     return comparison.where(comparison.isnan(x), x, step)
 

@@ -19,7 +19,7 @@ from coredispatch.ops.reduction import any, sum
 from coredispatch.ops.rules import exact, require_int, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import Value, composite
-from coredispatch.registry.dtypes import bool_, float64, int32, int64
+from coredispatch.registry.dtypes import bool_, float32, float64, int32, int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -163,7 +163,10 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
         if amin(self).item() < 0:
             raise ArgumentError("bincount needs non-negative integers")
         count = max(count, amax(self).item() + 1)
-    values = late.ones_like(self, dtype=int64) if weights is None else weights
+    if weights is None:
+        values = late.ones_like(self, dtype=int64)
+    else:
+        values = weights if weights.dtype is float32 else late.to_dtype(weights, float64)
     zeros = filled(values, (count,), 0)
     return late.scatter_add(zeros, 0, late.to_dtype(self, int64), values)
 

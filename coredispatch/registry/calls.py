@@ -90,7 +90,7 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     if isinstance(error, (MemoryError, RecursionError)):
         return error
     refused = refusal(entry, args)
-    if refused is not None:
+    if refused is not None and not _taken(error, op, args):
         return refused
     if isinstance(error, CoreDispatchError):
         if error.inside is None:
@@ -123,6 +123,14 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     )
     _name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+def _taken(error: Exception, op: Operator, args: tuple[Any, ...]) -> bool:
+    """Whether a body took one tensor for a list of them, as einsum does, and found more wrong."""
+    if not isinstance(error, CoreDispatchError) or isinstance(error, DTypeError):
+        return False
+    position = unfit(op, args)
+    return position is not None and isinstance(args[position], Value)
 
 
 def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
