@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -222,7 +223,15 @@ def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
     return shape.squeeze(out, -1) if column else out
 
 
-@composite(tolerance=dot_tolerance)
+@composite(
+    reference=lambda matrices: functools.reduce(np.matmul, matrices),
+    samples=lambda make: (
+        Sample([make((3, 4))]),
+        Sample([make((3, 4)), make((4, 2))]),
+        Sample([make((3, 4)), make((4, 2)), make((2, 5))]),
+    ),
+    tolerance=dot_tolerance,
+)
 def chain_matmul(matrices: list[Tensor]) -> Tensor:
     """Product of a chain of matrices; another name of ``linalg.multi_dot``."""
     items = spread(matrices)

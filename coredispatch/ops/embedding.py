@@ -154,7 +154,12 @@ def embedding_backward(
 
 @composite(
     dtype=same,
+    samples=lambda make: (
+        Sample(make((7, 3)), np.array([0, 5, 5, 2]), 1.0, 2.0),
+        Sample(make((4, 5)), np.array([[1], [3]]), 0.5, 1.0),
+    ),
     dtypes="float",
+    tolerance=conditioned,
     differentiable=False,
     mutates=("self",),
     namespace=(),

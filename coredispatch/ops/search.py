@@ -119,7 +119,19 @@ def searchsorted(
     return late.to_dtype(out, int32) if out_int32 else out
 
 
-@composite(differentiable=False, tolerance=exact, dtypes="real")
+@composite(
+    reference=lambda self, boundaries, right=False, **_: _insertion_reference(
+        boundaries, self, right
+    ),
+    samples=lambda make: (
+        Sample(make(s), _sorted(make((17,))), right=r)
+        for s in ((), (5,), (3, 4), (0,))
+        for r in (False, True)
+    ),
+    differentiable=False,
+    tolerance=exact,
+    dtypes="real",
+)
 def bucketize(
     self: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
@@ -267,6 +279,12 @@ _TRIPLE = {
     "tolerance": exact,
     "namespace": (),
     "method": False,
+    "samples": lambda make: (
+        Sample(make((17,)), None),
+        Sample(make((3, 5)), None),
+        Sample(make((6, 2)), 0),
+        Sample(make((2, 5)), 1),
+    ),
 }
 
 

@@ -227,6 +227,8 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "boxed":
         return BodyEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn)
     if kind == "body":
+        if op.mutates and len(op.tensors) > 1:
+            return BodyEntry(op, keys, mask, None, _writing(op))
         copies = op.view is True and found.backend is not None and not found.backend.views
         return BodyEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
     if kind == "inplace":
@@ -334,6 +336,18 @@ def _inplace_over(
 def _same_object(out: Any, source: Any) -> bool:
     """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
     return out is source
+
+
+def _writing(op: Operator) -> Callable[..., Any]:
+    """The body of an operator that writes: it must not have begun when an argument is refused."""
+    body = op.body
+    assert body is not None
+
+    def writing(*args: Any) -> Any:
+        calls.check_types(op, args)
+        return body(*args)
+
+    return writing
 
 
 def _viewing(op: Operator) -> Callable[..., Any]:

@@ -147,8 +147,17 @@ class Context:
         return sample
 
     def call(self, sample: Any, op: Any = None) -> Any:
-        """Call the operator with the sample's tensors."""
-        return (op or self.op)(*sample.args, **sample.kwargs)
+        """Call the operator with the sample's tensors.
+
+        Of an operator that returns nothing the result is what it wrote to.
+        """
+        op = op or self.op
+        result = op(*sample.args, **sample.kwargs)
+        if result is not None or not op.mutates:
+            return result
+        given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))
+        given |= sample.kwargs
+        return [given[name] for name in op.mutates if given.get(name) is not None]
 
     # -- assertions ------------------------------------------------------------------------
 

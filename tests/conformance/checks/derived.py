@@ -17,9 +17,9 @@ from .values import choose_dtypes
 
 #: ops whose result's shape depends on values: meta tensors have none
 VALUE_SHAPED = frozenset(
-    "allclose equal item is_nonzero masked_select nonzero unique unique_consecutive "
-    "argwhere bincount histc masked_scatter matrix_exp one_hot repeat_interleave all_close "
-    "tolist".split()
+    "allclose equal item is_nonzero linalg_lstsq masked_select nonzero unique unique_all "
+    "unique_consecutive unique_runs argwhere bincount binomial histc masked_scatter matrix_exp "
+    "one_hot repeat_interleave all_close tolist".split()
 )
 
 

@@ -44,6 +44,7 @@ DOMAINS = (
     "instance_norm",
     "attention",
     "searchsorted",
+    "bucketize",
     "histc",
     "with_indices",
     "nan_to_num",
@@ -55,6 +56,11 @@ DOMAINS = (
     "quantile",
 )
 FEW = ("float32", "int64", "bool", "complex64", "bfloat16")
+#: operators that write to their arguments elements of several values
+WRITERS = frozenset(
+    "adadelta_step adagrad_step adam_step adamax_step embedding_renorm_ fill_diagonal_ "
+    "rmsprop_step sgd_step".split()
+)
 
 
 def choose_dtypes(facts: OpFacts, wanted: tuple[str, ...], limit: int = 9) -> list[str]:
@@ -98,6 +104,8 @@ def in_domain(op: Any, palette: str, layout: str) -> bool:
         return palette in ("uniform", "biased", "ties")
     if "prod" in op.name and palette == "extremes":
         return False  # a product of a few of them overflows on the way
+    if op.mutates and layout in ("stride0", "overlapping") and op.name in WRITERS:
+        return False  # what the elements of shared memory hold is a matter of order
     if op.name in ("as_strided", "view", "view_as", "view_as_complex"):
         return layout == "contiguous"  # looks at the memory, whatever shape lies on it
     return True
