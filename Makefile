@@ -93,8 +93,10 @@ CERTIFY = echo "== $(4)"; \
 # The example is installed for its own run only: the development environment keeps to the plugins.
 conformance: dev
 	rm -rf $(REPORTS)
+	mkdir -p $(REPORTS)
+	cp -r examples/third_party_backend $(REPORTS)/source
 	$(PIP) install --quiet --no-deps --no-build-isolation --target $(REPORTS)/installed \
-	    examples/third_party_backend
+	    $(REPORTS)/source
 	@status=0; \
 	    $(call CERTIFY,none,cpu,--level training,numpy) || status=1; \
 	    $(call CERTIFY,cpu_numba,cpu,--level training,cpu_numba) || status=1; \
