@@ -16,7 +16,7 @@ from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.node import node_of
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
-from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry import dtypes
 from coredispatch.registry.backend import Backend
 from coredispatch.registry.device import Device, current_device
@@ -584,6 +584,27 @@ class Tensor(TensorBase):
             raise DTypeError("iteration over a 0-dim tensor")
         return iter([self[i] for i in range(self.raw.shape[0])])
 
+    def __reversed__(self) -> Any:
+        return _op("flip")(self, (0,)) if self.ndim else self
+
+    def __rlshift__(self, other: Any) -> Any:
+        other = SLOTS.operand(other)
+        if other is NotImplemented:
+            return NotImplemented
+        return _op("bitwise_left_shift")(other, self)
+
+    def __rrshift__(self, other: Any) -> Any:
+        other = SLOTS.operand(other)
+        if other is NotImplemented:
+            return NotImplemented
+        return _op("bitwise_right_shift")(other, self)
+
+    def __ilshift__(self, other: Any) -> Any:
+        return _op("bitwise_left_shift_")(self, other)
+
+    def __irshift__(self, other: Any) -> Any:
+        return _op("bitwise_right_shift_")(self, other)
+
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any())
 
@@ -610,9 +631,10 @@ class Tensor(TensorBase):
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
-        if self.ndim == 0 and spec:
+        # As in PyTorch: a 0-dim tensor is formatted as its number, others ignore the format.
+        if self.ndim == 0 and self.device.type != "meta":
             return format(self.item(), spec)
-        return format(repr(self), spec) if not spec else repr(self)
+        return repr(self)
 
     def __getattr__(self, name: str) -> Any:
         # Asked only where nothing has the name: a plugin not loaded yet may bring it as a method.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numbers
 import operator as _operator
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .backend import Backend
@@ -25,7 +26,7 @@ from .dispatch import (
     RawEntry,
     dispatch_below,
 )
-from .dtypes import DType, Promotion, can_cast
+from .dtypes import ALL_DTYPES, DType, Promotion, can_cast
 from .errors import (
     CoreDispatchError,
     DeviceError,
@@ -103,6 +104,9 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
         return better
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
+    undeclared = _undeclared(op, args) if isinstance(error, TypeError) else None
+    if undeclared is not None:
+        return undeclared
     kernel = entry.record
     beyond = isinstance(error, IndexError) and "out of bounds" in str(error)
     if beyond or type(error).__name__ == "AxisError":  # what array libraries say of a dim or index
@@ -123,6 +127,41 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     )
     _name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+_DOMAINS: dict[str, tuple[str, Callable[[DType], bool]]] = {
+    "real": ("real numbers", lambda d: not d.is_complex),
+    "float": ("floating point", lambda d: d.is_floating_point),
+    "float+complex": ("floating point and complex numbers", lambda d: d.category > 1),
+    "int": ("integers", lambda d: d.is_integral),
+    "bool+int": ("bool and integers", lambda d: d.category < 2),
+}
+
+
+def _undeclared(op: Operator, args: tuple[Any, ...]) -> DTypeError | None:
+    """The error of a tensor of a dtype that the operator is not declared for."""
+    if isinstance(op.dtypes, str):
+        if op.dtypes not in _DOMAINS:
+            return None
+        takes, accepts = _DOMAINS[op.dtypes]
+    else:
+        accepts = op.dtypes.__contains__
+        refused = [d.name for d in ALL_DTYPES if not accepts(d)]
+        if len(refused) <= 3:
+            takes = f"every dtype but {', '.join(refused)}"
+        else:
+            takes = ", ".join(d.name for d in op.dtypes)
+    for position in op.tensors:
+        argument = args[position]
+        if isinstance(argument, Value) and not accepts(dtype_of(argument)):
+            name = op.schema.params[position].name
+            error = DTypeError(
+                f"not defined for {name!r} of dtype {dtype_of(argument).name}",
+                fix=f"it takes {takes}",
+            )
+            _name_call(error, op, args)
+            return error
+    return None
 
 
 def _taken(error: Exception, op: Operator, args: tuple[Any, ...]) -> bool:
