@@ -104,6 +104,9 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
         return better
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
+    unresized = _unresized(op, args)
+    if unresized is not None:
+        return unresized
     undeclared = _undeclared(op, args) if isinstance(error, TypeError) else None
     if undeclared is not None:
         return undeclared
@@ -127,6 +130,26 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     )
     _name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+def _unresized(op: Operator, args: tuple[Any, ...]) -> ShapeError | None:
+    """The error of an in-place call whose result has not the shape of self."""
+    if op.functional is None or op.out_rule is None or not isinstance(args[0], Value):
+        return None
+    shape, wanted = tuple(op.out_rule(*args)), tuple(args[0].raw.shape)
+    if shape == wanted:
+        return None
+    error = cannot_resize(shape, wanted)
+    _name_call(error, op, args)
+    return error
+
+
+def cannot_resize(shape: tuple[int, ...], wanted: tuple[int, ...]) -> ShapeError:
+    """The error of a result of ``shape`` for a tensor of shape ``wanted``."""
+    return ShapeError(
+        f"the result has shape {shape}, but self has shape {wanted} and cannot be resized",
+        fix="use the out-of-place form, or expand self first",
+    )
 
 
 _DOMAINS: dict[str, tuple[str, Callable[[DType], bool]]] = {
@@ -467,10 +490,7 @@ def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
     """Refuse a result that cannot be written into ``target``; returns it otherwise."""
     shape, wanted = tuple(result.shape), tuple(target.raw.shape)
     if shape != wanted:
-        raise ShapeError(
-            f"the result has shape {shape}, but self has shape {wanted} and cannot be resized",
-            fix="use the out-of-place form, or expand self first",
-        )
+        raise cannot_resize(shape, wanted)
     source, dtype = DType.of(result.dtype), dtype_of(target)
     if source is not dtype and not can_cast(source, dtype):
         raise DTypeError(
