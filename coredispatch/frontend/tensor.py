@@ -356,7 +356,11 @@ class Tensor(TensorBase):
             return RemovableHandle(self._hooks, hook)
         if node.tensor_hooks is None:
             node.tensor_hooks = {}
-        return RemovableHandle(node.tensor_hooks.setdefault(self._nr, []), hook)
+        hooks = node.tensor_hooks.setdefault(self._nr, [])
+        handle = RemovableHandle(hooks, hook)
+        if len(hooks) > 1 and getattr(hooks[-2], "retains", False):
+            hooks[-2], hooks[-1] = hooks[-1], hooks[-2]  # what is kept is what the hooks made of it
+        return handle
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was accumulated into this leaf."""
@@ -381,6 +385,7 @@ class Tensor(TensorBase):
                 known = tensor._grad
                 tensor._grad = gradient if known is None else known + gradient
 
+        keep.retains = True  # type: ignore[attr-defined]
         self.register_hook(keep)
 
     @property
