@@ -134,8 +134,10 @@ class Context:
     def samples(self, limit: int | None = None, **changes: Any) -> Iterator[Any]:
         """The case's samples, arrays in the place of tensors, at most ``limit``."""
         remainder, modulus = self.case.rows
-        drawn = self.op.samples(self.make(**changes))
-        chosen = (s for i, s in enumerate(drawn) if i % modulus == remainder % modulus)
+        drawn = [*self.op.samples(self.make(**changes))]
+        modulus = min(modulus, max(1, len(drawn)))  # no cell without a sample
+        turn = (remainder + self.fresh) % modulus  # a fresh seed lets other samples meet the cell
+        chosen = (s for i, s in enumerate(drawn) if i % modulus == turn)
         for sample in itertools.islice(chosen, limit):
             yield self.placed(sample)
 

@@ -12,7 +12,7 @@ import coredispatch as cd
 from coredispatch.plugin import hookimpl
 
 from ..case import BACKEND, Case
-from ..context import Context, elements, has_values, sample_tensors, tensors_in
+from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
 from .values import choose_dtypes
@@ -36,10 +36,10 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
 def new_bytes(context: Context) -> None:
     """The same tensors with new contents give the result of the new contents."""
     fresh = context.op.samples(context.make(seed=(context.case.seed + 1) % 2**32))
-    other = {repr(s): s for s in fresh}
+    other = {_structure(s): s for s in fresh}
     done = 0
     for sample in context.samples():
-        second = other.get(repr(sample))
+        second = other.get(_structure(sample))
         if second is None or elements(sample) == 0 or done == 6:
             continue
         context.placed(second)
@@ -65,7 +65,12 @@ def new_bytes(context: Context) -> None:
             )
         done += 1
     if not done:
-        context.expect(True, "")
+        raise NotRun("no sample has the same shapes with other values")
+
+
+def _structure(sample: Any) -> str:
+    """The call without the values of its arrays."""
+    return repr(sample.map(lambda a: f"{a.dtype}{a.shape}"))
 
 
 def _pack(subject: Subject, kernels: dict[str, Any], priority: int = 10**6) -> Any:
