@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -344,11 +347,15 @@ def test_names_and_folders_are_checked(tmp_path: Path) -> None:
     (tmp_path / "full" / "file").write_text("")
     with pytest.raises(SuiteError, match="not an empty folder"):
         write_project("scaffolded", tmp_path / "full")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SuiteError, match="cannot write"):
+        write_project("scaffolded", tmp_path / "file" / "below")
 
 
-@pytest.mark.slow
-def test_the_written_project_passes_its_own_tests(tmp_path: Path) -> None:
-    folder = write_project("scaffolded", tmp_path / "project")
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: Any) -> tuple[Path, dict[str, str]]:
+    """A project as ``coredispatch new-backend`` writes it, and the environment that has it."""
+    folder = write_project("scaffolded", tmp_path_factory.mktemp("new") / "project")
     information = folder / "coredispatch_scaffolded-0.dist-info"  # as if installed
     information.mkdir()
     (information / "METADATA").write_text(
@@ -357,18 +364,54 @@ def test_the_written_project_passes_its_own_tests(tmp_path: Path) -> None:
     (information / "entry_points.txt").write_text(
         "[coredispatch.plugins]\nscaffolded = coredispatch_scaffolded\n"
     )
+    settings = {"PYTHONPATH": str(folder), "COREDISPATCH_PLUGINS": "scaffolded"}
+    return folder, {**os.environ, **settings}
+
+
+@pytest.mark.slow
+def test_the_written_project_passes_its_own_tests(project: tuple[Path, dict[str, str]]) -> None:
+    folder, environment = project
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         capture_output=True,
         text=True,
         cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(folder),
-            "COREDISPATCH_PLUGINS": "scaffolded",
-        },
+        env=environment,
     )
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.slow
+def test_the_primitives_it_lists_are_all_that_training_needs(
+    project: tuple[Path, dict[str, str]],
+) -> None:
+    folder, environment = project
+    package = folder / "coredispatch_scaffolded"
+    listed = set(re.findall(r"^   - `(\w+)\(", (folder / "README.md").read_text(), re.MULTILINE))
+    afternoon = Path(__file__).with_name("afternoon.py")
+    assert listed == runpy.run_path(str(afternoon))["FUNCTIONS"].keys()
+    shutil.copy(afternoon, package)
+    with (package / "kernels.py").open("a") as kernels:
+        kernels.write(
+            "\nfrom .afternoon import FUNCTIONS as MORE, TYPED as MORE_TYPED\n"
+            "TYPED |= MORE_TYPED\n"
+            "KERNELS |= {op: kernel(op, function) for op, function in MORE.items()}\n"
+        )
+
+    def run(*arguments: str) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "coredispatch.cli", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+
+    assert "no operators" in run("ops", "--missing", "scaffolded").stdout
+    sampled = ("backend", "softmax", "conv2d", "sort", "getitem", "index_put", "rand", "svd")
+    wanted = [option for op in sampled for option in ("--op", op)]
+    command = "conformance run --backend scaffolded --level training --jobs 2 --quiet".split()
+    done = run(*command, *wanted)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_array_api_backend_is_a_few_lines() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from coredispatch.registry import TABLE, Kernel, fallback, plugins
@@ -48,17 +47,21 @@ def owner(subject: Subject, plugin: str) -> str:
     return f"pack {plugin}" if plugins[plugin].distribution else f"plugin {plugin}"
 
 
+def innermost(fn: Any) -> Any:
+    """The function that wrappers, partials and context kernels stand for."""
+    while True:
+        inner = getattr(fn, "__wrapped__", None) or getattr(fn, "func", None)
+        if inner is None:
+            return fn
+        fn = inner
+
+
 def lender(subject: Subject, kernel: Kernel) -> str | None:
     """Whose code a kernel is, where the backend registered somebody else's as its own.
 
     Kernels of the array-API base are a backend's own: the namespace they are made over is its.
     """
-    fn = kernel.fn
-    while True:
-        inner = getattr(fn, "__wrapped__", None) or getattr(fn, "func", None)
-        if inner is None:
-            break
-        fn = inner
+    fn = innermost(kernel.fn)
     module = getattr(fn, "__module__", None) or ""
     if isinstance(module, str) and subject.plugin != "numpy" and module.startswith(REFERENCE):
         return "the reference backend"
@@ -152,7 +155,7 @@ class _reference:
     def __init__(self, subject: Subject, seen: list[str]) -> None:
         self.seen = seen
         self.active = subject.plugin != "numpy"
-        self.folder = os.path.dirname(sys.modules[REFERENCE].__file__ or REFERENCE)
+        self.codes = _reference_codes()
         self.files = _kernel_files(subject)
 
     def __enter__(self) -> None:
@@ -165,7 +168,7 @@ class _reference:
             sys.setprofile(self.before)
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "call" or not frame.f_code.co_filename.startswith(self.folder):
+        if event != "call" or frame.f_code not in self.codes:
             return
         outer: FrameType | None = frame.f_back
         while outer is not None:
@@ -173,6 +176,17 @@ class _reference:
                 self.seen.append(frame.f_code.co_name)
                 return
             outer = outer.f_back
+
+
+def _reference_codes() -> set[CodeType]:
+    """The kernels that the reference backend wrote itself, not those of the array-API base."""
+    rows = TABLE.snapshot.rows
+    kernels = (innermost(k.fn) for ks in rows.values() for k in ks if k.plugin == "numpy")
+    return {
+        f.__code__
+        for f in kernels
+        if isinstance(f, FunctionType) and f.__module__.startswith(REFERENCE)
+    }
 
 
 def _kernel_files(subject: Subject) -> set[str]:
