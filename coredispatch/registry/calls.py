@@ -587,7 +587,8 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         raise check
     if found.kind == "unloaded" or s.unloaded_ops.get(op.name):
         error: OpError = DeviceError(
-            f"a tensor carries a key whose plugin is not loaded: {s.order.names(entry.keys)}",
+            f"a tensor carries a key whose plugin is not loaded: "
+            f"{', '.join(s.order.absent(entry.keys)) or 'that of its operator'}",
             fix="load the plugin again with cd.plugins.load(name)",
         )
         _name_call(error, op, args)

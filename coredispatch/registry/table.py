@@ -18,7 +18,7 @@ from . import dtypes as _dtypes
 from .backend import Backend, ContextKernel, Kernel, Layer, Layout
 from .dtypes import DType
 from .errors import RegistrationError, SchemaError
-from .keys import Key, KeyKind, KeyOrder
+from .keys import BITS, Key, KeyKind, KeyOrder
 from .operator import Operator
 
 __all__ = ["TABLE", "Registrar", "Snapshot", "Table"]
@@ -47,7 +47,7 @@ class Table:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self.lock = threading.RLock()
-        self._bits: dict[str, int] = {}  # a name keeps its bit for the life of the process
+        self._bits = BITS  # a name keeps its bit for the life of the process
         self.watchers: list[Callable[[Snapshot], None]] = []
 
     @property

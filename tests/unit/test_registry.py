@@ -145,8 +145,9 @@ def test_unloading_a_backend_takes_its_key_and_its_tensors_say_so(load: Any) -> 
     cd.plugins.load("passing", plugin(lambda r: r.backend(BoxedBackend())))
     x = from_raw(Boxed(np.ones(2, np.float32)), backend="boxed")
     cd.plugins.unload("passing")
-    with pytest.raises(cd.DeviceError, match="not loaded"):
+    with pytest.raises(cd.DeviceError, match="whose plugin is not loaded: boxed\n"):
         x + x
+    assert repr(x) == "tensor(..., size=(2,), boxed not loaded)"
     with pytest.raises(cd.DeviceError, match="no device 'boxed'"):
         cd.zeros(2, device="boxed")
 
@@ -279,6 +280,31 @@ def test_an_api_version_that_does_not_fit_is_explained() -> None:
 def test_a_module_without_hook_is_explained() -> None:
     with pytest.raises(cd.PluginError, match="no coredispatch_register hook"):
         cd.plugins.load("hookless", SimpleNamespace(__name__="hookless"))
+
+
+def test_a_plugin_that_fails_to_clean_up_is_unloaded_all_the_same() -> None:
+    def unregister() -> None:
+        raise OSError("the device is gone")
+
+    before = snapshot()
+    pack = plugin(lambda r: r.kernels("cpu", {"tan": lambda a: a * 0 + 7}, priority=99))
+    pack.coredispatch_unregister = unregister
+    cd.plugins.load("untidy", pack)
+    assert cd.tensor([1.0]).tan().item() == 7
+    with pytest.raises(OSError, match="the device is gone"):
+        cd.plugins.unload("untidy")
+    assert snapshot() == before and cd.plugins["untidy"].status == "unloaded"
+    assert cd.tensor([0.0]).tan().item() == 0
+
+
+def test_a_disabled_plugin_serves_again_when_it_is_loaded() -> None:
+    pack = plugin(lambda r: r.kernels("cpu", {"tan": lambda a: a * 0 + 7}, priority=99))
+    cd.plugins.load("optional", pack)
+    cd.plugins.disable("optional")
+    assert cd.plugins["optional"].status == "disabled" and cd.tensor([0.0]).tan().item() == 0
+    cd.plugins.load("optional")
+    assert cd.plugins["optional"].status == "loaded" and cd.tensor([0.0]).tan().item() == 7
+    cd.plugins.unload("optional")
 
 
 def test_built_in_plugins_stay() -> None:
