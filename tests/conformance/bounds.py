@@ -167,7 +167,7 @@ def _bound(
     if kind == "ulp":
         return (units + 0.5) * _ulp(size, eps, eta)
     if kind == "dot":
-        k = _length(reference.sample, r)
+        k = _length(reference, r)
         reach = _magnitude(reference, r)
         own = 2 if dtype.itemsize == 8 else 1  # in double the reference rounds as much
         # Rounding errors of equal addends are equal: they add up instead of averaging out.
@@ -189,9 +189,11 @@ def _arrays(sample: Any) -> list[Any]:
     return found
 
 
-def _length(sample: Any, r: Any) -> float:
+def _length(reference: Reference, r: Any) -> float:
     """Number of products that were summed, from the sizes of the inputs and the result."""
-    sizes = [a.size for a in _arrays(sample) if a.dtype.kind not in "b"] or [1]
+    if "cum" in reference.op.name:  # up to as many as the dimension is long
+        return float(max((1, *r.shape)))
+    sizes = [a.size for a in _arrays(reference.sample) if a.dtype.kind not in "b"] or [1]
     out = max(r.size, 1)
     by_reduction = max(sizes) / out
     by_product = np.sqrt(np.prod([float(s) for s in sizes[:2]]) / out) if len(sizes) > 1 else 1.0
