@@ -104,3 +104,68 @@ def test_a_kernel_that_no_sample_reaches_does_not_pass(subject: Subject, pack: A
     found = results(subject)
     assert {r.status for r in found} == {Status.FAIL}
     assert "served by pack" in found[0].message
+
+
+# ---- kernels of a layout ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def layout_row() -> Iterator[Callable[..., None]]:
+    """Puts a kernel above the one that a layout has for an operator."""
+
+    def load(layout: str, op: str, fn: Any) -> None:
+        @hookimpl
+        def coredispatch_register(registrar: Any) -> None:
+            registrar.kernels(layout, {op: fn}, backend="cpu", priority=10**6)
+
+        module = ModuleType("layout_row")
+        module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+        cd.plugins.load("layout_row", module)
+
+    yield load
+    if "layout_row" in cd.plugins:
+        cd.plugins.unload("layout_row")
+
+
+def of_layout(subject: Subject, op: str, profile: str) -> dict[str, Result]:
+    cases = plan_op(subject, op, None, (profile,))
+    return {f"{c.variant} {c.dtype}": run_case(subject, c) for c in cases}
+
+
+def statuses(found: dict[str, Result]) -> set[Status]:
+    return {r.status for r in found.values()}
+
+
+def test_the_kernels_of_a_layout_are_judged(subject: Subject, layout_row: Any) -> None:
+    pytest.importorskip("coredispatch_sparse")
+    if "sparse_csr" not in cd.registry.TABLE.snapshot.layouts:
+        pytest.skip("the sparse plugin is not loaded")
+    found = of_layout(subject, "neg", "sparse")
+    assert "sparse-gradient float64" in found
+    assert statuses(found) == {Status.PASS}
+    layout_row("sparse_csr", "neg", lambda x: x)
+    found = of_layout(subject, "neg", "sparse")
+    assert found["sparse-kernel float32"].status is Status.FAIL
+    cd.plugins.unload("layout_row")
+
+    def refuses(x: Any) -> Any:
+        raise cd.MissingKernel("there is no sparse_csr kernel for this")
+
+    layout_row("sparse_csr", "neg", refuses)
+    found = of_layout(subject, "neg", "sparse")
+    assert "served none" in found["sparse-kernel float32"].message
+
+
+def test_quantized_kernels_are_judged_in_output_steps(subject: Subject, layout_row: Any) -> None:
+    pytest.importorskip("coredispatch_quant")
+    if "quantized" not in cd.registry.TABLE.snapshot.layouts:
+        pytest.skip("the quant plugin is not loaded")
+    assert statuses(of_layout(subject, "relu", "quant")) == {Status.PASS}
+
+    def off_by_one(q: Any) -> Any:
+        zero = np.asarray(q.zero_point).astype(q.data.dtype)
+        return q.like(np.asarray(np.maximum(q.data, zero + 1)))
+
+    layout_row("quantized", "relu", off_by_one)
+    (result,) = of_layout(subject, "relu", "quant").values()
+    assert "output steps" in result.message
