@@ -43,7 +43,7 @@ from coredispatch.ops.margin_reference import (
 from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import promote_float
 from coredispatch.registry import composite
-from coredispatch.registry.errors import ArgumentError, ShapeError
+from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
 
 # ---- regression -------------------------------------------------------------------------------
 
@@ -185,6 +185,8 @@ def gaussian_nll_loss(
     ``var`` has the input's shape, or 1 (or nothing) in place of the last dimension. ``full`` adds
     the constant ``log(2 * pi) / 2``. Nix and Weigend, 1994.
     """
+    if var is None:
+        raise DTypeError("the variance is missing")
     if not hasattr(var, "shape"):
         var = late.full_like(input, var)
     if tuple(var.shape) != tuple(input.shape):
