@@ -31,7 +31,7 @@ Growth = Callable[[Shape, list[Shape], int], Shape]
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or not has_values(facts.op) or facts.op.mutates:
+    if facts is None or facts.op.samples is None or not has_values(facts.op):
         return
     rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
     # The last takes what the others leave. A plugin of no distribution is a planted fault.
