@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from coredispatch.frontend.amp.autocast import (
@@ -105,12 +106,19 @@ channels_last = "channels_last"
 
 
 class _Operators:
-    """``cd.ops.NAME``: every operator of the table, those of plugins included."""
+    """``cd.ops.NAME``: every operator of the table, those of plugins included.
 
-    def __getattr__(self, name: str) -> Operator:
+    It stands where the package ``coredispatch.ops`` would, so it answers for its modules as well:
+    ``import coredispatch.ops.samples as samples`` asks here.
+    """
+
+    def __getattr__(self, name: str) -> Any:
         plugins.discover()
         found = TABLE.snapshot.ops.get(name)
         if found is None:
+            module = sys.modules.get(f"coredispatch.ops.{name}")
+            if module is not None:
+                return module
             try:
                 return TABLE.operator(name)
             except RegistrationError as error:
@@ -193,5 +201,6 @@ __all__ = [
         "layout_dtype",
         "with_requires_grad",
         "TABLE",
+        "sys",
     )
 ]

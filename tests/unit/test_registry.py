@@ -437,3 +437,11 @@ def test_without_strided_views_a_write_that_others_would_not_see_is_refused(boxe
 def test_without_strided_views_a_base_that_nobody_holds_is_no_alias(boxed: Any) -> None:
     view = _view_of(boxed([[1.0, 2.0]]))
     assert view.add_(view).tolist() == [2, 4]
+
+
+def test_the_operators_do_not_hide_the_modules_they_stand_in() -> None:
+    import coredispatch.ops.samples as samples
+
+    assert samples.Make and cd.ops.softmax is cd.softmax
+    with pytest.raises(AttributeError, match="no operator 'softmx'\n  fix: did you mean 'softmax'"):
+        cd.ops.softmx  # noqa: B018
