@@ -161,7 +161,9 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 
     device_type = ext_tensor.__dlpack_device__()[0]
     if int(device_type) == 1:
-        return from_numpy(np.from_dlpack(ext_tensor))
+        from coredispatch.frontend.dlpack import read
+
+        return from_numpy(read(ext_tensor))
     plugins.discover()
     for name, (backend, _) in TABLE.snapshot.backends.items():
         adopt = getattr(backend, "from_dlpack", None)

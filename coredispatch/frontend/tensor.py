@@ -668,6 +668,10 @@ class Tensor(TensorBase):
     def __dlpack__(self, **kwargs: Any) -> Any:
         if self.keys & AUTOGRAD:
             raise AutogradError("can't export a tensor that requires grad", fix="use .detach()")
+        if self.dtype is dtypes.bfloat16 and isinstance(self.raw, np.ndarray):
+            from coredispatch.frontend.dlpack import export
+
+            return export(self.raw, **kwargs)
         return self.raw.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -124,7 +124,7 @@ def test_copies_and_pickles() -> None:
 DLPACK = ["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
-@pytest.mark.parametrize("dtype", [*DLPACK, "bool", "complex64", "complex128"])
+@pytest.mark.parametrize("dtype", [*DLPACK, "bool", "bfloat16", "complex64", "complex128"])
 def test_dlpack_shares_memory_both_ways(dtype: str) -> None:
     torch = pytest.importorskip("torch")
     x = cd.zeros(2, 3, dtype=getattr(cd, dtype))
