@@ -38,7 +38,9 @@ DEFAULT = ("body", 4.0)
 
 
 class Deviation(AssertionError):
-    """A result outside its bound; ``index`` is the worst element."""
+    """A result outside its bound; ``margin`` is the worst error over it, None where none is."""
+
+    margin: float | None = None
 
 
 def _precision(dtype: np.dtype[Any]) -> tuple[float, float, float, float]:
@@ -286,13 +288,17 @@ def _judge(actual: Any, r: Any, bound: Any, *, signs: bool, vague: Any = None) -
 def _fail(wrong: Any, actual: Any, expected: Any, what: str, ratio: Any = None) -> None:
     wrong = np.asarray(wrong)
     where: Sequence[Any] = np.argwhere(wrong)
+    margin = None
     if ratio is not None:
         index = tuple(int(i) for i in np.unravel_index(np.argmax(ratio), np.shape(ratio)))
-        how = f", {float(np.asarray(ratio)[index]):.3g} times"
+        margin = float(np.asarray(ratio)[index])
+        how = f", {margin:.3g} times"
     else:
         index, how = tuple(int(i) for i in where[0]), ""
     got, want = np.asarray(actual)[index], np.asarray(expected)[index]
-    raise Deviation(
+    deviation = Deviation(
         f"{what}{how}: {int(wrong.sum())} of {wrong.size} elements; at {list(index)} got {got!s}, "
         f"reference {want!s}"
     )
+    deviation.margin = margin
+    raise deviation

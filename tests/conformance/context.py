@@ -13,7 +13,7 @@ import coredispatch as cd
 from coredispatch.registry import DType, Promotion
 from coredispatch.registry.calls import participants
 
-from .bounds import compare
+from .bounds import Deviation, compare
 from .case import Case
 from .lattice import CellMake
 from .reference import NoReference, Reference, complete
@@ -248,7 +248,9 @@ class Context:
             self.asserted += 1
             try:
                 margin = compare(self.op, array, reference, r, slack=slack, signs=signs)
-            except AssertionError as error:
+            except Deviation as error:
+                if error.margin is not None and np.isfinite(error.margin):
+                    self.margin = max(self.margin or 0.0, error.margin)
                 raise Failure(f"output {i}: {error} [{self.shown()}]") from None
             self.margin = max(self.margin or 0.0, margin)
 

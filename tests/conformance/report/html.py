@@ -98,7 +98,7 @@ def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None)
         if shown[r["op"], r["check"]] > 3:
             continue
         text = f"<b>{escape(r['case'])}</b> {r['status']}<br>{escape(r['message'])}"
-        if reproducer is not None and r["status"] == "fail" and scripts < 40:
+        if reproducer is not None and r["status"] in ("fail", "crash") and scripts < 40:
             scripts += 1
             program = escape(reproducer(r["case"]))
             text += f"<details><summary>reproducer</summary><pre>{program}</pre></details>"
