@@ -434,3 +434,26 @@ def test_an_array_api_backend_is_a_few_lines() -> None:
         assert run_case(other, case).status is Status.PASS
     finally:
         cd.plugins.unload("few")
+
+
+@pytest.mark.parametrize(
+    ("text", "dtypes"),
+    [
+        ('dtypes = ["bool", "int64", "float16", "float32"]', {"float16"}),
+        ('dtypes = ["bool", "int64", "float32", "bfloat16", "float16"]', {"bfloat16"}),
+        ('dtypes = ["bool", "int64", "float32"]', {"-"}),
+        ('absent = ["autocast"]', {"-"}),
+    ],
+)
+def test_autocast_is_tried_with_the_half_precision_there_is(
+    tmp_path: Path, text: str, dtypes: set[str]
+) -> None:
+    path = tmp_path / "conformance.toml"
+    path.write_text(f"[capabilities]\n{text}\n")
+    narrow = Subject("cpu", path)
+    cases = [c for c in plan_op(narrow, BACKEND) if c.check == 13]
+    assert {c.dtype for c in cases} == dtypes
+    # Half precision is optional; a backend that has it and no autocast does not train.
+    assert all(c.mandatory for c in cases) or "absent" not in text
+    served = {run_case(narrow, c).status for c in cases}
+    assert served == {Status.FAIL if dtypes == {"-"} else Status.PASS}
