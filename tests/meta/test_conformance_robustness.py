@@ -237,6 +237,27 @@ def test_pytest_refuses_what_the_command_refuses(tmp_path: Path, arguments: str,
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("case", "expires", "said"),
+    [
+        ("neg/values/float32:00000000", "2999-01-01", "names no case of the run"),
+        (None, "2999-01-01", "it passes: remove it"),
+        (None, "2001-01-01", "its waiver expired on 2001-01-01"),
+    ],
+)
+def test_a_waiver_that_is_wrong_fails_the_run(
+    tmp_path: Path, case: str | None, expires: str, said: str
+) -> None:
+    known = case or command(*"list --backend cpu --op neg --check 25".split()).stdout.split()[0]
+    path = tmp_path / "conformance.toml"
+    path.write_text(
+        f'[[expected_failures]]\ncase = "{known}"\nreason = "x"\nissue = "y"\nexpires = {expires}\n'
+    )
+    done = command(*"run --backend cpu --op neg --quiet --expectations".split(), str(path))
+    assert done.returncode == 1
+    assert said in done.stdout
+
+
 def test_a_backend_cannot_say_that_a_case_need_not_run(monkeypatch: Any) -> None:
     subject = Subject("cpu")
     case = plan_op(subject, "neg")[0]

@@ -183,7 +183,7 @@ expires = {expires}
 
 def waivers(tmp_path: Path, text: str) -> Expectations:
     path = tmp_path / "conformance.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return Expectations.load(path)
 
 
@@ -210,6 +210,16 @@ def test_waivers_are_strict(tmp_path: Path) -> None:
         ENTRY.format(case="neg/*", expires="2999-01-01"),
         ENTRY.format(case="neg:1", expires='"soon"'),
         ENTRY.format(case="neg:1", expires="2999-01-01") * 2,
+        ENTRY.format(case="neg:1", expires="2999-01-01T00:00:00"),
+        ENTRY.format(case="neg:1", expires="2999-13-01"),
+        ENTRY.format(case="neg:1", expires="2999-01-01") + 'colour = "red"',
+        ENTRY.format(case="", expires="2999-01-01"),
+        "expected_failures = [1]",
+        "expected_failures = 3",
+        "capabilities = 3",
+        '[capabilities]\ndtypes = ["float32", "float32"]',
+        '[capabilities]\nabsent = ["everything"]',
+        'x = "\udcff"',  # not UTF-8
         "not toml",
     ],
 )
