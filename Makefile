@@ -85,18 +85,33 @@ bench: dev
 	$(PY) benchmarks/dispatch.py $(ARGS)
 
 # One report per plugin in build/conformance: the plugins loaded, the backend, level and profile.
-CERTIFY = COREDISPATCH_PLUGINS=$(1) $(VENV)/bin/coredispatch conformance run --backend $(2) $(3) \
-    --report build/conformance/$(4).html --json build/conformance/$(4).json \
-    --badge build/conformance/$(4).svg $(ARGS)
+REPORTS := build/conformance
+CERTIFY = echo "== $(4)"; \
+    COREDISPATCH_PLUGINS=$(1) $(VENV)/bin/coredispatch conformance run --backend $(2) $(3) \
+    --report $(REPORTS)/$(4).html --json $(REPORTS)/$(4).json --badge $(REPORTS)/$(4).svg $(ARGS)
 
+# The example is installed for its own run only: the development environment keeps to the plugins.
 conformance: dev
-	mkdir -p build/conformance
+	rm -rf $(REPORTS)
+	mkdir -p $(REPORTS)
+	cp -r examples/third_party_backend $(REPORTS)/source
+	$(PIP) install --quiet --no-deps --no-build-isolation --target $(REPORTS)/installed \
+	    $(REPORTS)/source
 	@status=0; \
 	    $(call CERTIFY,none,cpu,--level training,numpy) || status=1; \
 	    $(call CERTIFY,cpu_numba,cpu,--level training,cpu_numba) || status=1; \
-	    $(call CERTIFY,sparse,cpu,--level inference --profile sparse,sparse) || status=1; \
-	    $(call CERTIFY,quant,cpu,--level inference --profile quant,quant) || status=1; \
-	    exit $$status
+	    export PYTHONPATH=$(REPORTS)/installed; \
+	    $(call CERTIFY,flat,flat,--level training,third_party_example) || status=1; \
+	    unset PYTHONPATH; \
+	    $(call CERTIFY,sparse,cpu,--profile sparse,sparse) || status=1; \
+	    $(call CERTIFY,quant,cpu,--profile quant,quant) || status=1; \
+	    if $(PY) -c "import sys, coredispatch as cd; sys.exit(not cd.cuda.is_available())"; then \
+	        $(call CERTIFY,cuda_cupy,cuda,--level training,cuda_cupy) || status=1; \
+	        absent=; \
+	    else absent="cuda_cupy: no report, there is no CUDA device here"; fi; \
+	    echo; $(VENV)/bin/coredispatch conformance index $(REPORTS) || status=1; \
+	    test -z "$$absent" || echo "$$absent"; \
+	    echo "reports: $(REPORTS)/index.html"; exit $$status
 
 # Offline: a GPU machine may reach no package index. Everything but coredispatch itself (numpy,
 # pluggy, ml_dtypes, cupy, pytest) is what $(PYTHON) already has; nothing of it is changed.

@@ -30,9 +30,9 @@ def __getattr__(name: str) -> Any:
         module = _namespaces.load(name)
         globals()[name] = module
         return module
-    op = _public.late_operator(name)
-    if op is not None:
-        return op
+    late = _public.late_name(name)
+    if late is not None:
+        return late
     raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")
 
 

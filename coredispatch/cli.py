@@ -6,13 +6,15 @@ import argparse
 import importlib
 import importlib.util
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-import coredispatch  # noqa: F401  (registers the built-in plugins)
-from coredispatch import inventory
-from coredispatch.registry import CoreDispatchError, explain_keys, plugins
+import coredispatch  # (registers the built-in plugins)
+import coredispatch.inventory as inventory  # "from" would ask the package, which asks the plugins
+from coredispatch.registry import ArgumentError, CoreDispatchError, explain_keys, plugins
 
 __all__ = ["main"]
 
@@ -35,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in SUITE:
         return _suite(SUITE[arguments[0]], arguments[1:])
+    if not arguments:
+        _parser().print_help()
+        return 0
     options = _parser().parse_args(arguments)
     try:
         facts, text = options.run(options)
@@ -42,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"coredispatch: {error}", file=sys.stderr)
         return 1
     try:
-        print(json.dumps(facts, indent=2) if options.json else text, flush=True)
+        print(json.dumps(facts, indent=2) if options.json else _fitted(text), flush=True)
     except BrokenPipeError:  # `coredispatch ops | head`
         sys.stderr.close()
     return 0
@@ -50,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="coredispatch", description="Look into the table.")
+    parser.add_argument(
+        "--version", action="version", version=f"coredispatch {coredispatch.__version__}"
+    )
     commands = parser.add_subparsers(metavar="command", required=True)
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
@@ -81,6 +89,44 @@ def _suite(module: str, arguments: list[str]) -> int:
         return 1
     status = importlib.import_module(module).main(arguments)
     return int(status or 0)
+
+
+def _width() -> int | None:
+    """Characters in a line of the terminal; None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _fitted(text: str) -> str:
+    """``text`` with the lines that a terminal would break broken at spaces, and indented."""
+    width = _width()
+    if width is None:
+        return text
+    lines: list[str] = []
+    for line in text.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        margin = " " * (len(line) - len(line.lstrip()))
+        options = {"break_long_words": False, "break_on_hyphens": False, "drop_whitespace": True}
+        lines += textwrap.wrap(
+            line.strip(),
+            width,
+            initial_indent=margin,
+            subsequent_indent=f"{margin}      ",
+            **options,  # type: ignore[arg-type]
+        )
+    return "\n".join(lines)
+
+
+def _without(rows: list[list[str]], *columns: str) -> list[list[str]]:
+    """``rows`` less as many of ``columns``, in that order, as a terminal is too narrow for."""
+    width = _width()
+    for column in columns:
+        if width is None or max(map(len, _columns(rows, ""))) <= width:
+            break
+        position = rows[0].index(column)
+        rows = [[*row[:position], *row[position + 1 :]] for row in rows]
+    return rows
 
 
 def _columns(rows: list[list[str]], indent: str = "  ") -> list[str]:
@@ -162,7 +208,12 @@ def _ops(options: argparse.Namespace) -> tuple[Any, str]:
         return facts, _one_op(facts)
     listed = inventory.operators()
     if options.missing:
-        listed = [op for op in listed if op["backends"].get(options.missing) == "missing"]
+        if listed and options.missing not in listed[0]["backends"]:
+            raise ArgumentError(
+                f"there is no backend {options.missing!r}",
+                fix=f"known: {', '.join(listed[0]['backends'])}",
+            )
+        listed = [op for op in listed if op["backends"][options.missing] == "missing"]
     if not listed:
         return listed, "no operators"
     backends = list(listed[0]["backends"])
@@ -171,6 +222,7 @@ def _ops(options: argparse.Namespace) -> tuple[Any, str]:
         marks = [_MARK[op["backends"][backend]] for backend in backends]
         layouts = ", ".join(op["layouts"]) or "-"
         rows.append([op["name"], op["kind"], *marks, layouts, op["plugin"]])
+    rows = _without(rows, "plugin", "layouts", "kind")
     return listed, "\n".join([*_columns(rows, ""), "", f"{len(listed)} operators"])
 
 

@@ -23,6 +23,7 @@ and, in its ``pyproject.toml``, the entry point that lets coredispatch find it::
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.registry import (
@@ -46,6 +47,7 @@ from coredispatch.registry import (
     SchemaError,
     ShapeError,
     Value,
+    calls,
     composite,
     default_dtype,
     hookimpl,
@@ -62,10 +64,12 @@ if TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
+    from coredispatch.backends.numpy.random import Stream as NumpyStream
     from coredispatch.frontend import nn
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops import rules
+    from coredispatch.ops.annotations import FloatList, Index, IntList, Scalar
 
 __all__ = [
     "API_VERSION",
@@ -77,21 +81,27 @@ __all__ = [
     "Device",
     "DeviceError",
     "DimError",
+    "FloatList",
     "Generator",
+    "Index",
     "IndexParts",
+    "IntList",
     "KernelError",
     "Layer",
     "Layout",
     "MissingKernel",
+    "NumpyStream",
     "OpError",
     "Operator",
     "Promotion",
     "Registrar",
     "RegistrationError",
+    "Scalar",
     "SchemaError",
     "ShapeError",
     "Tensor",
     "Value",
+    "check",
     "composite",
     "default_dtype",
     "default_generator",
@@ -140,6 +150,15 @@ def from_raw(
     return HOOKS.value_type(raw, keys)
 
 
+def check(op: str, args: tuple[Any, ...]) -> None:
+    """Refuse raw arguments that operator ``op`` does not take: types, shapes, dims, dtypes.
+
+    Array libraries refuse most of them by themselves, and the error is then improved; this is
+    for kernels whose library would go on with what it was given. Raises as the operator does.
+    """
+    calls.check_raw(operator(op), args)
+
+
 def operator(name: str) -> Operator:
     """The operator called ``name``; raises :class:`RegistrationError` where there is none."""
     return TABLE.operator(name)
@@ -155,6 +174,10 @@ def __getattr__(name: str) -> Any:
         from coredispatch.backends.index_parts import IndexParts
 
         return IndexParts
+    if name == "NumpyStream":
+        from coredispatch.backends.numpy.random import Stream
+
+        return Stream
     if name == "nn":
         from coredispatch.frontend import nn
 
@@ -171,6 +194,8 @@ def __getattr__(name: str) -> Any:
         from coredispatch.frontend.tensor import Tensor
 
         return Tensor
+    if name in ("FloatList", "Index", "IntList", "Scalar"):
+        return getattr(importlib.import_module("coredispatch.ops.annotations"), name)
     if name == "rules":
         from coredispatch.ops import rules
 

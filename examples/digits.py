@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib.util
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ from coredispatch import nn
 from coredispatch.utils.data import DataLoader, TensorDataset
 
 CALIBRATION_BATCHES = 8
+LAYERS = ("autocast", "autograd")  # transparent where a kernel was reached all the same
 
 
 @dataclass
@@ -99,14 +103,17 @@ class Trainer:
         return float(loss.item())
 
     def train(self, data: TensorDataset, epochs: int, batch_size: int) -> list[float]:
-        """Go through the data ``epochs`` times with a progress bar; the loss of every step."""
+        """Go through the data ``epochs`` times; the loss of every step.
+
+        A terminal gets a progress bar, a file or a pipe one line per epoch, both on stderr.
+        """
         loader = DataLoader(data, batch_size=batch_size, shuffle=True)
         total = epochs * len(loader)
         # A step size that falls to zero: the last epochs settle instead of jumping about.
         schedule = cd.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, total)
         losses: list[float] = []
         self.model.train()
-        with tqdm(total=total, desc="training", unit="step") as bar:
+        with tqdm(total=total, desc="training", unit="step", disable=None) as bar:
             for epoch in range(epochs):
                 for images, labels in loader:
                     losses.append(self.step(images, labels))
@@ -114,6 +121,8 @@ class Trainer:
                     bar.update()
                 recent = sum(losses[-len(loader) :]) / len(loader)
                 bar.set_postfix(epoch=epoch + 1, loss=f"{recent:.4f}")
+                if bar.disable:
+                    print(f"epoch {epoch + 1:2} of {epochs}: loss {recent:.4f}", file=sys.stderr)
         return losses
 
     def predict(self, data: TensorDataset) -> np.ndarray:
@@ -145,11 +154,15 @@ def short(where: str) -> str:
 
 
 def served_by(seen: Iterable[cd.Observation]) -> str:
-    """A table of the kernels that ran: for which operator and key, how often, from which plugin."""
-    count = Counter((o.plugin, o.op, o.keys[-1], o.where) for o in seen if o.kind == "kernel")
-    lines = [f"{'plugin':12} {'op':26} {'key':12} {'calls':>5}  kernel"]
-    for (plugin, op, key, where), calls in sorted(count.items()):
-        lines.append(f"{plugin:12} {op:26} {key:12} {calls:>5}  {short(where)}")
+    """A table of the kernels that ran: for which operator and keys, how often, whose."""
+    count: Counter[tuple[str, ...]] = Counter()
+    for o in seen:
+        if o.kind == "kernel":
+            keys = "+".join(key for key in o.keys if key not in LAYERS)
+            count[o.plugin, o.op, keys, o.where] += 1
+    lines = [f"{'plugin':12} {'op':26} {'keys':14} {'calls':>5}  kernel"]
+    for (plugin, op, keys, where), calls in sorted(count.items()):
+        lines.append(f"{plugin:12} {op:26} {keys:14} {calls:>5}  {short(where)}")
     return "\n".join(lines)
 
 
@@ -187,14 +200,25 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", help="where to compute: cpu (default), cuda, cuda:1, ...")
     parser.add_argument("--backend", help="the same by the name of a backend's key")
     parser.add_argument("--amp", action="store_true", help="mixed precision")
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=48)
-    parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of Adam at the start")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order")
+    parser.add_argument("--epochs", type=int, default=12, help="default: %(default)s")
+    parser.add_argument("--batch-size", type=int, default=48, help="default: %(default)s")
+    parser.add_argument(
+        "--lr", type=float, default=3e-3, help="step size of Adam at the start (%(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order (0)")
     parser.add_argument("--plot", metavar="OUT.png", help="save loss curve and confusion matrix")
     options = parser.parse_args(argv)
     if options.epochs < 1:
         parser.error(f"--epochs must be at least 1, not {options.epochs}")
+    if options.batch_size < 2:  # batch normalization needs two values of each channel
+        parser.error(f"--batch-size must be at least 2, not {options.batch_size}")
+    if not 0 < options.lr < float("inf"):
+        parser.error(f"--lr must be positive, not {options.lr}")
+    if options.plot:
+        if importlib.util.find_spec("matplotlib") is None:
+            parser.error("--plot needs matplotlib: pip install matplotlib")
+        if not Path(options.plot).absolute().parent.is_dir():
+            parser.error(f"--plot: there is no folder {Path(options.plot).parent}")
     try:
         options.device = cd.device(options.device or options.backend or "cpu")
         if options.backend and options.backend != options.device.type:

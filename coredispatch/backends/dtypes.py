@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from coredispatch.registry.dtypes import ALL_DTYPES, DType, bfloat16
+from coredispatch.registry.errors import DTypeError
 
 __all__ = ["BFLOAT16", "numpy_dtype"]
 
@@ -18,5 +19,14 @@ _NUMPY: dict[DType, np.dtype] = {
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:
-    """The NumPy dtype that stands for ``dtype``."""
-    return _NUMPY[dtype]
+    """The NumPy dtype that stands for ``dtype``.
+
+    Raises :class:`DTypeError` for an element type that only some layout has.
+    """
+    try:
+        return _NUMPY[dtype]
+    except KeyError:
+        raise DTypeError(
+            f"dense tensors have no elements of type {dtype}",
+            fix="use one of " + ", ".join(d.name for d in _NUMPY),
+        ) from None

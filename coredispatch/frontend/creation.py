@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.device import current_device
@@ -38,7 +39,7 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     if type(array) is not np.ndarray:
         array = array.view(np.ndarray)
     DType.of(array.dtype)
-    return Tensor(array, TABLE.bit("cpu"))
+    return Tensor(array, fresh_keys(TABLE.bit("cpu")))
 
 
 def _contains_tensor(data: Any) -> bool:
@@ -112,7 +113,7 @@ def tensor(
 
 
 def _on_device(array: np.ndarray[Any, Any], device: Any) -> Tensor:
-    result = Tensor(array, TABLE.bit("cpu"))
+    result = Tensor(array, fresh_keys(TABLE.bit("cpu")))
     target = current_device(device)
     return result if target.type == "cpu" else TABLE.operator("to_device")(result, target)
 
@@ -160,7 +161,9 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 
     device_type = ext_tensor.__dlpack_device__()[0]
     if int(device_type) == 1:
-        return from_numpy(np.from_dlpack(ext_tensor))
+        from coredispatch.frontend.dlpack import read
+
+        return from_numpy(read(ext_tensor))
     plugins.discover()
     for name, (backend, _) in TABLE.snapshot.backends.items():
         adopt = getattr(backend, "from_dlpack", None)

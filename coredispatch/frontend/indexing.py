@@ -11,6 +11,9 @@ from coredispatch.frontend.tensor_base import SLOTS, TensorBase
 from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.table import TABLE
 
+#: kinds of NumPy arrays that operators take in a tensor's place
+_KINDS = "biufc"
+
 __all__ = ["assign", "normal_index", "operand"]
 
 
@@ -57,6 +60,8 @@ def operand(other: Any) -> Any:
         return other
     if isinstance(other, np.generic):
         return other.item()
+    if isinstance(other, np.ndarray) and other.dtype.kind in _KINDS:
+        return from_numpy(other)
     return NotImplemented
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from coredispatch.registry.masks import current_masks, pop_masks, push_masks
+from coredispatch.registry.masks import MASKS, current_masks, pop_masks, push_masks
 from coredispatch.registry.table import TABLE
 
 __all__ = [
+    "INFERENCE",
     "enable_grad",
+    "fresh_keys",
     "inference_mode",
     "is_grad_enabled",
     "is_inference_mode_enabled",
@@ -26,9 +28,10 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 AUTOGRAD = TABLE.bit("autograd")
+INFERENCE = TABLE.bit("inference")
+INFERENCE_MODE = TABLE.bit("inference_mode")
 # (what the innermost mode has to undo, the same of the modes around it)
 _entered: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_modes", default=())
-_inference: ContextVar[bool] = ContextVar("coredispatch_inference_mode", default=False)
 
 
 def is_grad_enabled() -> bool:
@@ -38,7 +41,12 @@ def is_grad_enabled() -> bool:
 
 def is_inference_mode_enabled() -> bool:
     """Whether :class:`inference_mode` is in force in this thread or task."""
-    return _inference.get()
+    return bool(MASKS.active) and bool(current_masks()[0] & INFERENCE_MODE)
+
+
+def fresh_keys(keys: int) -> int:
+    """``keys`` for a tensor that is made without an operator."""
+    return keys | INFERENCE if is_inference_mode_enabled() else keys
 
 
 class Mode:
@@ -113,6 +121,10 @@ def _decorate_generator(mode: Mode, function: Callable[..., Any]) -> Callable[..
     return wrapper
 
 
+def _record() -> Any:
+    return push_masks(0, 0, 0 if is_inference_mode_enabled() else AUTOGRAD)
+
+
 class no_grad(Mode):
     """Operators are not recorded; results do not require grad. Also a decorator."""
 
@@ -125,10 +137,10 @@ class no_grad(Mode):
 
 
 class enable_grad(no_grad):
-    """Operators are recorded, also inside :class:`no_grad`."""
+    """Operators are recorded, also inside :class:`no_grad` (not inside :class:`inference_mode`)."""
 
     def _push(self) -> Any:
-        return push_masks(0, 0, AUTOGRAD)
+        return _record()
 
 
 class set_grad_enabled(Mode):
@@ -139,7 +151,7 @@ class set_grad_enabled(Mode):
         self._first: Any = self._push()
 
     def _push(self) -> Any:
-        return push_masks(0, 0, AUTOGRAD) if self.mode else push_masks(0, AUTOGRAD)
+        return _record() if self.mode else push_masks(0, AUTOGRAD)
 
     def __enter__(self) -> Any:
         if self._first is not None:
@@ -159,7 +171,12 @@ class set_grad_enabled(Mode):
 
 
 class inference_mode(Mode):
-    """Like :class:`no_grad`, for code that will never meet autograd."""
+    """Like :class:`no_grad`, for results that never meet autograd. Also a decorator.
+
+    Tensors made inside are *inference tensors* (``t.is_inference()``). Outside the mode they may
+    be read, but not written in place nor saved for a backward pass, which raises
+    :class:`AutogradError`; they have no version counter. ``inference_mode(False)`` leaves the mode.
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         self = super().__new__(cls)
@@ -171,14 +188,12 @@ class inference_mode(Mode):
     def __init__(self, mode: bool = True) -> None:
         self.mode = mode
 
-    def _push(self) -> tuple[Any, Token[bool]]:
-        masks = push_masks(0, AUTOGRAD) if self.mode else push_masks(0, 0, AUTOGRAD)
-        return masks, _inference.set(self.mode)
-
-    def _pop(self, token: Any) -> None:
-        masks, flag = token
-        _inference.reset(flag)
-        pop_masks(masks)
+    def _push(self) -> Any:
+        if self.mode:
+            return push_masks(INFERENCE_MODE, AUTOGRAD | INFERENCE)
+        if is_inference_mode_enabled():
+            return push_masks(0, 0, INFERENCE_MODE | AUTOGRAD | INFERENCE)
+        return push_masks(0, 0, AUTOGRAD)
 
     def clone(self) -> Mode:
         return inference_mode(self.mode)

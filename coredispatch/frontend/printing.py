@@ -239,6 +239,9 @@ def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
     The dtype is left out where the elements show it (the default dtype, its complex type, int64
     and bool), the device where it is the default one.
     """
+    absent = TABLE.snapshot.order.absent(tensor.keys)
+    if absent:  # nobody is there who could read the data
+        return f"{prefix}..., size={tuple(tensor.shape)}, {', '.join(absent)} not loaded)"
     layout = tensor.layout
     indent = len(prefix)
     suffixes = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from coredispatch.frontend.amp.autocast import (
@@ -85,7 +86,7 @@ from coredispatch.registry.generator import Generator, default_generator, manual
 from coredispatch.registry.loader import plugins
 from coredispatch.registry.observe import Observation, observe
 from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.table import TABLE, layout_dtype
 
 device = Device
 dtype = DType
@@ -105,12 +106,19 @@ channels_last = "channels_last"
 
 
 class _Operators:
-    """``cd.ops.NAME``: every operator of the table, those of plugins included."""
+    """``cd.ops.NAME``: every operator of the table, those of plugins included.
 
-    def __getattr__(self, name: str) -> Operator:
+    It stands where the package ``coredispatch.ops`` would, so it answers for its modules as well:
+    ``import coredispatch.ops.samples as samples`` asks here.
+    """
+
+    def __getattr__(self, name: str) -> Any:
         plugins.discover()
         found = TABLE.snapshot.ops.get(name)
         if found is None:
+            module = sys.modules.get(f"coredispatch.ops.{name}")
+            if module is not None:
+                return module
             try:
                 return TABLE.operator(name)
             except RegistrationError as error:
@@ -137,17 +145,23 @@ def operators(namespace: str = "") -> dict[str, Any]:
     return found
 
 
-def late_operator(name: str) -> Any:
-    """A top-level operator that a plugin brought along, or None."""
+def late_name(name: str) -> Any:
+    """A top-level operator or an element type that a plugin brought along, or None."""
     if name.startswith("__"):
         return None
     plugins.discover()
-    return operators().get(name)
+    return operators().get(name) or layout_dtype(name)
 
 
 def numel(input: Any) -> Any:
     """Number of elements of ``input``."""
     return input.numel()
+
+
+def is_inference(input: Any) -> bool:
+    """Whether ``input`` was made under :class:`inference_mode`."""
+    result: bool = input.is_inference()
+    return result
 
 
 def is_floating_point(input: Any) -> Any:
@@ -183,8 +197,10 @@ __all__ = [
         "annotations",
         "Any",
         "operators",
-        "late_operator",
+        "late_name",
+        "layout_dtype",
         "with_requires_grad",
         "TABLE",
+        "sys",
     )
 ]

@@ -15,6 +15,7 @@ import numpy as np
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.node import node_of
 from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry import dtypes
 from coredispatch.registry.backend import Backend
@@ -194,7 +195,13 @@ class Tensor(TensorBase):
 
     @property
     def _version(self) -> int:
+        if self.keys & INFERENCE:
+            raise AutogradError("inference tensors have no version counter", fix="use a .clone()")
         return version_of(self)
+
+    def is_inference(self) -> bool:
+        """Whether this is an inference tensor (see :class:`coredispatch.inference_mode`)."""
+        return bool(self.keys & INFERENCE)
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -250,6 +257,11 @@ class Tensor(TensorBase):
                 raise AutogradError(
                     f"only floating and complex tensors can require gradients, not {dtype}",
                     fix="convert it with .float()",
+                )
+            if self.keys & INFERENCE and not is_inference_mode_enabled():
+                raise AutogradError(
+                    "an inference tensor cannot require gradients outside inference mode",
+                    fix="use a .clone(), or make it under cd.no_grad()",
                 )
             self.keys |= AUTOGRAD
         else:
@@ -344,7 +356,11 @@ class Tensor(TensorBase):
             return RemovableHandle(self._hooks, hook)
         if node.tensor_hooks is None:
             node.tensor_hooks = {}
-        return RemovableHandle(node.tensor_hooks.setdefault(self._nr, []), hook)
+        hooks = node.tensor_hooks.setdefault(self._nr, [])
+        handle = RemovableHandle(hooks, hook)
+        if len(hooks) > 1 and getattr(hooks[-2], "retains", False):
+            hooks[-2], hooks[-1] = hooks[-1], hooks[-2]  # what is kept is what the hooks made of it
+        return handle
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was accumulated into this leaf."""
@@ -369,6 +385,7 @@ class Tensor(TensorBase):
                 known = tensor._grad
                 tensor._grad = gradient if known is None else known + gradient
 
+        keep.retains = True  # type: ignore[attr-defined]
         self.register_hook(keep)
 
     @property
@@ -572,6 +589,9 @@ class Tensor(TensorBase):
             raise DTypeError("iteration over a 0-dim tensor")
         return iter([self[i] for i in range(self.raw.shape[0])])
 
+    def __reversed__(self) -> Any:
+        return _op("flip")(self, (0,)) if self.ndim else self
+
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any())
 
@@ -598,9 +618,10 @@ class Tensor(TensorBase):
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
-        if self.ndim == 0 and spec:
+        # As in PyTorch: a 0-dim tensor is formatted as its number, others ignore the format.
+        if self.ndim == 0 and self.device.type != "meta":
             return format(self.item(), spec)
-        return format(repr(self), spec) if not spec else repr(self)
+        return repr(self)
 
     def __repr__(self) -> str:
         from coredispatch.frontend.printing import tensor_repr
@@ -620,6 +641,10 @@ class Tensor(TensorBase):
     def __dlpack__(self, **kwargs: Any) -> Any:
         if self.keys & AUTOGRAD:
             raise AutogradError("can't export a tensor that requires grad", fix="use .detach()")
+        if self.dtype is dtypes.bfloat16 and isinstance(self.raw, np.ndarray):
+            from coredispatch.frontend.dlpack import export
+
+            return export(self.raw, **kwargs)
         return self.raw.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -66,6 +66,8 @@ _xor: Final = _op("bitwise_xor")
 _invert: Final = _op("bitwise_not")
 _lshift: Final = _op("bitwise_left_shift")
 _rshift: Final = _op("bitwise_right_shift")
+_lshift_: Final = _op("bitwise_left_shift_")
+_rshift_: Final = _op("bitwise_right_shift_")
 _add_: Final = _op("add_")
 _sub_: Final = _op("sub_")
 _mul_: Final = _op("mul_")
@@ -193,6 +195,16 @@ class TensorBase(Value):
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Value):
             return dispatch_two(_matmul, self, other)
+        other = SLOTS.operand(other)  # an array becomes a tensor
+        if isinstance(other, Value):
+            return dispatch_two(_matmul, self, other)
+        return NotImplemented
+
+    # Without it, the compiled form of ``array @ tensor`` calls itself without end.
+    def __rmatmul__(self, other: Any) -> Any:
+        other = SLOTS.operand(other)
+        if isinstance(other, Value):
+            return dispatch_two(_matmul, other, self)
         return NotImplemented
 
     def __neg__(self) -> Any:
@@ -228,8 +240,14 @@ class TensorBase(Value):
     def __lshift__(self, other: Any) -> Any:
         return _binary(_lshift, self, other)
 
+    def __rlshift__(self, other: Any) -> Any:
+        return _reflected(_lshift, other, self)
+
     def __rshift__(self, other: Any) -> Any:
         return _binary(_rshift, self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return _reflected(_rshift, other, self)
 
     # -- in place --------------------------------------------------------------------------
 
@@ -262,6 +280,12 @@ class TensorBase(Value):
 
     def __ixor__(self, other: Any) -> Any:
         return _binary(_xor_, self, other)
+
+    def __ilshift__(self, other: Any) -> Any:
+        return _binary(_lshift_, self, other)
+
+    def __irshift__(self, other: Any) -> Any:
+        return _binary(_rshift_, self, other)
 
     # -- comparison (elementwise; tensors hash by identity) --------------------------------
 

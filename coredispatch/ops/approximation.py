@@ -14,6 +14,7 @@ from coredispatch.ops.arithmetic import add, mul
 from coredispatch.ops.rules import promote_float, same_shape, ulp
 from coredispatch.ops.samples import unary
 from coredispatch.registry.dtypes import float64
+from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.value import dtype_of
 
 
@@ -44,8 +45,13 @@ def elementwise(function: Any) -> Any:
 
 
 def in_float64(function: Any, x: Any) -> Any:
-    """``function`` of ``x`` computed in float64 and rounded once to the dtype of the result."""
+    """``function`` of ``x`` computed in float64 and rounded once to the dtype of the result.
+
+    Raises :class:`DTypeError` for complex numbers, whose imaginary part would be lost.
+    """
     dtype = promote_float(x)
+    if dtype.is_complex:
+        raise DTypeError(f"not defined for {dtype}", fix="pass a real tensor")
     if dtype is float64:
         return function(late.to_dtype(x, float64) if dtype_of(x) is not float64 else x)
     return late.to_dtype(function(late.to_dtype(x, float64)), dtype)

@@ -5,6 +5,7 @@ None of the results but those of ``where`` has a gradient: truth values are not 
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from coredispatch.ops import arithmetic, late
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.bitwise import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
 from coredispatch.ops.rules import boolean, broadcast, exact, promote, same_shape
-from coredispatch.ops.samples import pairs, selections, unary
+from coredispatch.ops.samples import Sample, pairs, selections, unary
 from coredispatch.registry import Promotion, Value, composite, primitive
 from coredispatch.registry.dtypes import bool_, float64
+from coredispatch.registry.errors import DTypeError
 from coredispatch.registry.value import dtype_of
 
 _INF = float("inf")
@@ -175,6 +177,8 @@ def signbit(self: Tensor) -> Tensor:
 
 def _truth(x: Any) -> Any:
     if not isinstance(x, Value):
+        if not isinstance(x, (Number, np.bool_)):  # a text is true to Python
+            raise DTypeError(f"expected a tensor or a number, got {type(x).__name__}")
         return bool(x)
     return x if dtype_of(x) is bool_ else ne(x, 0)
 
@@ -244,7 +248,21 @@ def isclose(
     return close
 
 
-@composite(differentiable=False, namespace=(), method=False)
+@composite(
+    out=lambda *_: (),
+    dtype=bool_,
+    reference=lambda a, b, rtol, atol, equal_nan: np.allclose(a, b, rtol, atol, equal_nan),
+    samples=lambda make: (
+        Sample(s.args[0], other, 1e-5, 1e-8, nan)
+        for s in unary(make)
+        for other in (s.args[0].copy(), make(s.args[0].shape))
+        for nan in (False, True)
+    ),
+    dtypes="float",
+    differentiable=False,
+    namespace=(),
+    method=False,
+)
 def all_close(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
     """Whether every element :func:`isclose`, as a 0-dim bool tensor."""
     return late.all(isclose(self, other, rtol, atol, equal_nan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -187,6 +188,16 @@ def _best_split(sizes: Sequence[int]) -> list[list[int]]:
     return split
 
 
+def _product(chain: list[Any], split: list[list[int]], i: int, j: int) -> Any:
+    """The product of ``chain[i:j + 1]``, cut where ``split`` says. No closure: one that calls
+    itself is a cycle, which would keep the tensors until the next garbage collection.
+    """
+    if i == j:
+        return chain[i]
+    k = split[i][j]
+    return mm(_product(chain, split, i, k), _product(chain, split, k + 1, j))
+
+
 @composite(
     name="linalg_multi_dot",
     reference=lambda tensors: np.linalg.multi_dot(tensors),
@@ -212,17 +223,20 @@ def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
         raise ShapeError("only the ends of a chain may be vectors, the rest are matrices")
     split = _best_split([*(x.shape[0] for x in chain), chain[-1].shape[1]])
 
-    def product(i: int, j: int) -> Any:
-        if i == j:
-            return chain[i]
-        return mm(product(i, split[i][j]), product(split[i][j] + 1, j))
-
-    out = product(0, len(chain) - 1)
+    out = _product(chain, split, 0, len(chain) - 1)
     out = shape.squeeze(out, 0) if row else out
     return shape.squeeze(out, -1) if column else out
 
 
-@composite(tolerance=dot_tolerance)
+@composite(
+    reference=lambda matrices: functools.reduce(np.matmul, matrices),
+    samples=lambda make: (
+        Sample([make((3, 4))]),
+        Sample([make((3, 4)), make((4, 2))]),
+        Sample([make((3, 4)), make((4, 2)), make((2, 5))]),
+    ),
+    tolerance=dot_tolerance,
+)
 def chain_matmul(matrices: list[Tensor]) -> Tensor:
     """Product of a chain of matrices; another name of ``linalg.multi_dot``."""
     items = spread(matrices)

@@ -116,7 +116,14 @@ def ones(size: IntList, *, dtype: DType | None = None, device: Device | None = N
     return full(size, 1, dtype=dtype or default_dtype(), device=device)
 
 
-@composite(out=sized, dtype=given_or_default, differentiable=False, factory=True)
+@composite(
+    out=sized,
+    dtype=given_or_default,
+    samples=_sizes,
+    errors=_bad_sizes,
+    differentiable=False,
+    factory=True,
+)
 def empty(size: IntList, *, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """A tensor of shape ``size`` whose elements are whatever was in memory (or 0)."""
     return full(size, 0, dtype=dtype or default_dtype(), device=device)
@@ -167,7 +174,7 @@ def ones_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
     return full(tuple(self.shape), 1, dtype=dtype or self.dtype, device=self.device)
 
 
-@composite(out=same_shape, dtype=given_or_same, differentiable=False, method=False)
+@composite(out=same_shape, dtype=given_or_same, samples=unary, differentiable=False, method=False)
 def empty_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
     """A tensor with the shape, dtype and device of ``self`` and arbitrary elements."""
     return empty(tuple(self.shape), dtype=dtype or self.dtype, device=self.device)

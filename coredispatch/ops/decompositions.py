@@ -198,7 +198,13 @@ def _real(x: Any) -> Any:
     return late.real(x) if x.dtype.is_complex else x
 
 
-@composite(fields=("Q", "R"), tolerance=conditioned, dtypes=FLOATS)
+@composite(
+    reference=lambda self, some=True: tuple(np.linalg.qr(self, "reduced" if some else "complete")),
+    samples=tall_and_wide,
+    fields=("Q", "R"),
+    tolerance=conditioned,
+    dtypes=FLOATS,
+)
 def qr(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     """``linalg.qr`` in its older form: reduced, or complete unless ``some``."""
     return linalg_qr(self, "reduced" if some else "complete")
@@ -290,7 +296,13 @@ def linalg_svdvals(A: Tensor) -> Tensor:
     return linalg_svd(A, False)[1]
 
 
-@composite(fields=("U", "S", "V"), tolerance=conditioned)
+@composite(
+    # Of vectors the phase is not determined; linalg.svd's derivative and pinv try those.
+    samples=lambda make: (Sample(*s.args, True, False) for s in tall_and_wide(make)),
+    fields=("U", "S", "V"),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+)
 def svd(self: Tensor, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """``(U, S, V)`` with ``self == U @ diag(S) @ V.mH``; ``linalg.svd`` gives ``V.mH``."""
     u, s, vh = linalg_svd(self, not some)

@@ -23,6 +23,7 @@ from coredispatch.ops.rules import (
 )
 from coredispatch.ops.samples import int_pairs, positive_pairs, unary
 from coredispatch.registry import Value, composite, primitive
+from coredispatch.registry.dtypes import float32
 from coredispatch.registry.value import dtype_of
 
 
@@ -100,8 +101,13 @@ def _(grad):
 )
 def trunc_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise quotient rounded towards zero: ``div(self, other, rounding_mode="trunc")``."""
-    if promote.compute(self, other).is_floating_point:
-        return late.trunc(div(self, other))
+    dtype = promote.compute(self, other)
+    if dtype.is_floating_point:
+        # In half precision the quotient would be rounded up to the next integer first.
+        wide = float32 if dtype.itemsize == 2 else dtype
+        a, b = (late.to_dtype(x, wide) if isinstance(x, Value) else x for x in (self, other))
+        out = late.trunc(div(a, b))
+        return out if wide is dtype else late.to_dtype(out, dtype)
     quotient = floor_divide(self, other)
     left = sub(self, mul(quotient, other))
     short = late.logical_and(late.ne(left, 0), late.lt(quotient, 0))
@@ -150,11 +156,20 @@ def _(grad, self, other):
 )
 def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise remainder with the sign of ``self`` (C's ``fmod``)."""
+    if not promote.compute(self, other).is_floating_point:
+        return _integer_fmod(self, other)
     size = remainder(_size(self), _size(other))
     negative = late.lt(self, 0) if isinstance(self, Value) else self < 0
     if not isinstance(negative, Value):
         return neg(size) if negative else size
     return late.where(negative, neg(size), size)
+
+
+def _integer_fmod(self: Any, other: Any) -> Any:
+    """:func:`fmod` of integers, without the absolute value that the smallest one lacks."""
+    left = remainder(self, other)  # has the sign of other
+    opposite = late.ne(late.lt(left, 0), late.lt(self, 0) if isinstance(self, Value) else self < 0)
+    return late.where(late.logical_and(late.ne(left, 0), opposite), sub(left, other), left)
 
 
 @fmod.vjp
@@ -205,14 +220,14 @@ def _(grad, out):
 def gcd(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise greatest common divisor of integers, never negative; ``gcd(0, 0)`` is 0."""
     require_int("gcd", self, other)
-    a, b = add(_size(self), mul(other, 0)), add(_size(other), mul(self, 0))
+    a, b = add(self, mul(other, 0)), add(other, mul(self, 0))
     while late.any(late.ne(b, 0)).item():  # Euclid, all elements at once
         done = late.eq(b, 0)
         a, b = (
             late.where(done, a, b),
             late.where(done, 0, remainder(a, late.where(done, 1, b))),
         )
-    return a
+    return _size(a)  # at the end: the smallest integer has no absolute value
 
 
 @composite(
@@ -229,4 +244,4 @@ def lcm(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise least common multiple of integers, never negative; 0 where either is 0."""
     divisor = gcd(self, other)
     step = floor_divide(self, late.where(late.eq(divisor, 0), 1, divisor))
-    return _size(mul(step, other))
+    return mul(_size(step), _size(other))

@@ -6,6 +6,7 @@ the alpha form keeps mean and variance of SELU activations (Klambauer et al., 20
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.ops import late
@@ -84,11 +85,28 @@ def _(grad, mask, scale):
     return dropout_backward(grad, mask, scale), None
 
 
+_RATES = ((0.5, True), (0.0, True), (0.25, False))
+
+
+def _trained(make: Any) -> Iterator[Sample]:
+    for size in ((17,), (4, 6, 3), (0, 2)):
+        for p, training in _RATES:
+            yield Sample(make(size), p, training)
+
+
 def _finished(input: Any, out: Any, inplace: bool) -> Any:
     return late.copy_(input, out) if inplace else out
 
 
-@composite(random=True, namespace=("", "nn.functional"), method=False, dtypes="float")
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=_trained,
+    random=True,
+    namespace=("", "nn.functional"),
+    method=False,
+    dtypes="float",
+)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """While ``training``: elements zeroed with probability ``p``, the rest divided by ``1 - p``.
 
@@ -118,7 +136,20 @@ def _channel_mask(input: Any, p: float, lead: int) -> Any:
 
 
 def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
-    @composite(name=name, random=True, namespace="nn.functional", method=False, dtypes="float")
+    @composite(
+        name=name,
+        out=same_shape,
+        dtype=same,
+        samples=lambda make: (
+            Sample(make((4, 6, *(3,) * (n - 2))), p, training)
+            for n in (max(ndims),)
+            for p, training in _RATES
+        ),
+        random=True,
+        namespace="nn.functional",
+        method=False,
+        dtypes="float",
+    )
     def channel_dropout(
         input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
@@ -146,7 +177,15 @@ def _alpha(input: Any, p: float, kept: Any) -> Any:
     return (input * kept + (1 - kept) * _SATURATION) * a + b
 
 
-@composite(random=True, namespace=("", "nn.functional"), method=False, dtypes="float")
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=_trained,
+    random=True,
+    namespace=("", "nn.functional"),
+    method=False,
+    dtypes="float",
+)
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -158,7 +197,15 @@ def alpha_dropout(
     return _finished(input, _alpha(input, p, kept), inplace)
 
 
-@composite(random=True, namespace=("", "nn.functional"), method=False, dtypes="float")
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=_trained,
+    random=True,
+    namespace=("", "nn.functional"),
+    method=False,
+    dtypes="float",
+)
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:

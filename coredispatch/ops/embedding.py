@@ -154,7 +154,12 @@ def embedding_backward(
 
 @composite(
     dtype=same,
+    samples=lambda make: (
+        Sample(make((7, 3)), np.array([0, 5, 5, 2]), 1.0, 2.0),
+        Sample(make((4, 5)), np.array([[1], [3]]), 0.5, 1.0),
+    ),
     dtypes="float",
+    tolerance=conditioned,
     differentiable=False,
     mutates=("self",),
     namespace=(),
@@ -292,6 +297,40 @@ def embedding_bag(
     ones = rows.new_ones((flat.shape[0],)) if kept is None else kept.to(rows.dtype)
     counts = rows.new_zeros((bags,)).index_add(0, bag, ones)
     return total / counts.clamp_min(1).unsqueeze(1)
+
+
+@embedding_bag.overload
+def _(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    # PyTorch's whole signature; what is left of it after the rows were shrunk is the operator.
+    if scale_grad_by_freq or sparse:
+        raise ArgumentError(
+            "scale_grad_by_freq and sparse gradients of embedding_bag are not supported",
+            fix="leave them False",
+        )
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
+    if include_last_offset and offsets is not None:
+        offsets = offsets[:-1]
+    return embedding_bag(
+        input,
+        weight,
+        offsets,
+        mode=mode,
+        per_sample_weights=per_sample_weights,
+        padding_idx=padding_idx,
+    )
 
 
 def _bag_maximum(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:

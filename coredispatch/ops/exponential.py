@@ -12,7 +12,7 @@ from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, mul, sub
-from coredispatch.ops.casting import common
+from coredispatch.ops.casting import common, floating
 from coredispatch.ops.complex_numbers import real
 from coredispatch.ops.division import div
 from coredispatch.ops.rules import (
@@ -225,7 +225,8 @@ def _(grad, self):
     return div(grad, adjoint(self))
 
 
-@composite(**float_facts(np.log2, 2, values=(0.1, 4.0)))
+# A logarithm of 2 units, a constant and a quotient; over 0.69 a unit may count twice as much.
+@composite(**float_facts(np.log2, 4, values=(0.1, 4.0)))
 def log2(self: Tensor) -> Tensor:
     """Elementwise logarithm to base 2."""
     return div(log(self), math.log(2))
@@ -236,7 +237,7 @@ def _(grad, self):
     return div(grad, adjoint(mul(self, math.log(2))))
 
 
-@composite(**float_facts(np.log10, 2, values=(0.1, 4.0)))
+@composite(**float_facts(np.log10, 5, values=(0.1, 4.0)))
 def log10(self: Tensor) -> Tensor:
     """Elementwise logarithm to base 10."""
     return div(log(self), math.log(10))
@@ -253,12 +254,13 @@ def log1p(self: Tensor) -> Tensor:
 
     W. Kahan's correction: with ``u = 1 + x`` rounded, ``log(u) * x / (u - 1)``.
     """
-    u = add(self, 1)
+    x = floating(self)
+    u = add(x, 1)
     less = sub(u, 1)
     tiny = comparison.eq(less, 0)
-    corrected = mul(log(u), div(self, comparison.where(tiny, 1, less)))
+    corrected = mul(log(u), div(x, comparison.where(tiny, 1, less)))
     out = comparison.where(comparison.eq(u, _INF), u, corrected)
-    return comparison.where(tiny, self, out)
+    return comparison.where(tiny, x, out)
 
 
 @log1p.vjp
@@ -307,8 +309,9 @@ def _share(x: Any, total: Any) -> Any:
 )
 def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     """``log2(2**self + 2**other)`` without overflow."""
+    x, y = common(promote_float, self, other)
     unit = math.log(2)
-    return div(logaddexp(mul(self, unit), mul(other, unit)), unit)
+    return div(logaddexp(mul(x, unit), mul(y, unit)), unit)
 
 
 @logaddexp2.vjp

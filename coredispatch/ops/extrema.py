@@ -192,13 +192,13 @@ def max(self: Tensor) -> Tensor:
 
 
 @max.overload
-def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return max_dim(self, dim, keepdim)
+def _(self: Tensor, other: Tensor) -> Tensor:
+    return magnitude.maximum(self, other)
 
 
 @max.overload
-def _(self: Tensor, other: Tensor) -> Tensor:
-    return magnitude.maximum(self, other)
+def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return max_dim(self, dim, keepdim)
 
 
 @composite(reference=np.min, **_WHOLE)
@@ -212,13 +212,13 @@ def min(self: Tensor) -> Tensor:
 
 
 @min.overload
-def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return min_dim(self, dim, keepdim)
+def _(self: Tensor, other: Tensor) -> Tensor:
+    return magnitude.minimum(self, other)
 
 
 @min.overload
-def _(self: Tensor, other: Tensor) -> Tensor:
-    return magnitude.minimum(self, other)
+def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return min_dim(self, dim, keepdim)
 
 
 @composite(

@@ -21,6 +21,7 @@ from coredispatch.ops.rules import conditioned, exact, promote, require_one_of
 from coredispatch.ops.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.value import dtype_of
 
 # ---- smooth gates -----------------------------------------------------------------------------
 
@@ -126,8 +127,9 @@ accept_inplace(silu)
 @composite(**backward_facts())
 def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`silu`: ``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
-    s = logistic.sigmoid(self)
-    return mul(grad, mul(s, add(mul(self, sub(1, s)), 1)))
+    grad, x = common(promote, grad, self)
+    s = logistic.sigmoid(x)
+    return mul(grad, mul(s, add(mul(x, sub(1, s)), 1)))
 
 
 @composite(
@@ -291,6 +293,8 @@ def _(grad, self, lambd):
 )
 def tanhshrink(self: Tensor) -> Tensor:
     """``x - tanh(x)``."""
+    if dtype_of(self).is_complex:
+        return sub(self, trigonometric.tanh(self))
     return in_float64(lambda x: sub(x, trigonometric.tanh(x)), self)
 
 

@@ -276,17 +276,26 @@ def scatter_reduce(
     return late.index_put(self, block, late.where(kept, late.movedim(reduced, -1, d), own))
 
 
+def _neutral(reduce: str, dtype: Any) -> Any:
+    """What changes no reduction of numbers of ``dtype``."""
+    if reduce not in ("amax", "amin"):
+        return 1 if reduce == "prod" else 0
+    if dtype.kind == "f":
+        return float("-inf") if reduce == "amax" else float("inf")
+    bits = 8 * dtype.itemsize - (dtype.kind == "i")
+    lowest = -(1 << bits) if dtype.kind == "i" else 0
+    return lowest if reduce == "amax" else (1 << bits) - 1
+
+
 def _reduced(values: Any, hits: Any, reduce: str) -> Any:
     """``values`` reduced along the last dimension, over the elements where ``hits`` holds."""
-    if reduce in ("amax", "amin"):
-        extreme = late.amin if reduce == "amax" else late.amax
-        # Any value of the row serves as filling: the extreme of the other kind never wins.
-        filling = extreme(values, -1, True)
-        return (late.amax if reduce == "amax" else late.amin)(late.where(hits, values, filling), -1)
-    neutral = 1 if reduce == "prod" else 0
     values = late.where(
-        hits, values, late.full((), neutral, dtype=values.dtype, device=values.device)
+        hits,
+        values,
+        late.full((), _neutral(reduce, values.dtype), dtype=values.dtype, device=values.device),
     )
+    if reduce in ("amax", "amin"):
+        return (late.amax if reduce == "amax" else late.amin)(values, -1)
     if reduce == "prod":
         return late.prod(values, -1).to_dtype(values.dtype)
     total = late.sum(values, -1).to_dtype(values.dtype)

@@ -396,4 +396,6 @@ def addbmm(
     self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """``beta * self + alpha * sum of the products of batch1 and batch2``."""
-    return _plus(self, late.sum(bmm(batch1, batch2), 0), beta, alpha)
+    product = bmm(batch1, batch2)
+    # Said, because sums of small integers are int64 otherwise.
+    return _plus(self, late.sum(product, 0, dtype=product.dtype), beta, alpha)

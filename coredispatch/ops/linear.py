@@ -230,10 +230,11 @@ def _distance_samples(make: Any) -> Iterator[Sample]:
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """The ``p``-norm of ``x1 - x2 + eps`` over the last dimension."""
+    """The ``p``-norm of ``x1 - x2 + eps`` over the last dimension: floating, also of integers."""
     difference = wide(x1) - wide(x2) + eps  # whose square half precision does not know
-    if p == 2.0:
+    if p == 2.0 and not difference.dtype.is_complex:
         result = late.sqrt((difference * difference).sum(-1, keepdim))
     else:
         result = late.linalg_vector_norm(difference, p, -1, keepdim)
-    return result if x1.dtype is not x2.dtype else narrow(result, x1)
+    exact = x1.dtype is not x2.dtype or not x1.dtype.is_floating_point
+    return result if exact else narrow(result, x1)

@@ -165,7 +165,17 @@ def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     return linalg_solve_triangular(mH(lower), half, upper=True)
 
 
-@composite(dtypes=FLOATS, tolerance=conditioned)
+@composite(
+    reference=lambda self, upper=False: np.linalg.inv(
+        np.conj(self.T) @ self if upper else self @ np.conj(self.T)
+    ),
+    samples=lambda make: (
+        Sample(np.tril(make((4, 4))) + 3 * np.eye(4, dtype=make((1,)).dtype)),
+        Sample(np.triu(make((3, 3))) + 3 * np.eye(3, dtype=make((1,)).dtype), True),
+    ),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+)
 def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     """Inverse of the matrix whose Cholesky factor ``self`` is."""
     return cholesky_solve(
@@ -256,6 +266,10 @@ def _(grad, out, A):
     method=False,
     dtypes=FLOATS,
     fields=("solution", "residuals", "rank", "singular_values"),
+    samples=lambda make: (
+        Sample(make((6, 3)) + 2 * np.eye(6, 3, dtype=make((1,)).dtype), make((6, 2))),
+        Sample(make((4, 4)) + 4 * np.eye(4, dtype=make((1,)).dtype), make((4, 3))),
+    ),
     tolerance=conditioned,
 )
 def linalg_lstsq(

@@ -52,7 +52,8 @@ def _(grad, out):
 )
 def sigmoid_backward(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of :func:`sigmoid` from its output: ``grad * output * (1 - output)``."""
-    return mul(grad, adjoint(mul(output, sub(1, output))))
+    grad, out = common(promote, grad, output)
+    return mul(grad, adjoint(mul(out, sub(1, out))))
 
 
 @composite(

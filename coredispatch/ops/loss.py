@@ -43,7 +43,7 @@ from coredispatch.ops.margin_reference import (
 from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import promote_float
 from coredispatch.registry import composite
-from coredispatch.registry.errors import ArgumentError, ShapeError
+from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
 
 # ---- regression -------------------------------------------------------------------------------
 
@@ -68,10 +68,35 @@ def _(grad, input, target, reduction):
     return result, lambda: -result
 
 
+@mse_loss.overload
+def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor | None) -> Tensor:
+    difference = input - target
+    return _weighted(difference * difference, weight, input, reduction)
+
+
+def _weighted(loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str) -> Tensor:
+    """The reduced elementwise loss; a weighted mean is divided by the sum of the weights."""
+    if weight is None:
+        return reduce_loss(loss, reduction)
+    if tuple(weight.shape) != tuple(input.shape):
+        raise ShapeError(
+            f"a weight of shape {tuple(weight.shape)} for an input of shape {tuple(input.shape)}",
+            fix="use a weight of the input's shape",
+        )
+    if reduction == "mean":
+        return (loss * weight).sum() / weight.sum()
+    return reduce_loss(loss * weight, reduction)
+
+
 @composite(reference=absolute_reference, samples=regression_samples, smooth=False, **LOSS_FACTS)
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Mean absolute error, ``|input - target|``; its derivative at 0 is 0."""
     return reduce_loss((input - target).abs(), reduction)
+
+
+@l1_loss.overload
+def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor | None) -> Tensor:
+    return _weighted((input - target).abs(), weight, input, reduction)
 
 
 @composite(
@@ -111,6 +136,20 @@ def huber_loss(
     return reduce_loss(near * near * 0.5 + (d - near) * delta, reduction)
 
 
+@huber_loss.overload
+def _(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    *,
+    weight: Tensor | None,
+) -> Tensor:
+    # PyTorch divides this one by the number of elements, not by the sum of the weights.
+    loss = huber_loss(input, target, "none", delta)
+    return reduce_loss(_weighted(loss, weight, input, "none"), reduction)
+
+
 # ---- distributions ----------------------------------------------------------------------------
 
 
@@ -146,6 +185,8 @@ def gaussian_nll_loss(
     ``var`` has the input's shape, or 1 (or nothing) in place of the last dimension. ``full`` adds
     the constant ``log(2 * pi) / 2``. Nix and Weigend, 1994.
     """
+    if var is None:
+        raise DTypeError("the variance is missing")
     if not hasattr(var, "shape"):
         var = late.full_like(input, var)
     if tuple(var.shape) != tuple(input.shape):

@@ -25,7 +25,7 @@ from coredispatch.ops.rules import (
 )
 from coredispatch.ops.samples import Sample, pairs, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
-from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.errors import ArgumentError, DTypeError
 from coredispatch.registry.value import dtype_of
 
 
@@ -128,7 +128,7 @@ def _(grad, out, self):
 
 @composite(
     out=broadcast,
-    dtype=promote_float,
+    dtype=promote,
     reference=np.heaviside,
     samples=tensor_pairs,
     dtypes="float",
@@ -138,7 +138,7 @@ def _(grad, out, self):
 )
 def heaviside(self: Tensor, values: Tensor) -> Tensor:
     """0 where ``self`` is negative, 1 where positive, ``values`` where zero; NaN stays NaN."""
-    x, values = common(promote_float, self, values)
+    x, values = common(promote, self, values)
     step = comparison.where(comparison.eq(x, 0), values, comparison.gt(x, 0))
     return comparison.where(comparison.isnan(x), x, step)
 
@@ -330,10 +330,14 @@ def _clamp_max_grad(grad: Any, x: Any, low: Any, high: Any) -> Any:
 @composite(out=broadcast, dtype=promote, samples=pairs, dtypes="real", smooth=False, inplace=True)
 def clamp_min(self: Tensor, min: Tensor | Scalar) -> Tensor:
     """``clamp(self, min=min)``."""
+    if min is None:  # which clamp would take for "no bound"
+        raise DTypeError("the bound is missing")
     return clamp(self, min, None)
 
 
 @composite(out=broadcast, dtype=promote, samples=pairs, dtypes="real", smooth=False, inplace=True)
 def clamp_max(self: Tensor, max: Tensor | Scalar) -> Tensor:
     """``clamp(self, max=max)``."""
+    if max is None:  # which clamp would take for "no bound"
+        raise DTypeError("the bound is missing")
     return clamp(self, None, max)

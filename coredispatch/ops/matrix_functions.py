@@ -93,8 +93,13 @@ def _adjugate(x: Any) -> Any:
     tolerance=conditioned,
 )
 def logdet(self: Tensor) -> Tensor:
-    """Logarithm of the determinant; NaN where that is negative, -inf where it is 0."""
+    """Logarithm of the determinant; NaN where that is negative, -inf where it is 0.
+
+    Of a complex matrix the principal value, which is complex.
+    """
     sign, log = linalg_slogdet(self)
+    if self.dtype.is_complex:
+        return log + late.log(sign)
     return late.where(late.lt(sign, 0), late.full_like(log, math.nan), log)
 
 

@@ -17,6 +17,7 @@ from coredispatch.ops.rules import conditioned, reduced
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import default_dtype
 from coredispatch.registry.errors import DTypeError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -250,6 +251,8 @@ def cov(
     result is (n, n), 0-dim for a single variable.
     """
     x = _matrix_of_variables(self)
+    if x.dtype.category < 2:
+        x = late.to_dtype(x, default_dtype())
     weights = fweights
     if aweights is not None:
         weights = aweights if weights is None else mul(weights, aweights)

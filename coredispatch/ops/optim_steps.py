@@ -6,12 +6,31 @@ that change are named by ``mutates``; gradients are read only.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
 
 _FACTS: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
+
+
+def _steps(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
+    """Samples of a step: parameter and gradient, then what each call lists.
+
+    In a call ``"average"`` and ``"square"`` stand for a state of the parameter's shape, of any
+    sign and not negative.
+    """
+
+    def samples(make: Any) -> Iterator[Sample]:
+        for shape in ((5,), (3, 5), (257,)):
+            state = {"average": lambda s=shape: make(s), "square": lambda s=shape: make.positive(s)}
+            for call in calls:
+                rest = [state[x]() if isinstance(x, str) else x for x in call]
+                yield Sample(make(shape), make(shape), *rest)
+
+    return samples
 
 
 def _decayed(param: Tensor, grad: Tensor, weight_decay: float, maximize: bool) -> Tensor:
@@ -21,7 +40,16 @@ def _decayed(param: Tensor, grad: Tensor, weight_decay: float, maximize: bool) -
     return grad + param * weight_decay if weight_decay else grad
 
 
-@composite(mutates=("param", "momentum_buffer"), **_FACTS)
+@composite(
+    samples=_steps(
+        (None, 0.1, 0.0, 0.0, 0.01, False, False, True),
+        ("average", 0.1, 0.9, 0.0, 0.0, False, False, False),
+        ("average", 0.1, 0.9, 0.1, 0.01, False, True, True),
+        ("average", 0.1, 0.9, 0.0, 0.0, True, False, False),
+    ),
+    mutates=("param", "momentum_buffer"),
+    **_FACTS,
+)
 def sgd_step(
     param: Tensor,
     grad: Tensor,
@@ -50,7 +78,15 @@ def sgd_step(
     param.sub_(d * lr)
 
 
-@composite(mutates=("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"), **_FACTS)
+@composite(
+    samples=_steps(
+        ("average", "square", None, 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False, False),
+        ("average", "square", None, 1, 0.01, 0.9, 0.99, 1e-8, 0.1, True, False),
+        ("average", "square", "square", 7, 0.01, 0.8, 0.9, 1e-6, 0.1, False, True),
+    ),
+    mutates=("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+    **_FACTS,
+)
 def adam_step(
     param: Tensor,
     grad: Tensor,
@@ -88,7 +124,14 @@ def adam_step(
     param.sub_(exp_avg / denominator * (lr / (1 - beta1**step)))
 
 
-@composite(mutates=("param", "square_avg", "grad_avg", "momentum_buffer"), **_FACTS)
+@composite(
+    samples=_steps(
+        ("square", None, None, 0.01, 0.9, 1e-8, 0.0, 0.0, False),
+        ("square", None, "average", 0.01, 0.9, 1e-8, 0.1, 0.9, True),
+    ),
+    mutates=("param", "square_avg", "grad_avg", "momentum_buffer"),
+    **_FACTS,
+)
 def rmsprop_step(
     param: Tensor,
     grad: Tensor,
@@ -118,7 +161,14 @@ def rmsprop_step(
     param.sub_(d * lr)
 
 
-@composite(mutates=("param", "state_sum"), **_FACTS)
+@composite(
+    samples=_steps(
+        ("square", 0.1, 1e-10, 0.0, False),
+        ("square", 0.1, 1e-10, 0.1, True),
+    ),
+    mutates=("param", "state_sum"),
+    **_FACTS,
+)
 def adagrad_step(
     param: Tensor,
     grad: Tensor,
@@ -134,7 +184,14 @@ def adagrad_step(
     param.sub_(d / (state_sum.sqrt() + eps) * lr)
 
 
-@composite(mutates=("param", "square_avg", "acc_delta"), **_FACTS)
+@composite(
+    samples=_steps(
+        ("square", "square", 1.0, 0.9, 1e-6, 0.0, False),
+        ("square", "square", 1.0, 0.9, 1e-6, 0.1, True),
+    ),
+    mutates=("param", "square_avg", "acc_delta"),
+    **_FACTS,
+)
 def adadelta_step(
     param: Tensor,
     grad: Tensor,
@@ -154,7 +211,14 @@ def adadelta_step(
     param.sub_(d * lr)
 
 
-@composite(mutates=("param", "exp_avg", "exp_inf"), **_FACTS)
+@composite(
+    samples=_steps(
+        ("average", "square", 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False),
+        ("average", "square", 1, 0.01, 0.9, 0.99, 1e-8, 0.1, True),
+    ),
+    mutates=("param", "exp_avg", "exp_inf"),
+    **_FACTS,
+)
 def adamax_step(
     param: Tensor,
     grad: Tensor,

@@ -15,7 +15,7 @@ from coredispatch.ops.creation import given_or_default, given_or_same, sized
 from coredispatch.ops.rules import same_shape
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.dtypes import int64
+from coredispatch.registry.dtypes import float32, float64, int32, int64
 from coredispatch.registry.errors import ArgumentError, DTypeError
 
 __all__ = [
@@ -152,7 +152,14 @@ def randn(
     return random_normal(size, dtype=dtype, device=device, generator=generator)
 
 
-@composite(differentiable=False, factory=True, random=True)
+@composite(
+    out=lambda low, high, size, *_: sized(size),
+    dtype=lambda low, high, size, dtype, *_: dtype or int64,
+    samples=lambda make: (Sample(-3, 9, s) for s in ((), (0,), (17,), (3, 5))),
+    differentiable=False,
+    factory=True,
+    random=True,
+)
 def randint(
     low: int,
     high: int,
@@ -205,9 +212,16 @@ def randperm(
     return late.argsort(keys).to_dtype(dtype or int64)
 
 
+def _likes(make: Any) -> Iterator[Sample]:
+    for size in ((), (0,), (17,), (3, 5)):
+        yield Sample(make(size))
+
+
 @composite(
     out=same_shape,
     dtype=given_or_same,
+    samples=_likes,
+    dtypes="float",
     differentiable=False,
     random=True,
     method=False,
@@ -232,6 +246,8 @@ def rand_like(
 @composite(
     out=same_shape,
     dtype=given_or_same,
+    samples=_likes,
+    dtypes="float",
     differentiable=False,
     random=True,
     method=False,
@@ -253,7 +269,15 @@ def randn_like(
     )
 
 
-@composite(differentiable=False, random=True, method=False)
+@composite(
+    out=same_shape,
+    dtype=lambda self, low, high, dtype, *_: dtype or DType.of(self.dtype),
+    samples=lambda make: (Sample(*x.args, -3, 4) for x in _likes(make)),
+    dtypes=(int32, int64, float32, float64),
+    differentiable=False,
+    random=True,
+    method=False,
+)
 def randint_like(
     self: Tensor,
     low: int,

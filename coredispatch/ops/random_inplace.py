@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import Generator, Scalar, Tensor
@@ -45,10 +48,25 @@ def _open_uniform(x: Any, generator: Any) -> Any:
     return 1.0 - drawn
 
 
+def _targets(make: Any) -> Iterator[Sample]:
+    for size in ((), (0,), (17,), (3, 5)):
+        yield Sample(make(size))
+
+
+_IN_PLACE: dict[str, Any] = {
+    "out": same_shape,
+    "dtype": same,
+    "dtypes": "float",
+    "mutates": ("self",),
+    "random": True,
+    "namespace": (),
+}
+
+
 # ---- in place -----------------------------------------------------------------------------------
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def uniform_(
     self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -69,7 +87,7 @@ def uniform_(
     )
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def normal_(
     self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -90,7 +108,7 @@ def normal_(
     )
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def bernoulli_(
     self: Tensor, p: Tensor | Scalar = 0.5, *, generator: Generator | None = None
 ) -> Tensor:
@@ -103,7 +121,7 @@ def bernoulli_(
     return late.copy_(self, late.lt(drawn, p))
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def random_(
     self: Tensor,
     low: int = 0,
@@ -142,13 +160,16 @@ def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
     return late.copy_(x, drawn)
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill ``self`` with numbers of the exponential distribution of rate ``lambd``."""
     return late.copy_(self, exponential(self.detach(), lambd, generator=generator))
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(
+    samples=lambda make: (Sample(*x.args, 0.3) for x in _targets(make)),
+    **_IN_PLACE,
+)
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill ``self`` with the numbers of trials up to the first success of probability ``p``."""
     if not 0 < p < 1:
@@ -157,7 +178,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     return late.copy_(self, late.clamp(trials, 1.0))
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -167,7 +188,7 @@ def cauchy_(
     return late.copy_(self, late.tan(angle) * sigma + median)
 
 
-@composite(mutates=("self",), random=True, namespace=())
+@composite(samples=_targets, **_IN_PLACE)
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -262,7 +283,18 @@ def standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
     return late.where(late.lt(shape, 1), out * boost, out).to_dtype(self.dtype)
 
 
-@composite(differentiable=False, random=True, method=False, dtypes="float")
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (
+        Sample(np.round(make(s, low=1.0, high=9.0)), make(s, low=0.1, high=0.9))
+        for s in ((17,), (3, 5), (0,))
+    ),
+    differentiable=False,
+    random=True,
+    method=False,
+    dtypes="float",
+)
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """Numbers of successes in ``count`` trials of probability ``prob``, in the dtype of count."""
     if count.numel() == 0:

@@ -16,6 +16,7 @@ from coredispatch.ops.samples import Sample
 from coredispatch.ops.slicing import along
 from coredispatch.ops.windowed_views import diagonal_places
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import int32, int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 
 __all__ = [
@@ -109,7 +110,17 @@ def diagonal_scatter(
     return late.movedim(index_put(planes, where, src), (-2, -1), (dim1, dim2))
 
 
-@composite(mutates=("self",), namespace=(), tolerance=exact)
+@composite(
+    samples=lambda make: (
+        Sample(make((4, 4)), 1),
+        Sample(make((7, 3)), 1),
+        Sample(make((7, 3)), 0, True),
+        Sample(make((3, 3, 3)), 1),
+    ),
+    mutates=("self",),
+    namespace=(),
+    tolerance=exact,
+)
 def fill_diagonal_(self: Tensor, fill_value: Scalar, wrap: bool = False) -> Tensor:
     """Write ``fill_value`` to the main diagonal (all indices equal), in place.
 
@@ -153,7 +164,17 @@ def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -
     return shape.reshape(written, tuple(self.shape))
 
 
-@composite(tolerance=dot, smooth=False, inplace=True)
+@composite(
+    samples=lambda make: (
+        Sample(make((4, 3)), 0, np.array([0, 2, 0]), make((3, 3)), reduce, include_self=own)
+        for reduce in ("prod", "mean", "amax", "amin")
+        for own in (True, False)
+    ),
+    dtypes="float",
+    tolerance=dot,
+    smooth=False,
+    inplace=True,
+)
 def index_reduce(
     self: Tensor,
     dim: int,
@@ -170,7 +191,16 @@ def index_reduce(
     return late.scatter_reduce(self, d, wide, source, reduce, include_self=include_self)
 
 
-@composite(differentiable=False, method=False, tolerance=exact)
+@composite(
+    reference=lambda indices, shape: np.unravel_index(indices, shape),
+    samples=lambda make: (
+        Sample(make.index(s, 24).astype(make.dtype), (2, 3, 4)) for s in ((), (5,), (2, 3), (0,))
+    ),
+    dtypes=(int32, int64),
+    differentiable=False,
+    method=False,
+    tolerance=exact,
+)
 def unravel_index(indices: Tensor, shape: IntList) -> tuple[Tensor, ...]:
     """Coordinates, one tensor per dimension, of element numbers of a tensor of ``shape``."""
     require_index(indices)

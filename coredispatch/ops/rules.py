@@ -102,7 +102,7 @@ def broadcast_shapes(shapes: Iterable[Shape]) -> Shape:
 
     Raises :class:`ShapeError` naming the first dimension that does not fit.
     """
-    shapes = list(shapes)
+    shapes = [tuple(shape) for shape in shapes]
     result = [1] * max((len(s) for s in shapes), default=0)
     for shape in shapes:
         offset = len(result) - len(shape)

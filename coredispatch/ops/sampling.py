@@ -54,7 +54,16 @@ def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     return late.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
 
 
-@composite(differentiable=False, random=True)
+@composite(
+    samples=lambda make: (
+        Sample(make((17,)), 2.0),
+        Sample(0.5, make.positive((3, 5))),
+        Sample(make((3, 1)), make.positive((1, 5))),
+    ),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+)
 def normal(
     mean: Tensor | Scalar, std: Tensor | Scalar = 1.0, *, generator: Generator | None = None
 ) -> Tensor:

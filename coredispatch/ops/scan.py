@@ -179,7 +179,7 @@ def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(self)))`` along ``dim`` without overflow."""
     normalize_dim(dim, self.ndim)
-    if not self.ndim or self.shape[dim] == 1:
+    if not self.ndim or self.shape[dim] <= 1:
         return late.clone(self)
     rows = late.movedim(self, dim, -1)
     (out,) = doubling_scan([rows], lambda a, b: [exponential.logaddexp(a[0], b[0])])
@@ -230,8 +230,7 @@ def diff(
         Sample(make((3, 5)), make((5,))),
         Sample(make((3, 5)), dx=0.5, dim=0),
     ),
-    dtypes="float",
-    tolerance=conditioned,
+    dtypes="float",  # differences of points cancel: the error is that of the parts
     method=False,
     alias=("trapz",),
 )
@@ -248,7 +247,6 @@ def _(y: Tensor, x: Tensor, dim: int) -> Tensor:
 @composite(
     samples=lambda make: (Sample(make((5,))), Sample(make((3, 5)), make((5,)))),
     dtypes="float",
-    tolerance=conditioned,
     method=False,
 )
 def cumulative_trapezoid(

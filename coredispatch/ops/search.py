@@ -19,7 +19,7 @@ from coredispatch.ops.reduction import any, sum
 from coredispatch.ops.rules import exact, require_int, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import Value, composite
-from coredispatch.registry.dtypes import bool_, float64, int32, int64
+from coredispatch.registry.dtypes import bool_, float32, float64, int32, int64
 from coredispatch.registry.errors import ArgumentError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -119,7 +119,19 @@ def searchsorted(
     return late.to_dtype(out, int32) if out_int32 else out
 
 
-@composite(differentiable=False, tolerance=exact, dtypes="real")
+@composite(
+    reference=lambda self, boundaries, right=False, **_: _insertion_reference(
+        boundaries, self, right
+    ),
+    samples=lambda make: (
+        Sample(make(s), _sorted(make((17,))), right=r)
+        for s in ((), (5,), (3, 4), (0,))
+        for r in (False, True)
+    ),
+    differentiable=False,
+    tolerance=exact,
+    dtypes="real",
+)
 def bucketize(
     self: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
@@ -163,7 +175,10 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
         if amin(self).item() < 0:
             raise ArgumentError("bincount needs non-negative integers")
         count = max(count, amax(self).item() + 1)
-    values = late.ones_like(self, dtype=int64) if weights is None else weights
+    if weights is None:
+        values = late.ones_like(self, dtype=int64)
+    else:
+        values = weights if weights.dtype is float32 else late.to_dtype(weights, float64)
     zeros = filled(values, (count,), 0)
     return late.scatter_add(zeros, 0, late.to_dtype(self, int64), values)
 
@@ -264,6 +279,12 @@ _TRIPLE = {
     "tolerance": exact,
     "namespace": (),
     "method": False,
+    "samples": lambda make: (
+        Sample(make((17,)), None),
+        Sample(make((3, 5)), None),
+        Sample(make((6, 2)), 0),
+        Sample(make((2, 5)), 1),
+    ),
 }
 
 

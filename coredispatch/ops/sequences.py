@@ -89,7 +89,18 @@ def arange(
     """
 
 
-@composite(name="range", differentiable=False, factory=True)
+@composite(
+    name="range",
+    reference=lambda start=0, end=None, step=1, dtype=None: np.arange(
+        0 if end is None else start, (start if end is None else end) + step / 2, step
+    ),
+    samples=lambda make: (
+        Sample(*bounds) for bounds in ((2, 7), (2, 9, 3), (9, 2, -2), (0.5, 3), (0.0, 1.0, 0.25))
+    ),
+    tolerance=ulp(1),
+    differentiable=False,
+    factory=True,
+)
 def closed_range(
     start: Scalar = 0,
     end: Scalar | None = None,

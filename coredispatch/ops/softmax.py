@@ -19,6 +19,7 @@ from coredispatch.ops.rules import (
     normalize_dim,
     promote,
     reduced,
+    same,
     same_shape,
 )
 from coredispatch.ops.samples import Sample, nonempty_reductions, rows
@@ -203,6 +204,13 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
 
 
 @composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (
+        Sample(make((3, 5))),
+        Sample(make((2, 3, 4)), 0.5, dim=1),
+        Sample(make((3, 5)), 1.0, True),
+    ),
     dtypes="float",
     random=True,
     smooth=False,

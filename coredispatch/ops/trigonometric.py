@@ -11,7 +11,7 @@ from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import add, mul, neg, square, sub
-from coredispatch.ops.casting import floating
+from coredispatch.ops.casting import common, floating
 from coredispatch.ops.division import div, reciprocal
 from coredispatch.ops.rules import broadcast, conditioned, promote, promote_float, same_shape, ulp
 from coredispatch.ops.samples import tensor_pairs, unary
@@ -58,6 +58,10 @@ def _(grad, self):
 @composite(**_facts(np.tan, 4), cast="float32")
 def tan(self: Tensor) -> Tensor:
     """Elementwise tangent."""
+    if self.dtype.is_complex:  # -i tanh(iz): sine and cosine overflow where the tangent does not
+        x, y = late.real(self), late.imag(self)
+        t = tanh(late.complex(neg(y), x))
+        return late.complex(late.imag(t), neg(late.real(t)))
     return div(sin(self), cos(self))
 
 
@@ -80,9 +84,22 @@ def _(grad, self):
 def asin(self: Tensor) -> Tensor:
     """Elementwise inverse sine, in ``[-pi/2, pi/2]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
-        return mul(asinh(mul(self, 1j)), -1j)
+        x, y = late.real(self), late.imag(self)
+        return late.complex(
+            *_arcsine(late.complex(sub(1, x), neg(y)), late.complex(add(x, 1), y), x)
+        )
     x = floating(self)
     return atan2(x, exponential.sqrt(mul(sub(1, x), add(x, 1))))
+
+
+def _arcsine(less: Any, more: Any, x: Any) -> tuple[Any, Any]:
+    """Real and imaginary part of asin(z) from 1 - z, 1 + z and the real part of z.
+
+    W. Kahan, Branch Cuts for Complex Elementary Functions (1987): nothing cancels.
+    """
+    a, b = exponential.sqrt(less), exponential.sqrt(more)
+    real = atan2(x, late.real(mul(a, b)))
+    return real, asinh(late.imag(mul(late.conj(a), b)))
 
 
 @asin.vjp
@@ -149,7 +166,8 @@ def _(grad, out):
 )
 def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
     """Gradient of :func:`tanh` from its output: ``grad * (1 - output**2)``."""
-    return mul(grad, adjoint(sub(1, mul(output, output))))
+    grad, out = common(promote, grad, output)
+    return mul(grad, adjoint(sub(1, mul(out, out))))
 
 
 @composite(**_facts(np.sinh, 4), cast="float32")
@@ -185,8 +203,11 @@ def _(grad, self):
 def asinh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic sine, ``log(x + sqrt(x**2 + 1))``, accurate near 0."""
     x = floating(self)
-    if x.dtype.is_complex:
-        return exponential.log(add(x, exponential.sqrt(add(square(x), 1))))
+    if x.dtype.is_complex:  # -i asin(iz)
+        x, y = late.real(self), late.imag(self)
+        less, more = late.complex(add(y, 1), neg(x)), late.complex(sub(1, y), x)
+        angle, growth = _arcsine(less, more, neg(y))
+        return late.complex(growth, neg(angle))
     size = magnitude.abs(x)
     # sqrt(x**2 + 1) - 1 == x**2 / (1 + sqrt(x**2 + 1)); past 2**12 x**2 + 1 is x**2 in float32,
     # and the squares of large numbers overflow: there it is log(2x).
@@ -222,6 +243,13 @@ def _(grad, self):
 def atanh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic tangent; NaN where a real element exceeds 1."""
     x = floating(self)
+    if x.dtype.is_complex:  # log(|1 + z| / |1 - z|) + i (arg(1 + z) - arg(1 - z)), over 2
+        x, y = late.real(self), late.imag(self)
+        size = magnitude.abs(x)  # of a negative one the logarithm would lose digits near -1
+        growth = exponential.log1p(div(mul(size, 4), add(square(sub(1, size)), square(y))))
+        growth = mul(growth, magnitude.sign(x))
+        turn = atan2(mul(y, 2), sub(mul(sub(1, x), add(x, 1)), square(y)))
+        return late.complex(mul(growth, 0.25), mul(turn, 0.5))
     return mul(sub(exponential.log1p(x), exponential.log1p(neg(x))), 0.5)
 
 

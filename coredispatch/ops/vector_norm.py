@@ -18,6 +18,7 @@ from coredispatch.ops.reduction import spread, sum
 from coredispatch.ops.rules import conditioned, dot, normalize_dim, reduced, require_one_of
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite
+from coredispatch.registry.dtypes import complex64, complex128, float32, float64
 from coredispatch.registry.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -86,8 +87,23 @@ def norm(
     return in_float32(power_norm, x, float(p), dim, keepdim)
 
 
-@composite(out=lambda self, p, dim, keepdim: reduced(self, dim, keepdim), smooth=False,
-           dtypes="float+complex", namespace=(), method=False)  # fmt: skip
+@composite(
+    out=lambda self, p, dim, keepdim: reduced(self, dim, keepdim),
+    samples=lambda make: (
+        Sample(make(s), p, dim, keepdim)
+        for s, dim, keepdim in (
+            ((17,), None, False),
+            ((3, 5), (1,), True),
+            ((2, 3, 4), (0, 2), False),
+        )
+        for p in (2.0, 1.0, 3.0, 0.0, math.inf, -math.inf)
+    ),
+    tolerance=conditioned,
+    smooth=False,
+    dtypes=(float32, float64, complex64, complex128),  # callers widen half precision
+    namespace=(),
+    method=False,
+)
 def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Tensor:
     """``sum(abs(self) ** p) ** (1 / p)`` over ``dim``; its limits for 0 and the infinities."""
     size = magnitude.abs(self)

@@ -171,6 +171,8 @@ class Layout:
     #: tensors of this layout are saved
     pack: Callable[[Any], dict[str, Any]] | None = None
     unpack: Callable[[dict[str, Any]], Any] | None = None
+    #: element types of its own, public as ``cd.NAME`` while the layout is loaded
+    dtypes: tuple[DType, ...] = ()
 
 
 @dataclass
@@ -178,9 +180,10 @@ class Layer:
     """A layer key, above layouts and backends.
 
     ``kernels[op](call, *args)`` serve single ops, ``generic(call, args)`` every op for which
-    ``applies(op)`` is true. ``above``/``below`` order it among the layers. A ``generic`` that is a
-    subclass of :class:`LayerEntry` is made once per operator and key set instead of being called
-    (autograd is one: it saves a hop per call).
+    ``applies(op)`` is true. ``above``/``below`` order it among the layers. New tensors that
+    kernels return to a call with this key carry the key of the layer ``marks`` as well. A
+    ``generic`` that is a subclass of :class:`LayerEntry` is made once per operator and key set
+    instead of being called (autograd is one: it saves a hop per call).
     """
 
     name: str
@@ -189,6 +192,7 @@ class Layer:
     applies: Callable[[Any], bool] | None = None
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    marks: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from . import calls
@@ -15,54 +16,117 @@ from .value import Value, bump_version, dtype_of
 
 __all__ = ["bind", "complete"]
 
-#: NumPy's spellings, accepted where PyTorch accepts them
-_SPELLINGS = {"axis": "dim", "keepdims": "keepdim", "input": "self", "x": "self"}
+#: other spellings that PyTorch accepts: NumPy's, those of methods beside functions', and names
+#: that are no Python identifiers
+_SPELLINGS = {
+    "axis": "dim",
+    "keepdims": "keepdim",
+    "input": "self",
+    "x": "self",
+    "tensor": "self",
+    "logits": "self",
+    "from": "low",
+    "to": "high",
+    "split_size": "split_size_or_sections",
+    "sections": "indices_or_sections",
+    "indices": "indices_or_sections",
+    "element": "elements",
+    "test_element": "test_elements",
+}
+#: the ``inside`` of an error whose own text names the call
+_IN_TEXT = ""
+#: calls with more positional arguments are planned anew each time: x.view(1, 2, ...), cat(*many)
+_PLANNED = 16
 
 
-class _Mismatch(DTypeError):
-    """The arguments do not fit this signature."""
+class _Plan:
+    """Where each argument comes from in calls with so many positions and these keywords.
+
+    Attributes:
+        spread: position from which on the positional arguments are one list, or None.
+        rest: for each parameter after the positional arguments the keyword that gives it, or
+            None where it has its default.
+        defaults: parallel to ``rest``.
+    """
+
+    __slots__ = ("defaults", "rest", "spread")
+
+    def __init__(
+        self, spread: int | None, rest: tuple[str | None, ...], defaults: tuple[Any, ...]
+    ) -> None:
+        self.spread = spread
+        self.rest = rest
+        self.defaults = defaults
 
 
-def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The full positional argument tuple in schema order; raises where it does not fit."""
-    params = op.schema.params
-    positional = op.positional
-    if len(args) > positional:
+def _plan(op: Operator, count: int, keywords: tuple[str, ...]) -> _Plan | str:
+    """The plan for such calls, or why they do not fit the signature."""
+    params, positional, spread = op.schema.params, op.positional, None
+    if count > positional:
         # x.view(2, 3), meshgrid(x, y): the last positional list takes all that is left
         last = positional - 1
         if last < 0 or params[last].kind not in ("IntList", "list[Tensor]"):
-            raise _mismatch(op, f"takes {positional} positional arguments, got {len(args)}")
-        if any(isinstance(a, bool) for a in args[last:]):  # a flag of another signature
-            raise _mismatch(op, f"got a bool among the {params[last].name!r}")
-        args = (*args[:last], tuple(args[last:]))
-    if not kwargs and len(args) == op.arity:
-        return args
-    given: dict[str, Any] = {}
+            plural = "" if positional == 1 else "s"
+            return f"takes {positional} positional argument{plural}, got {count}"
+        spread, count = last, positional
+    given: dict[str, str] = {}
     names = {p.name for p in params}
-    for name, argument in kwargs.items():
+    for name in keywords:
         target = name
         if name not in names:
             target = _SPELLINGS.get(name, name)
             if target == "self" and params and params[0].is_tensor:
                 target = params[0].name
         if target not in names:
-            raise _mismatch(op, f"got an unexpected keyword argument {name!r}")
-        if target in given or any(p.name == target for p in params[: len(args)]):
-            raise _mismatch(op, f"got several values for argument {target!r}")
-        given[target] = argument
-    full = list(args)
-    for param in params[len(args) :]:
-        argument = given.get(param.name, REQUIRED)
-        if argument is REQUIRED:
-            argument = param.default
-        if argument is REQUIRED:
-            raise _mismatch(op, f"missing the argument {param.name!r}")
-        full.append(argument)
-    return tuple(full)
+            return f"got an unexpected keyword argument {name!r}"
+        if target in given or any(p.name == target for p in params[:count]):
+            return f"got several values for argument {target!r}"
+        given[target] = name
+    for param in params[count:]:
+        if param.name not in given and param.default is REQUIRED:
+            return f"missing the argument {param.name!r}"
+    rest = params[count:]
+    return _Plan(spread, tuple(given.get(p.name) for p in rest), tuple(p.default for p in rest))
 
 
-def _mismatch(op: Operator, problem: str) -> _Mismatch:
-    return _Mismatch(f"{op.name}() {problem}", fix=f"the signature is {op.signature}")
+def _completed(
+    op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | str:
+    """The full positional argument tuple in schema order, or why there is none."""
+    key = (len(args), *kwargs)
+    plan = op.plans.get(key)
+    if plan is None:
+        plan = _plan(op, len(args), tuple(kwargs))
+        if len(args) <= _PLANNED:
+            op.plans[key] = plan
+    if isinstance(plan, str):
+        return plan
+    if plan.spread is not None:
+        if any(isinstance(a, bool) for a in args[plan.spread :]):  # a flag of another signature
+            return f"got a bool among the {op.schema.params[plan.spread].name!r}"
+        args = (*args[: plan.spread], tuple(args[plan.spread :]))
+    if not plan.rest:
+        return args
+    rest = [
+        default if keyword is None else kwargs[keyword]
+        for keyword, default in zip(plan.rest, plan.defaults, strict=True)
+    ]
+    return (*args, *rest)
+
+
+def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The full positional argument tuple in schema order; raises where it does not fit."""
+    full = _completed(op, args, kwargs)
+    if isinstance(full, str):
+        raise _mismatch(op, full)
+    return full
+
+
+def _mismatch(op: Operator, problem: str) -> DTypeError:
+    """The error of arguments that do not fit the signature of ``op``."""
+    error = DTypeError(f"{op.name}() {problem}", fix=f"the signature is {op.signature}")
+    error.inside = _IN_TEXT
+    return error
 
 
 def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,61 +136,64 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):
         kwargs = dict(kwargs)
         return _into(op, args, kwargs.pop("out"), kwargs)
-    try:
-        full = complete(op, args, kwargs)
-        full = normalized(op, full, op.arity)
-        if op.ambiguous:
-            calls.check_types(op, full)
-    except DTypeError as error:
-        for other in op.overloads:
-            try:
-                alternative = complete(other, args, kwargs)
-                alternative = normalized(other, alternative, other.arity)
-            except DTypeError:
-                continue
-            if calls.matches(other, alternative):
-                return other.function(
-                    *_spread(other, alternative)[0], **_spread(other, alternative)[1]
-                )
-        functional = op.functional
-        if functional is not None and functional.overloads:
-            return _inplace_overload(op, functional, args, kwargs, error)
-        if op.overloads and isinstance(error, _Mismatch):
+    full = _completed(op, args, kwargs)
+    error: DTypeError | None = None
+    if isinstance(full, tuple):
+        try:
+            full = normalized(op, full, op.arity)
+            if op.ambiguous:
+                calls.check_types(op, full)
+        except DTypeError as refused:
+            error = refused
+        else:
+            return dispatch(op, full)
+    inplace = op.functional is not None
+    overloads = op.functional.overloads if op.functional is not None else op.overloads
+    found = _overload(overloads, args, kwargs, error)
+    if isinstance(found, tuple):
+        other, full = found
+        assert other.body is not None
+        result = other.body(*full)
+        return TABLE.operator("copy_")(args[0], result) if inplace else result
+    if found is None:
+        assert isinstance(full, str)
+        found = _mismatch(op, full)
+        if op.overloads:
             signatures = "; ".join([op.signature, *(o.signature for o in op.overloads)])
-            raise _Mismatch(error.message, fix=f"the signatures are {signatures}") from None
-        error.call = error.call or (None if isinstance(error, _Mismatch) else op.name)
-        raise
-    return dispatch(op, full)
+            found.fix = f"the signatures are {signatures}"
+    elif found.inside is None:
+        found.inside = calls.describe_call(op, args)
+    raise found from None
 
 
-def _spread(op: Operator, full: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
-    params = op.schema.params
-    return (
-        [a for p, a in zip(params, full, strict=True) if not p.keyword_only],
-        {p.name: a for p, a in zip(params, full, strict=True) if p.keyword_only},
-    )
-
-
-def _inplace_overload(
-    op: Operator,
-    functional: Operator,
+def _overload(
+    overloads: list[Operator],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    error: DTypeError,
-) -> Any:
-    """``x.add_(y, alpha=2)``: the functional overload, written into self by ``copy_``."""
-    for other in functional.overloads:
-        try:
-            alternative = complete(other, args, kwargs)
-            alternative = normalized(other, alternative, other.arity)
-        except DTypeError:
+    error: DTypeError | None,
+) -> tuple[Operator, tuple[Any, ...]] | DTypeError | None:
+    """The first overload that takes the arguments, with all of them.
+
+    Where none does, the error to raise: ``error``, if the main signature fits and a type does
+    not; else that of the one overload of which this is true; None where there is no such one.
+    """
+    nearest: list[tuple[Operator, tuple[Any, ...]]] = []
+    for other in overloads:
+        full = _completed(other, args, kwargs)
+        if isinstance(full, str):
             continue
-        if calls.matches(other, alternative):
-            positional, keywords = _spread(other, alternative)
-            result = other.function(*positional, **keywords)
-            return TABLE.operator("copy_")(args[0], result)
-    error.call = error.call or op.name
-    raise error
+        with suppress(DTypeError):
+            ready = normalized(other, full, other.arity)
+            if calls.unfit(other, ready) is None:
+                return other, ready
+        nearest.append((other, full))
+    if error is None and len(nearest) == 1:
+        try:
+            other, full = nearest[0]
+            calls.check_types(other, normalized(other, full, other.arity))
+        except DTypeError as refused:
+            return refused
+    return error
 
 
 def _into(op: Operator, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
@@ -179,17 +246,12 @@ def _write(op: Operator, out: Any, result: Any) -> None:
                     fix="pass an out of the result's shape, or an empty one to be resized",
                 )
             out.raw = TABLE.operator("clone")(result).raw
+            bump_version(out)
         else:
-            name = next(
-                n for n in TABLE.snapshot.backends if TABLE.snapshot.order.by_name[n].bit & out.keys
-            )
-            replaced = TABLE.snapshot.backends[name][0].copyto(out.raw, result.raw)
-            if replaced is not None:
-                out.raw = replaced
+            TABLE.operator("copy_")(out, result)
     except CoreDispatchError as error:
         error.call = error.call or f"{op.name}(..., out={calls.describe(out)})"
         raise
-    bump_version(out)
 
 
 HOOKS.bind = bind

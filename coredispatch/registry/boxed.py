@@ -25,7 +25,7 @@ class BodyEntry(Entry):
             if error.call is not None:
                 raise
             raise HOOKS.failure(self, args, error) from None
-        except (AttributeError, TypeError, IndexError):
+        except (AttributeError, TypeError, LookupError, ValueError):
             refusal = HOOKS.refusal(self, args)
             if refusal is None:
                 raise
@@ -77,7 +77,7 @@ class LayerEntry(Entry):
             if error.call is not None:
                 raise
             raise HOOKS.failure(self, args, error) from None
-        except (AttributeError, TypeError, IndexError):
+        except (AttributeError, TypeError, LookupError, ValueError):
             refusal = HOOKS.refusal(self, args)
             if refusal is None:
                 raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numbers
 import operator as _operator
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from .backend import Backend
@@ -23,7 +24,7 @@ from .dispatch import (
     Entry,
     dispatch_below,
 )
-from .dtypes import DType, Promotion, can_cast
+from .dtypes import ALL_DTYPES, DType, Promotion, can_cast
 from .entries import InplaceEntry, RawEntry
 from .errors import (
     CoreDispatchError,
@@ -34,12 +35,13 @@ from .errors import (
     MissingKernel,
     OpError,
     ShapeError,
+    kernel_error,
 )
 from .operator import Operator
 from .table import TABLE
 from .value import Value, bump_version, dtype_of
 
-__all__ = ["describe", "describe_call"]
+__all__ = ["check_raw", "describe", "describe_call"]
 
 
 def describe(argument: Any) -> str:
@@ -85,10 +87,14 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     """
     op = entry.op
     assert isinstance(op, Operator)
-    if isinstance(error, CoreDispatchError):
-        _name_call(error, op, args)
-        return error
     if isinstance(error, (MemoryError, RecursionError)):
+        return error
+    refused = refusal(entry, args)
+    if refused is not None and not _taken(error, op, args):
+        return refused
+    if isinstance(error, CoreDispatchError):
+        if error.inside is None:
+            _name_call(error, op, args)
         return error
     try:
         check_call(op, args)
@@ -97,25 +103,95 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
         return better
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
+    unresized = _unresized(op, args)
+    if unresized is not None:
+        return unresized
+    undeclared = _undeclared(op, args) if isinstance(error, TypeError) else None
+    if undeclared is not None:
+        return undeclared
     kernel = entry.record
-    if type(error).__name__ == "AxisError":  # NumPy's and CuPy's
+    beyond = isinstance(error, IndexError) and "out of bounds" in str(error)
+    if beyond or type(error).__name__ == "AxisError":  # what array libraries say of a dim or index
         dim = DimError(str(error))
         _name_call(dim, op, args)
         return dim
     if isinstance(error, ValueError) and "read-only" in str(error):
-        refused = OpError(
+        unwritable = OpError(
             "this tensor cannot be written: its elements share memory (expand), or its memory "
             "is read-only",
             fix="write to a .clone()",
         )
-        _name_call(refused, op, args)
-        return refused
+        _name_call(unwritable, op, args)
+        return unwritable
     wrapped = KernelError(
         f"{type(error).__name__}: {error}",
         fix=None if kernel is None else f"the kernel is {kernel}",
     )
     _name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+def _unresized(op: Operator, args: tuple[Any, ...]) -> ShapeError | None:
+    """The error of an in-place call whose result has not the shape of self."""
+    if op.functional is None or op.out_rule is None or not isinstance(args[0], Value):
+        return None
+    shape, wanted = tuple(op.out_rule(*args)), tuple(args[0].raw.shape)
+    if shape == wanted:
+        return None
+    error = cannot_resize(shape, wanted)
+    _name_call(error, op, args)
+    return error
+
+
+def cannot_resize(shape: tuple[int, ...], wanted: tuple[int, ...]) -> ShapeError:
+    """The error of a result of ``shape`` for a tensor of shape ``wanted``."""
+    return ShapeError(
+        f"the result has shape {shape}, but self has shape {wanted} and cannot be resized",
+        fix="use the out-of-place form, or expand self first",
+    )
+
+
+_DOMAINS: dict[str, tuple[str, Callable[[DType], bool]]] = {
+    "real": ("real numbers", lambda d: not d.is_complex),
+    "float": ("floating point", lambda d: d.is_floating_point),
+    "float+complex": ("floating point and complex numbers", lambda d: d.category > 1),
+    "int": ("integers", lambda d: d.is_integral),
+    "bool+int": ("bool and integers", lambda d: d.category < 2),
+}
+
+
+def _undeclared(op: Operator, args: tuple[Any, ...]) -> DTypeError | None:
+    """The error of a tensor of a dtype that the operator is not declared for."""
+    if isinstance(op.dtypes, str):
+        if op.dtypes not in _DOMAINS:
+            return None
+        takes, accepts = _DOMAINS[op.dtypes]
+    else:
+        accepts = op.dtypes.__contains__
+        refused = [d.name for d in ALL_DTYPES if not accepts(d)]
+        if len(refused) <= 3:
+            takes = f"every dtype but {', '.join(refused)}"
+        else:
+            takes = ", ".join(d.name for d in op.dtypes)
+    for position in op.tensors:
+        argument = args[position]
+        if isinstance(argument, Value) and not accepts(dtype_of(argument)):
+            name = op.schema.params[position].name
+            error = DTypeError(
+                f"not defined for {name!r} of dtype {dtype_of(argument).name}",
+                fix=f"it takes {takes}",
+            )
+            _name_call(error, op, args)
+            return error
+    return None
+
+
+def _taken(error: Exception, op: Operator, args: tuple[Any, ...]) -> bool:
+    """Whether a body took one tensor for a list of them, as einsum does, and found more wrong."""
+    if not isinstance(error, CoreDispatchError) or isinstance(error, DTypeError):
+        return False
+    position = unfit(op, args)
+    return position is not None and isinstance(args[position], Value)
 
 
 def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
@@ -125,7 +201,7 @@ def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
     try:
         check_types(op, args)
     except CoreDispatchError as error:
-        _name_call(error, op, args)
+        error.inside = describe_call(op, args)
         return error
     return None
 
@@ -134,17 +210,10 @@ def _as_builtin(wrapped: KernelError, error: Exception) -> Exception:
     """Keep the built-in class of the kernel's error beside ours."""
     for builtin in (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
         if isinstance(error, builtin):
-            cls = _DUAL[builtin]
-            dual = cls(wrapped.message, fix=wrapped.fix)
+            dual = kernel_error(builtin)(wrapped.message, fix=wrapped.fix)
             dual.call = wrapped.call
             return dual
     return wrapped
-
-
-_DUAL: dict[type[Exception], type[KernelError]] = {
-    base: type("KernelError", (KernelError, base), {"__module__": KernelError.__module__})
-    for base in (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError)
-}
 
 
 def check_call(op: Operator, args: tuple[Any, ...]) -> None:
@@ -159,26 +228,51 @@ def check_call(op: Operator, args: tuple[Any, ...]) -> None:
         rule(*args)
 
 
-def matches(op: Operator, args: tuple[Any, ...]) -> bool:
-    """Whether the argument types fit the schema."""
-    try:
-        check_types(op, args)
-    except DTypeError:
-        return False
-    return True
+def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
+    """:func:`check_call` for the raw arguments of a kernel that does not look at them itself."""
+    for position in op.tensors:
+        param, raw = op.schema.params[position], raws[position]
+        absent = raw is None and (param.optional or param.default is None)
+        if not (absent or hasattr(raw, "shape") or (param.scalar and _is_scalar(raw))):
+            raise DTypeError(
+                f"argument {param.name!r} must be {param.annotation}, not {type(raw).__name__}"
+                + _shown(raw)
+            )
+    indexed = any(op.schema.params[position].kind == "Index" for position in op.lists)
+    if op.out_rule is not None and not indexed:  # that would read the values of the index
+        op.out_rule(*raws)
+    rule = op.dtype_rule
+    if isinstance(rule, Promotion):
+        rule(*participants(op, raws))
+    elif callable(rule):
+        rule(*raws)
 
 
 def check_types(op: Operator, args: tuple[Any, ...]) -> None:
     """Raise :class:`DTypeError` naming the first argument whose type does not fit."""
-    for param, argument in zip(op.schema.params, args, strict=True):
-        if argument is None and (param.optional or param.default is None):
-            continue
-        if not _TYPE_CHECKS[param.kind](argument, param.scalar):
-            raise DTypeError(
-                f"argument {param.name!r} must be {param.annotation}, not "
-                f"{type(argument).__name__}" + _shown(argument),
-                fix=_hint(param.kind, argument),
-            )
+    position = unfit(op, args)
+    if position is not None:
+        param, argument = op.schema.params[position], args[position]
+        raise DTypeError(
+            f"argument {param.name!r} must be {param.annotation}, not "
+            f"{type(argument).__name__}" + _shown(argument),
+            fix=_hint(param.kind, argument),
+        )
+
+
+def unfit(op: Operator, args: tuple[Any, ...]) -> int | None:
+    """Position of the first argument whose type does not fit the schema."""
+    position = 0
+    for param in op.schema.params:
+        argument = args[position]
+        if (
+            (argument is not None or not (param.optional or param.default is None))
+            and not (param.is_tensor and isinstance(argument, Value))
+            and not _TYPE_CHECKS[param.kind](argument, param.scalar)
+        ):
+            return position
+        position += 1
+    return None
 
 
 def _shown(argument: Any) -> str:
@@ -257,11 +351,13 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
     except TypeError:
         assert isinstance(op, Operator)
         param = op.schema.params[position]
-        raise DTypeError(
-            f"{op.name}(): argument {param.name!r} must be {param.annotation}, not "
+        refused = DTypeError(
+            f"argument {param.name!r} must be {param.annotation}, not "
             f"{type(argument).__name__}{_shown(argument)}",
             fix=f"the signature is {op.signature}",
-        ) from None
+        )
+        refused.inside = f"{op.name}()"
+        raise refused from None
 
 
 def participants(op: Operator, args: tuple[Any, ...]) -> list[Any]:
@@ -393,10 +489,7 @@ def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
     """Refuse a result that cannot be written into ``target``; returns it otherwise."""
     shape, wanted = tuple(result.shape), tuple(target.raw.shape)
     if shape != wanted:
-        raise ShapeError(
-            f"the result has shape {shape}, but self has shape {wanted} and cannot be resized",
-            fix="use the out-of-place form, or expand self first",
-        )
+        raise cannot_resize(shape, wanted)
     source, dtype = DType.of(result.dtype), dtype_of(target)
     if source is not dtype and not can_cast(source, dtype):
         raise DTypeError(
@@ -485,18 +578,29 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     s = TABLE.snapshot
     found = entry.record
     if found.kind == "nothing":
+        refused = refusal(entry, args)
+        if refused is not None:
+            raise refused
         check = DTypeError("there is no tensor among the arguments", fix="pass cd.tensor(...)")
         _name_call(check, op, args)
         raise check
     if found.kind == "unloaded" or s.unloaded_ops.get(op.name):
         error: OpError = DeviceError(
-            f"a tensor carries a key whose plugin is not loaded: {s.order.names(entry.keys)}",
+            f"a tensor carries a key whose plugin is not loaded: "
+            f"{', '.join(s.order.absent(entry.keys)) or 'that of its operator'}",
             fix="load the plugin again with cd.plugins.load(name)",
         )
         _name_call(error, op, args)
         raise error
     if not entry.keys & s.order.layout_bits:  # shape and dtype rules know nothing of layouts
-        check_call(op, args)
+        refused = refusal(entry, args)
+        if refused is not None:
+            raise refused
+        try:
+            check_call(op, args)
+        except CoreDispatchError as better:
+            _name_call(better, op, args)
+            raise
     have = sorted(
         {
             f"{k.key}{'+' + k.backend if k.backend else ''} ({k.plugin})"

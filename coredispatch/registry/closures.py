@@ -211,14 +211,15 @@ def _alone(entry: RawEntry) -> Call:
 
 def _many(entry: RawEntry) -> Call:
     fn, array_type, wrap, keys = entry.fn, entry.array_type, entry.wrap, entry.out_keys
-    flags, promotion, floats = entry.tensor_flags, entry.promotion, entry.floats
+    flags = [*zip(entry.tensor_flags, entry.optional, strict=True)]
+    promotion, floats = entry.promotion, entry.floats
     promotes, to_float = promotion != PROMOTE_NONE, promotion == PROMOTE_FLOAT
     general = RawEntry.call
 
     def call(args: tuple[Any, ...]) -> Any:
         raws = []
         first = None
-        for argument, tensor in zip(args, flags, strict=True):
+        for argument, (tensor, optional) in zip(args, flags, strict=True):
             if isinstance(argument, Value):
                 if promotes and tensor:
                     dtype = argument._dtype or dtype_of(argument)
@@ -227,7 +228,7 @@ def _many(entry: RawEntry) -> Call:
                     if dtype is not first or (to_float and dtype not in floats):
                         return general(entry, args)
                 raws.append(argument.raw)
-            elif tensor and argument is not None:
+            elif tensor and not (optional and argument is None):
                 return general(entry, args)
             else:
                 raws.append(argument)

@@ -56,6 +56,7 @@ class RawEntry(Entry):
         self.array_type: Any = None
         self.finish: Any = None  # (entry, args, raw) -> Tensor(s) for whatever is no plain array
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
+        self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
         self.beside: bool = False  # the second of two parameters is neither tensor nor list
         # Serves when the kernel declines the call by returning NotImplemented
@@ -199,7 +200,9 @@ class RawEntry(Entry):
                     elif dtype is not first:
                         return self.promoted(args)
                 raws.append(argument.raw)
-            elif argument is not None and self.tensor_flags[position]:
+            elif self.tensor_flags[position] and (
+                argument is not None or not self.optional[position]
+            ):
                 if promotion == PROMOTE_NONE:
                     raws.append(HOOKS.scalar(self, position, argument))
                 elif first in self.weak and (type(argument) is float or type(argument) is int):

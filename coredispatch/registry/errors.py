@@ -26,16 +26,24 @@ _MAX_LINES = 10
 
 
 class CoreDispatchError(Exception):
-    """Base of all errors; ``fix`` is the nearest fix, printed on a line of its own."""
+    """Base of all errors; ``fix`` is the nearest fix, printed on a line of its own.
+
+    ``call`` names the call that was refused. Where only ``inside`` is set, an operator refused
+    the type of an argument, and each composite around it may still find that this was an
+    argument of its own: the user is told of the call that was written, not of one inside it.
+    An empty ``inside`` says the same of an error whose message names the call.
+    """
 
     def __init__(self, message: str, *, fix: str | None = None) -> None:
         self.message = message
         self.fix = fix
         self.call: str | None = None
+        self.inside: str | None = None
         super().__init__(message)
 
     def __str__(self) -> str:
-        lines = [self.message if self.call is None else f"{self.call}: {self.message}"]
+        call = self.call or self.inside
+        lines = [f"{call}: {self.message}" if call else self.message]
         if self.fix:
             lines.append(f"  fix: {self.fix}")
         lines = "\n".join(lines).splitlines()
@@ -44,7 +52,7 @@ class CoreDispatchError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.fix, self.call))
+        return (_rebuild, (type(self), self.message, self.fix, self.call or self.inside))
 
 
 def _rebuild(
@@ -84,7 +92,35 @@ class MissingKernel(OpError, NotImplementedError):
 
 
 class KernelError(OpError):
-    """A kernel failed, or returned something the operator's block does not allow."""
+    """A kernel failed, or returned something the operator's block does not allow.
+
+    Where the kernel raised a built-in error, the class derives from that as well.
+    """
+
+    builtin: type[Exception] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.builtin is None:
+            return super().__reduce__()
+        call = self.call or self.inside
+        return (_rebuild_kernel_error, (self.builtin, self.message, self.fix, call))
+
+
+_KERNEL_ERRORS: dict[type[Exception], type[KernelError]] = {}
+
+
+def kernel_error(builtin: type[Exception]) -> type[KernelError]:
+    """The :class:`KernelError` that is also a ``builtin``."""
+    if builtin not in _KERNEL_ERRORS:
+        facts = {"__module__": KernelError.__module__, "builtin": builtin}
+        _KERNEL_ERRORS[builtin] = type("KernelError", (KernelError, builtin), facts)
+    return _KERNEL_ERRORS[builtin]
+
+
+def _rebuild_kernel_error(
+    builtin: type[Exception], message: str, fix: str | None, call: str | None
+) -> CoreDispatchError:
+    return _rebuild(kernel_error(builtin), message, fix, call)
 
 
 class AutogradError(OpError):

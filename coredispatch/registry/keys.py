@@ -17,6 +17,8 @@ from .errors import RegistrationError
 __all__ = ["Key", "KeyKind", "KeyOrder"]
 
 KeyKind = Literal["backend", "layout", "layer"]
+#: the bit of every key that was ever named in this process (filled by the table)
+BITS: dict[str, int] = {}
 _RANK: dict[str, int] = {"backend": 0, "layout": 1, "layer": 2}
 
 
@@ -58,12 +60,15 @@ class KeyOrder:
         return (key for key in self.highest_first if key.bit & keys)
 
     def names(self, keys: int) -> tuple[str, ...]:
-        """The names of the set ``keys``, highest first; unknown bits (unloaded keys) are shown."""
+        """The names of the set ``keys``, highest first, then those of keys not loaded."""
         known = [key.name for key in self.members(keys)]
-        unknown = keys
+        return (*known, *(f"<{name}, not loaded>" for name in self.absent(keys)))
+
+    def absent(self, keys: int) -> list[str]:
+        """The names of keys in the set whose plugin is not loaded."""
         for key in self.members(keys):
-            unknown &= ~key.bit
-        return (*known, *([f"<unloaded key bits {unknown:#x}>"] if unknown else []))
+            keys &= ~key.bit
+        return [name for name, bit in BITS.items() if bit & keys]
 
     def from_above(self, key: Key) -> int:
         """Bits of ``key`` and of every layer or layout above it."""

@@ -197,10 +197,12 @@ class PluginLoader:
             if plugin.builtin:
                 raise PluginError(f"plugin {name!r} is part of coredispatch and stays loaded")
             if plugin.status == "loaded":
-                if hasattr(plugin.module, "coredispatch_unregister"):
-                    plugin.module.coredispatch_unregister()
-                self._forget(plugin)
-                plugin.status = "unloaded"
+                try:
+                    if hasattr(plugin.module, "coredispatch_unregister"):
+                        plugin.module.coredispatch_unregister()
+                finally:  # what it left undone must not keep its rows in the table
+                    self._forget(plugin)
+                    plugin.status = "unloaded"
 
     def disable(self, name: str) -> None:
         """Unload the plugin if it is loaded, and do not load it on discovery."""
@@ -225,7 +227,7 @@ class PluginLoader:
                 assert plugin.entry_point is not None
                 plugin.module = plugin.entry_point.load()
             self._register(plugin)
-        except Exception as error:  # quarantine whatever a stranger's code raises
+        except (Exception, SystemExit) as error:  # quarantine whatever a stranger's code raises
             self._forget(plugin)
             plugin.status = "quarantined"
             plugin.cause = error

@@ -8,9 +8,9 @@ nobody does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import fallback as _fallback
@@ -18,7 +18,7 @@ from . import resolve as _resolve
 from .backend import Kernel
 from .boxed import BodyEntry, CallEntry, LayerEntry
 from .dispatch import Entry
-from .entries import InplaceEntry
+from .entries import InplaceEntry, RawEntry
 from .table import TABLE
 
 __all__ = ["Observation", "observe"]
@@ -33,7 +33,8 @@ class Observation:
         keys: names of the keys it was resolved for, highest first.
         kind: ``kernel``, ``layer``, ``body``, ``inplace``, ``fallback`` or ``other`` (a call that
             is refused, or moved between devices).
-        plugin: who registered what ran; for a body, who declared the operator.
+        plugin: who registered what ran (of several kernels the one that took the call, not those
+            that declined it); for a body, who declared the operator.
         where: ``file:line`` of it, as far as known.
         depth: 0 for the outermost call, one more for every redispatch inside.
     """
@@ -49,6 +50,7 @@ class Observation:
 class _Watch(threading.local):
     def __init__(self) -> None:
         self.depth = 0
+        self.served: Kernel | None = None  # of the kernels of an entry, the one that served last
 
 
 _lock = threading.RLock()
@@ -70,6 +72,31 @@ def _kind(entry: Entry) -> str:
     return "other"
 
 
+def _mark(entry: Entry | None) -> bool:
+    """Let the kernels of an entry that may decline say which one serves; False for one kernel."""
+    if not isinstance(entry, (RawEntry, InplaceEntry)):
+        return False
+    inner = isinstance(entry, InplaceEntry) and _mark(entry.inner)
+    if entry.otherwise is None:
+        return inner
+    row: RawEntry | InplaceEntry | None = entry
+    while row is not None:
+        if row.fn is not None and isinstance(row.record, Kernel):
+            row.fn = _marked(row.fn, row.record)
+        row = row.otherwise
+    return True
+
+
+def _marked(fn: Callable[..., Any], kernel: Kernel) -> Callable[..., Any]:
+    def serve(*args: Any, **out: Any) -> Any:
+        result = fn(*args, **out)
+        if result is not NotImplemented:
+            _watch.served = kernel
+        return result
+
+    return serve
+
+
 def _wrap(entry: Entry) -> Entry:
     """An entry that records the call and passes it on."""
     kind, record = _kind(entry), entry.record
@@ -79,16 +106,24 @@ def _wrap(entry: Entry) -> Entry:
     else:
         plugin, where = op.plugin, f"{op.file}:{op.line}"
     keys = tuple(TABLE.snapshot.order.names(entry.keys))
+    several = _mark(entry)  # entries are made anew while somebody watches
 
     def call(_: Entry, args: tuple[Any, ...]) -> Any:
         seen = Observation(op.name, keys, kind, plugin, where, _watch.depth)
-        for log in _logs:
+        logs = [*_logs]
+        for log in logs:
             log.append(seen)
         _watch.depth += 1
+        _watch.served = None
         try:
             return entry.call(args)
         finally:
             _watch.depth -= 1
+            served = _watch.served
+            if several and served is not None and served is not record:
+                found = replace(seen, plugin=served.plugin, where=served.where)
+                for log in logs:  # other threads may have written to it meanwhile
+                    log[next(i for i, o in enumerate(log) if o is seen)] = found
 
     return CallEntry(entry.op, entry.keys, entry.mask, record, call)
 

@@ -109,6 +109,7 @@ class Operator(Dispatcher):
         self.random = random
         self.vjp_rule: VjpRule | None = None
         self.overloads: list[Operator] = []
+        self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
         self.functional: Operator | None = None
         self.inplace_op: Operator | None = None
         self.plugin = "coredispatch"
@@ -128,8 +129,7 @@ class Operator(Dispatcher):
         self.unbroadcast = unbroadcast
         self.result_type: Any = tuple
         if fields:
-            record: Any = namedtuple(self.name, fields)  # type: ignore[misc]
-            self.result_type = record._make
+            self.result_type = _record(self.name, fields)._make
         elif self.schema.returns == "list[Tensor]":
             self.result_type = list
         if inplace:
@@ -271,6 +271,25 @@ class Operator(Dispatcher):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_find, (self.name,))
+
+
+def _record(op: str, fields: tuple[str, ...]) -> Any:
+    """The class of an operator's named results: printed as PyTorch's, pickled by the operator."""
+    base: Any = namedtuple(op, fields)  # type: ignore[misc]
+    name = op.removesuffix("_dim")
+
+    def show(self: Any) -> str:
+        pairs = zip(fields, self, strict=True)
+        return f"{name}(\n" + ",\n".join(f"{field}={item!r}" for field, item in pairs) + ")"
+
+    def reduce(self: Any) -> tuple[Any, ...]:
+        return (_results, (op, tuple(self)))
+
+    return type(name, (base,), {"__slots__": (), "__repr__": show, "__reduce__": reduce})
+
+
+def _results(op: str, items: tuple[Any, ...]) -> Any:
+    return _find(op).result_type(items)
 
 
 def _find(name: str) -> Operator:

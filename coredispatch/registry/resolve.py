@@ -17,6 +17,7 @@ as if it were a dense array. Below a layout only a composite's body may serve.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,7 +27,7 @@ from .backend import Backend, ContextKernel, Kernel
 from .boxed import BodyEntry, CallEntry, LayerEntry
 from .closures import specialize, specialize_inplace
 from .dispatch import HOOKS, Dispatcher, Entry
-from .dtypes import ALL_DTYPES, Promotion, bfloat16
+from .dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
 from .entries import (
     PROMOTE_COMMON,
     PROMOTE_FLOAT,
@@ -34,11 +35,13 @@ from .entries import (
     InplaceEntry,
     RawEntry,
     ViewEntry,
+    link_view,
 )
 from .errors import OpError
 from .keys import Key
 from .operator import Operator
 from .table import TABLE, Snapshot
+from .value import storage_of
 
 __all__ = ["Resolution", "Step", "walk"]
 
@@ -213,7 +216,7 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
         bits = s.order.from_above(found.key)
         if kind == "layer":
             return LayerEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn, False, bits)
-        make = found.fn if isinstance(found.fn, type) else LayerEntry
+        make: type[LayerEntry] = found.fn if isinstance(found.fn, type) else LayerEntry
         return make(op, keys, mask, op, found.fn, True, bits)
     if kind == "generic":
         return CallEntry(op, keys, mask, None, found.fn)
@@ -222,7 +225,10 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "boxed":
         return BodyEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn)
     if kind == "body":
-        return BodyEntry(op, keys, mask, None, found.fn)
+        if op.mutates and len(op.tensors) > 1:
+            return BodyEntry(op, keys, mask, None, _writing(op))
+        copies = op.view is True and found.backend is not None and not found.backend.views
+        return BodyEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
     if kind == "inplace":
         return _inplace(s, op, keys, mask, found)
     if kind == "fallback":
@@ -247,7 +253,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.inside = entry.fn.fn, entry.fn.inside
     _promotion(entry, op)
-    entry.out_keys = s.order.by_name[backend.name].bit
+    entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = backend.array_type
     entry.simple = not op.lists
     entry.beside = entry.simple and op.arity == 2 and not entry.tensor_flags[1]
@@ -262,10 +268,23 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
         entry.by_base = backend.has_base and op.view == "maybe"
+        if op.view == "maybe" and not backend.views and _indexed(op):
+            entry.fn = selection = _Selection(entry.fn)
+            entry.is_view = selection.is_view
         if keys & s.order.layout_bits:
             entry.is_view, entry.by_base = _same_object, False
-    specialize(entry)
+    if OBSERVE is None:  # observation puts its own functions in the place of the kernels
+        specialize(entry)
     return entry
+
+
+def _marks(s: Snapshot, keys: int) -> int:
+    """Keys that the layers of a call put on its results."""
+    bits = 0
+    for name, (layer, _) in s.layers.items():
+        if layer.marks is not None and s.order.by_name[name].bit & keys:
+            bits |= s.order.by_name[layer.marks].bit
+    return bits
 
 
 def _promotion(entry: Any, op: Operator) -> None:
@@ -277,6 +296,8 @@ def _promotion(entry: Any, op: Operator) -> None:
     entry.weak = WEAK
     skip = rule.skip if isinstance(rule, Promotion) else ()
     entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
+    if isinstance(entry, RawEntry):
+        entry.optional = [p.optional or p.default is None for p in op.schema.params]
 
 
 def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:
@@ -312,13 +333,79 @@ def _inplace_over(
         entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
         entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
-    specialize_inplace(entry)
+    if OBSERVE is None:
+        specialize_inplace(entry)
     return entry
 
 
 def _same_object(out: Any, source: Any) -> bool:
     """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
     return out is source
+
+
+def _writing(op: Operator) -> Callable[..., Any]:
+    """The body of an operator that writes: it must not have begun when an argument is refused."""
+    body = op.body
+    assert body is not None
+
+    def writing(*args: Any) -> Any:
+        calls.check_types(op, args)
+        return body(*args)
+
+    return writing
+
+
+def _viewing(op: Operator) -> Callable[..., Any]:
+    """The body of a view operator on a backend without strided views.
+
+    Where it selects with indices (a diagonal, windows) the result has memory of its own; by the
+    operator's contract it is an alias nevertheless.
+    """
+    body = op.body
+    assert body is not None
+
+    def viewing(*args: Any) -> Any:
+        out = body(*args)
+        for i, item in enumerate(out) if isinstance(out, (list, tuple)) else ((-1, out),):
+            if item is not args[0] and storage_of(item) is not storage_of(args[0]):
+                rest = args[1:] if i < 0 else (*args[1:], i)
+                link_view(op, args[0], item, rest, i >= 0)
+        return out
+
+    return viewing
+
+
+def _indexed(op: Operator) -> bool:
+    return any(op.schema.params[position].kind == "Index" for position in op.lists)
+
+
+class _Selection(threading.local):
+    """The kernel of ``x[index]`` on a backend without strided views, which always copies.
+
+    To the frontend, which keeps the contract of aliases there, the result is a view where the
+    index is basic, and has memory of its own where tensors, lists or masks select.
+    """
+
+    fresh: Any = None
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    def __call__(self, raw: Any, index: tuple[Any, ...]) -> Any:
+        out = self.fn(raw, index)
+        self.fresh = None if all(map(_basic, index)) else out
+        return out
+
+    def is_view(self, out: Any, source: Any) -> bool:
+        fresh, self.fresh = self.fresh, None
+        return out is not fresh
+
+
+def _basic(item: Any) -> bool:
+    if isinstance(item, (list, tuple, bool)):
+        return False
+    shape = getattr(item, "shape", None)
+    return shape is None or (tuple(shape) == () and DType.of(item.dtype) is not bool_)
 
 
 def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:

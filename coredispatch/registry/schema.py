@@ -1,7 +1,8 @@
 """Schemas: a Python signature read as an operator's contract.
 
 ``def add(self: Tensor, other: Tensor | Scalar) -> Tensor`` is all a schema needs. Annotations
-are read as text, so that an op block needs no import for them.
+are read as text, so that an op block needs no import for them; where they were evaluated (no
+``from __future__ import annotations``), the text of the types is read.
 """
 
 from __future__ import annotations
@@ -44,13 +45,23 @@ KINDS: Final[dict[str, bool]] = {
 }
 _QUALIFIED: Final = re.compile(r"\b(?:\w+\.)+(\w+)")
 _RETURNS: Final = re.compile(r"^(Tensor|None|list\[Tensor\]|tuple\[Tensor(, (Tensor|\.\.\.))*\])$")
+_CAPITALS: Final = re.compile(r"\b(?:List|Tuple)\[")
+_OUTER_COMMA: Final = re.compile(r",\s*(?![^\[]*\])")
+_NUMBERS: Final = frozenset(("bool", "int", "float", "complex"))
 _SYNONYMS: Final[dict[str, str]] = {
     "Sequence[Tensor]": "list[Tensor]",
     "tuple[Tensor, ...]": "list[Tensor]",
     "int | IntList": "IntList",
-    "list[int]": "IntList",
-    "tuple[int, ...]": "IntList",
-    "list[float]": "FloatList",
+    **{
+        f"{int_}{many}": "IntList"
+        for int_ in ("", "int | ")
+        for many in ("list[int]", "tuple[int, ...]", "Sequence[int]")
+    },
+    **{
+        f"{float_}{many}": "FloatList"
+        for float_ in ("", "float | ")
+        for many in ("list[float]", "tuple[float, ...]", "Sequence[float]")
+    },
     "Number": "Scalar",
 }
 
@@ -186,8 +197,23 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 @functools.cache
 def _plain(text: str) -> str:
-    """An annotation without module prefixes and quotes."""
-    return _QUALIFIED.sub(r"\1", text.strip().strip("'\""))
+    """An annotation without module prefixes and quotes, in the newest spelling."""
+    text = _QUALIFIED.sub(r"\1", text.strip().strip("'\""))
+    return _CAPITALS.sub(lambda found: found.group().lower(), text)
+
+
+def _alternatives(text: str) -> list[str]:
+    """The parts of a union, also of ``Optional[...]`` and ``Union[...]``."""
+    if text.startswith("Optional[") and text.endswith("]"):
+        return [*_alternatives(text[9:-1]), "None"]
+    if text.startswith("Union[") and text.endswith("]"):
+        parts = _OUTER_COMMA.split(text[6:-1])
+    else:
+        parts = text.split("|")
+    parts = ["None" if part.strip() == "NoneType" else part.strip() for part in parts]
+    if _NUMBERS <= set(parts):  # what the name Scalar stands for, where it was evaluated
+        parts = [part for part in parts if part not in _NUMBERS] + ["Scalar"]
+    return parts
 
 
 def _text(annotation: Any) -> str:
@@ -216,7 +242,7 @@ def _param(op: str, parameter: inspect.Parameter) -> Param:
             fix=f"annotate it, for example {parameter.name}: Tensor",
         )
     text = _text(parameter.annotation)
-    parts = [part.strip() for part in text.split("|")]
+    parts = _alternatives(text)
     optional = "None" in parts
     parts = [part for part in parts if part != "None"]
     scalar = "Tensor" in parts and ("Scalar" in parts or "Number" in parts)
@@ -224,9 +250,14 @@ def _param(op: str, parameter: inspect.Parameter) -> Param:
         parts = ["Tensor"]
     kind = _SYNONYMS.get(" | ".join(parts), " | ".join(parts))
     if kind not in KINDS:
+        fix = f"use one of {', '.join(KINDS)}, 'Tensor | Scalar', or one of them with '| None'"
+        if not isinstance(parameter.annotation, str):
+            fix += (
+                "; annotations are read as text: begin the module with "
+                "`from __future__ import annotations`"
+            )
         raise SchemaError(
-            f"operator {op!r}: parameter {parameter.name!r} has the unknown type {text!r}",
-            fix=f"use one of {', '.join(KINDS)}, 'Tensor | Scalar', or one of them with '| None'",
+            f"operator {op!r}: parameter {parameter.name!r} has the unknown type {text!r}", fix=fix
         )
     default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
     return Param(

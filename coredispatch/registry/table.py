@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import dtypes as _dtypes
 from .backend import Backend, ContextKernel, Kernel, Layer, Layout
 from .dispatch import Memo
+from .dtypes import DType
 from .errors import RegistrationError, SchemaError
-from .keys import Key, KeyKind, KeyOrder
+from .keys import BITS, Key, KeyKind, KeyOrder
 from .operator import Operator
 
 __all__ = ["TABLE", "Registrar", "Snapshot", "Table"]
@@ -46,7 +48,7 @@ class Table:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self.lock = threading.RLock()
-        self._bits: dict[str, int] = {}  # a name keeps its bit for the life of the process
+        self._bits = BITS  # a name keeps its bit for the life of the process
         self.watchers: list[Callable[[Snapshot], None]] = []
 
     @property
@@ -120,6 +122,18 @@ def _without(owned: Mapping[str, tuple[Any, str]], plugin: str) -> dict[str, tup
 
 
 TABLE = Table()
+
+
+def layout_dtype(name: str) -> DType | None:
+    """The element type called ``name`` of a layout that is loaded."""
+    for layout, _ in TABLE.snapshot.layouts.values():
+        for dtype in layout.dtypes:
+            if dtype.name == name:
+                return dtype
+    return None
+
+
+_dtypes.OF_LAYOUT = layout_dtype
 
 
 class Registrar:

@@ -1,7 +1,4 @@
-"""A complete backend by a stranger: the key ``flat``, a device without strides and views.
-
-NumPy plays its arithmetic unit. All but the primitives coredispatch makes itself, of those.
-"""
+"""A complete backend by a stranger: the key ``flat``, with NumPy as its arithmetic unit."""
 
 from operator import attrgetter
 
@@ -11,7 +8,7 @@ import coredispatch.plugin as cdp
 
 
 class FlatArray:
-    """Elements of one dtype, row-major in a piece of memory."""
+    """Elements of one dtype, row-major in a piece of memory: no strides and no views."""
 
     def __init__(self, memory, shape, dtype):
         self.memory, self.shape, self.dtype, self.ndim = memory, shape, dtype, len(shape)
@@ -39,6 +36,7 @@ def lift(op, function):
     """The kernel that computes as a NumPy function does, in the result dtype of the operator."""
 
     def kernel(*args):
+        cdp.check(op, args)
         with np.errstate(all="ignore"):
             out = function(*(load(x, op in TYPED) for x in args))
         if op in TYPED:
@@ -49,9 +47,10 @@ def lift(op, function):
 
 
 def sort(x, dim, descending, stable):
-    v = np.atleast_1d(x)  # read backwards where descending, so that ties keep their order
-    order = np.argsort(np.flip(v, dim) if descending else v, axis=dim, kind="stable")
-    order = v.shape[dim] - 1 - np.flip(order, dim) if descending else order
+    v = np.atleast_1d(x)
+    keys = v.astype(np.float32) if v.dtype.kind == "V" else v  # bfloat16 does not sort NaN
+    order = np.argsort(np.flip(keys, dim) if descending else keys, axis=dim, kind="stable")
+    order = v.shape[dim] - 1 - np.flip(order, dim) if descending else order  # ties keep theirs
     return np.take_along_axis(v, order, dim).reshape(x.shape), order.reshape(x.shape)
 
 
@@ -106,7 +105,7 @@ for name in ("cumsum", "cumprod"):
     KERNELS[name] = lambda x, dim, dtype, f=name: getattr(np, f)(x, dim, dtype).reshape(x.shape)
 for name in ("uniform", "normal", "integers"):
     KERNELS["random_" + name] = lambda size, a, b, dtype, device, generator, draw=name: getattr(
-        (generator or cdp.default_generator("flat")).stream(np.random.default_rng), draw
+        (generator or cdp.default_generator("flat")).stream(cdp.NumpyStream).rng, draw
     )(a, b, size)
 qr, solve = np.linalg.qr, np.linalg.solve
 KERNELS.update(sort=sort, constant_pad_nd=pad, index_put=index_put, gather=located, scatter=located)
@@ -116,7 +115,7 @@ KERNELS |= {
     "clone": lambda x, memory_format: x,
     "to_dtype": lambda x, d: x.real if x.dtype.kind == "c" and d.kind not in "cb" else x,
     "view_as_real": lambda x: np.stack([x.real, x.imag], -1),
-    "view_as_complex": lambda x: x[..., 0] + 1j * x[..., 1],
+    "view_as_complex": lambda x: x.view(np.result_type(x, np.complex64))[..., 0],
     "cat": lambda xs, dim: np.concatenate([x for x in xs if x.shape != (0,)] or xs[:1], dim),
     "expand": lambda x, size: np.broadcast_to(x, cdp.operator("expand").out_rule(x, size)),
     "full": lambda size, value, dtype, device: np.full(size, value),

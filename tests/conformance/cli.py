@@ -1,10 +1,13 @@
-"""``coredispatch conformance``: run, list, explain, repro, diff, selftest."""
+"""``coredispatch conformance``: run, list, explain, repro, diff, index, selftest."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import secrets
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,16 +18,15 @@ from typing import Any
 from coredispatch.registry import CoreDispatchError
 
 from . import report, shards
-from .case import CHECKS, check_name
-from .checks import find
+from .case import CHECKS
+from .inquiry import Inquiry, page_scripts
 from .levels import LEVELS, PROFILES
-from .repro import case_of, run_case_with_context, script
-from .runner import plan
+from .runner import plan, seal
 from .subject import Subject, SuiteError
 
 __all__ = ["main"]
 
-COMMANDS = ("run", "list", "explain", "repro", "diff", "schema", "selftest")
+COMMANDS = ("run", "list", "explain", "repro", "diff", "index", "schema", "selftest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments and arguments[0] not in COMMANDS and arguments[0] not in ("-h", "--help"):
         arguments = ["run", *arguments]
     options = _parser().parse_args(arguments)
+    options.arguments = arguments
     try:
         return int(options.command(options))
     except CoreDispatchError as error:
@@ -42,6 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `... list | head`
         sys.stderr.close()
         return 0
+
+
+def _cores() -> int:
+    """Processors this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", _run, "run the cases of a level and give the verdict")
     selection(run)
-    run.add_argument("--jobs", type=int, default=1, help="worker processes")
+    run.add_argument(
+        "--jobs", type=int, default=_cores(), help="worker processes (default: one per core)"
+    )
     run.add_argument("--timeout", type=float, default=60.0, help="seconds per case")
     run.add_argument("--fresh-seed", action="store_true", help="other random values than usual")
     run.add_argument("--seed", type=int, default=0, help="the fresh seed of an earlier run")
@@ -76,22 +87,33 @@ def _parser() -> argparse.ArgumentParser:
     listed = command("list", _list, "print the case ids of a level")
     selection(listed)
     explain = command("explain", _explain, "what a case asserts, and what became of it")
-    explain.add_argument("case")
-    explain.add_argument("--backend", required=True)
     repro = command("repro", _repro, "print a self-contained script that repeats a case")
-    repro.add_argument("case")
-    repro.add_argument("--backend", required=True)
-    repro.add_argument("--seed", type=int, default=0)
+    for single in (explain, repro):
+        single.add_argument("case", help="a case id, as `list` and the report print it")
+        single.add_argument("--backend", required=True, help="key of the backend")
+        single.add_argument("--seed", type=int, default=0, help="the fresh seed of a run")
+        single.add_argument("--timeout", type=float, default=60.0, help="seconds for the case")
+        single.add_argument("--expectations", type=Path, help="a conformance.toml to use instead")
     repro.add_argument("--out", type=Path, help="write it to a file")
     diff = command("diff", _diff, "compare two JSON reports")
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
     diff.add_argument("--json", action="store_true")
+    index = command("index", _index, "list the JSON reports of a folder, and write its index.html")
+    index.add_argument("folder", type=Path)
     command("schema", _schema, "print the JSON Schema of the reports")
     selftest = command("selftest", _selftest, "seed faulty kernels; every one must be caught")
     selftest.add_argument("--op", action="append", help="generated mutants of this operator only")
     selftest.add_argument("--all", action="store_true", help="generated mutants of every operator")
-    selftest.add_argument("--json", type=Path)
+    selftest.add_argument(
+        "--kind",
+        action="append",
+        choices=("curated", "exploits", "controls", "generated"),
+        help="only these (repeatable)",
+    )
+    selftest.add_argument("--jobs", type=int, default=1, help="worker processes")
+    selftest.add_argument("--json", type=Path, help="write what became of every mutant")
+    selftest.add_argument("--quiet", action="store_true", help="no progress")
     return parser
 
 
@@ -112,48 +134,64 @@ def _options(options: argparse.Namespace) -> shards.Options:
     )
 
 
+def _subject(options: argparse.Namespace, chosen: shards.Options | None = None) -> Subject:
+    """The backend, once it is known that loading it leaves the interpreter alive.
+
+    What its package prints while it is imported goes to standard error: the output is a report.
+    """
+    seal()
+    shards.probe(chosen or shards.Options(options.backend))
+    with contextlib.redirect_stdout(sys.stderr):
+        return Subject(options.backend, getattr(options, "expectations", None))
+
+
+def _writable(*paths: Path | None) -> None:
+    """Refuse paths that cannot be written to before the run, not after it."""
+    for path in paths:
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a"):
+                pass
+        except OSError as error:
+            raise SuiteError(f"cannot write {path}: {error.strerror}") from None
+
+
 def _run(options: argparse.Namespace) -> int:
     chosen = _options(options)
     if options.jobs < 1 or options.timeout <= 0:
         raise SuiteError("--jobs and --timeout must be positive")
     chosen.jobs, chosen.limit = options.jobs, options.timeout
     chosen.fresh = secrets.randbelow(2**31) if options.fresh_seed else options.seed
-    subject = Subject(options.backend, options.expectations)
+    subject = _subject(options, chosen)
     total = sum(len(cases) for cases in shards.planned(subject, chosen).values())
     if total == 0:
         raise SuiteError("no case fits the request: a run of nothing certifies nothing")
+    _writable(options.json, options.badge, options.report)
     progress = None if options.quiet else report.Progress(total)
     start = time.perf_counter()
     run = shards.run(subject, chosen, progress)
     run.seconds = time.perf_counter() - start
     document = report.document(subject, run)
-    for path, text in (
-        (options.json, lambda: json.dumps(document, indent=1) + "\n"),
-        (options.badge, lambda: report.badge(document)),
-        (options.report, lambda: report.page(document, _scripts(subject, chosen.fresh))),
-    ):
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text())
-    print(report.summary(document))
+    if options.json is not None:
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    if options.badge is not None:
+        options.badge.write_text(report.badge(document))
+    print(report.summary(document), flush=True)
     if chosen.fresh:
         print(f"fresh seed {chosen.fresh} (again: --seed {chosen.fresh})")
-    return 0 if document["verdict"]["passed"] else 1
-
-
-def _scripts(subject: Subject, fresh: int) -> Any:
-    def make(case_id: str) -> str:
-        try:
-            return script(subject, case_of(subject, case_id), fresh)
-        except Exception as error:  # the page must not fail where the case did
-            return f"# no reproducer: {type(error).__name__}: {error}"
-
-    return make
+    if run.interrupted:
+        print(f"interrupted after {len(run.results)} of {total} cases", file=sys.stderr)
+    if options.report is not None:
+        with Inquiry(subject, chosen) as inquiry:
+            options.report.write_text(report.page(document, page_scripts(inquiry)))
+    return 130 if run.interrupted else 0 if document["verdict"]["passed"] else 1
 
 
 def _list(options: argparse.Namespace) -> int:
     chosen = _options(options)
-    subject = Subject(options.backend, options.expectations)
+    subject = _subject(options, chosen)
     count = 0
     for case in plan(subject, chosen.ops, chosen.level, chosen.profiles):
         if not chosen.checks or case.check in chosen.checks:
@@ -163,41 +201,33 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
+def _single(options: argparse.Namespace) -> Inquiry:
+    chosen = shards.Options(
+        options.backend,
+        fresh=options.seed,
+        limit=options.timeout,
+        expectations=options.expectations,
+    )
+    return Inquiry(_subject(options, chosen), chosen)
+
+
 def _explain(options: argparse.Namespace) -> int:
-    subject = Subject(options.backend)
-    case = case_of(subject, options.case)
-    runner = find(case).run
-    result, context = run_case_with_context(subject, case)
-    levels = [n for n in LEVELS if case.check in LEVELS[n]]
-    print(case.id)
-    print(f"  check {case.check}, {check_name(case.check)}: {(runner.__doc__ or '').strip()}")
-    print(f"  asked for at {', '.join(levels) or 'no level'}; mandatory: {case.mandatory}")
-    if case.op != "backend":
-        op = subject.facts(case.op).op
-        print(f"  {op.signature}  ({op.file}:{op.line})")
-        print(f"  tolerance {op.tolerance}, reference {_name(op.reference)}")
-        kernel = subject.kernel(case.op)
-        print(f"  served by {kernel if kernel is not None else 'its body'}")
-    print(f"  seed {case.seed}; last call {context.shown() if context.sample else '-'}")
-    print(f"  {result.status}, {result.assertions} assertions, margin {result.margin}")
-    if result.message:
-        print(f"  {result.message}")
+    with _single(options) as inquiry:
+        text, result = inquiry.explain(options.case)
+    print(text)
     return 0 if result.status == "pass" else 1
 
 
-def _name(function: Any) -> str:
-    return (
-        "the body on float64" if function is None else getattr(function, "__name__", "a function")
-    )
-
-
 def _repro(options: argparse.Namespace) -> int:
-    subject = Subject(options.backend)
-    text = script(subject, case_of(subject, options.case), options.seed)
+    with _single(options) as inquiry:
+        text = inquiry.script(options.case)
     if options.out is None:
         print(text)
-    else:
+        return 0
+    try:
         options.out.write_text(text)
+    except OSError as error:
+        raise SuiteError(f"cannot write {options.out}: {error.strerror}") from None
     return 0
 
 
@@ -220,15 +250,38 @@ def _diff(options: argparse.Namespace) -> int:
     return 1 if found["regressed"] else 0
 
 
+def _index(options: argparse.Namespace) -> int:
+    documents = report.gather(options.folder)
+    if not documents:
+        raise SuiteError(f"{options.folder} holds no reports", fix="write them with run --json")
+    (options.folder / "index.html").write_text(report.overview(documents))
+    print(report.listing(documents))
+    return 0 if all(d["verdict"]["passed"] for d in documents.values()) else 1
+
+
 def _schema(options: argparse.Namespace) -> int:
     print(json.dumps(report.schema(), indent=2))
     return 0
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    from .selftest import run_selftest
+    from .selftest import run_selftest, settings
 
-    return run_selftest(options.op, every=options.all, json_path=options.json)
+    if options.jobs < 1:
+        raise SuiteError("--jobs must be positive")
+    wanted = settings(dict(os.environ))
+    if wanted != dict(os.environ):  # the modules are loaded already: another process
+        program = [sys.executable, "-m", "coredispatch.conformance.cli", *options.arguments]
+        return subprocess.call(program, env=wanted)
+    _writable(options.json)
+    return run_selftest(
+        options.op,
+        every=options.all,
+        kinds=options.kind,
+        jobs=options.jobs,
+        json_path=options.json,
+        quiet=options.quiet,
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import coredispatch as cd
 from coredispatch.registry import DType, Promotion
 from coredispatch.registry.calls import participants
 
-from .bounds import compare
+from .bounds import Deviation, compare
 from .case import Case
 from .lattice import CellMake
 from .reference import NoReference, Reference, complete
@@ -94,12 +94,21 @@ class Context:
         self.fresh = fresh
         self.asserted = 0
         self.margin: float | None = None
-        self.sample: Any = None
+        self._sample: Any = None
         self.expected: Any = None
         self.got: Any = None
         self.found: dict[str, Any] = {}
 
     # -- samples ---------------------------------------------------------------------------
+
+    @property
+    def sample(self) -> Any:
+        """What is being called; setting it forgets what was expected of the call before."""
+        return self._sample
+
+    @sample.setter
+    def sample(self, sample: Any) -> None:
+        self._sample, self.expected, self.got = sample, None, None
 
     @property
     def op(self) -> Any:
@@ -125,8 +134,10 @@ class Context:
     def samples(self, limit: int | None = None, **changes: Any) -> Iterator[Any]:
         """The case's samples, arrays in the place of tensors, at most ``limit``."""
         remainder, modulus = self.case.rows
-        drawn = self.op.samples(self.make(**changes))
-        chosen = (s for i, s in enumerate(drawn) if i % modulus == remainder % modulus)
+        drawn = [*self.op.samples(self.make(**changes))]
+        modulus = min(modulus, max(1, len(drawn)))  # no cell without a sample
+        turn = (remainder + self.fresh) % modulus  # a fresh seed lets other samples meet the cell
+        chosen = (s for i, s in enumerate(drawn) if i % modulus == turn)
         for sample in itertools.islice(chosen, limit):
             yield self.placed(sample)
 
@@ -138,8 +149,17 @@ class Context:
         return sample
 
     def call(self, sample: Any, op: Any = None) -> Any:
-        """Call the operator with the sample's tensors."""
-        return (op or self.op)(*sample.args, **sample.kwargs)
+        """Call the operator with the sample's tensors.
+
+        Of an operator that returns nothing the result is what it wrote to.
+        """
+        op = op or self.op
+        result = op(*sample.args, **sample.kwargs)
+        if result is not None or not op.mutates:
+            return result
+        given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))
+        given |= sample.kwargs
+        return [given[name] for name in op.mutates if given.get(name) is not None]
 
     # -- assertions ------------------------------------------------------------------------
 
@@ -168,8 +188,11 @@ class Context:
             self.expect(p.shape == q.shape, f"{what}: shape {p.shape}, not {q.shape}")
             self.expect(p.tobytes() == q.tobytes() or equal(p, q), f"{what}: the values differ")
 
-    def close(self, result: Any, sample: Any, slack: float = 1.0) -> None:
-        """Assert dtype, shape, device and values of ``result`` against rules and reference."""
+    def close(self, result: Any, sample: Any, slack: float = 1.0, *, signs: bool = True) -> None:
+        """Assert dtype, shape, device and values of ``result`` against rules and reference.
+
+        ``signs`` False leaves the signs of zeros open.
+        """
         outputs = tensors_in(result)
         self.got = result
         dtypes, shapes = self.rules(sample)
@@ -194,9 +217,11 @@ class Context:
             reference = Reference(self.op, sample)
         except NoReference:
             return
-        self.values(outputs, reference, slack)
+        self.values(outputs, reference, slack, signs=signs)
 
-    def values(self, outputs: list[Any], reference: Reference, slack: float) -> None:
+    def values(
+        self, outputs: list[Any], reference: Reference, slack: float, *, signs: bool = True
+    ) -> None:
         """Assert the values of the outputs against the reference."""
         expected = reference()
         wanted = list(expected) if isinstance(expected, (tuple, list)) else [expected]
@@ -222,8 +247,10 @@ class Context:
                 )
             self.asserted += 1
             try:
-                margin = compare(self.op, array, reference, r, slack=slack)
-            except AssertionError as error:
+                margin = compare(self.op, array, reference, r, slack=slack, signs=signs)
+            except Deviation as error:
+                if error.margin is not None and np.isfinite(error.margin):
+                    self.margin = max(self.margin or 0.0, error.margin)
                 raise Failure(f"output {i}: {error} [{self.shown()}]") from None
             self.margin = max(self.margin or 0.0, margin)
 

@@ -37,6 +37,9 @@ PROFILES = ("sparse", "quant", "amp", "async", "large")
 #: what a backend may declare absent; the cases that need it then must raise
 FEATURES = ("rng-state", "dlpack", "out", "autocast", "threads")
 
+#: what an expected failure has to say
+ENTRY = ("case", "reason", "issue", "expires")
+
 
 class ExpectationsError(CoreDispatchError):
     """``conformance.toml`` is malformed; the message names the entry."""
@@ -68,10 +71,10 @@ class Expectations:
         if path is None:
             return cls()
         try:
-            data = tomllib.loads(Path(path).read_text())
+            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ExpectationsError(f"{path}: {error.strerror}") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ExpectationsError(f"{path}: {error}", fix="it must be valid TOML") from None
         return cls(Path(path), **_capabilities(path, data), failures=_failures(path, data))
 
@@ -111,6 +114,9 @@ def _strings(path: Any, value: Any, what: str, allowed: Iterable[str]) -> tuple[
             raise ExpectationsError(
                 f"{path}: {item!r} in {what} is unknown", fix=f"use {', '.join(allowed)}"
             )
+    twice = [item for item in value if value.count(item) > 1]
+    if twice:
+        raise ExpectationsError(f"{path}: {twice[0]!r} stands twice in {what}")
     return tuple(value)
 
 
@@ -143,9 +149,16 @@ def _failures(path: Any, data: dict[str, Any]) -> dict[str, ExpectedFailure]:
     found: dict[str, ExpectedFailure] = {}
     for number, entry in enumerate(entries, 1):
         where = f"{path}: expected_failures[{number}]"
-        for name in ("case", "reason", "issue", "expires"):
+        if not isinstance(entry, dict):
+            raise ExpectationsError(f"{where} is no table: write [[expected_failures]]")
+        for name in ENTRY:
             if name not in entry:
                 raise ExpectationsError(f"{where} has no {name!r}")
+        for name in entry:
+            if name not in ENTRY:
+                raise ExpectationsError(
+                    f"{where}: unknown entry {name!r}", fix=f"use {', '.join(ENTRY)}"
+                )
         for name in ("case", "reason", "issue"):
             if not isinstance(entry[name], str) or not entry[name].strip():
                 raise ExpectationsError(f"{where}: {name} must be a text that is not empty")
@@ -158,7 +171,5 @@ def _failures(path: Any, data: dict[str, Any]) -> dict[str, ExpectedFailure]:
             raise ExpectationsError(f"{where}: expires must be a date such as 2030-01-31")
         if entry["case"] in found:
             raise ExpectationsError(f"{where}: {entry['case']!r} stands there twice")
-        found[entry["case"]] = ExpectedFailure(
-            **{k: entry[k] for k in ("case", "reason", "issue", "expires")}
-        )
+        found[entry["case"]] = ExpectedFailure(**{k: entry[k] for k in ENTRY})
     return found

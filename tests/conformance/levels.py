@@ -10,6 +10,8 @@ Profiles stand beside the levels: ``sparse``, ``quant``, ``amp``, ``async``, ``l
 
 from __future__ import annotations
 
+import re
+
 from .case import BACKEND, Case
 from .subject import SuiteError
 
@@ -85,7 +87,7 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
     if case.check not in checks_of(level, profiles):
         return False
     if case.check == 27:
-        return case.variant.partition("+")[0] in profiles or level == "full"
+        return re.split("[+-]", case.variant)[0] in profiles or level == "full"
     if level == "boot":
         if case.op == BACKEND:
             return False

@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def write_project(name: str, folder: Path | None = None) -> Path:
     """Write the project of backend ``name`` and return its folder.
 
-    Raises :class:`SuiteError` for a name that is taken or no lower-case identifier, and for a
-    folder that is not empty.
+    Raises :class:`SuiteError` for a name that is taken or no lower-case identifier, for a folder
+    that is not empty, and for one that cannot be written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise SuiteError(
@@ -75,10 +75,14 @@ def write_project(name: str, folder: Path | None = None) -> Path:
         for file, target in FILES.items()
     }
     listed = _missing(texts["coredispatch_@name@/kernels.py"])
-    for target, text in texts.items():
-        path = folder / target.replace("@name@", name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("@missing@", listed).replace("@name@", name), encoding="utf-8")
+    try:
+        for target, text in texts.items():
+            path = folder / target.replace("@name@", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = text.replace("@missing@", listed).replace("@name@", name)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SuiteError(f"cannot write {error.filename}: {error.strerror}") from None
     return folder
 
 

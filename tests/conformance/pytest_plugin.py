@@ -26,10 +26,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per case of the backend, for tests with a ``conformance_case`` parameter."""
+    """One test per case of the backend, for tests with a ``conformance_case`` parameter.
+
+    Expected failures that name no case get a test of their own, which fails.
+    """
     if "conformance_case" not in metafunc.fixturenames:
         return
     from coredispatch.conformance import BACKEND, LEVELS, Subject, plan
+    from coredispatch.conformance.runner import seal
+    from coredispatch.registry import CoreDispatchError
 
     wanted: dict[str, Any] = getattr(metafunc.function, "conformance", {})
     option = metafunc.config.getoption
@@ -40,10 +45,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     level = wanted.get("level", option("--conformance-level"))
     if level not in LEVELS:
         raise pytest.UsageError(f"there is no level {level!r}: use one of {', '.join(LEVELS)}")
-    subject = Subject(backend)
-    ops = option("--conformance-op") or wanted.get("ops") or [BACKEND, *subject.operators()]
     profiles = tuple(wanted.get("profiles", option("--conformance-profile")))
-    cases = list(plan(subject, ops, level, profiles))
+    try:
+        seal()
+        subject = Subject(backend)
+        ops = option("--conformance-op") or wanted.get("ops") or [BACKEND, *subject.operators()]
+        cases = list(plan(subject, ops, level, profiles))
+    except CoreDispatchError as error:
+        raise pytest.UsageError(str(error)) from None
+    unmatched = subject.expectations.unmatched([c.id for c in cases], {c.op for c in cases})
+    items: list[tuple[Any, Any]] = [(subject, c) for c in cases]
+    items += [(subject, failure) for failure in unmatched]
     metafunc.parametrize(
-        "conformance_case", [(subject, c) for c in cases], ids=[c.id for c in cases]
+        "conformance_case",
+        items,
+        ids=[*(c.id for c in cases), *(f"unmatched-{failure.case}" for failure in unmatched)],
     )

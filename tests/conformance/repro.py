@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+import coredispatch as cd
 
 from .case import BACKEND, Case, check_name
 from .context import Context
 from .runner import plan_op, run_case
 from .subject import Subject, SuiteError
 
-__all__ = ["case_of", "script"]
+__all__ = ["PLACEHOLDER", "case_of", "compose", "expression", "script"]
+
+#: in a draft, in the place of the status and the message
+PLACEHOLDER = "@unfinished@"
 
 
 def case_of(subject: Subject, case_id: str) -> Case:
@@ -41,23 +47,36 @@ def _source(array: np.ndarray[Any, Any]) -> str:
     data = owner.ravel(order="K").tobytes() if owner.size else b""
     text = base64.b85encode(zlib.compress(data, 9)).decode()
     name = "bfloat16" if array.dtype.kind == "V" else array.dtype.name
-    return f"array({name!r}, {array.shape}, {array.strides}, {start}, {text!r})"
+    return f"({name!r}, {array.shape}, {array.strides}, {start}, {text!r})"
 
 
-def _expression(value: Any) -> str:
+def expression(value: Any) -> str:
+    """Python source that makes ``value`` again, in a program that has ``np`` and ``cd``."""
     if isinstance(value, np.ndarray):
-        return f"tensor({_source(value)})"
+        return f"tensor{_source(value)}"
     if isinstance(value, list):
-        return "[" + ", ".join(_expression(v) for v in value) + "]"
+        return "[" + ", ".join(expression(v) for v in value) + "]"
     if isinstance(value, tuple):
-        return "(" + "".join(f"{_expression(v)}, " for v in value) + ")"
+        return "(" + "".join(f"{expression(v)}, " for v in value) + ")"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k!r}: {expression(v)}" for k, v in value.items()) + "}"
     if isinstance(value, slice):
         return f"slice({value.start}, {value.stop}, {value.step})"
     if value is Ellipsis:
         return "..."
     if isinstance(value, float) and not np.isfinite(value):
         return f"float('{value}')"
-    return repr(value)
+    if isinstance(value, complex):
+        return f"complex({expression(value.real)}, {expression(value.imag)})"
+    if isinstance(value, cd.dtype):
+        return f"cd.{value.name}"
+    if isinstance(value, cd.device):
+        return f"cd.device({str(value)!r})"
+    if isinstance(value, cd.Generator):
+        return f"cd.Generator().manual_seed({value.initial_seed()})"
+    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, range)):
+        return repr(value)
+    return "object()"  # no argument of any operator: error inputs alone have it
 
 
 def _expected(context: Context) -> str:
@@ -65,7 +84,7 @@ def _expected(context: Context) -> str:
         return ""
     values = [np.asarray(e) for e in context.expected]
     lines = ["", "# the float64 reference"]
-    lines += [f"expected = [{', '.join(_source(np.array(v)) for v in values)}]"]
+    lines += [f"expected = [{', '.join('array' + _source(np.array(v)) for v in values)}]"]
     lines += ["for number, wanted in enumerate(expected):", "    print('expected', number, wanted)"]
     return "\n".join(lines)
 
@@ -73,10 +92,12 @@ def _expected(context: Context) -> str:
 _HEAD = '''"""{case}
 
 {status}: {message}
-Operator {op}, check {check}. Needs numpy and coredispatch{plugin}; nothing else.
+Operator {op}, check {check}. Needs numpy and coredispatch with plugin {plugin!r}; nothing else.
+Ends with status 0 where the case passes, else 1.
 """
 
 import base64
+import sys
 import zlib
 
 import numpy as np
@@ -94,51 +115,104 @@ def array(dtype, shape, strides, offset, data):
     return np.ndarray(shape, dtype, bytearray(buffer), offset, strides)
 
 
-def tensor(x):
-    return cd.from_numpy(x){device}
+'''
+_ON_HOST = '''def tensor(*source):
+    """The tensor with the bits and the strides of the case."""
+    return cd.from_numpy(array(*source))
+
+
+'''
+_COPIED = '''def tensor(*source):
+    """The tensor with the bits of the case, on the device."""
+    return cd.from_numpy(array(*source)).to({device!r})
+
+
+'''
+#: where the device has views, its tensor gets the strides of the case as well
+_STRIDED = '''def tensor(dtype, shape, strides, offset, data):
+    """The tensor with the bits and the strides of the case, on the device."""
+    own = array(dtype, shape, strides, offset, data)
+    count = len(zlib.decompress(base64.b85decode(data))) // own.itemsize
+    if own.flags.c_contiguous or own.size == 0 or offset % own.itemsize:
+        return cd.from_numpy(own.copy()).to({device!r})
+    base = cd.from_numpy(array(dtype, (count,), (own.itemsize,), 0, data)).to({device!r})
+    steps = [s // own.itemsize for s in strides]
+    return cd.as_strided(base, shape, steps, offset // own.itemsize)
 
 
 '''
 
 
-def script(subject: Subject, case: Case, fresh: int = 0) -> str:
+class _Draft(Context):
+    """A context that hands on a program before every call: the call may be the last."""
+
+    def __init__(self, *args: Any, write: Callable[[str], None]) -> None:
+        super().__init__(*args)
+        self._write = write
+
+    def placed(self, sample: Any) -> Any:
+        placed = super().placed(sample)
+        self._write(compose(self, PLACEHOLDER, PLACEHOLDER))
+        return placed
+
+
+def script(
+    subject: Subject, case: Case, fresh: int = 0, draft: Callable[[str], None] | None = None
+) -> str:
     """A self-contained program that repeats the case's last call - the failing one, if one fails.
 
-    Cases about the backend as a whole, and those that do more than one call, get a program that
-    runs the case through the suite.
+    Cases about the backend as a whole get a program that runs the case through the suite.
+    ``draft`` is called with the program so far before each call, for a call that never returns;
+    :data:`PLACEHOLDER` stands in the place of what became of it.
     """
     facts = None if case.op == BACKEND else subject.facts(case.op)
-    result, context = run_case_with_context(subject, case, fresh)
-    device = "" if subject.name == "cpu" else f".to({subject.device!r})"
+    if draft is None:
+        context = Context(subject, case, facts, fresh)
+    else:
+        context = _Draft(subject, case, facts, fresh, write=draft)
+    result = run_case(subject, case, facts, fresh, context)
+    return compose(context, str(result.status), result.message)
+
+
+def compose(context: Context, status: str, message: str) -> str:
+    """The program for the last call of ``context``, whose case became ``status``."""
+    subject, case = context.subject, context.case
     head = _HEAD.format(
         case=case.id,
-        status=result.status,
-        message=result.message.replace("\\", "\\\\").replace('"""', "'''"),
+        status=status,
+        message=message.replace("\\", "\\\\").replace('"""', "'''"),
         op=case.op,
         check=f"{case.check} ({check_name(case.check)})",
-        plugin=f" with plugin {subject.plugin!r}",
-        device=device,
+        plugin=subject.plugin,
     )
     through_suite = (
         "from coredispatch.conformance import Subject, run_case\n"
         "from coredispatch.conformance.repro import case_of\n\n"
         f"subject = Subject({subject.name!r})\n"
-        f"print(run_case(subject, case_of(subject, {case.id!r}), fresh={fresh}))\n"
+        f"judged = run_case(subject, case_of(subject, {case.id!r}), fresh={context.fresh})\n"
+        "print(judged)\n"
+        "sys.exit(judged.status != 'pass')\n"
     )
-    if facts is None or context.sample is None:
+    if case.op == BACKEND or context.sample is None:
         return head + through_suite
     sample = context.sample
-    arguments = [_expression(a) for a in sample.args]
-    arguments += [f"{k}={_expression(v)}" for k, v in sample.kwargs.items()]
-    call = ",\n    ".join(arguments)
+    arguments = [expression(a) for a in sample.args]
+    arguments += [f"{k}={expression(v)}" for k, v in sample.kwargs.items()]
+    call = "".join(f"    {a},\n" for a in arguments)
     body = (
-        f"result = cd.ops.{case.op}(\n    {call},\n)\n"
+        "try:\n"
+        f"    result = cd.ops.{case.op}(\n{_indented(call)}    )\n"
+        "except cd.CoreDispatchError as error:\n"
+        "    result = []\n"
+        "    print('raised', type(error).__name__, error)\n"
         "outputs = result if isinstance(result, (list, tuple)) else [result]\n"
         "for number, output in enumerate(outputs):\n"
         "    print('result', number, output)\n"
     )
+    own = _ON_HOST if subject.name == "cpu" else _STRIDED if subject.backend.views else _COPIED
     return (
         head
+        + own.format(device=subject.device)
         + body
         + _expected(context)
         + "\n\n# the whole case, judged by the suite\n"
@@ -146,20 +220,5 @@ def script(subject: Subject, case: Case, fresh: int = 0) -> str:
     )
 
 
-def run_case_with_context(subject: Subject, case: Case, fresh: int = 0) -> tuple[Any, Context]:
-    """The result of a case and the context that it left behind."""
-    from . import runner
-
-    kept: list[Context] = []
-
-    class Kept(Context):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            kept.append(self)
-
-    original = runner.Context
-    runner.Context = Kept  # type: ignore[misc]
-    try:
-        return run_case(subject, case, fresh=fresh), kept[0]
-    finally:
-        runner.Context = original  # type: ignore[misc]
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())

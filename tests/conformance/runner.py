@@ -7,16 +7,27 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from . import checks
 from .case import BACKEND, Case, Result, Status
 from .context import Context, Failure, NotRun, Unsupported
+from .integrity import Seal
 from .levels import belongs
 from .subject import OpFacts, Subject, SuiteError
 
 __all__ = ["plan", "plan_op", "run_case", "run_op"]
+
+_SUITE = Path(__file__).parent
+
+
+@cache
+def seal() -> Seal:
+    """The suite as it was when this was first called: before any kernel ran."""
+    return Seal()
 
 
 def plan_op(
@@ -49,29 +60,46 @@ def plan(
         yield from plan_op(subject, op, level, profiles)
 
 
-def run_case(subject: Subject, case: Case, facts: OpFacts | None = None, fresh: int = 0) -> Result:
+def run_case(
+    subject: Subject,
+    case: Case,
+    facts: OpFacts | None = None,
+    fresh: int = 0,
+    context: Context | None = None,
+) -> Result:
     """Run one case; whatever it does becomes a status.
 
-    ``fresh`` is added to the seed of the case's values.
+    ``fresh`` is added to the seed of the case's values. ``context`` is what the check works
+    with, for callers that want to look at it.
     """
     if facts is None and case.op != BACKEND:
         facts = subject.facts(case.op)
-    context = Context(subject, case, facts, fresh)
+    context = context or Context(subject, case, facts, fresh)
+    sealed = seal()
     start = time.perf_counter()
     status, message = Status.PASS, ""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             checks.find(case).run(context)
-        except Unsupported as error:
-            status, message = Status.UNSUPPORTED, str(error)
-        except NotRun as error:
-            status, message = Status.NOT_RUN, str(error)
-            case = replace(case, mandatory=False)  # there is nothing to assert, and it says why
         except Failure as error:
             status, message = Status.FAIL, str(error)
-        except Exception as error:
+        except (Unsupported, NotRun) as error:
+            if not _from_suite(error):  # only a check may say that there is nothing to assert
+                status, message = Status.FAIL, _raised(error, context)
+            elif isinstance(error, Unsupported):
+                status, message = Status.UNSUPPORTED, str(error)
+            else:
+                status, message = Status.NOT_RUN, str(error)
+                case = replace(case, mandatory=False)  # nothing to assert, and it says why
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a skip of pytest's and SystemExit are failures here
             status, message = Status.FAIL, _raised(error, context)
+    replaced = sealed.broken()
+    if replaced:
+        status = Status.FAIL
+        message = f"the backend replaced {', '.join(replaced[:4])}: {message or 'it would pass'}"
     if status is Status.PASS and context.asserted == 0:
         status, message = Status.VACUOUS, "nothing was asserted"
     result = Result.of(
@@ -84,6 +112,12 @@ def run_case(subject: Subject, case: Case, facts: OpFacts | None = None, fresh: 
         facts=context.found,
     )
     return subject.expectations.judge(case, result)
+
+
+def _from_suite(error: BaseException) -> bool:
+    """Whether a check itself raised ``error``, and no code of the backend's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).parent in (_SUITE, _SUITE / "checks")
 
 
 def run_op(
@@ -99,7 +133,7 @@ def run_op(
         yield run_case(subject, case, facts, fresh)
 
 
-def _raised(error: Exception, context: Context) -> str:
+def _raised(error: BaseException, context: Context) -> str:
     """``Type: message [call] at file:line``, of an exception nobody expected."""
     lines = str(error).splitlines() or [""]
     frames = traceback.extract_tb(error.__traceback__)

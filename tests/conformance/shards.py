@@ -2,7 +2,8 @@
 
 Each of ``jobs`` workers takes the next operator from the queue. A worker that dies, or makes no
 progress within the time limit, costs the one case it was running: it becomes ``crash`` or
-``timeout``, and a new worker goes on behind it.
+``timeout``, and a new worker goes on behind it. Whatever calls a kernel - running, reproducing,
+explaining - does so in a worker; the process that holds the results never does.
 """
 
 from __future__ import annotations
@@ -11,20 +12,28 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .case import BACKEND, Case, Result, Status
 from .runner import plan_op
-from .subject import Subject
+from .subject import Subject, SuiteError
 
-__all__ = ["Options", "Run", "run"]
+__all__ = ["Options", "Pool", "Run", "WorkerLost", "planned", "probe", "run"]
+
+#: seconds until a worker has imported its backend, and until a finished one has ended
+START_LIMIT = 120.0
+EXIT_LIMIT = 10.0
+#: workers in a row that may die while loading the backend
+START_ATTEMPTS = 3
 
 
 @dataclass
@@ -61,6 +70,7 @@ class Run:
     cases: list[Case]
     results: dict[str, Result] = field(default_factory=dict)
     seconds: float = 0.0
+    interrupted: bool = False
 
     def ordered(self) -> list[Result]:
         """One result per expected case, in the order of the plan; ``not_run`` where none came."""
@@ -82,8 +92,19 @@ def planned(subject: Subject, options: Options) -> dict[str, list[Case]]:
     return found
 
 
+class WorkerLost(Exception):
+    """A worker died or made no progress; ``status`` and the text say which."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class _Worker:
-    """One worker process and the two pipes to it."""
+    """One worker process and the two pipes to it.
+
+    The process is the leader of a session, so that what a backend started goes with it.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -107,119 +128,258 @@ class _Worker:
             stderr=subprocess.STDOUT,
             pass_fds=(write,),
             env=environment,
+            start_new_session=True,
         )
         os.close(write)
         self.reader = threading.Thread(target=self._read, args=(read,), daemon=True)
         self.reader.start()
 
     def _read(self, descriptor: int) -> None:
-        with os.fdopen(descriptor) as pipe, contextlib.suppress(ValueError):
+        with os.fdopen(descriptor) as pipe, contextlib.suppress(ValueError, OSError):
             for line in pipe:
                 self.lines.put(json.loads(line))
         self.lines.put(None)
 
-    def ask(self, op: str, done: Iterable[str]) -> None:
+    def wait_ready(self) -> None:
+        """Wait until the backend is loaded; raises :class:`WorkerLost` where it never is."""
+        message = self.receive(max(self.options.limit, START_LIMIT))
+        if "refused" in message:
+            self.end()
+            raise WorkerLost(Status.FAIL, message["refused"])
+
+    def ask(self, **request: Any) -> None:
         """Send one request; a dead worker shows when its answer is read."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps({"op": op, "done": list(done)}).encode() + b"\n")
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
 
-    def next(self) -> dict[str, Any] | None:
-        """The next message; None when the worker is gone. Raises ``queue.Empty`` on a hang."""
-        return self.lines.get(timeout=self.options.limit)
+    def receive(self, limit: float | None = None) -> dict[str, Any]:
+        """The next message. Raises :class:`WorkerLost` after a death, and after a hang."""
+        limit = self.options.limit if limit is None else limit
+        try:
+            message = self.lines.get(timeout=limit)
+        except queue.Empty:
+            self.end(kill=True)
+            raise WorkerLost(Status.TIMEOUT, f"no progress for {limit:g} s") from None
+        if message is None:
+            raise WorkerLost(Status.CRASH, self.end())
+        return message
+
+    def kill(self) -> None:
+        """End the process and everything it started."""
+        if self.process.returncode is None:  # not waited for yet: the number is still its own
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self, kill: bool = False) -> str:
         """Stop the process; how it ended and the last of what it printed."""
         if kill:
-            self.process.kill()
+            self.kill()
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
+        # A thread that never ends keeps the interpreter up; children may outlive it.
+        deadline = time.monotonic() + EXIT_LIMIT
+        peek = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, self.process.pid, peek) is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.kill()
         code = self.process.wait()
-        self.reader.join()
-        self.output.seek(0)
-        tail = self.output.read()[-400:].decode(errors="replace").strip()
+        self.reader.join(EXIT_LIMIT)
+        if self.output.closed:
+            return f"exit status {code}"
+        self.output.seek(0, os.SEEK_END)
+        self.output.seek(max(0, self.output.tell() - 400))
+        tail = self.output.read().decode(errors="replace").strip()
         self.output.close()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return f"{how}: {tail.splitlines()[-1] if tail else 'nothing was printed'}"
 
 
+def probe(options: Options) -> None:
+    """Load the backend in a process of its own first.
+
+    Raises :class:`SuiteError` where there is none, and where loading it ends the interpreter or
+    never returns: the process that has the results must not be the one that finds out.
+    """
+    worker = _Worker(options)
+    try:
+        worker.wait_ready()
+    except WorkerLost as lost:
+        if lost.status is Status.FAIL:
+            message, _, fix = str(lost).partition("\n  fix: ")
+            raise SuiteError(message, fix=fix or None) from None
+        raise SuiteError(
+            f"the backends cannot be loaded: {lost.status}, {lost}",
+            fix="find the plugin with COREDISPATCH_PLUGINS=NAME, which loads it alone",
+        ) from None
+    worker.end()
+
+
+class Pool:
+    """One worker that answers single requests, replaced when it dies."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._worker: _Worker | None = None
+
+    def ask(self, **request: Any) -> tuple[Any, str | None, WorkerLost | None]:
+        """``(answer, last draft, loss)``; the answer is None where the worker was lost."""
+        draft: str | None = None
+        try:
+            if self._worker is None:
+                self._worker = _Worker(self.options)
+                self._worker.wait_ready()
+            self._worker.ask(**request)
+            while True:
+                message = self._worker.receive()
+                if "draft" in message:
+                    draft = message["draft"]
+                elif "answer" in message:
+                    return message["answer"], draft, None
+        except WorkerLost as lost:
+            self._worker = None
+            return None, draft, lost
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
+
+
 def run(
     subject: Subject, options: Options, progress: Callable[[int, Result], None] | None = None
 ) -> Run:
-    """Run what ``options`` ask for; ``progress(done, result)`` is called after each case."""
+    """Run what ``options`` ask for; ``progress(done, result)`` is called after each case.
+
+    An interrupt ends the workers and gives what there is, ``interrupted``.
+    """
     todo = planned(subject, options)
     outcome = Run(options, [case for cases in todo.values() for case in cases])
-    # Long operators first, so that no worker is left with one at the end.
-    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for op in sorted(todo, key=lambda op: -len(todo[op])):
-        waiting.put(op)
-    lock = threading.Lock()
-
-    def record(result: Result) -> None:
-        with lock:
-            outcome.results[result.case] = result
-            if progress is not None:
-                progress(len(outcome.results), result)
-
-    def serve() -> None:
-        worker: _Worker | None = None
-        while True:
-            try:
-                op = waiting.get_nowait()
-            except queue.Empty:
-                break
-            worker = _operator(op, todo[op], worker, options, subject, record)
-        if worker is not None:
-            worker.end()
-
-    threads = [threading.Thread(target=serve) for _ in range(max(1, options.jobs))]
+    shift = _Shift(subject, options, todo, outcome, progress)
+    threads = [threading.Thread(target=shift.serve) for _ in range(max(1, options.jobs))]
     for thread in threads:
         thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+        shift.stop()
     for thread in threads:
         thread.join()
     return outcome
 
 
-def _operator(
-    op: str,
-    cases: list[Case],
-    worker: _Worker | None,
-    options: Options,
-    subject: Subject,
-    record: Callable[[Result], None],
-) -> _Worker | None:
-    """Run one operator's cases to the end, with as many workers as it takes."""
-    by_id = {case.id: case for case in cases}
-    done: set[str] = set()
-    while len(done) < len(by_id):
-        if worker is None:
-            worker = _Worker(options)
-        worker.ask(op, done)
-        running: str | None = None
-        status: Status | None = None
-        while status is None:
+class _Shift:
+    """The workers of one run: each takes the next operator until none is left."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        options: Options,
+        todo: dict[str, list[Case]],
+        outcome: Run,
+        progress: Callable[[int, Result], None] | None,
+    ) -> None:
+        self.subject, self.options, self.todo = subject, options, todo
+        self.outcome, self.progress = outcome, progress
+        self.lock = threading.Lock()
+        self.stopped = False
+        self.workers: set[_Worker] = set()
+        self.dead: WorkerLost | None = None  # why no worker comes up any more
+        # Long operators first, so that no worker is left with one at the end.
+        self.waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for op in sorted(todo, key=lambda op: -len(todo[op])):
+            self.waiting.put(op)
+
+    def stop(self) -> None:
+        """End all workers; nothing is recorded any more."""
+        with self.lock:
+            self.stopped = True
+            for worker in self.workers:
+                worker.kill()
+
+    def serve(self) -> None:
+        """Run operators until none is left."""
+        worker: _Worker | None = None
+        while not self.stopped:
             try:
-                message = worker.next()
+                op = self.waiting.get_nowait()
             except queue.Empty:
-                status, message = Status.TIMEOUT, {}
-            if message is None:
-                status = Status.CRASH
-            elif "start" in message:
-                running = message["start"]
-            elif "result" in message:
-                result = Result.from_dict(message["result"])
-                done.add(result.case)
-                record(result)
-                running = None
-            elif "finished" in message:
+                break
+            worker = self._operator(op, worker)
+        if worker is not None:
+            worker.end()
+
+    def _record(self, result: Result) -> None:
+        with self.lock:
+            if self.stopped:
+                return
+            self.outcome.results[result.case] = result
+            if self.progress is not None:
+                self.progress(len(self.outcome.results), result)
+
+    def _new_worker(self) -> _Worker:
+        """A worker that has the backend loaded; after a few that never had, there are no more."""
+        if self.dead is not None:
+            raise self.dead
+        for attempt in range(START_ATTEMPTS):
+            worker = _Worker(self.options)
+            with self.lock:
+                self.workers.add(worker)
+                if self.stopped:
+                    worker.kill()
+            try:
+                worker.wait_ready()
                 return worker
-        how = worker.end(kill=status is Status.TIMEOUT)
-        worker = None
-        # A worker that dies before its first case costs the first case: the run always ends.
-        lost = running or next(i for i in by_id if i not in done)
-        text = f"no progress for {options.limit:g} s" if status is Status.TIMEOUT else how
-        done.add(lost)
-        record(subject.expectations.judge(by_id[lost], Result.of(by_id[lost], status, text)))
-    return worker
+            except WorkerLost as lost:
+                self._gone(worker)
+                if attempt == START_ATTEMPTS - 1 or self.stopped:
+                    self.dead = WorkerLost(lost.status, f"no worker comes up: {lost}")
+        assert self.dead is not None
+        raise self.dead
+
+    def _gone(self, worker: _Worker) -> None:
+        with self.lock:
+            self.workers.discard(worker)
+
+    def _operator(self, op: str, worker: _Worker | None) -> _Worker | None:
+        """Run one operator's cases to the end, with as many workers as it takes."""
+        by_id = {case.id: case for case in self.todo[op]}
+        done: set[str] = set()
+        while len(done) < len(by_id) and not self.stopped:
+            running: str | None = None
+            used = worker is not None
+            try:
+                if worker is None:
+                    worker = self._new_worker()
+                worker.ask(op=op, done=list(done))
+                while True:
+                    message = worker.receive()
+                    if "start" in message:
+                        running = message["start"]
+                    elif "result" in message:
+                        result = Result.from_dict(message["result"])
+                        done.add(result.case)
+                        self._record(result)
+                        running = None
+                    elif "finished" in message:
+                        return worker
+            except WorkerLost as lost:
+                if worker is not None:
+                    self._gone(worker)
+                    worker = None
+                if (
+                    running is None and used
+                ):  # what an earlier operator did to it; a new one goes on
+                    continue
+                # A new worker that dies before its first case costs that case: the run ends.
+                case = by_id[running or next(i for i in by_id if i not in done)]
+                done.add(case.id)
+                outcome = Result.of(case, lost.status, str(lost))
+                self._record(self.subject.expectations.judge(case, outcome))
+        return worker

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .case import Status
+from .expectations import ExpectedFailure
 from .runner import run_case
 
 __all__ = ["conformance_test"]
@@ -29,6 +30,9 @@ def conformance_test(
         import pytest
 
         subject, case = conformance_case
+        if isinstance(case, ExpectedFailure):
+            path = subject.expectations.path
+            pytest.fail(f"{path}: the expected failure {case.case} names no case", pytrace=False)
         result = run_case(subject, case)
         if result.status is Status.PASS:
             return

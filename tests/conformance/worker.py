@@ -1,7 +1,9 @@
 """The process that runs cases for :mod:`.shards`: ``python -m coredispatch.conformance.worker``.
 
-Reads one JSON object per line from standard input (an operator, and the ids to leave out),
-answers on a pipe of its own, so that whatever a backend prints goes elsewhere.
+Reads one JSON object per line from standard input, answers on a pipe of its own, so that
+whatever a backend prints goes elsewhere. Requests: ``{"op": ..., "done": [ids to leave out]}``
+runs cases, ``{"script": id}`` writes a reproducer, ``{"explain": id}`` runs one case and tells
+what was called.
 """
 
 from __future__ import annotations
@@ -9,42 +11,80 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
+from coredispatch.registry import CoreDispatchError
+
 from .case import BACKEND, Case
-from .runner import plan_op, run_case
+from .context import Context
+from .repro import case_of, script
+from .runner import plan_op, run_case, seal
 from .subject import Subject
 
 __all__ = ["main"]
+
+Say = Callable[..., None]
 
 
 def main() -> None:
     """Serve requests until standard input ends."""
     settings = json.loads(sys.argv[1])
     pipe = os.fdopen(settings["pipe"], "w", buffering=1)
+    os.set_inheritable(settings["pipe"], False)  # what a backend starts does not hold it open
 
     def say(**message: Any) -> None:
         pipe.write(json.dumps(message) + "\n")
 
-    expectations = settings["expectations"]
-    subject = Subject(settings["backend"], expectations)
-    if settings.get("mutant"):
-        from .selftest.mutants import install
-
-        install(subject, settings["mutant"])
+    seal()  # before the backend's package is imported
+    try:
+        subject = Subject(settings["backend"], settings["expectations"])
+    except CoreDispatchError as error:
+        say(refused=str(error))
+        return
+    except Exception as error:
+        say(refused=f"{type(error).__name__}: {error}")
+        raise
     say(ready=True)
     for line in sys.stdin:
         request = json.loads(line)
-        op, done = request["op"], set(request["done"])
-        facts = None if op == BACKEND else subject.facts(op)
-        cases: list[Case] = plan_op(subject, op, settings["level"], tuple(settings["profiles"]))
-        for case in cases:
-            if case.id in done or (settings["checks"] and case.check not in settings["checks"]):
-                continue
-            say(start=case.id)
-            result = run_case(subject, case, facts, settings["fresh"])
-            say(result=result.to_dict())
-        say(finished=op)
+        if "script" in request:
+            case = case_of(subject, request["script"])
+            say(answer=script(subject, case, settings["fresh"], lambda text: say(draft=text)))
+        elif "explain" in request:
+            say(answer=_explained(subject, request["explain"], settings["fresh"], say))
+        else:
+            _run(subject, request, settings, say)
+
+
+def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], say: Say) -> None:
+    op, done = request["op"], set(request["done"])
+    facts = None if op == BACKEND else subject.facts(op)
+    cases: list[Case] = plan_op(subject, op, settings["level"], tuple(settings["profiles"]))
+    for case in cases:
+        if case.id in done or (settings["checks"] and case.check not in settings["checks"]):
+            continue
+        say(start=case.id)
+        say(result=run_case(subject, case, facts, settings["fresh"]).to_dict())
+    say(finished=op)
+
+
+def _explained(subject: Subject, case_id: str, fresh: int, say: Say) -> dict[str, Any]:
+    case = case_of(subject, case_id)
+    facts = None if case.op == BACKEND else subject.facts(case.op)
+
+    class Told(Context):
+        def placed(self, sample: Any) -> Any:
+            placed = super().placed(sample)
+            say(draft=self.shown())
+            return placed
+
+    context = Told(subject, case, facts, fresh)
+    result = run_case(subject, case, facts, fresh, context)
+    return {
+        "result": result.to_dict(),
+        "call": None if context.sample is None else context.shown(),
+    }
 
 
 if __name__ == "__main__":

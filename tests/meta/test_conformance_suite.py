@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -141,13 +145,15 @@ def test_a_wrong_kernel_fails_and_a_right_one_passes(subject: Subject) -> None:
         cd.plugins.unload("broken")
     assert result.status is Status.FAIL
     assert "beyond the bound" in result.message
-    assert result.margin is None or result.margin > 1
+    assert result.margin is not None
+    assert result.margin > 1
 
 
 def test_a_case_that_asserts_nothing_is_vacuous(subject: Subject, monkeypatch: Any) -> None:
     case = plan_op(subject, "neg")[0]
-    from coredispatch.conformance import checks
+    from coredispatch.conformance import checks, runner
 
+    monkeypatch.setattr(runner, "seal", lambda: SimpleNamespace(broken=list))  # for this test
     monkeypatch.setattr(checks, "find", lambda case: checks.Check((1,), None, None, lambda c: None))
     assert run_case(subject, case).status is Status.VACUOUS
 
@@ -177,7 +183,7 @@ expires = {expires}
 
 def waivers(tmp_path: Path, text: str) -> Expectations:
     path = tmp_path / "conformance.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return Expectations.load(path)
 
 
@@ -204,6 +210,16 @@ def test_waivers_are_strict(tmp_path: Path) -> None:
         ENTRY.format(case="neg/*", expires="2999-01-01"),
         ENTRY.format(case="neg:1", expires='"soon"'),
         ENTRY.format(case="neg:1", expires="2999-01-01") * 2,
+        ENTRY.format(case="neg:1", expires="2999-01-01T00:00:00"),
+        ENTRY.format(case="neg:1", expires="2999-13-01"),
+        ENTRY.format(case="neg:1", expires="2999-01-01") + 'colour = "red"',
+        ENTRY.format(case="", expires="2999-01-01"),
+        "expected_failures = [1]",
+        "expected_failures = 3",
+        "capabilities = 3",
+        '[capabilities]\ndtypes = ["float32", "float32"]',
+        '[capabilities]\nabsent = ["everything"]',
+        'x = "\udcff"',  # not UTF-8
         "not toml",
     ],
 )
@@ -271,6 +287,12 @@ def document(subject: Subject) -> dict[str, Any]:
 
 def test_the_document_follows_its_schema(document: dict[str, Any]) -> None:
     schema = report.schema()
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    validator.validate(json.loads(json.dumps(document)))
+    spoiled = {**document, "results": [{**document["results"][0], "status": "fine"}]}
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate(spoiled)
     assert set(schema["required"]) <= set(document)
     statuses = set(schema["$defs"]["status"]["enum"])
     assert statuses == {str(s) for s in Status}
@@ -336,11 +358,15 @@ def test_names_and_folders_are_checked(tmp_path: Path) -> None:
     (tmp_path / "full" / "file").write_text("")
     with pytest.raises(SuiteError, match="not an empty folder"):
         write_project("scaffolded", tmp_path / "full")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SuiteError, match="cannot write"):
+        write_project("scaffolded", tmp_path / "file" / "below")
 
 
-@pytest.mark.slow
-def test_the_written_project_passes_its_own_tests(tmp_path: Path) -> None:
-    folder = write_project("scaffolded", tmp_path / "project")
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: Any) -> tuple[Path, dict[str, str]]:
+    """A project as ``coredispatch new-backend`` writes it, and the environment that has it."""
+    folder = write_project("scaffolded", tmp_path_factory.mktemp("new") / "project")
     information = folder / "coredispatch_scaffolded-0.dist-info"  # as if installed
     information.mkdir()
     (information / "METADATA").write_text(
@@ -349,18 +375,54 @@ def test_the_written_project_passes_its_own_tests(tmp_path: Path) -> None:
     (information / "entry_points.txt").write_text(
         "[coredispatch.plugins]\nscaffolded = coredispatch_scaffolded\n"
     )
+    settings = {"PYTHONPATH": str(folder), "COREDISPATCH_PLUGINS": "scaffolded"}
+    return folder, {**os.environ, **settings}
+
+
+@pytest.mark.slow
+def test_the_written_project_passes_its_own_tests(project: tuple[Path, dict[str, str]]) -> None:
+    folder, environment = project
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         capture_output=True,
         text=True,
         cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(folder),
-            "COREDISPATCH_PLUGINS": "scaffolded",
-        },
+        env=environment,
     )
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.slow
+def test_the_primitives_it_lists_are_all_that_training_needs(
+    project: tuple[Path, dict[str, str]],
+) -> None:
+    folder, environment = project
+    package = folder / "coredispatch_scaffolded"
+    listed = set(re.findall(r"^   - `(\w+)\(", (folder / "README.md").read_text(), re.MULTILINE))
+    afternoon = Path(__file__).with_name("afternoon.py")
+    assert listed == runpy.run_path(str(afternoon))["FUNCTIONS"].keys()
+    shutil.copy(afternoon, package)
+    with (package / "kernels.py").open("a") as kernels:
+        kernels.write(
+            "\nfrom .afternoon import FUNCTIONS as MORE, TYPED as MORE_TYPED\n"
+            "TYPED |= MORE_TYPED\n"
+            "KERNELS |= {op: kernel(op, function) for op, function in MORE.items()}\n"
+        )
+
+    def run(*arguments: str) -> Any:
+        return subprocess.run(
+            [sys.executable, "-m", "coredispatch.cli", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+
+    assert "no operators" in run("ops", "--missing", "scaffolded").stdout
+    sampled = ("backend", "softmax", "conv2d", "sort", "getitem", "index_put", "rand", "svd")
+    wanted = [option for op in sampled for option in ("--op", op)]
+    command = "conformance run --backend scaffolded --level training --jobs 2 --quiet".split()
+    done = run(*command, *wanted)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_array_api_backend_is_a_few_lines() -> None:
@@ -382,3 +444,26 @@ def test_an_array_api_backend_is_a_few_lines() -> None:
         assert run_case(other, case).status is Status.PASS
     finally:
         cd.plugins.unload("few")
+
+
+@pytest.mark.parametrize(
+    ("text", "dtypes"),
+    [
+        ('dtypes = ["bool", "int64", "float16", "float32"]', {"float16"}),
+        ('dtypes = ["bool", "int64", "float32", "bfloat16", "float16"]', {"bfloat16"}),
+        ('dtypes = ["bool", "int64", "float32"]', {"-"}),
+        ('absent = ["autocast"]', {"-"}),
+    ],
+)
+def test_autocast_is_tried_with_the_half_precision_there_is(
+    tmp_path: Path, text: str, dtypes: set[str]
+) -> None:
+    path = tmp_path / "conformance.toml"
+    path.write_text(f"[capabilities]\n{text}\n")
+    narrow = Subject("cpu", path)
+    cases = [c for c in plan_op(narrow, BACKEND) if c.check == 13]
+    assert {c.dtype for c in cases} == dtypes
+    # Half precision is optional; a backend that has it and no autocast does not train.
+    assert all(c.mandatory for c in cases) or "absent" not in text
+    served = {run_case(narrow, c).status for c in cases}
+    assert served == {Status.FAIL if dtypes == {"-"} else Status.PASS}

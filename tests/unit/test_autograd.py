@@ -116,6 +116,18 @@ def test_retain_graph_and_retain_grad() -> None:
         out.backward()
 
 
+def test_what_retain_grad_keeps_is_what_the_hooks_made_of_it() -> None:
+    x = leaf([1.0, 2.0])
+    y = x * 2
+    y.register_hook(lambda grad: grad * 3)
+    y.retain_grad()
+    removed = y.register_hook(lambda grad: grad * 100)
+    y.register_hook(lambda grad: grad * 5)
+    removed.remove()
+    y.sum().backward()
+    assert y.grad.tolist() == [15, 15] and x.grad.tolist() == [30, 30]
+
+
 def test_errors_of_backward() -> None:
     with pytest.raises(RuntimeError, match="does not require grad"):
         cd.ones(1).backward()

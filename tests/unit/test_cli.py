@@ -70,6 +70,7 @@ def test_explain_walks_down_the_keys(capsys: pytest.CaptureFixture[str]) -> None
     [
         (["ops", "addd"], "there is no operator 'addd'"),
         (["explain", "add", "--keys", "gpu"], "there is no key 'gpu'"),
+        (["ops", "--missing", "gpu"], "there is no backend 'gpu'\n  fix: known: cpu"),
     ],
 )
 def test_errors_go_to_stderr(
@@ -86,6 +87,34 @@ def test_a_wrong_command_line_shows_the_usage(capsys: pytest.CaptureFixture[str]
         main(["explain", "add"])
     assert stop.value.code == 2
     assert "--keys" in capsys.readouterr().err
+
+
+def test_without_a_command_it_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {"info", "ops", "explain", "conformance"} <= set(run(capsys).split())
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"coredispatch {cd.__version__}\n"
+
+
+@pytest.mark.parametrize("width", [50, 80])
+@pytest.mark.parametrize("command", [("info",), ("ops",), ("ops", "softmax")])
+def test_a_terminal_s_lines_are_not_broken_in_words(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    width: int,
+) -> None:
+    whole = run(capsys, *command)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    fitted = run(capsys, *command)
+    words = [word for word in whole.split() if len(word) > width - 10]  # paths
+    for line in fitted.splitlines():
+        assert len(line) <= width or line.split()[-1] in words
+    assert set(fitted.split()) <= set(whole.split())
+    if command[0] == "ops":
+        assert {"add", "native"} <= set(fitted.split()) or "cpu" in fitted.split()
 
 
 def test_as_a_module() -> None:

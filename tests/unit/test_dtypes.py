@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import coredispatch as cd
 from coredispatch.registry.dtypes import (
     ALL_DTYPES,
     DType,
@@ -195,3 +197,45 @@ def test_every_pair_of_categories_has_a_result():
     for a, b in itertools.product(ALL_DTYPES, ALL_DTYPES):
         if a.category != b.category:
             assert result_type(Operand(a, 1), Operand(b, 1)).category == max(a.category, b.category)
+
+
+_COMPLEX = [[2 + 1j, 0.5], [0.25j, 1 - 2j]]
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("nn.functional.tanhshrink", ([0.3 - 0.7j, 1 + 2j],)),
+        ("nn.functional.pairwise_distance", ([[1, 2], [3, 4]], [[4, 4], [1, 0]])),
+        ("nn.functional.pairwise_distance", ([[1j, 2], [3, 4]], [[4, 4], [1, 0j]])),
+        ("logdet", (_COMPLEX,)),
+        ("cov", ([[1, 2, 4], [3, 1, 5]],)),
+        ("corrcoef", ([[1, 2, 4], [3, 1, 5]],)),
+        ("heaviside", ([-1, 0, 2], [5, 6, 7])),
+        ("heaviside", ([False, True], [True, False])),
+    ],
+)
+def test_results_and_dtypes_of_unusual_inputs_as_in_torch(call: str, arguments: Any) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (cd, torch):
+        function = lib
+        for name in call.split("."):
+            function = getattr(function, name)
+        found.append(function(*(lib.tensor(a) for a in arguments)))
+    assert found[0].dtype.name == str(found[1].dtype).removeprefix("torch.")
+    np.testing.assert_allclose(found[0].numpy(), found[1].numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_small_integers_stay_small_in_a_sum_of_products() -> None:
+    x = cd.ones(2, 2, 2, dtype=cd.uint8)
+    assert cd.addbmm(x[0], x, x).dtype is cd.uint8
+    weights = cd.tensor([0.5, 0.5], dtype=cd.float16)
+    assert cd.bincount(cd.tensor([0, 1]), weights).dtype is cd.float64
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma", "erfc", "erfinv", "i0"])
+def test_no_imaginary_part_is_dropped_silently(name: str) -> None:
+    with pytest.raises((cd.DTypeError, NotImplementedError, TypeError)) as caught:
+        getattr(cd, name)(cd.tensor([1 + 1j]))
+    assert name in str(caught.value)

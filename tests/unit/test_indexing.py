@@ -278,6 +278,19 @@ def test_gather_and_scatter_agree_with_torch(data: st.DataObject) -> None:
             )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int64", "uint8"])
+def test_an_extreme_is_taken_of_what_goes_to_its_place_alone(dtype: str) -> None:
+    x = cd.tensor([1, 2, 3]).to(getattr(cd, dtype))
+    index = cd.tensor([0, 0, 2])
+    extreme = float("nan") if x.dtype.is_floating_point else 127
+    source = cd.tensor([5, 4, extreme]).to(x.dtype)
+    for reduce, wanted in (("amax", 5), ("amin", 4)):
+        for own in (True, False):
+            found = x.scatter_reduce(0, index, source, reduce, include_self=own).tolist()
+            best = max(wanted, 1) if reduce == "amax" else min(wanted, 1)
+            assert found[:2] == [best if own else wanted, 2]
+
+
 def test_scatter_takes_numbers_and_reductions() -> None:
     x, index = cd.ones(4), cd.tensor([1, 1, 3])
     assert x.scatter(0, index, 5.0).tolist() == [1, 5, 1, 5]

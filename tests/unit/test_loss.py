@@ -289,3 +289,39 @@ def test_rearranging_and_distances() -> None:
         by_name("normalize", [array(4, 3)], {"p": p})
     by_name("local_response_norm", [array(2, 5, 4, 3)], {"size": 3})
     by_name("lp_pool2d", [positive(1, 2, 4, 4)], {"norm_type": 2.0, "kernel_size": 2})
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_weights_of_elements_as_in_torch(name: str, reduction: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((3, 4)), rng.standard_normal((3, 4)), rng.random((3, 4))]
+    found = []
+    for lib, functional in ((cd, F), (torch, torch.nn.functional)):
+        x, y, w = (lib.from_numpy(a.copy()) for a in arrays)
+        x.requires_grad_()
+        loss = getattr(functional, name)(x, y, reduction=reduction, weight=w)
+        loss.sum().backward()
+        found.append((loss.detach().numpy(), x.grad.numpy()))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-12)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-12)
+    with pytest.raises(cd.ShapeError, match="weight of shape"):
+        getattr(F, name)(cd.ones(3), cd.ones(3), weight=cd.ones(2))
+
+
+def test_embedding_bag_takes_all_of_pytorchs_arguments() -> None:
+    torch = pytest.importorskip("torch")
+    rows = np.random.default_rng(0).standard_normal((5, 3))
+    options = {"include_last_offset": True, "max_norm": 1.0, "mode": "sum"}
+    found = []
+    for lib, functional in ((cd, F), (torch, torch.nn.functional)):
+        weight = lib.from_numpy(rows.copy())
+        out = functional.embedding_bag(
+            lib.tensor([0, 1, 2, 3, 1]), weight, lib.tensor([0, 2, 5]), **options
+        )
+        found.append((out.numpy(), weight.numpy()))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-6)
+    with pytest.raises(cd.ArgumentError, match="sparse gradients of embedding_bag"):
+        F.embedding_bag(cd.tensor([0]), cd.ones(1, 1), cd.tensor([0]), sparse=True)

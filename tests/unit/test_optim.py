@@ -40,8 +40,8 @@ CASES = [
 
 def problem() -> tuple[list[Any], Any]:
     """Starting points, and the minimum of a curved function of them."""
-    start = [RNG.standard_normal((3, 4)), RNG.standard_normal(5)]
-    return start, [RNG.standard_normal(x.shape) for x in start]
+    start = [RNG.standard_normal((3, 4)), RNG.standard_normal(5), np.array(RNG.standard_normal())]
+    return start, [np.array(RNG.standard_normal(x.shape)) for x in start]
 
 
 def loss_of(parameters: Any, targets: Any) -> Any:

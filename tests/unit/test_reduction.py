@@ -358,3 +358,24 @@ def test_reductions_are_numpys(x, data):
     np.testing.assert_allclose(t.var(dim, correction=0).numpy(), x.var(dim), rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(t.sort(dim).values.numpy(), np.sort(x, dim))
     np.testing.assert_array_equal(t.cummax(dim).values.numpy(), np.maximum.accumulate(x, dim))
+
+
+def test_max_and_min_choose_among_their_forms_as_torch_does() -> None:
+    torch = pytest.importorskip("torch")
+    data = [[3.0, 1.0], [2.0, 4.0]]
+    x, t = cd.tensor(data), torch.tensor(data)
+    for name in ("max", "min"):
+        mine, theirs = getattr(cd, name), getattr(torch, name)
+        assert mine(x).item() == theirs(t).item()
+        # A 0-dim integer tensor is an operand, not a dimension.
+        zero, other = cd.tensor(0), torch.tensor(0)
+        assert mine(x, zero).tolist() == theirs(t, other).tolist()
+        assert mine(x, other=x + 1).tolist() == theirs(t, other=t + 1).tolist()
+        for found, wanted in (
+            (mine(x, 1), theirs(t, 1)),
+            (mine(x, dim=-1, keepdim=True), theirs(t, dim=-1, keepdim=True)),
+            (mine(x, 0, True), theirs(t, 0, True)),
+        ):
+            assert found.values.tolist() == wanted.values.tolist()
+            assert found.indices.tolist() == wanted.indices.tolist()
+            assert type(found).__name__ == name

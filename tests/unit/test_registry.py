@@ -145,8 +145,9 @@ def test_unloading_a_backend_takes_its_key_and_its_tensors_say_so(load: Any) -> 
     cd.plugins.load("passing", plugin(lambda r: r.backend(BoxedBackend())))
     x = from_raw(Boxed(np.ones(2, np.float32)), backend="boxed")
     cd.plugins.unload("passing")
-    with pytest.raises(cd.DeviceError, match="not loaded"):
+    with pytest.raises(cd.DeviceError, match="whose plugin is not loaded: boxed\n"):
         x + x
+    assert repr(x) == "tensor(..., size=(2,), boxed not loaded)"
     with pytest.raises(cd.DeviceError, match="no device 'boxed'"):
         cd.zeros(2, device="boxed")
 
@@ -281,6 +282,31 @@ def test_a_module_without_hook_is_explained() -> None:
         cd.plugins.load("hookless", SimpleNamespace(__name__="hookless"))
 
 
+def test_a_plugin_that_fails_to_clean_up_is_unloaded_all_the_same() -> None:
+    def unregister() -> None:
+        raise OSError("the device is gone")
+
+    before = snapshot()
+    pack = plugin(lambda r: r.kernels("cpu", {"tan": lambda a: a * 0 + 7}, priority=99))
+    pack.coredispatch_unregister = unregister
+    cd.plugins.load("untidy", pack)
+    assert cd.tensor([1.0]).tan().item() == 7
+    with pytest.raises(OSError, match="the device is gone"):
+        cd.plugins.unload("untidy")
+    assert snapshot() == before and cd.plugins["untidy"].status == "unloaded"
+    assert cd.tensor([0.0]).tan().item() == 0
+
+
+def test_a_disabled_plugin_serves_again_when_it_is_loaded() -> None:
+    pack = plugin(lambda r: r.kernels("cpu", {"tan": lambda a: a * 0 + 7}, priority=99))
+    cd.plugins.load("optional", pack)
+    cd.plugins.disable("optional")
+    assert cd.plugins["optional"].status == "disabled" and cd.tensor([0.0]).tan().item() == 0
+    cd.plugins.load("optional")
+    assert cd.plugins["optional"].status == "loaded" and cd.tensor([0.0]).tan().item() == 7
+    cd.plugins.unload("optional")
+
+
 def test_built_in_plugins_stay() -> None:
     with pytest.raises(cd.PluginError, match="part of coredispatch"):
         cd.plugins.unload("numpy")
@@ -411,3 +437,11 @@ def test_without_strided_views_a_write_that_others_would_not_see_is_refused(boxe
 def test_without_strided_views_a_base_that_nobody_holds_is_no_alias(boxed: Any) -> None:
     view = _view_of(boxed([[1.0, 2.0]]))
     assert view.add_(view).tolist() == [2, 4]
+
+
+def test_the_operators_do_not_hide_the_modules_they_stand_in() -> None:
+    import coredispatch.ops.samples as samples
+
+    assert samples.Make and cd.ops.softmax is cd.softmax
+    with pytest.raises(AttributeError, match="no operator 'softmx'\n  fix: did you mean 'softmax'"):
+        cd.ops.softmx  # noqa: B018

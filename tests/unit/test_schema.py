@@ -106,7 +106,7 @@ def test_keywords_defaults_and_spread_ints() -> None:
         (lambda x: x.sum(dimension=0), "unexpected keyword argument 'dimension'"),
         (lambda x: cd.sum(x, 0, dim=0), "several values for argument 'dim'"),
         (lambda x: cd.sum(), "missing the argument 'self'"),
-        (lambda x: cd.exp(x, 1), "takes 1 positional arguments, got 2"),
+        (lambda x: cd.exp(x, 1), "takes 1 positional argument, got 2"),
         (lambda x: cd.add(x, "a"), "argument 'other' must be Tensor | Scalar, not str"),
         (lambda x: cd.add([1.0], x), "argument 'self' must be"),
         (lambda x: x.transpose("a", 0), "argument 'dim0' must be int, not str"),
@@ -116,3 +116,52 @@ def test_a_call_that_does_not_bind_says_why(call: Any, text: str) -> None:
     with pytest.raises(TypeError) as caught:
         call(cd.ones(2, 3))
     assert text in str(caught.value)
+
+
+EVALUATED = """
+from typing import List, Optional, Tuple, Union
+from coredispatch.plugin import DType, Device, FloatList, IntList, Scalar, Tensor
+
+def op(
+    self: Tensor,
+    other: Tensor | Scalar,
+    weight: Optional[Tensor],
+    tensors: List[Tensor],
+    value: Union[Tensor, Scalar, None],
+    dim: int | tuple[int, ...],
+    size: IntList = (1,),
+    *,
+    scale: FloatList | None = None,
+    alpha: Scalar = 1,
+    dtype: Optional[DType] = None,
+    device: Device | None = None,
+) -> Tuple[Tensor, Tensor]: ...
+
+def wrong(self: Tensor, other: dict) -> Tensor: ...
+"""
+
+
+def test_a_module_without_postponed_annotations() -> None:
+    module: dict[str, Any] = {}
+    exec(compile(EVALUATED, "evaluated", "exec", dont_inherit=True), module)
+    assert str(Schema.parse(module["op"], "op")) == (
+        "op(self: Tensor, other: Tensor | Scalar, weight: Tensor | None, tensors: list[Tensor], "
+        "value: Tensor | Scalar | None, dim: IntList, size: IntList = (1,), *, "
+        "scale: FloatList | None = None, alpha: Scalar = 1, dtype: DType | None = None, "
+        "device: Device | None = None) -> tuple[Tensor, Tensor]"
+    )
+    with pytest.raises(cd.SchemaError, match="unknown type 'dict'") as caught:
+        Schema.parse(module["wrong"], "wrong")
+    assert "begin the module with `from __future__ import annotations`" in str(caught.value)
+
+
+def test_the_spellings_of_pytorch() -> None:
+    x = cd.arange(6.0)
+    assert [t.tolist() for t in x.split(split_size=4)] == [[0, 1, 2, 3], [4, 5]]
+    assert len(cd.split(tensor=x, split_size_or_sections=2)) == 3
+    assert len(x.tensor_split(sections=2)) == 2 and len(x.tensor_split(indices=(1, 3))) == 3
+    assert x.sum(axis=0, keepdims=True).shape == (1,)
+    assert 3 <= cd.zeros(9).uniform_(**{"from": 3, "to": 4}).min() <= 4
+    assert cd.isin(x, test_element=3).tolist() == [False] * 3 + [True] + [False] * 2
+    with pytest.raises(TypeError, match="several values for argument 'dim'"):
+        x.sum(dim=0, axis=0)

@@ -23,6 +23,9 @@ def _blocks(*arrays: Array | None) -> Iterator[tuple[Any, ...]]:
     """The arrays cut into aligned blocks; whole where one of them is strided or they are small."""
     first = arrays[0]
     assert first is not None
+    if not first.ndim:  # whose results would be NumPy scalars, which out= does not take
+        yield tuple(None if a is None else a.reshape(1) for a in arrays)
+        return
     if first.size <= _BLOCK or not all(a is None or a.flags.c_contiguous for a in arrays):
         yield arrays
         return

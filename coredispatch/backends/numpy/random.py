@@ -25,7 +25,10 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class Stream:
-    """A NumPy generator that can be saved as bytes and restored."""
+    """A NumPy generator, ``rng``, that can be saved as bytes and restored.
+
+    For any backend that draws on the host: ``generator.stream(NumpyStream).rng``.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.Generator(np.random.SFC64(seed))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.numpy.silence import silent
 from coredispatch.backends.numpy.subscript import add_at, check_bounds
 from coredispatch.registry.errors import DimError, DTypeError, ShapeError
 
@@ -179,9 +180,9 @@ def index_fill(x: np.ndarray, dim: int, index: np.ndarray, value: Any) -> np.nda
 KERNELS: dict[str, Callable[..., Any]] = {
     "gather": gather,
     "scatter": scatter,
-    "scatter_add": scatter_add,
-    "scatter_reduce": scatter_reduce,
-    "index_add": index_add,
+    "scatter_add": silent(scatter_add),
+    "scatter_reduce": silent(scatter_reduce),
+    "index_add": silent(index_add),
     "index_copy": index_copy,
     "index_fill": index_fill,
 }

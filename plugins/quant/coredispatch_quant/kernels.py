@@ -38,7 +38,8 @@ def quantize(
         raise DTypeError(f"only floating point is quantized, got {x.dtype}")
     blank = QuantizedArray(np.empty(x.shape, storage_dtype(dtype)), scale, zero_point, axis)
     low, high = limits(dtype)
-    steps = x.astype(np.float64) / blank.along_axis(blank.scale)
+    # NumPy turns 0-d results into scalars, which cannot be written to.
+    steps = np.asarray(x.astype(np.float64) / blank.along_axis(blank.scale))
     if np.isnan(steps).any():
         raise ArgumentError("the input holds NaN, which no integer stands for")
     np.rint(steps, out=steps)
@@ -54,7 +55,8 @@ def dequantize(q: QuantizedArray) -> np.ndarray:
 
 def centred(q: QuantizedArray) -> np.ndarray:
     """``data - zero_point`` as float32, exact."""
-    return np.subtract(q.data, np.asarray(q.along_axis(q.zero_point), np.float32), dtype=np.float32)
+    zero = np.asarray(q.along_axis(q.zero_point), np.float32)
+    return np.asarray(np.subtract(q.data, zero, dtype=np.float32))
 
 
 def magnitude(q: QuantizedArray) -> int:
@@ -270,7 +272,7 @@ def unfold(
 def relu(q: QuantizedArray) -> QuantizedArray:
     """``max(data, zero_point)``: scale and zero point stay."""
     zero = np.asarray(q.along_axis(q.zero_point)).astype(q.data.dtype)
-    return q.like(np.maximum(q.data, zero))
+    return q.like(np.asarray(np.maximum(q.data, zero)))
 
 
 def max_pool(

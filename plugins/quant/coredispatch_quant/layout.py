@@ -13,7 +13,7 @@ import numpy as np
 
 from coredispatch.plugin import DType, DTypeError, Layout, MissingKernel, ShapeError
 from coredispatch_quant import kernels
-from coredispatch_quant.array import QuantizedArray, quantized_dtype
+from coredispatch_quant.array import QuantizedArray, qint8, quantized_dtype, quint8
 from coredispatch_quant.ops import channel_parameter, pair
 from coredispatch_quant.printing import describe
 
@@ -178,4 +178,5 @@ LAYOUT = Layout(
     describe=describe,
     pack=pack,
     unpack=unpack,
+    dtypes=(qint8, quint8),
 )

@@ -267,3 +267,11 @@ def test_repr(x, w):
     )
     assert "per_channel_affine" in repr(w)
     assert "axis=0" in repr(w)
+
+
+def test_the_printed_dtype_is_a_public_name() -> None:
+    assert "dtype=cd.quint8)" in repr(quant.quantize_per_tensor(cd.ones(2), 0.1, 0, cd.quint8))
+    assert cd.quint8 is quant.quint8 and cd.qint8 is quant.qint8
+    assert pickle.loads(pickle.dumps(cd.quint8)) is quant.quint8
+    with pytest.raises(cd.DTypeError, match="zeros"):
+        cd.zeros(2, dtype=cd.quint8)

@@ -99,6 +99,11 @@ def conj(self: CSR) -> CSR:
     return CSR.of(self.pattern, np.conjugate(self.values))
 
 
+def real(self: CSR) -> CSR:
+    """The real part of every stored value, in memory of its own."""
+    return CSR.of(self.pattern, self.values.real.copy())
+
+
 def clone(self: CSR, *_: Any) -> CSR:
     """A tensor with values of its own; the pattern, which never changes, is shared."""
     return CSR.of(self.pattern, self.values.copy())
@@ -168,6 +173,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "sub": sub,
     "neg": neg,
     "conj": conj,
+    "real": real,
     "clone": clone,
     "copy": copy,
     "zeros_like": zeros_like,

@@ -17,6 +17,7 @@ __all__ = ["MODULES", "Check", "check", "find", "load"]
 
 MODULES = (
     "values",
+    "kernels",
     "promotion",
     "aliasing",
     "writing",
@@ -31,6 +32,7 @@ MODULES = (
     "derived",
     "caching",
     "layouts",
+    "layout_kernels",
     "hardware",
 )
 

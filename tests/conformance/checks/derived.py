@@ -13,14 +13,7 @@ from ..context import Context, Failure, has_values, sample_tensors, tensors_in
 from ..reference import Reference
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
-from .values import choose_dtypes
-
-#: ops whose result's shape depends on values: meta tensors have none
-VALUE_SHAPED = frozenset(
-    "allclose equal item is_nonzero masked_select nonzero unique unique_consecutive "
-    "argwhere bincount histc masked_scatter matrix_exp one_hot repeat_interleave all_close "
-    "tolist".split()
-)
+from .values import VALUE_SHAPED, choose_dtypes
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import itertools
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +19,17 @@ from ..context import Context, NotRun
 from ..subject import OpFacts, Subject
 from . import check
 
-SPARSE = ("round-trip", "empty-rows", "product", "no-densify", "gradient")
-QUANT = ("round-trip", "rounding", "saturation", "relu", "no-dequantize")
+SPARSE = ("round-trip", "empty-rows", "product", "no-densify", "gradient", "saved")
+QUANT = (
+    "round-trip",
+    "rounding",
+    "saturation",
+    "relu",
+    "no-dequantize",
+    "linear",
+    "conv2d",
+    "saved",
+)
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
@@ -33,6 +46,16 @@ def _need(layout: str, *ops: str) -> None:
     for name in ops:
         if name not in dir(cd.ops):
             raise NotRun(f"the plugin has no operator {name!r}")
+
+
+def _copies(tensor: Any) -> Iterator[Any]:
+    """The tensor saved and loaded, pickled, and copied."""
+    file = io.BytesIO()
+    cd.save(tensor, file)
+    file.seek(0)
+    yield cd.load(file)
+    yield pickle.loads(pickle.dumps(tensor))
+    yield copy.deepcopy(tensor)
 
 
 def _matrix(context: Context) -> Any:
@@ -73,6 +96,10 @@ def sparse(context: Context) -> None:
         else:
             context.expect(False, "cumsum of a sparse tensor was served silently")
         context.expect(sum(fallback.report().values()) == count, "a fallback was taken")
+    elif name == "saved":
+        for back in _copies(s):
+            context.expect(back.layout == "sparse_csr", f"a copy has the layout {back.layout}")
+            context.same(back.to_dense(), x, "a saved or copied sparse tensor")
     else:
         leaf = x.clone().requires_grad_(True)
         other = context.subject.tensor(np.ones((5, 2), np.float32))
@@ -102,6 +129,10 @@ def quant(context: Context) -> None:
         found = subject.array(cd.ops.dequantize(q))
         context.expect(np.allclose(found, [12.7, -12.8, 12.7, -12.8], atol=1e-5), f"{found}")
         return
+    if name in ("linear", "conv2d"):
+        _need("quantized", f"quantized_{name}", "quantize_per_channel")
+        _products(context, name)
+        return
     values = np.random.default_rng(context.case.seed).uniform(-5, 5, (4, 6)).astype(np.float32)
     x = subject.tensor(values)
     q = cd.ops.quantize_per_tensor(x, scale, 3, cd.int8)
@@ -109,6 +140,10 @@ def quant(context: Context) -> None:
         error = np.abs(subject.array(cd.ops.dequantize(q)) - values).max()
         context.expect(q.layout == "quantized", f"layout {q.layout}")
         context.expect(error <= 0.5 * scale * 1.001, f"off by {error / scale:.3f} steps")
+    elif name == "saved":
+        for back in _copies(q):
+            context.expect(back.layout == "quantized", f"a copy has the layout {back.layout}")
+            context.same(cd.ops.dequantize(back), cd.ops.dequantize(q), "a copy")
     elif name == "relu":
         found = subject.array(cd.ops.dequantize(cd.relu(q)))
         wanted = np.maximum(subject.array(cd.ops.dequantize(q)), 0)
@@ -120,3 +155,34 @@ def quant(context: Context) -> None:
             context.expect("quantized" in str(error), f"unhelpful: {error}")
         else:
             context.expect(False, "cumsum of a quantized tensor was served silently")
+
+
+def _products(context: Context, name: str) -> None:
+    """Linear and convolution in integers: within 0.9 output steps of the exact product."""
+    rng, subject = np.random.default_rng(context.case.seed + context.fresh), context.subject
+    shape, weights = ((5, 7), (6, 7)) if name == "linear" else ((2, 4, 9, 8), (6, 2, 3, 3))
+    options = {} if name == "linear" else {"stride": 2, "padding": 1, "groups": 2}
+    operator = getattr(cd.ops, f"quantized_{name}")
+    plain = getattr(cd.nn.functional, name)
+    for turn, relu in itertools.product(("tensor", "channel"), (False, True)):
+        x = subject.tensor(rng.uniform(-3, 3, shape).astype(np.float32))
+        w = subject.tensor(rng.uniform(-1, 1, weights).astype(np.float32))
+        bias = subject.tensor(rng.uniform(-1, 1, 6).astype(np.float32))
+        q = cd.ops.quantize_per_tensor(x, 0.025, 121, "quint8")
+        if turn == "tensor":
+            qw = cd.ops.quantize_per_tensor(w, 0.008, 0, "qint8")
+        else:
+            scales = subject.tensor(rng.uniform(0.008, 0.02, 6))
+            zeros = subject.tensor(np.zeros(6, np.int64))
+            qw = cd.ops.quantize_per_channel(w, scales, zeros, 0, "qint8")
+        step = 0.08
+        found = subject.array(
+            cd.ops.dequantize(operator(q, qw, bias, step, 130, relu=relu, **options))
+        )
+        exact = plain(
+            cd.ops.dequantize(q).double(), cd.ops.dequantize(qw).double(), bias.double(), **options
+        )
+        wanted = subject.array(exact).clip((0 - 130) * step, (255 - 130) * step)
+        wanted = np.maximum(wanted, 0) if relu else wanted
+        error = np.abs(found - wanted).max() / step
+        context.expect(error <= 0.9, f"{name} per {turn} is off by {error:.2f} output steps")

@@ -8,22 +8,49 @@ from typing import Any
 import coredispatch as cd
 
 from ..case import BACKEND, Case
-from ..context import Context, NotRun, elements, tensors_in
+from ..context import Context, Failure, NotRun, Unsupported, elements, tensors_in
 from ..subject import OpFacts, Subject
 from . import check
 
+__all__ = ["half"]
+
+
+def half(subject: Subject) -> str | None:
+    """The half precision that autocast is tried with: the first that the backend declares."""
+    return next((name for name in ("bfloat16", "float16") if name in subject.dtypes), None)
+
+
+def _low(context: Context) -> Any:
+    return getattr(cd, half(context.subject) or "bfloat16")
+
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if "autocast" in subject.expectations.absent or "bfloat16" not in subject.dtypes:
+    low, absent = half(subject), "autocast" in subject.expectations.absent
+    if low is None or absent:
+        if facts is None:  # half precision is optional, autocast with it is not
+            yield Case(13, BACKEND, variant="absent", mandatory=absent)
         return
     if facts is None:
         for variant in ("restored", "weight-cache", "threads", "backward"):
-            yield Case(13, BACKEND, "bfloat16", variant=variant)
+            yield Case(13, BACKEND, low, variant=variant)
         return
     op = facts.op
     if op.cast is None or op.samples is None or op.mutates or "float32" not in facts.dtypes:
         return
     yield Case(13, op.name, "float32", variant=op.cast)
+
+
+@check(13, plan=_plan, variant="absent")
+def absent(context: Context) -> None:
+    """What the backend declares not to have is refused, and the mode is undone."""
+    a, b = _pair(context)
+    try:
+        with cd.autocast(context.subject.name, _low(context)):
+            a @ b
+    except cd.CoreDispatchError as error:
+        context.expect((a @ b).dtype is cd.float32, "the mode outlived the refusal")
+        raise Unsupported(str(error).splitlines()[0]) from None
+    raise Failure("autocast is declared absent, or its dtypes are, yet it is served: declare it")
 
 
 def _policy(context: Context, source: str, wanted: Any) -> None:
@@ -39,7 +66,7 @@ def _policy(context: Context, source: str, wanted: Any) -> None:
         if any(t.dtype.name != source for t in floats):
             continue
         plain = [t.dtype for t in tensors_in(context.call(tensors))]
-        with cd.autocast(context.subject.name, cd.bfloat16):
+        with cd.autocast(context.subject.name, _low(context)):
             inside = tensors_in(context.call(tensors))
         after = [t.dtype for t in tensors_in(context.call(tensors))]
         changed = [t for t, p in zip(inside, plain, strict=True) if p.is_floating_point]
@@ -62,16 +89,17 @@ def _floating(tensors: Any) -> list[Any]:
 @check(13, plan=_plan, variant="lower")
 def lower(context: Context) -> None:
     """float32 inputs run in the autocast dtype."""
-    _policy(context, "float32", cd.bfloat16)
+    _policy(context, "float32", _low(context))
 
 
 @check(13, plan=_plan, variant="float32")
 def upper(context: Context) -> None:
-    """bfloat16 inputs run in float32."""
+    """Inputs in half precision run in float32."""
     domain = context.facts.dtypes  # type: ignore[union-attr]
-    if "bfloat16" not in domain:
-        raise NotRun("the op takes no bfloat16")
-    _policy(context, "bfloat16", cd.float32)
+    low = half(context.subject) or "bfloat16"
+    if low not in domain:
+        raise NotRun(f"the op takes no {low}")
+    _policy(context, low, cd.float32)
 
 
 @check(13, plan=_plan, variant="widest")
@@ -86,10 +114,10 @@ def widest(context: Context) -> None:
         args = list(tensors.args)
         for i, argument in enumerate(args):
             if argument is floats[0]:
-                args[i] = argument.to(cd.bfloat16)
+                args[i] = argument.to(_low(context))
             elif isinstance(argument, list) and argument and argument[0] is floats[0]:
-                args[i] = [argument[0].to(cd.bfloat16), *argument[1:]]
-        with cd.autocast(context.subject.name, cd.bfloat16):
+                args[i] = [argument[0].to(_low(context)), *argument[1:]]
+        with cd.autocast(context.subject.name, _low(context)):
             result = context.op(*args, **tensors.kwargs)
         for output in tensors_in(result):
             if output.dtype.is_floating_point:
@@ -111,20 +139,20 @@ def restored(context: Context) -> None:
     """Nesting, ``enabled=False``, exceptions and the decorator all restore what was there."""
     a, b = _pair(context)
     name = context.subject.name
-    with cd.autocast(name, cd.bfloat16):
-        context.expect((a @ b).dtype is cd.bfloat16, "autocast is not in force")
+    with cd.autocast(name, _low(context)):
+        context.expect((a @ b).dtype is _low(context), "autocast is not in force")
         with cd.autocast(name, enabled=False):
             context.expect((a @ b).dtype is cd.float32, "enabled=False does not switch it off")
-        context.expect((a @ b).dtype is cd.bfloat16, "the inner block was not undone")
+        context.expect((a @ b).dtype is _low(context), "the inner block was not undone")
     context.expect((a @ b).dtype is cd.float32, "the outer block was not undone")
     try:
-        with cd.autocast(name, cd.bfloat16):
+        with cd.autocast(name, _low(context)):
             a @ a
     except cd.OpError:
         pass
     context.expect((a @ b).dtype is cd.float32, "the mode outlived a failed operator")
-    decorated = cd.autocast(name, cd.bfloat16)(lambda: a @ b)
-    context.expect(decorated().dtype is cd.bfloat16, "the decorator has no effect")
+    decorated = cd.autocast(name, _low(context))(lambda: a @ b)
+    context.expect(decorated().dtype is _low(context), "the decorator has no effect")
     context.expect((a @ b).dtype is cd.float32, "the decorator left the mode on")
 
 
@@ -134,7 +162,7 @@ def weight_cache(context: Context) -> None:
     a, w = _pair(context)
     w.requires_grad_(True)
     name = context.subject.name
-    with cd.autocast(name, cd.bfloat16):
+    with cd.autocast(name, _low(context)):
         before = (a @ w).detach().float()
         with cd.no_grad():
             w.mul_(2.0)
@@ -142,7 +170,7 @@ def weight_cache(context: Context) -> None:
     context.same(after, before * 2.0, "after an update of the weight")
     with cd.no_grad():
         w.mul_(2.0)
-    with cd.autocast(name, cd.bfloat16):
+    with cd.autocast(name, _low(context)):
         context.same((a @ w).detach().float(), before * 4.0, "in the next block")
 
 
@@ -153,7 +181,7 @@ def threads(context: Context) -> None:
 
     a, b = _pair(context)
     found: list[Any] = []
-    with cd.autocast(context.subject.name, cd.bfloat16):
+    with cd.autocast(context.subject.name, _low(context)):
         worker = threading.Thread(target=lambda: found.append((a @ b).dtype))
         worker.start()
         worker.join()
@@ -165,7 +193,7 @@ def backward(context: Context) -> None:
     """Gradients come back in the dtype of the weights."""
     a, w = _pair(context)
     w.requires_grad_(True)
-    with cd.autocast(context.subject.name, cd.bfloat16):
+    with cd.autocast(context.subject.name, _low(context)):
         loss = (a @ w).float().sum()
     loss.backward()
     context.expect(w.grad is not None and w.grad.dtype is cd.float32, "the gradient's dtype")

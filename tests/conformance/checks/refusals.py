@@ -122,30 +122,26 @@ def shapes(context: Context) -> None:
 @check(14, plan=_plan, variant="dim")
 def dim(context: Context) -> None:
     """A dim that is out of range."""
-    names = [p.name for p in context.op.schema.params]
-    position = names.index("dim")
+    params = context.op.schema.params
+    position = [p.name for p in params].index("dim")
     for sample in context.samples():
-        arrays = [a for a in sample.args if isinstance(a, np.ndarray)]
-        if "dim" in sample.kwargs:
-            old = sample.kwargs["dim"]
-        elif position < len(sample.args):
-            old = sample.args[position]
-        else:
-            continue
-        if type(old) is not int or not arrays:
-            continue
         args, kwargs = [*sample.args], dict(sample.kwargs)
-        if "dim" in kwargs:
-            kwargs["dim"] = 9
+        given = position < len(args)
+        old = args[position] if given else kwargs.get("dim", params[position].default)
+        if not shapes_of(sample) or type(old) not in (int, tuple, type(None)):
+            continue
+        wrong = (9, *old[1:]) if type(old) is tuple else 9
+        if given:
+            args[position] = wrong
         else:
-            args[position] = 9
+            kwargs["dim"] = wrong
         changed = type(sample)(*args, **kwargs)
         context.sample = changed
         _refused(context, changed, cd.DimError, "9")
         context.sample = sample
         _works_still(context)
         return
-    raise NotRun("no sample with an int dim")
+    raise NotRun("no sample passes a dim")
 
 
 def _works_still(context: Context) -> None:

@@ -6,6 +6,7 @@ from .badge import badge
 from .diff import difference
 from .document import document, read, schema, verdict
 from .html import page
+from .index import gather, listing, overview
 from .terminal import Progress, summary
 
 __all__ = [
@@ -13,6 +14,9 @@ __all__ = [
     "badge",
     "difference",
     "document",
+    "gather",
+    "listing",
+    "overview",
     "page",
     "read",
     "schema",

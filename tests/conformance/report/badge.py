@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from .terminal import asked
+
 __all__ = ["badge"]
 
 
@@ -13,7 +15,7 @@ def badge(document: dict[str, Any]) -> str:
     v = document["verdict"]
     left = f"coredispatch {document['backend']}"
     if v["passed"]:
-        right, colour = (v["level"] or "profiles") if v["complete"] else "partial", "#3a7d34"
+        right, colour = asked(document) if v["complete"] else "partial", "#3a7d34"
     else:
         right = f"{v['blockers']} blockers" + (f", {v['reached']}" if v["reached"] else "")
         colour = "#b3372c"

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
+from coredispatch.registry import plugins
 
 from ..case import Status
-from ..levels import LEVELS, belongs
+from ..levels import LEVELS, PROFILES, belongs
 from ..shards import Run
 from ..subject import Subject, SuiteError
 
@@ -36,12 +37,16 @@ def verdict(subject: Subject, run: Run) -> dict[str, Any]:
     """Whether the level is reached, by conjunction: every mandatory case passes.
 
     ``complete`` says whether the whole level was run: a run of some operators certifies nothing.
+    ``unproven`` names the profiles that were asked for and of which no case passed, as on a
+    device without streams: what could not be run is not reached.
     """
     results = run.ordered()
     blockers = [r for r in results if blocking(r)]
     unmatched = subject.expectations.unmatched([c.id for c in run.cases], {c.op for c in run.cases})
     unmatched = [] if run.options.checks else unmatched
     complete = run.options.ops is None and not run.options.checks
+    proven = {r.check for r in results if r.status is Status.PASS}
+    unproven = [p for p in run.options.profiles if complete and not proven & set(PROFILES[p])]
     reached = None
     if complete and run.options.level is not None:
         for level in LEVELS:
@@ -52,12 +57,13 @@ def verdict(subject: Subject, run: Run) -> dict[str, Any]:
                 break
             reached = level
     return {
-        "passed": not blockers and not unmatched and bool(results),
+        "passed": not blockers and not unmatched and not unproven and bool(results),
         "complete": complete,
         "level": run.options.level,
         "reached": reached,
         "blockers": len(blockers),
         "unmatched": [e.case for e in unmatched],
+        "unproven": unproven,
     }
 
 
@@ -68,6 +74,9 @@ def document(subject: Subject, run: Run) -> dict[str, Any]:
         "format": FORMAT,
         "backend": subject.name,
         "plugin": subject.plugin,
+        "plugins": [
+            f"{p.name} {p.version}" for p in plugins if p.status == "loaded" and not p.builtin
+        ],
         "coredispatch": cd.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -8,11 +8,11 @@ from html import escape
 from typing import Any
 
 from ..case import CHECKS
-from .terminal import _blocks
+from .terminal import _blocks, asked
 
-__all__ = ["page"]
+__all__ = ["STYLE", "page"]
 
-_STYLE = """
+STYLE = """
 body{font:14px/1.4 system-ui,sans-serif;margin:2em auto;max-width:1200px;color:#222}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}
 table{border-collapse:collapse}td,th{padding:1px 5px;text-align:left;font-size:12px}
@@ -49,13 +49,13 @@ def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = Non
     """The page; ``reproducer(case id)`` gives the script shown with a failure."""
     v = document["verdict"]
     word = "conforms to" if v["passed"] else "does not conform to"
-    level = v["level"] or ", ".join(document["options"]["profiles"])
-    title = f"{document['backend']}: {word} {level}"
+    title = f"{document['backend']}: {word} {asked(document)}"
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style><h1 class={'good' if v['passed'] else 'bad'}>{escape(title)}</h1>",
+        f"<style>{STYLE}</style><h1 class={'good' if v['passed'] else 'bad'}>{escape(title)}</h1>",
         _facts(document),
         _blockers(document, reproducer),
+        _not_run(document),
         "<h2>How the operators are served</h2>",
         _coverage(document),
         "<h2>Checks</h2>",
@@ -78,6 +78,7 @@ def _facts(document: dict[str, Any]) -> str:
         "statuses": ", ".join(f"{n} {s}" for s, n in sorted(document["counts"].items())),
         "level reached": v["reached"] or "-",
         "device": document["device"],
+        "plugins loaded": ", ".join(document["plugins"]) or "none",
         "versions": f"coredispatch {document['coredispatch']}, NumPy {document['numpy']}, "
         f"Python {document['python']}",
     }
@@ -97,12 +98,26 @@ def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None)
         if shown[r["op"], r["check"]] > 3:
             continue
         text = f"<b>{escape(r['case'])}</b> {r['status']}<br>{escape(r['message'])}"
-        if reproducer is not None and r["status"] == "fail" and scripts < 40:
+        if reproducer is not None and r["status"] in ("fail", "crash") and scripts < 40:
             scripts += 1
             program = escape(reproducer(r["case"]))
             text += f"<details><summary>reproducer</summary><pre>{program}</pre></details>"
         parts.append(f"<p>{text}")
     return "\n".join(parts)
+
+
+def _not_run(document: dict[str, Any]) -> str:
+    idle: dict[str, list[str]] = defaultdict(list)
+    for r in document["results"]:
+        if r["status"] == "not_run":
+            idle[r["message"]].append(r["case"])
+    parts = [f"<p>No case of the profile {escape(p)} ran." for p in document["verdict"]["unproven"]]
+    for reason, cases in sorted(idle.items()):
+        listed = "<br>".join(map(escape, cases))
+        parts.append(
+            f"<details><summary>{len(cases)} not run: {escape(reason)}</summary>{listed}</details>"
+        )
+    return "<h2>Not run, and not counted</h2>" + "\n".join(parts) if parts else ""
 
 
 def _coverage(document: dict[str, Any]) -> str:

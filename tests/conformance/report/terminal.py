@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from ..case import Result, Status, check_name
 
-__all__ = ["Progress", "summary"]
+__all__ = ["Progress", "asked", "summary"]
 
 _SHOWN = 12
 _ORDER = (Status.CRASH, Status.TIMEOUT, Status.FAIL, Status.XPASS, Status.VACUOUS)
@@ -43,10 +43,16 @@ class Progress:
         self.stream.flush()
 
 
+def asked(document: dict[str, Any]) -> str:
+    """What a run asked for: ``training``, ``sparse``, ``inference, sparse``."""
+    level = document["verdict"]["level"]
+    return ", ".join([*([level] if level else []), *document["options"]["profiles"]])
+
+
 def summary(document: dict[str, Any]) -> str:
     """The verdict as text, worst news first."""
     v, counts = document["verdict"], document["counts"]
-    level = v["level"] or ", ".join(document["options"]["profiles"])
+    level = asked(document)
     bad = [r for r in document["results"] if _blocks(r)]
     lines = []
     if bad:
@@ -75,6 +81,12 @@ def summary(document: dict[str, Any]) -> str:
         ]
     for case in v["unmatched"]:
         lines.append(f"expected failure that names no case of the run: {case}")
+    for profile in v["unproven"]:
+        lines.append(f"no case of the profile {profile!r} could run here: it is not reached")
+    idle = Counter(r["message"] for r in document["results"] if r["status"] == "not_run")
+    if idle:
+        lines.append("not run, and not counted:")
+        lines += [f"  {n:>4} {reason}" for reason, n in idle.most_common(_SHOWN)]
     checks = Counter(r["check"] for r in document["results"] if r["status"] == "pass")
     total = Counter(r["check"] for r in document["results"])
     rows = [f"{check_name(n)} {checks[n]}/{total[n]}" for n in sorted(total)]

@@ -1,6 +1,8 @@
-"""Negative controls: correct kernels that round differently must be accepted; exploits must not.
+"""Negative controls: correct kernels that round differently must be accepted.
 
 A suite that refuses a blocked sum or another order of additions would be tuned to one library.
+Every control counts where its result really differs from the embedded kernel's; one that never
+does controls nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +13,60 @@ import numpy as np
 
 from .mutants import Mutant
 
-__all__ = ["controls", "exploits"]
+__all__ = ["controls"]
+
+_PLAIN = (np.float32, np.float64)
+
+
+def _sums_all(raws: Any) -> bool:
+    x, dim = raws[0], raws[1] if len(raws) > 1 else None
+    return x.ndim == 1 and x.dtype.kind == "f" and x.size > 0 and (dim is None or dim in ((), 0))
 
 
 def _blocked_sum(correct: Any, raws: Any) -> Any:
+    """Partial sums of 32 elements."""
     x = raws[0]
-    if x.ndim == 1 and x.dtype.kind == "f" and len(raws) > 1 and not raws[1] and x.size:
-        total = np.zeros((), x.dtype)
-        for start in range(0, x.size, 32):
-            total = total + correct(x[start : start + 32], *raws[1:]).reshape(())
-        return np.asarray(total).reshape(np.shape(correct(*raws)))
-    return correct(*raws)
+    if not _sums_all(raws) or x.dtype == np.float16:
+        return correct(*raws)
+    total = np.zeros((), x.dtype)
+    for start in range(0, x.size, 32):
+        total = total + np.add.reduce(x[start : start + 32])
+    return np.asarray(total).reshape(np.shape(correct(*raws)))
+
+
+def _one_by_one(correct: Any, raws: Any) -> Any:
+    """One accumulator, from the last element to the first."""
+    x = raws[0]
+    if not _sums_all(raws) or x.dtype == np.float16:
+        return correct(*raws)
+    total = x.dtype.type(0)
+    for value in x[::-1]:
+        total = total + value
+    return np.asarray(total).reshape(np.shape(correct(*raws)))
 
 
 def _reversed_sum(correct: Any, raws: Any) -> Any:
     return correct(np.flip(raws[0]).copy(), *raws[1:]) if raws[0].ndim == 1 else correct(*raws)
 
 
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` with one rounding: the product of two float32 is exact in float64."""
+    return (a.astype(np.float64) * b.astype(np.float64) + c).astype(np.float32)
+
+
+def _fused_product(correct: Any, raws: Any) -> Any:
+    """A chain of fused multiply-adds over the inner dimension."""
+    a, b = raws[:2]
+    if not (a.dtype == b.dtype == np.float32 and a.ndim == b.ndim == 2 and a.shape[1]):
+        return correct(*raws)
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = _fused(a[:, k, None], b[None, k], total)
+    return total
+
+
 def _wider_product(correct: Any, raws: Any) -> Any:
-    """A product accumulated in double and rounded once, as fused multiply-add would."""
+    """A product accumulated in double and rounded once."""
     a, b = raws[:2]
     if a.dtype == np.float32:
         return np.asarray(correct(a.astype(np.float64), b.astype(np.float64))).astype(np.float32)
@@ -37,14 +74,33 @@ def _wider_product(correct: Any, raws: Any) -> Any:
 
 
 def _outer_products(correct: Any, raws: Any) -> Any:
-    """Another BLAS: a sum of outer products, in float32 throughout."""
+    """Another BLAS: a sum of outer products, in the inputs' precision throughout."""
     a, b = raws[:2]
-    if a.dtype == np.float32 and a.ndim == b.ndim == 2 and a.shape[1]:
-        total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    if a.dtype in _PLAIN and a.dtype == b.dtype and a.ndim == b.ndim == 2 and a.shape[1]:
+        total = np.zeros((a.shape[0], b.shape[1]), a.dtype)
         for k in range(a.shape[1]):
             total += np.outer(a[:, k], b[k])
         return total
     return correct(*raws)
+
+
+def _split_inner(correct: Any, raws: Any) -> Any:
+    """Another BLAS: two halves of the inner dimension, added last, the second half first."""
+    a, b = raws[:2]
+    if a.dtype not in _PLAIN or a.dtype != b.dtype or min(a.ndim, b.ndim) < 2 or a.shape[-1] < 2:
+        return correct(*raws)
+    half = a.shape[-1] // 2
+    return correct(a[..., half:], b[..., half:, :]) + correct(a[..., :half], b[..., :half, :])
+
+
+def _split_linear(correct: Any, raws: Any) -> Any:
+    """The bias first, then the products of two halves of the features."""
+    x, weight, bias = (*raws, None)[:3]
+    if x.dtype not in _PLAIN or x.ndim != 2 or weight.ndim != 2 or x.shape[-1] < 2:
+        return correct(*raws)
+    half = x.shape[-1] // 2
+    total = np.zeros((), x.dtype) if bias is None else bias
+    return (total + x[:, :half] @ weight[:, :half].T) + x[:, half:] @ weight[:, half:].T
 
 
 def _one_ulp(correct: Any, raws: Any) -> Any:
@@ -56,14 +112,63 @@ def _one_ulp(correct: Any, raws: Any) -> Any:
     return result
 
 
+def _softmax_input(raws: Any) -> bool:
+    x = raws[0]
+    return bool(x.dtype in _PLAIN and x.ndim and x.size)
+
+
 def _exp_of_difference(correct: Any, raws: Any) -> Any:
     """Softmax through exp(x - logsumexp(x))."""
     x, dim = raws[0], raws[1]
-    if x.dtype != np.float32 or x.ndim == 0 or x.size == 0:
+    if not _softmax_input(raws):
         return correct(*raws)
     with np.errstate(all="ignore"):
         shifted = x - x.max(dim, keepdims=True)
         return np.exp(shifted - np.log(np.exp(shifted).sum(dim, keepdims=True)))
+
+
+def _reciprocal(correct: Any, raws: Any) -> Any:
+    """Softmax with one division, and a product for every element."""
+    x, dim = raws[0], raws[1]
+    if not _softmax_input(raws):
+        return correct(*raws)
+    with np.errstate(all="ignore"):
+        e = np.exp(x - x.max(dim, keepdims=True))
+        return e * (x.dtype.type(1) / e.sum(dim, keepdims=True))
+
+
+def _log_of_sum(correct: Any, raws: Any) -> Any:
+    """Log-softmax as x - (max + log(sum)) in another order."""
+    x, dim = raws[0], raws[1]
+    if not _softmax_input(raws):
+        return correct(*raws)
+    with np.errstate(all="ignore"):
+        shifted = x - x.max(dim, keepdims=True)
+        return shifted - np.log(np.flip(np.exp(shifted), dim).sum(dim, keepdims=True))
+
+
+def _scaled_mean(correct: Any, raws: Any) -> Any:
+    """A mean as the sum of the elements each divided first."""
+    x = raws[0]
+    if x.dtype not in _PLAIN or not _sums_all(raws):
+        return correct(*raws)
+    return np.asarray((x * x.dtype.type(1 / x.size)).sum()).reshape(np.shape(correct(*raws)))
+
+
+def _welford(correct: Any, raws: Any) -> Any:
+    """Variance in one pass, by Welford's recurrence (Technometrics 4, 1962)."""
+    x, dim, correction, keepdim = (*raws, None, None, None)[:4]
+    plain = x.dtype in _PLAIN and x.ndim == 1 and (dim is None or dim in ((), 0, (0,)))
+    if not plain or x.size < 2 or correction not in (None, 0, 1):
+        return correct(*raws)
+    mean = moment = x.dtype.type(0)
+    with np.errstate(all="ignore"):
+        for i, value in enumerate(x):
+            delta = value - mean
+            mean = mean + delta / x.dtype.type(i + 1)
+            moment = moment + delta * (value - mean)
+        moment = moment / x.dtype.type(x.size - (1 if correction is None else correction))
+    return np.asarray(moment).reshape(np.shape(correct(*raws)))
 
 
 def _copied_inputs(correct: Any, raws: Any) -> Any:
@@ -76,54 +181,43 @@ def _copied_inputs(correct: Any, raws: Any) -> Any:
     )
 
 
+def _counted(mutant: Mutant, mutation: Any) -> Any:
+    """The mutation, with a count of the calls whose bits differ from the embedded kernel's."""
+
+    def run(correct: Any, raws: Any) -> Any:
+        result, plain = mutation(correct, raws), correct(*raws)
+        same = np.asarray(result).tobytes() == np.asarray(plain).tobytes()
+        mutant.fired += not same
+        return result
+
+    return run
+
+
 def controls() -> list[Mutant]:
     """Correct kernels; each must pass every case that passes without it."""
-    table = [
+    rounding = [
         ("blocked sum", "sum", _blocked_sum),
+        ("one accumulator, backwards", "sum", _one_by_one),
         ("reversed sum", "sum", _reversed_sum),
+        ("fused multiply-add", "matmul", _fused_product),
         ("product in double, rounded once", "matmul", _wider_product),
-        ("another BLAS", "matmul", _outer_products),
+        ("another BLAS: outer products", "matmul", _outer_products),
+        ("another BLAS: split inner dimension", "matmul", _split_inner),
+        ("another BLAS: split features", "linear", _split_linear),
         ("exp one unit off", "exp", _one_ulp),
         ("softmax through logsumexp", "softmax", _exp_of_difference),
-        ("contiguous inputs", "mul", _copied_inputs),
-        ("contiguous inputs", "amax", _copied_inputs),
+        ("softmax with one division", "softmax", _reciprocal),
+        ("another order of the log's sum", "log_softmax", _log_of_sum),
+        ("divided before it is summed", "mean", _scaled_mean),
+        ("Welford's variance", "var", _welford),
     ]
-    return [Mutant(f"{name} ({op})", op, fn, ops=(op,)) for name, op, fn in table]
-
-
-def _raises(correct: Any, raws: Any) -> Any:
-    raise NotImplementedError("this kernel does nothing")
-
-
-def _empty(correct: Any, raws: Any) -> Any:
-    result = np.asarray(correct(*raws))
-    return np.empty((0,) * result.ndim, result.dtype)
-
-
-def _nan(correct: Any, raws: Any) -> Any:
-    result = np.asarray(correct(*raws))
-    return np.full_like(result, np.nan) if result.dtype.kind == "f" else result
-
-
-class _Whatever:
-    """Equal to everything: must not pass for an array."""
-
-    shape: tuple[int, ...] = ()
-    dtype = np.dtype(np.float32)
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def exploits() -> list[Mutant]:
-    """Kernels that try to look right without computing anything."""
-    table = [
-        ("raises everywhere", "exp", _raises),
-        ("returns an empty array", "mul", _empty),
-        ("NaN everywhere", "sub", _nan),
-        ("an object equal to everything", "neg", lambda correct, raws: _Whatever()),
-        ("returns its input", "abs", lambda correct, raws: raws[0]),
-    ]
-    return [Mutant(f"{name} ({op})", op, fn, ops=(op,)) for name, op, fn in table]
+    found = []
+    for name, op, mutation in rounding:
+        mutant = Mutant(f"{name} ({op})", op, ops=(op,), facts={"differs": True})
+        mutant.mutation = _counted(mutant, mutation)
+        found.append(mutant)
+    for op in ("mul", "amax"):
+        found.append(Mutant(f"contiguous inputs ({op})", op, _copied_inputs, ops=(op,)))
+    for op in ("exp", "matmul", "softmax", "index_select"):
+        found.append(Mutant(f"an honest backend of its own ({op})", op, ops=(op,), guest=True))
+    return found

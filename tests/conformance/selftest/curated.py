@@ -6,22 +6,38 @@ from typing import Any
 
 import numpy as np
 
+import coredispatch as cd
+from coredispatch.plugin import from_raw, to_raw
+
 from ..subject import Subject
 from .framework import FRAMEWORK
+from .guest import NAME
 from .mutants import Mutant, Mutation
 
 __all__ = ["curated"]
 
-_found: list[tuple[str, str, tuple[str, ...], str | None, Any]] = []
+#: the checks that compare values with the reference
+VALUES = (1, 3, 4, 5, 8, 9)
+_found: list[tuple[Any, dict[str, Any]]] = []
 
 
 def mutant(
-    name: str, op: str, *others: str, needs: str | None = None, profile: str | None = None
+    name: str,
+    op: str,
+    *others: str,
+    checks: tuple[int, ...] = VALUES,
+    profile: str | None = None,
+    **facts: Any,
 ) -> Any:
-    """Register a mutation under ``name``; ``others`` are further operators that must notice."""
+    """Register a mutation under ``name``; ``others`` are further operators that must notice.
+
+    ``facts`` are fields of :class:`Mutant`: which cases see the fault, and what they say.
+    """
+    facts.update(name=name, op=op, ops=(op, *others), checks=checks)
+    facts["profiles"] = (profile,) if profile else ()
 
     def register(make: Any) -> Any:
-        _found.append((name, op, (op, *others), needs, (make, profile)))
+        _found.append((make, facts))
         return make
 
     return register
@@ -29,18 +45,8 @@ def mutant(
 
 def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
-    kernels = [
-        Mutant(
-            name,
-            op,
-            _stateful(make),
-            ops=ops,
-            needs=needs,
-            profiles=(profile,) if profile else (),
-        )
-        for name, op, ops, needs, (make, profile) in _found
-    ]
-    framework = [Mutant(name, "", patch=patch, ops=ops) for name, (patch, ops) in FRAMEWORK.items()]
+    kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
+    framework = [Mutant(name, "", **facts) for name, facts in FRAMEWORK.items()]
     return [*kernels, *framework]
 
 
@@ -49,7 +55,7 @@ def _stateful(make: Any) -> Mutation:
     return make() if isinstance(make, type) else make
 
 
-@mutant("left-aligned broadcast", "add")
+@mutant("left-aligned broadcast", "add", checks=(3,))
 def left_aligned(correct: Any, raws: Any) -> Any:
     a, b = raws[:2]
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and 0 < b.ndim < a.ndim:
@@ -68,7 +74,7 @@ def no_tail(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("ignores transpose", "matmul")
+@mutant("ignores transpose", "matmul", checks=(5,))
 def no_transpose(correct: Any, raws: Any) -> Any:
     a, b = raws[:2]
     if b.ndim == 2 and not b.flags.c_contiguous and b.T.flags.c_contiguous:
@@ -76,7 +82,7 @@ def no_transpose(correct: Any, raws: Any) -> Any:
     return correct(a, b)
 
 
-@mutant("integer division stays integer", "div")
+@mutant("integer division stays integer", "div", cases=r"/u?int\d+/")
 def integer_division(correct: Any, raws: Any) -> Any:
     a, b = raws[:2]
     result = correct(*raws)
@@ -86,7 +92,7 @@ def integer_division(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("int32 accumulator", "sum")
+@mutant("int32 accumulator", "sum", cases=r"/u?int\d+/")
 def narrow_sum(correct: Any, raws: Any) -> Any:
     result = correct(*raws)
     if raws[0].dtype.kind in "iu":
@@ -94,7 +100,7 @@ def narrow_sum(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("E[x^2] - E[x]^2", "var", "std", "layer_norm")
+@mutant("E[x^2] - E[x]^2", "var", cases="offset_mean")
 def cancelling_variance(correct: Any, raws: Any) -> Any:
     result = np.asarray(correct(*raws))
     x, dim, correction, keepdim = (*raws, *(None,) * 4)[:4]
@@ -109,7 +115,7 @@ def cancelling_variance(correct: Any, raws: Any) -> Any:
     return np.where(ok, scaled, result).astype(result.dtype)
 
 
-@mutant("no max-subtract in softmax", "softmax")
+@mutant("no max-subtract in softmax", "softmax", cases="offset_mean|extremes", says="NaN")
 def plain_softmax(correct: Any, raws: Any) -> Any:
     x, dim = raws[0], raws[1]
     if x.ndim == 0 or x.size == 0 or x.dtype.kind not in "f":
@@ -118,7 +124,7 @@ def plain_softmax(correct: Any, raws: Any) -> Any:
     return (e / e.sum(dim, keepdims=True)).astype(x.dtype)
 
 
-@mutant("max drops NaN", "amax", "maximum")
+@mutant("max drops NaN", "amax", checks=(8,), says="NaN")
 def nan_max(correct: Any, raws: Any) -> Any:
     x = raws[0]
     if x.dtype.kind == "f" and x.size:
@@ -126,7 +132,7 @@ def nan_max(correct: Any, raws: Any) -> Any:
     return correct(*raws)
 
 
-@mutant("where by multiplication", "where")
+@mutant("where by multiplication", "where", checks=(8,), says="NaN")
 def multiplied_where(correct: Any, raws: Any) -> Any:
     result = np.asarray(correct(*raws))
     if result.dtype.kind != "f":
@@ -135,17 +141,17 @@ def multiplied_where(correct: Any, raws: Any) -> Any:
     return np.asarray(c * a + (~c) * b).astype(result.dtype)
 
 
-@mutant("clone aliases", "clone")
+@mutant("clone aliases", "clone", checks=(6,), says="shares memory")
 def aliasing_clone(correct: Any, raws: Any) -> Any:
     return raws[0].view()
 
 
-@mutant("view copies", "permute")
+@mutant("view copies", "permute", checks=(6,), says="does not reach its base")
 def copying_view(correct: Any, raws: Any) -> Any:
     return np.array(correct(*raws))
 
 
-@mutant("result cache keyed by pointer", "exp")
+@mutant("result cache keyed by pointer", "exp", checks=(26,))
 class CachedByPointer:
     """Returns what it computed for the address, whatever stands there now."""
 
@@ -160,7 +166,7 @@ class CachedByPointer:
         return self.known[key][1].copy()
 
 
-@mutant("JIT key lacks the dtype", "sqrt")
+@mutant("JIT key lacks the dtype", "sqrt", cases="/float(32|64)/")
 class OneCompiledForm:
     """Compiles for the first dtype of a rank and uses that for all others."""
 
@@ -174,7 +180,7 @@ class OneCompiledForm:
         return result.astype(dtype).astype(result.dtype) if x.dtype != dtype else result
 
 
-@mutant("shared scratch buffer", "tanh")
+@mutant("shared scratch buffer", "tanh", checks=(6,), says="two calls returned the same memory")
 class SharedScratch:
     """All results of a shape live in one buffer."""
 
@@ -204,13 +210,13 @@ def blocked_sum(correct: Any, raws: Any) -> Any:
     return correct(*raws)
 
 
-@mutant("signed zero lost", "mul")
+@mutant("signed zero lost", "mul", says="signs of zeros")
 def no_signed_zero(correct: Any, raws: Any) -> Any:
     result = np.asarray(correct(*raws))
     return result + result.dtype.type(0) if result.dtype.kind == "f" else result
 
 
-@mutant("comparison with NaN is true", "ne")
+@mutant("a comparison with NaN is false", "ne", checks=(8,))
 def equal_nan(correct: Any, raws: Any) -> Any:
     a, b = raws[:2]
     result = np.array(correct(*raws))
@@ -219,7 +225,7 @@ def equal_nan(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("wraps the shift of a negative", "floor_divide")
+@mutant("floor division truncates", "floor_divide", cases=r"/int\d+/")
 def truncated_division(correct: Any, raws: Any) -> Any:
     a, b = raws[:2]
     result = correct(*raws)
@@ -230,7 +236,7 @@ def truncated_division(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("rounds half away from zero", "round")
+@mutant("rounds half away from zero", "round", cases="offset_mean|ties")
 def away_from_zero(correct: Any, raws: Any) -> Any:
     x = raws[0]
     if x.dtype.kind == "f" and (len(raws) < 2 or not raws[1]):
@@ -238,13 +244,13 @@ def away_from_zero(correct: Any, raws: Any) -> Any:
     return correct(*raws)
 
 
-@mutant("gradient of a broadcast input is not summed", "sigmoid")
+@mutant("a sigmoid wrong in the sixth digit", "sigmoid", says="beyond the bound")
 def off_by_a_hair(correct: Any, raws: Any) -> Any:
     result = correct(*raws)
     return (result * result.dtype.type(1 + 2e-6)) if result.dtype == np.float32 else result
 
 
-@mutant("cat ignores the last tensor's dtype", "cat")
+@mutant("cat repeats an element of the last tensor", "cat")
 def truncating_cat(correct: Any, raws: Any) -> Any:
     tensors = [*raws[0]]
     if len(tensors) > 1 and tensors[-1].size:
@@ -254,7 +260,7 @@ def truncating_cat(correct: Any, raws: Any) -> Any:
     return correct(tensors, *raws[1:])
 
 
-@mutant("gather reads beyond the end", "index_select")
+@mutant("an index is off by one", "index_select")
 def clamped_index(correct: Any, raws: Any) -> Any:
     x, dim, index = raws[:3]
     if x.ndim:
@@ -271,7 +277,7 @@ def restarting_cumsum(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("sort is not stable in NaN", "sort")
+@mutant("sort takes NaN for the smallest", "sort", checks=(8,), says="NaN")
 def reversed_nan(correct: Any, raws: Any) -> Any:
     result = correct(*raws)
     values = np.array(result[0])
@@ -280,7 +286,7 @@ def reversed_nan(correct: Any, raws: Any) -> Any:
     return type(result)([values, *result[1:]])
 
 
-@mutant("dropout tail is not scaled", "dropout", "backend")
+@mutant("dropout tail is not scaled", "dropout", "backend", checks=(11,), says="the mean is")
 def unscaled_tail(correct: Any, raws: Any) -> Any:
     result = np.array(correct(*raws))
     if result.ndim == 1 and result.size > 1000:
@@ -289,31 +295,57 @@ def unscaled_tail(correct: Any, raws: Any) -> Any:
     return result
 
 
-@mutant("silent fallback", "neg")
-class SilentFallback:
-    """Computes through another key of the table than the backend's own."""
-
-    def __call__(self, correct: Any, raws: Any) -> Any:
-        import coredispatch as cd
-        from coredispatch.plugin import from_raw
-
-        x = from_raw(raws[0], backend="cpu")
-        cd.neg(x.to("meta"))  # stands for the detour: another backend's kernel runs
+@mutant(
+    "out= strides ignored",
+    "copy_",
+    "cumsum",
+    "softmax",
+    checks=(7,),
+    says="out= with strides|strides of out|beside out",
+)
+def ignored_strides(correct: Any, raws: Any) -> Any:
+    """Writes into a target as if it were contiguous."""
+    target, source = raws[:2]
+    if target.flags.c_contiguous or target.size < 2:
         return correct(*raws)
+    owner = target
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    owner.reshape(-1)[: target.size] = np.broadcast_to(source, target.shape).reshape(-1)
+    return None
 
 
-@mutant("CSR empty-row shift", "to_sparse_csr", "backend", needs="cpu", profile="sparse")
+@mutant("silent fallback", "neg", checks=(21,), says="silent fallback", guest=True)
+def silent_fallback(correct: Any, raws: Any) -> Any:
+    """Takes its data to the embedded backend and computes there."""
+    return to_raw(cd.neg(from_raw(raws[0], backend=NAME).to("cpu")).to(NAME))
+
+
+@mutant(
+    "CSR empty-row shift",
+    "csr_from_dense",
+    "backend",
+    checks=(27,),
+    profile="sparse",
+    says="row pointers",
+)
 def shifted_rows(correct: Any, raws: Any) -> Any:
     result = correct(*raws)
-    rows = getattr(result, "crow", getattr(result, "crow_indices", getattr(result, "indptr", None)))
-    if isinstance(rows, np.ndarray) and rows.size > 1:
+    rows = result.crow_indices
+    empty = np.flatnonzero(rows[1:] == rows[:-1])
+    if empty.size:  # the row before an empty one loses its elements to it
         rows.flags.writeable = True
-        rows[1:-1] = rows[2:]
+        rows[empty[-1]] = rows[max(empty[-1] - 1, 0)]
     return result
 
 
 @mutant(
-    "wraps instead of saturating", "quantize_per_tensor", "backend", needs="cpu", profile="quant"
+    "wraps instead of saturating",
+    "quantize_per_tensor",
+    "backend",
+    checks=(27,),
+    profile="quant",
+    cases="saturation",
 )
 def wrapping(correct: Any, raws: Any) -> Any:
     result = correct(*raws)
@@ -331,8 +363,9 @@ def wrapping(correct: Any, raws: Any) -> Any:
     "rounds quantized ties away from zero",
     "quantize_per_tensor",
     "backend",
-    needs="cpu",
+    checks=(27,),
     profile="quant",
+    says="ties round",
 )
 def quantized_ties(correct: Any, raws: Any) -> Any:
     x, scale = raws[0], raws[1]

@@ -7,7 +7,7 @@ They replace attributes of modules, so they exist where the hot modules run inte
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ def _module(name: str) -> Any:
 @contextmanager
 def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
     """Attributes replaced inside the block; memoised resolutions forgotten around it."""
-    kept = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    kept = [(owner, name, vars(owner).get(name)) for owner, name, _ in changes]
     for owner, name, value in changes:
         setattr(owner, name, value)
     TABLE.forget()
@@ -31,7 +31,10 @@ def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
         yield
     finally:
         for owner, name, value in kept:
-            setattr(owner, name, value)
+            if value is None:  # it was inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
         TABLE.forget()
 
 
@@ -79,7 +82,8 @@ def _masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
     masks, modes = _module("registry.masks"), _module("frontend.modes")
     amp = _module("frontend.amp.autocast")
-    kept = masks._CURRENT.get(), masks.MASKS.active, modes._entered.get(), amp._state.get()
+    active = dict(masks.MASKS.active)
+    kept = masks._CURRENT.get(), active, modes._entered.get(), amp._state.get()
     try:
         with block:
             yield
@@ -93,25 +97,21 @@ def _masks_restored(block: Any) -> Iterator[None]:
 def first_keys_only() -> Any:
     """Only the first argument brings its keys."""
     module = _module("registry.dispatch")
-    original = module.dispatch
+    originals = {"dispatch": module.dispatch, "dispatch_two": module.dispatch_two}
 
     def dispatch(op: Any, args: Any) -> Any:
         first = next((a for a in args if isinstance(a, module.Value)), None)
         if first is None:
-            return original(op, args)
-        keys = module.masked(first.keys)
-        entry = op.memo.get(keys) or module.HOOKS.resolve(op, keys, 0)
-        return entry.call(args)
+            return originals["dispatch"](op, args)
+        return module.find(op, module.masked(first.keys)).call(args)
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != self.arity or self.ambiguous or self.normal:
-            return module.HOOKS.bind(self, args, kwargs)
-        return dispatch(self, args)
-
-    changes = [(module.Dispatcher, "__call__", call)]
+    faulty = {"dispatch": dispatch, "dispatch_two": lambda op, a, b: dispatch(op, (a, b))}
+    # Whatever else calls an operator is sent through binding, and so through dispatch().
+    changes = [(module, "invoke", module.HOOKS.bind)]
     for name, other in list(sys.modules.items()):
-        if name.startswith("coredispatch.") and vars(other).get("dispatch") is original:
-            changes.append((other, "dispatch", dispatch))
+        for function, original in originals.items():
+            if name.startswith("coredispatch.") and vars(other).get(function) is original:
+                changes.append((other, function, faulty[function]))
     return replaced(*changes)
 
 
@@ -125,11 +125,8 @@ def lists_ignored() -> Any:
 
 def no_version() -> Any:
     """In-place writes do not count."""
-    changes = []
-    for name, module in list(sys.modules.items()):
-        if name.startswith("coredispatch.") and "bump_version" in vars(module):
-            changes.append((module, "bump_version", lambda value: None))
-    return replaced(*changes)
+    storage = _module("registry.value").Storage
+    return replaced((storage, "version", property(lambda self: 0, lambda self, version: None)))
 
 
 def detached_double_backward() -> Any:
@@ -154,45 +151,91 @@ def stale_weight_cache() -> Any:
     return replaced((layer, "version_of", lambda value: 0))
 
 
-def ignored_strides() -> Any:
-    """``out=`` is written as if it were contiguous."""
-    import numpy as np
+def unsummed_gradient() -> Any:
+    """The gradient of an input that was broadcast is cut to its shape, not summed."""
+    checks = _module("frontend.autograd.checks")
 
-    backend = TABLE.snapshot.backends["cpu"][0]
+    def cut(grad: Any, shape: tuple[int, ...]) -> Any:
+        while grad.ndim > len(shape):
+            grad = grad[0]
+        for dim, length in enumerate(shape):
+            if length == 1 and grad.shape[dim] > 1:
+                grad = grad.narrow(dim, 0, 1)
+        return grad
 
-    def copyto(target: Any, source: Any) -> Any:
-        if not target.flags.c_contiguous and target.size > 1:
-            base = target
-            while isinstance(base.base, np.ndarray):
-                base = base.base
-            flat = base.reshape(-1)
-            flat[: target.size] = np.broadcast_to(source, target.shape).reshape(-1)
-            return None
-        np.copyto(target, source, casting="unsafe")
-        return None
-
-    @contextmanager
-    def block() -> Iterator[None]:
-        backend.copyto = copyto  # type: ignore[method-assign]
-        TABLE.forget()
-        try:
-            yield
-        finally:
-            del backend.copyto
-            TABLE.forget()
-
-    return block()
+    return replaced((checks, "unbroadcast", cut))
 
 
-#: name -> (the block that breaks it, operators whose cases must notice)
-FRAMEWORK: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "wrong key priority": (wrong_priority, ("backend",)),
-    "memo survives unregister": (surviving_memo, ("backend",)),
-    "mask not restored after an exception": (unrestored_mask, ("backend",)),
-    "only the first argument's keys read": (first_keys_only, ("mul", "matmul")),
-    "tensor lists ignored": (lists_ignored, ("cat", "stack")),
-    "version counter not bumped": (no_version, ("add", "backend")),
-    "double backward detached": (detached_double_backward, ("mul", "backend")),
-    "autocast cache outlives a weight update": (stale_weight_cache, ("backend",)),
-    "out= strides ignored": (ignored_strides, ("add",)),
+def leaking_autocast() -> Any:
+    """Autocast stays in force when its block is left by an exception."""
+    amp = _module("frontend.amp.autocast").autocast
+    leave = amp.__exit__
+
+    def broken(self: Any, kind: Any = None, *rest: Any) -> Any:
+        return None if kind is not None else leave(self, kind, *rest)
+
+    return _masks_restored(replaced((amp, "__exit__", broken)))
+
+
+#: name -> fields of the mutant: the block that breaks it, and who must notice how
+FRAMEWORK: dict[str, dict[str, Any]] = {
+    "wrong key priority": {
+        "patch": wrong_priority,
+        "ops": ("backend",),
+        "checks": (26,),
+        "says": "lower priority",
+    },
+    "memo survives unregister": {
+        "patch": surviving_memo,
+        "ops": ("backend",),
+        "checks": (26,),
+        "says": "does not serve|memo survives",
+    },
+    "mask not restored after an exception": {
+        "patch": unrestored_mask,
+        "ops": ("backend",),
+        "checks": (12,),
+        "says": "outlived an exception",
+    },
+    "autocast not restored after an exception": {
+        "patch": leaking_autocast,
+        "ops": ("backend",),
+        "checks": (13,),
+        "says": "outlived a failed operator",
+    },
+    "only the first argument's keys read": {
+        "patch": first_keys_only,
+        "ops": ("mul", "matmul"),
+        "checks": (12, 15),
+        "says": "not DeviceError|requires grad",
+    },
+    "tensor lists ignored": {
+        "patch": lists_ignored,
+        "ops": ("cat", "stack"),
+        "checks": (12,),
+        "says": "requires grad",
+    },
+    "version counter not bumped": {
+        "patch": no_version,
+        "ops": ("add", "backend"),
+        "checks": (6, 7, 12),
+        "says": "version",
+    },
+    "double backward detached": {
+        "patch": detached_double_backward,
+        "ops": ("mul", "backend"),
+        "checks": (12,),
+        "cases": "gradgrad|double-backward",
+    },
+    "gradient of a broadcast input not summed": {
+        "patch": unsummed_gradient,
+        "ops": ("add", "mul"),
+        "checks": (12,),
+    },
+    "autocast cache outlives a weight update": {
+        "patch": stale_weight_cache,
+        "ops": ("backend",),
+        "checks": (13,),
+        "says": "after an update of the weight",
+    },
 }

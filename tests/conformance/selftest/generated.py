@@ -79,6 +79,7 @@ TRIGGERS: dict[str, Callable[[Arrays], bool]] = {
     "subnormal": _floats(lambda v, d: (v != 0) & (abs(v) < float(limits(d).smallest_normal))),
     "integer extreme": _any(_extreme),
     "broadcast": lambda arrays: len({a.shape for a in arrays}) > 1,
+    "mixed dtype": lambda arrays: len({a.dtype for a in arrays}) > 1,
 }
 _SPECIAL = ("nan", "inf", "-0", "subnormal")
 
@@ -274,7 +275,7 @@ def _triggers(facts: OpFacts) -> list[str]:
             continue
         if name == "integer extreme" and not any(numpy_dtype(d).kind in "iu" for d in facts.dtypes):
             continue
-        if name == "broadcast" and len(op.tensors) + len(op.lists) < 2:
+        if name in ("broadcast", "mixed dtype") and len(op.tensors) + len(op.lists) < 2:
             continue
         found.append(name)
     return [*found, *facts.dtypes]

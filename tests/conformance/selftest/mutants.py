@@ -6,6 +6,7 @@ framework mutant replaces an attribute for the length of a ``with`` block.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from typing import Any
 import coredispatch as cd
 from coredispatch.plugin import from_raw, hookimpl, to_raw
 
+from ..case import Case
 from ..subject import Subject
 
-__all__ = ["Mutant", "Mutation", "planted"]
+__all__ = ["Mutant", "Mutation", "planted", "wants"]
 
 #: (correct kernel, its raw arguments) -> result
 Mutation = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
@@ -34,7 +36,13 @@ class Mutant:
         patch: makes the ``with`` block that breaks the framework.
         ops: operators whose cases must notice, in this order.
         profiles: profiles that the cases belong to, beside the level ``training``.
-        needs: a layout without which the mutant does not exist.
+        needs: the key whose kernel is at fault, where it is not the backend's.
+        checks: numbers of the checks that must notice; empty for any. A fault that is seen
+            somewhere else only is not understood, and counts as not caught.
+        cases: pattern of the case ids that must notice.
+        says: pattern of what the failure must say.
+        guest: whether the fault is one of the self-test's guest backend.
+        fired: how often the mutation changed, or for a control: rounded otherwise.
     """
 
     name: str
@@ -44,6 +52,10 @@ class Mutant:
     ops: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     needs: str | None = None
+    checks: tuple[int, ...] = ()
+    cases: str = ""
+    says: str = ""
+    guest: bool = False
     fired: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -130,6 +142,13 @@ def _boxed(result: Any, like: Any, subject: Subject) -> Any:
     return from_raw(result, keys_like=like)
 
 
+def wants(mutant: Mutant, case: Case) -> bool:
+    """Whether ``case`` is one of those that must notice ``mutant``."""
+    if mutant.checks and case.check not in mutant.checks:
+        return False
+    return re.search(mutant.cases, case.id) is not None
+
+
 @contextmanager
 def planted(subject: Subject, mutant: Mutant) -> Iterator[None]:
     """The mutant in force inside the block, and nothing of it left behind."""
@@ -137,7 +156,13 @@ def planted(subject: Subject, mutant: Mutant) -> Iterator[None]:
         with mutant.patch():
             yield
         return
-    kernel, key, boxed = _wrapped(subject, mutant)
+    if "kernel" in mutant.facts:
+        kernel, key, boxed = mutant.facts["kernel"](), subject.name, False
+    elif mutant.mutation is None:  # a control that changes nothing
+        yield
+        return
+    else:
+        kernel, key, boxed = _wrapped(subject, mutant)
     cd.plugins.load("conformance_mutant", _module(subject, mutant.op, kernel, key, boxed))
     try:
         yield

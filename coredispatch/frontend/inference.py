@@ -1,0 +1,105 @@
+"""Inference tensors: what :class:`inference_mode` makes, and what may be done with them later.
+
+Two layers, so that nothing is paid where neither is met:
+
+- ``inference_mode`` is brought in by the mode and lies lowest. It is transparent but for views;
+  results of kernels called with it carry the key ``inference`` (the registry puts it on when it
+  resolves the call, once).
+- ``inference`` comes with such a tensor. Inside the mode it is masked; outside, its kernel refuses
+  writes, and refuses to let autograd save the tensor: nothing would notice if it changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.modes import INFERENCE
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.backend import Layer
+from coredispatch.registry.calls import describe_call
+from coredispatch.registry.boxed import LayerEntry
+from coredispatch.registry.errors import AutogradError
+from coredispatch.registry.hookspecs import hookimpl
+from coredispatch.registry.operator import Operator
+from coredispatch.registry.table import Registrar
+
+__all__ = ["coredispatch_register"]
+
+
+def _tensors(result: Any) -> list[TensorBase]:
+    if isinstance(result, (list, tuple)):
+        return [item for item in result if isinstance(item, TensorBase)]
+    return [result] if isinstance(result, TensorBase) else []
+
+
+def _carries(argument: Any) -> bool:
+    return any(tensor.keys & INFERENCE for tensor in _tensors(argument))
+
+
+def views(call: LayerEntry, args: tuple[Any, ...]) -> Any:
+    """Inside the mode: a view of an ordinary tensor is ordinary, all else is inference."""
+    out = call.below(args)
+    base = args[0]
+    for item in _tensors(out):
+        if item is not base and (item._view is None or _carries(base)):
+            item.keys |= INFERENCE
+    return out
+
+
+def guard(call: LayerEntry, args: tuple[Any, ...]) -> Any:
+    """Outside the mode: the rules for operators that meet an inference tensor."""
+    op: Operator = call.record
+    for name in op.mutates:
+        if _carries(args[op.schema.position(name)]):
+            raise _refused(
+                op,
+                args,
+                f"{name!r} is an inference tensor, which cannot be written outside inference mode",
+                "write to a .clone(), or under cd.inference_mode()",
+            )
+    rule = op.vjp_rule
+    if call.keys & AUTOGRAD:
+        if rule is not None:
+            for position in rule.saves:
+                if position >= 0 and _carries(args[position]):
+                    raise _refused(
+                        op,
+                        args,
+                        f"autograd would save {op.schema.params[position].name!r} for backward, "
+                        "which is an inference tensor",
+                        "pass a .clone() of it, or make it under cd.no_grad() instead of "
+                        "cd.inference_mode()",
+                    )
+        elif op.body is not None and op.differentiable and not op.mutates:
+            return call.body(args)  # recorded through its body, whose operators are guarded too
+    out = call.below(args)
+    if op.view and _carries(args[0]):
+        for item in _tensors(out):
+            if item._view is not None:
+                item.keys |= INFERENCE
+    return out
+
+
+def _refused(op: Operator, args: tuple[Any, ...], message: str, fix: str) -> AutogradError:
+    error = AutogradError(message, fix=fix)
+    error.call = describe_call(op, args)
+    return error
+
+
+def _is_view(op: Operator) -> bool:
+    return bool(op.view)
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the layers ``inference`` and ``inference_mode``."""
+    registrar.layer(Layer("inference", generic=guard, above=("autograd",), below=("autocast",)))
+    registrar.layer(
+        Layer(
+            "inference_mode",
+            generic=views,
+            applies=_is_view,
+            below=("autograd", "inference"),
+            marks="inference",
+        )
+    )

@@ -1,0 +1,149 @@
+"""Checks 1 and 8 for kernels that take part of the calls: each is seen to serve, and is right.
+
+A kernel pack may decline a call by its size, its layout or what not. On the small samples of the
+other cases it might never run, and a pack would pass on the work of the kernels below it. Here
+samples grow until the kernel takes them; which one served is observed, not assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry import TABLE, CoreDispatchError, plugins
+from coredispatch.registry.observe import observe
+
+from ..case import Case
+from ..context import Context, has_values
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from . import check
+from .values import choose_dtypes, in_domain
+
+#: elements of the largest array; beyond the last, packs split the work among threads
+SIZES = (0, 600, 6_000, 80_000)
+JUDGED = 6  # samples that are compared for each case
+
+Shape = tuple[int, ...]
+Growth = Callable[[Shape, list[Shape], int], Shape]
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or facts.op.samples is None or not has_values(facts.op):
+        return
+    rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
+    # The last takes what the others leave. A plugin of no distribution is a planted fault.
+    packs = dict.fromkeys(k.plugin for k in rows[:-1] if plugins[k.plugin].distribution)
+    for dtype in choose_dtypes(facts, ("float32", "float64"), 2):
+        if dtype not in subject.dtypes:
+            continue
+        for plugin in packs:
+            for number, palette in ((1, "uniform"), (8, "special")):
+                if in_domain(facts.op, palette, "contiguous"):
+                    mandatory = dtype in MANDATORY_DTYPES
+                    yield Case(
+                        number,
+                        facts.op.name,
+                        dtype,
+                        "contiguous",
+                        palette,
+                        variant=f"kernel+{plugin}",
+                        mandatory=mandatory,
+                    )
+
+
+# ---- growing samples --------------------------------------------------------------------------
+# A sample's parameters stay; which dimensions may grow with them is found by trying.
+
+
+def _first(shape: Shape, shapes: list[Shape], k: int) -> Shape:
+    """The leading dimension of the first array, wherever its length occurs."""
+    length = shapes[0][0] if shapes[0] else 1
+    return tuple(n * k + 1 if n == length > 1 else n for n in shape)
+
+
+def _leading(shape: Shape, shapes: list[Shape], k: int) -> Shape:
+    """The leading dimension of the arrays that have the most."""
+    most = max(map(len, shapes))
+    return (shape[0] * k + 1, *shape[1:]) if len(shape) == most and shape[0] > 1 else shape
+
+
+def _every(shape: Shape, shapes: list[Shape], k: int) -> Shape:
+    """All dimensions, together by the factor."""
+    root = max(2, round(k ** (1 / max(1, max(map(len, shapes))))))
+    return tuple(n * root + 1 if n > 1 else n for n in shape)
+
+
+GROWTHS: tuple[Growth, ...] = (_first, _leading, _every)
+
+
+def grown(sample: Any, growth: Growth, elements: int, rng: np.random.Generator) -> Any:
+    """The sample with larger arrays, of about ``elements``, of values drawn from its own."""
+    shapes: list[Shape] = []
+    sample.map(lambda a: shapes.append(a.shape) or a)
+    largest = max((math.prod(s) for s in shapes), default=0)
+    if largest == 0 or elements <= largest:
+        return sample if elements == 0 and largest else None
+    factor = -(-elements // largest)
+    if max(math.prod(growth(s, shapes, factor)) for s in shapes) > 8 * elements:
+        return None  # a square of a long side
+
+    def enlarge(array: Any) -> Any:
+        shape = growth(array.shape, shapes, factor)
+        return array if shape == array.shape else rng.choice(array.reshape(-1), shape)
+
+    return sample.map(enlarge)
+
+
+# ---- the check --------------------------------------------------------------------------------
+
+
+def _served(context: Context, sample: Any) -> tuple[Any, set[str]]:
+    """The result of a call, and the plugins whose kernels served this operator in it."""
+    tensors = context.subject.tensors(sample)
+    with observe() as log:
+        result = context.call(tensors)
+    return result, {o.plugin for o in log if o.op == context.op.name and o.kind == "kernel"}
+
+
+def _fits(context: Context, sample: Any) -> bool:
+    """Whether the operator takes a grown sample: its parameters may not suit the larger arrays."""
+    try:
+        _, shapes = context.rules(context.placed(sample))
+        if any(math.prod(shape) > 8 * SIZES[-1] for shape in shapes or ()):
+            return False
+        context.call(context.subject.tensors(sample))
+    except CoreDispatchError:
+        return False
+    return True
+
+
+def _trials(context: Context, sample: Any) -> Iterator[Any]:
+    """The sample, and the first growth of it to each size that the operator accepts."""
+    rng = np.random.default_rng(context.case.seed)
+    for size in SIZES:
+        for growth in GROWTHS:
+            larger = grown(sample, growth, size, rng)
+            if larger is not None and _fits(context, larger):
+                yield larger
+                break
+
+
+@check(1, 8, plan=_plan, variant="kernel")
+def every_kernel(context: Context) -> None:
+    """A kernel beside the plain one serves calls of the size it takes, within the bound."""
+    plugin = context.case.variant.partition("+")[2]
+    judged = 0
+    for sample in [*context.samples()]:
+        for trial in _trials(context, sample):
+            result, seen = _served(context, trial)
+            if plugin in seen:
+                context.close(result, trial)
+                judged += 1
+        if judged >= JUDGED:
+            return
+    context.expect(
+        judged, f"no sample, however large, was served by {plugin}: nothing certifies it"
+    )

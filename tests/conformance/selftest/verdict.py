@@ -1,0 +1,47 @@
+"""The gates of the self-test, as text and as a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["GATE", "gates"]
+
+#: share of the generated mutants that must be caught
+GATE = 0.95
+
+
+def gates(report: dict[str, list[dict[str, Any]]]) -> tuple[str, bool]:
+    """What survived or was refused, the shares, and whether every gate holds.
+
+    A mutant whose operator is absent and one that no input tells from the correct kernel are
+    counted apart: they were neither caught nor missed.
+    """
+    lines: list[str] = []
+    passed = True
+    for kind, entries in report.items():
+        for e in entries:
+            if e["outcome"] in ("survived", "refused", "absent"):
+                said = e.get("why") or f"{e.get('by', '')} {e.get('message', '')}".strip()
+                lines.append(f"  {kind}: {e['outcome']}: {e['name']}: {said or 'UNEXPLAINED'}")
+    for kind, least in (("curated", 1.0), ("exploits", 1.0), ("generated", GATE)):
+        entries = report.get(kind, [])
+        counted = [e for e in entries if e["outcome"] in ("caught", "survived")]
+        if not entries:
+            continue
+        missed = [e for e in counted if e["outcome"] == "survived"]
+        share = 1 - len(missed) / max(len(counted), 1)
+        holds = share >= least and bool(counted)
+        if kind == "generated":
+            holds = holds and all(e.get("why") for e in missed)
+        passed &= holds
+        lines.append(
+            f"{kind}: {len(counted) - len(missed)} of {len(counted)} caught ({100 * share:.1f} %, "
+            f"gate {100 * least:.0f} %), {len(entries) - len(counted)} absent or equivalent"
+        )
+    controls = report.get("controls", [])
+    if controls:
+        accepted = sum(e["outcome"] == "accepted" for e in controls)
+        passed &= accepted == len(controls)
+        lines.append(f"controls: {accepted} of {len(controls)} accepted")
+    lines.append("GATES HOLD" if passed else "GATES DO NOT HOLD")
+    return "\n".join(lines), passed
