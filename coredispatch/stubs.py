@@ -141,9 +141,15 @@ def _plain_members(cls: type) -> dict[str, Any]:
         for name, value in vars(cls).items()
         if name not in _SKIPPED
         and (not name.startswith("_") or name.startswith("__array"))
-        and not isinstance(value, Operator)
+        and _operator(value) is None
         and not _foreign(value)
     }
+
+
+def _operator(value: Any) -> Operator | None:
+    """The operator that a member of the class is the method of."""
+    wrapped = getattr(value, "__wrapped__", None)
+    return wrapped if isinstance(wrapped, Operator) else None
 
 
 def _foreign(value: Any) -> bool:
@@ -226,8 +232,9 @@ def _tensor_stub() -> str:
     ]
     hand = set(_plain_members(TensorBase)) | set(_plain_members(Tensor))
     for name, value in sorted(vars(Tensor).items()):
-        if isinstance(value, Operator) and name not in hand and _own(value):
-            lines += _functions(name, value, method=True, indent="    ")
+        op = _operator(value)
+        if op is not None and name not in hand and _own(op):
+            lines += _functions(name, op, method=True, indent="    ")
     return "\n".join(lines) + "\n"
 
 
