@@ -27,6 +27,7 @@ from coredispatch.ops.rules import (
 from coredispatch.ops.samples import Sample, tensor_pairs, unary, with_options
 from coredispatch.registry import Operator, composite
 from coredispatch.registry.errors import ArgumentError, ShapeError
+from coredispatch.registry.value import dtype_of
 
 FUNCTIONAL = "nn.functional"
 
@@ -112,6 +113,12 @@ def _(grad, self, threshold):
     return threshold_backward(grad, self, threshold), lambda: late.zeros_like(self)
 
 
+def _of_dtype(self: Any, number: Any) -> Any:
+    """``number`` cut off to an integer beside integers, so that they stay integers."""
+    integers = dtype_of(self).is_integral and not hasattr(number, "dtype")
+    return int(number) if integers else number
+
+
 @composite(
     **activation_facts(
         lambda self, threshold, value: np.where(self <= threshold, value, self),
@@ -123,7 +130,8 @@ def _(grad, self, threshold):
     )
 )
 def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
-    """``self`` where it exceeds ``threshold``, else ``value``."""
+    """``self`` where it exceeds ``threshold``, else ``value``, in the dtype of ``self``."""
+    threshold, value = _of_dtype(self, threshold), _of_dtype(self, value)
     return comparison.where(comparison.le(self, threshold), value, self)
 
 
@@ -210,9 +218,10 @@ accept_inplace(relu6)
     )
 )
 def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """``self`` clamped to ``[min_val, max_val]``. The gradient is 0 at both corners."""
+    """``self`` clamped to ``[min_val, max_val]``, in its dtype; the gradient is 0 at the corners."""
     if min_val > max_val:
         raise ArgumentError(f"min_val={min_val} must not be above max_val={max_val}")
+    min_val, max_val = _of_dtype(self, min_val), _of_dtype(self, max_val)
     return magnitude.clamp(self, min_val, max_val)
 
 

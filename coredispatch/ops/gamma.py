@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.ops import comparison, exponential, late, magnitude, rounding, trigonometric
-from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.approximation import (
     in_float64,
     polynomial,
@@ -21,7 +21,7 @@ from coredispatch.ops.casting import common
 from coredispatch.ops.division import div, reciprocal
 from coredispatch.ops.rules import broadcast, promote_float, same_shape, ulp
 from coredispatch.ops.samples import Sample, pairs
-from coredispatch.registry import composite
+from coredispatch.registry import Value, composite
 from coredispatch.registry.dtypes import float64
 from coredispatch.registry.errors import ArgumentError
 
@@ -266,15 +266,19 @@ def _zeta_samples(make: Any) -> Iterator[Sample]:
     namespace="special",
     method=False,
 )
-def zeta(self: Tensor, other: Tensor) -> Tensor:
+def zeta(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Hurwitz zeta function: sum of ``(k + other)**-self`` over k >= 0, for ``self > 1``.
 
-    Shapes broadcast. NaN for ``self < 1`` and for ``other <= 0``; infinite at 1.
+    Shapes broadcast. Infinite for ``self = 1`` and at the poles, where ``other`` is 0 or a
+    negative integer; NaN for ``self < 1`` and between the poles.
     """
-    common(promote_float, self, other)  # refuses what is no tensor
+    common(promote_float, self, other)  # refuses what is neither tensor nor number
     dtype = promote_float(self, other)
-    s, q = late.to_dtype(self, float64), late.to_dtype(other, float64)
-    s = add(s, late.zeros_like(q))
-    outside = comparison.logical_or(comparison.lt(s, 1), comparison.le(q, 0))
-    out = comparison.where(outside, math.nan, _hurwitz(s, q))
-    return late.to_dtype(comparison.where(comparison.eq(s, 1), float("inf"), out), dtype)
+    s, q = (late.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other))
+    q = q if isinstance(q, Value) else add(late.zeros_like(s), q)
+    s = add(late.zeros_like(q), s)
+    pole = comparison.logical_and(comparison.le(q, 0), comparison.eq(q, rounding.floor(q)))
+    out = comparison.where(comparison.le(q, 0), math.nan, _hurwitz(s, q))
+    out = comparison.where(comparison.logical_or(comparison.eq(s, 1), pole), float("inf"), out)
+    out = comparison.where(comparison.lt(s, 1), math.nan, out)
+    return late.to_dtype(out, dtype)

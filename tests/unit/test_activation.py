@@ -187,3 +187,16 @@ def test_softmax_properties(x, data):
     np.testing.assert_allclose(y.sum(dim).numpy(), 1, rtol=1e-5)
     np.testing.assert_allclose(cd.log_softmax(t, dim).exp().numpy(), y.numpy(), atol=1e-6)
     np.testing.assert_allclose(cd.softmax(t + 7, dim).numpy(), y.numpy(), rtol=2e-4, atol=1e-7)
+
+
+def test_clamping_activations_keep_integers_as_torch_does() -> None:
+    x = cd.tensor([-3, 0, 3])
+    functional = cd.nn.functional
+    for out, expected in (
+        (functional.hardtanh(x), [-1, 0, 1]),
+        (functional.hardtanh(x, -1.5, 1.5), [-1, 0, 1]),
+        (functional.relu6(x), [0, 0, 3]),
+        (functional.threshold(x, 0.5, 2.5), [2, 2, 3]),
+    ):
+        assert out.dtype is cd.int64 and out.tolist() == expected
+    assert functional.hardtanh(cd.tensor([-3.0, 0.5])).tolist() == [-1.0, 0.5]

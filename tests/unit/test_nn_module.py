@@ -572,3 +572,16 @@ def test_training_follows_torch() -> None:
         np.testing.assert_allclose(mine_loss.item(), their_loss.item(), 1e-9)
     for (name, p), q in zip(mine.named_parameters(), theirs.parameters()):
         np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), 1e-6, 1e-8, err_msg=name)
+
+
+def test_batch_norm_loads_checkpoints_from_before_batches_were_counted() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2))
+    state = model.state_dict()
+    assert state._metadata["0"] == {"version": 2}
+    old = {name: value for name, value in state.items() if "tracked" not in name}
+    model[0].num_batches_tracked.add_(5)
+    model.load_state_dict(old)
+    assert model[0].num_batches_tracked.item() == 5 and "0.num_batches_tracked" not in old
+    del state["0.num_batches_tracked"]  # of version 2: something is missing there
+    with pytest.raises(RuntimeError, match="num_batches_tracked"):
+        model.load_state_dict(state)

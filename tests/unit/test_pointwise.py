@@ -358,3 +358,16 @@ def test_broadcasting_is_numpys(shapes, name, random):
     mine = getattr(cd, name)(cd.from_numpy(a), cd.from_numpy(b))
     assert tuple(mine.shape) == shapes.result_shape
     np.testing.assert_allclose(mine.numpy(), reference(a, b), rtol=1e-6)
+
+
+def test_zeta_at_its_poles_and_of_numbers() -> None:
+    zeta = cd.special.zeta
+    assert zeta(cd.tensor(3.0), 0.0).item() == math.inf
+    assert zeta(3.0, cd.tensor([0.0, -1.0, -0.5])).tolist() == pytest.approx(
+        [math.inf, math.inf, math.nan], nan_ok=True
+    )
+    assert zeta(cd.tensor([1.0, 0.5, 2.0]), 1).tolist() == pytest.approx(
+        [math.inf, math.nan, math.pi**2 / 6], nan_ok=True
+    )
+    with pytest.raises(cd.DTypeError, match="there is no tensor"):
+        zeta(3.0, 0.0)

@@ -160,6 +160,7 @@ class _Tracking(_Affine):
     """Running statistics beside weight and bias."""
 
     _dims: tuple[int, ...] = ()
+    _version = 2
     running_mean: Any
     running_var: Any
     num_batches_tracked: Any
@@ -188,6 +189,15 @@ class _Tracking(_Affine):
         else:
             for name in ("running_mean", "running_var", "num_batches_tracked"):
                 self.register_buffer(name, None)
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *more: Any
+    ) -> None:
+        """Checkpoints from before batches were counted (version 1) leave the count as it is."""
+        count, key = self.num_batches_tracked, prefix + "num_batches_tracked"
+        if count is not None and local_metadata.get("version", 1) < 2:
+            state_dict.setdefault(key, _op("zeros")((), dtype="int64") if count.is_meta else count)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *more)
 
     def reset_running_stats(self) -> None:
         """Mean 0, variance 1, no batches seen."""
