@@ -192,11 +192,11 @@ def _alone(entry: RawEntry) -> Call:
     general = RawEntry.call
 
     def call(args: tuple[Any, ...]) -> Any:
-        a, *rest = args
+        a = args[0]
         if not isinstance(a, Value):
             return general(entry, args)
         try:
-            out = fn(a.raw, *rest)
+            out = fn(a.raw, *args[1:])
         except Exception as error:
             raise HOOKS.failure(entry, args, error) from error
         if type(out) is not array_type:
@@ -250,7 +250,9 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
     fn, array_type, wrap, keys = entry.fn, entry.array_type, entry.wrap, entry.out_keys
     op, by_base, general = entry.op, entry.by_base, ViewEntry.call
 
-    def linked(base: Value, out: Any, rest: tuple[Any, ...]) -> Any:
+    def linked(base: Value, out: Any, rest: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+        if type(out) is not array_type:
+            return entry.linked_all(base, out, args)
         made: Any = _new(wrap)
         made.raw = out
         made.keys = keys
@@ -277,20 +279,17 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
             out = fn(a.raw, b)
         except Exception as error:
             raise HOOKS.failure(entry, (a, b), error) from error
-        if type(out) is not array_type:
-            return entry.linked_all(a, out, (a, b))
-        return linked(a, out, (b,))
+        return linked(a, out, (b,), (a, b))
 
     def call(args: tuple[Any, ...]) -> Any:
-        a, *rest = args
+        a = args[0]
         if not isinstance(a, Value):
             return general(entry, args)
+        rest = args[1:]
         try:
             out = fn(a.raw, *rest)
         except Exception as error:
             raise HOOKS.failure(entry, args, error) from error
-        if type(out) is not array_type:
-            return entry.linked_all(a, out, args)
-        return linked(a, out, tuple(rest))
+        return linked(a, out, rest, args)
 
     return call, call_beside
