@@ -16,8 +16,8 @@ from typing import Any
 from coredispatch.frontend.modes import INFERENCE
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.backend import Layer
-from coredispatch.registry.calls import describe_call
 from coredispatch.registry.boxed import LayerEntry
+from coredispatch.registry.calls import describe_call
 from coredispatch.registry.errors import AutogradError
 from coredispatch.registry.hookspecs import hookimpl
 from coredispatch.registry.operator import Operator

@@ -52,9 +52,8 @@ def specialize(entry: RawEntry) -> None:
         entry.call_one = _one_inside(entry, chosen, limit)  # type: ignore[method-assign]
         if len(entry.tensor_flags) == 2 and several:
             entry.call_two = _two_inside(entry, chosen, limit)  # type: ignore[method-assign]
-    if not entry.least and entry.inside is None:
-        alone = not several and entry.promotion == PROMOTE_NONE
-        entry.call = _alone(entry) if alone else _many(entry)  # type: ignore[method-assign]
+    if not (several or entry.least or entry.inside or entry.promotion != PROMOTE_NONE):
+        entry.call = _alone(entry)  # type: ignore[method-assign]
 
 
 def specialize_inplace(entry: InplaceEntry) -> None:
@@ -197,43 +196,6 @@ def _alone(entry: RawEntry) -> Call:
             return general(entry, args)
         try:
             out = fn(a.raw, *args[1:])
-        except Exception as error:
-            raise HOOKS.failure(entry, args, error) from error
-        if type(out) is not array_type:
-            return entry.finish(entry, args, out)
-        made = _new(wrap)
-        made.raw = out
-        made.keys = keys
-        return made
-
-    return call
-
-
-def _many(entry: RawEntry) -> Call:
-    fn, array_type, wrap, keys = entry.fn, entry.array_type, entry.wrap, entry.out_keys
-    flags = [*zip(entry.tensor_flags, entry.optional, strict=True)]
-    promotion, floats = entry.promotion, entry.floats
-    promotes, to_float = promotion != PROMOTE_NONE, promotion == PROMOTE_FLOAT
-    general = RawEntry.call
-
-    def call(args: tuple[Any, ...]) -> Any:
-        raws = []
-        first = None
-        for argument, (tensor, optional) in zip(args, flags, strict=True):
-            if isinstance(argument, Value):
-                if promotes and tensor:
-                    dtype = argument._dtype or dtype_of(argument)
-                    if first is None:
-                        first = dtype
-                    if dtype is not first or (to_float and dtype not in floats):
-                        return general(entry, args)
-                raws.append(argument.raw)
-            elif tensor and not (optional and argument is None):
-                return general(entry, args)
-            else:
-                raws.append(argument)
-        try:
-            out = fn(*raws)
         except Exception as error:
             raise HOOKS.failure(entry, args, error) from error
         if type(out) is not array_type:
