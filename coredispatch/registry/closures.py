@@ -85,6 +85,7 @@ def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call_one
@@ -112,6 +113,7 @@ def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call_one
@@ -152,6 +154,7 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call_two
@@ -203,6 +206,7 @@ def _alone(entry: RawEntry) -> Call:
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call
@@ -229,19 +233,35 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
             storage = storage_of(base)
         if storage.version:
             link.version = storage.version
-        aliases = storage.aliases
-        if len(aliases) >= storage.prune_at:
+        if len(storage.aliases) >= storage.prune_at:
             storage.prune()
-            aliases = storage.aliases
-        aliases.append(ref(made))
+        storage.aliases.append(ref(made))
         return made
 
     def call_beside(a: Value, b: Any) -> Any:
+        raw = a.raw
         try:
-            out = fn(a.raw, b)
+            out = fn(raw, b)
         except Exception as error:
             raise HOOKS.failure(entry, (a, b), error) from error
-        return linked(a, out, (b,), (a, b))
+        storage = a._storage
+        owner = out.base if by_base and type(out) is array_type else None
+        if owner is None or (owner is not raw and owner is not raw.base) or storage is None:
+            return linked(a, out, (b,), (a, b))
+        # The commonest result of linked(), written out.
+        made: Any = _new(wrap)
+        made.raw = out
+        made.keys = keys
+        made._view = link = _new(ViewLink)
+        link.base, link.op, link.args = a, op, (b,)
+        if a._view is not None:
+            storage = storage_of(a)
+        if storage.version:
+            link.version = storage.version
+        if len(storage.aliases) >= storage.prune_at:
+            storage.prune()
+        storage.aliases.append(ref(made))
+        return made
 
     def call(args: tuple[Any, ...]) -> Any:
         a = args[0]

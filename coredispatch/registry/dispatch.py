@@ -114,6 +114,7 @@ class Dispatcher:
         self.lists: list[int] = []  # positions that hold lists or indices with tensors in them
         self.device: int = -1  # position of the device parameter of a factory
         self.alone: bool = False  # only the first parameter may hold a tensor
+        self.paired: bool = False  # there are two parameters, and no list
         self.searched: bool = False  # keys also come from lists or from the device
         self.ambiguous: bool = False  # an overload needs the types to be looked at
 
@@ -149,6 +150,9 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     first = args[0]
     if op.alone and isinstance(first, Value):
         keys = first.keys
+    elif op.paired and isinstance(first, Value):
+        second = args[1]
+        keys = first.keys | second.keys if isinstance(second, Value) else first.keys
     else:
         keys = keys_of(op, args)
     if MASKS.active:

@@ -180,6 +180,7 @@ class Operator(Dispatcher):
         self.positional = len(positional)
         self.exact = self.arity if self.positional == self.arity and self.arity else -1
         self.searched = bool(self.lists) or self.device >= 0
+        self.paired = self.arity == 2 and not self.searched
         self.alone = self.tensors == [0] and not self.searched
 
     def _derive_inplace(self) -> Operator:

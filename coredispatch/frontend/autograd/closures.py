@@ -88,8 +88,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
         node.shape, node.dtype, node.keys = out.raw.shape, dtype, keys
         if dtype.category >= 2:
             out._node = node
-            if out._nr:
-                out._nr = 0
+            out._nr = 0
             out.keys = keys | AUTOGRAD
         if saves_out:
             node.save_out(out)
