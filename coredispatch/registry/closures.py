@@ -99,9 +99,9 @@ def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
 
     def call_one(a: Value) -> Any:
         raw = a.raw
-        if inside.busy or (limit and raw.size >= limit) or not (any_dtype or dtype_of(a) in floats):
+        if (limit and raw.size >= limit) or not (any_dtype or dtype_of(a) in floats) or inside.busy:
             return general(entry, a)
-        inside.busy = True
+        inside.busy = True  # nothing between the question and this may let another thread run
         try:
             out = run(fn, raw)
         except Exception as error:
@@ -128,7 +128,7 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
 
     def call_two(a: Value, b: Any) -> Any:
         raw = a.raw
-        if inside.busy or (limit and raw.size >= limit):
+        if limit and raw.size >= limit:
             return general(entry, a, b)
         if isinstance(b, Value):
             right = b.raw
@@ -141,6 +141,8 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
             if (a._dtype or dtype_of(a)) not in weak:
                 return general(entry, a, b)
         else:
+            return general(entry, a, b)
+        if inside.busy:
             return general(entry, a, b)
         inside.busy = True
         try:
@@ -167,10 +169,10 @@ def _two_inplace(entry: InplaceEntry, chosen: InplaceEntry, limit: int) -> Call:
 
     def call_two(a: Value, b: Any) -> Any:
         raw = a.raw
-        if not isinstance(b, Value) or inside.busy or (limit and raw.size >= limit):
+        if not isinstance(b, Value) or (limit and raw.size >= limit):
             return general(entry, a, b)
         dtype = a._dtype or dtype_of(a)
-        if (b._dtype or dtype_of(b)) is not dtype or not (common or dtype in floats):
+        if (b._dtype or dtype_of(b)) is not dtype or not (common or dtype in floats) or inside.busy:
             return general(entry, a, b)
         inside.busy = True
         try:
