@@ -79,7 +79,7 @@ def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         try:
             out = fn(raw)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a,), error) from error
+            raise HOOKS.failure(chosen, (a,), error)
         if type(out) is not array_type:
             return chosen.finish(chosen, (a,), out)
         made = _new(wrap)
@@ -105,7 +105,7 @@ def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         try:
             out = run(fn, raw)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a,), error) from error
+            raise HOOKS.failure(chosen, (a,), error)
         finally:
             inside.busy = False
         if type(out) is not array_type:
@@ -148,7 +148,7 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         try:
             out = run(fn, raw, right)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a, b), error) from error
+            raise HOOKS.failure(chosen, (a, b), error)
         finally:
             inside.busy = False
         if type(out) is not array_type:
@@ -178,7 +178,7 @@ def _two_inplace(entry: InplaceEntry, chosen: InplaceEntry, limit: int) -> Call:
         try:
             run(fn, raw, b.raw, raw)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a, b), error) from error
+            raise HOOKS.failure(chosen, (a, b), error)
         finally:
             inside.busy = False
         storage = a._storage
@@ -202,7 +202,7 @@ def _alone(entry: RawEntry) -> Call:
         try:
             out = fn(a.raw, *args[1:])
         except Exception as error:
-            raise HOOKS.failure(entry, args, error) from error
+            raise HOOKS.failure(entry, args, error)
         if type(out) is not array_type:
             return entry.finish(entry, args, out)
         made = _new(wrap)
@@ -245,7 +245,7 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
         try:
             out = fn(raw, b)
         except Exception as error:
-            raise HOOKS.failure(entry, (a, b), error) from error
+            raise HOOKS.failure(entry, (a, b), error)
         storage = a._storage
         owner = out.base if by_base and type(out) is array_type else None
         if owner is None or (owner is not raw and owner is not raw.base) or storage is None:
@@ -273,7 +273,7 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
         try:
             out = fn(a.raw, *rest)
         except Exception as error:
-            raise HOOKS.failure(entry, args, error) from error
+            raise HOOKS.failure(entry, args, error)
         return linked(a, out, rest, args)
 
     return call, call_beside
