@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
+from types import FunctionType
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
@@ -30,11 +32,21 @@ def _methods(snapshot: Snapshot) -> dict[str, Operator]:
     return methods
 
 
-def _method(op: Operator) -> Any:
+def _method(op: Operator, name: str) -> Any:
     method = method_of(op)
     functools.update_wrapper(method, op, updated=())
-    method.__wrapped__ = op
+    method.__name__ = name
+    # Where pickle finds it again. Compiled, it is an object and not a function: see below.
+    method.__module__, method.__qualname__ = Tensor.__module__, f"Tensor.{name}"
     return method
+
+
+def _reduce(method: Any) -> Any:
+    return getattr, (Tensor, method.__name__)
+
+
+if not isinstance(method_of, FunctionType):
+    copyreg.pickle(type(method_of(TABLE.operator("add"))), _reduce)
 
 
 def install(snapshot: Snapshot) -> None:
@@ -45,7 +57,7 @@ def install(snapshot: Snapshot) -> None:
         del _installed[name]
     for name, op in wanted.items():
         if _installed.get(name) is not op and name not in _own:
-            setattr(Tensor, name, _method(op))
+            setattr(Tensor, name, _method(op, name))
             _installed[name] = op
 
 

@@ -245,7 +245,7 @@ def _write(op: Operator, out: Any, result: Any) -> None:
                     f"the result has shape {shape}, but out has shape {wanted}",
                     fix="pass an out of the result's shape, or an empty one to be resized",
                 )
-            out.raw = TABLE.operator("clone")(result).raw
+            out.raw = TABLE.operator("to_dtype")(result, dtype).raw
             bump_version(out)
         else:
             TABLE.operator("copy_")(out, result)

@@ -36,9 +36,11 @@ def specialize(entry: RawEntry) -> None:
     """Give ``entry`` the closures that fit it; nothing where the entries are compiled."""
     if not _INTERPRETED or not entry.simple:
         return
+    if entry.least and not hasattr(entry.array_type, "size"):
+        return
     several = sum(entry.tensor_flags) > 1
     if isinstance(entry, ViewEntry):
-        if entry.inside is None and not several and (entry.by_base or entry.is_view is None):
+        if entry.plain and not several and (entry.by_base or entry.is_view is None):
             entry.call, entry.call_beside = _view(entry)  # type: ignore[method-assign]
             entry.call_two = entry.call_beside  # type: ignore[method-assign]
         return
@@ -52,7 +54,7 @@ def specialize(entry: RawEntry) -> None:
         entry.call_one = _one_inside(entry, chosen, limit)  # type: ignore[method-assign]
         if len(entry.tensor_flags) == 2 and several:
             entry.call_two = _two_inside(entry, chosen, limit)  # type: ignore[method-assign]
-    if not (several or entry.least or entry.inside or entry.promotion != PROMOTE_NONE):
+    if not (entry.least or entry.inside or entry.promotion != PROMOTE_NONE) and entry.op.alone:
         entry.call = _alone(entry)  # type: ignore[method-assign]
 
 

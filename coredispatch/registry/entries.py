@@ -22,7 +22,8 @@ class Surroundings:
     """The contextvars.Context that a kernel runs in.
 
     A context can be entered once at a time. Whoever finds it ``busy`` (another thread, or a
-    finalizer that runs inside a kernel) takes a copy, which costs 0.1 us more.
+    finalizer that runs inside a kernel) takes a copy, which costs 0.1 us more. No Python function
+    may be called between looking at ``busy`` and setting it: another thread could take over there.
     """
 
     def __init__(self, context: Any) -> None:
@@ -58,7 +59,7 @@ class RawEntry(Entry):
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
         self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
-        self.beside: bool = False  # the second of two parameters is neither tensor nor list
+        self.beside: bool = False  # two parameters: a tensor not to be promoted, and no tensor
         # Serves when the kernel declines the call by returning NotImplemented
         self.otherwise: RawEntry | None = None
         self.least: int = 0  # calls with fewer elements go to otherwise
@@ -78,7 +79,7 @@ class RawEntry(Entry):
     def call_one(self, a: Value) -> Any:
         entry: RawEntry = self
         if self.least:
-            entry = self.fitting(a.raw.size)
+            entry = self.fitting(a.raw)
         try:
             if entry.simple and (
                 entry.promotion != PROMOTE_FLOAT
@@ -106,11 +107,14 @@ class RawEntry(Entry):
     def call_two(self, a: Value, b: Any) -> Any:
         entry: RawEntry = self
         if self.least:
-            entry = self.fitting(a.raw.size)
+            entry = self.fitting(a.raw)
         try:
             direct = entry.beside
             right = b
-            if not direct and entry.simple:
+            if direct:
+                if isinstance(b, Value):  # in the place of a number
+                    right = b.raw
+            elif entry.simple:
                 if isinstance(b, Value):
                     right = b.raw
                     promotion = entry.promotion
@@ -147,9 +151,10 @@ class RawEntry(Entry):
             return Fresh.__new__(entry.wrap, out, entry.out_keys)
         return entry.finish(entry, (a, b), out)
 
-    def fitting(self, size: int) -> RawEntry:
-        """The first of the entries that may serve ``size`` elements."""
+    def fitting(self, raw: Any) -> RawEntry:
+        """The first of the entries that may serve as many elements as ``raw`` has."""
         entry: RawEntry = self
+        size: int = getattr(raw, "size", self.least)  # compute() looks at what has no size
         while size < entry.least:
             otherwise = entry.otherwise
             if otherwise is None:
@@ -255,6 +260,7 @@ class ViewEntry(RawEntry):
         super().__init__(op, keys, mask, record)
         self.is_view: Any = None  # (raw out, raw in) -> bool, asked when the op only may view
         self.by_base: bool = False  # ... or read off raw.base, without a call
+        self.plain: bool = False  # the kernel takes every call and runs in no context
 
     def call(self, args: tuple[Any, ...]) -> Any:
         base = args[0]
@@ -270,7 +276,7 @@ class ViewEntry(RawEntry):
 
     def call_one(self, a: Value) -> Any:
         try:
-            out = self.fn(a.raw) if self.inside is None else self.compute((a,))
+            out = self.fn(a.raw) if self.plain else self.compute((a,))
         except Exception as error:
             raise HOOKS.failure(self, (a,), error)
         if type(out) is self.array_type:
@@ -290,7 +296,7 @@ class ViewEntry(RawEntry):
 
     def call_beside(self, a: Value, b: Any) -> Any:
         try:
-            out = self.fn(a.raw, b) if self.inside is None else self.compute((a, b))
+            out = self.fn(a.raw, b) if self.plain else self.compute((a, b))
         except Exception as error:
             raise HOOKS.failure(self, (a, b), error)
         if type(out) is self.array_type:
@@ -311,6 +317,9 @@ class ViewEntry(RawEntry):
 
     def linked_all(self, base: Value, out: Any, args: tuple[Any, ...]) -> Any:
         """:meth:`linked` for whatever is no plain array."""
+        otherwise = self.otherwise
+        if out is NotImplemented and otherwise is not None:
+            return otherwise.call(args)
         result = self.finish(self, args, out)
         if isinstance(result, (list, tuple)):
             index = 0
@@ -412,7 +421,8 @@ class InplaceEntry(Entry):
         entry: InplaceEntry = self
         otherwise = entry.otherwise
         while otherwise is not None:
-            small = entry.least and target.raw.size < entry.least
+            least = entry.least
+            small = least and getattr(target.raw, "size", least) < least
             if not small and entry.write(target, b, n):
                 return True
             entry = otherwise

@@ -12,11 +12,11 @@ from typing import Any
 
 from .backend import Backend
 from .boxed import CallEntry
-from .dispatch import dispatch
+from .dispatch import HOOKS, dispatch
 from .errors import RegistrationError
 from .operator import Operator
 from .table import TABLE
-from .value import Value
+from .value import Value, bump_version
 
 __all__ = ["disable", "enable", "report", "reset", "serve", "target"]
 
@@ -80,14 +80,15 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     def there(item: Any) -> Any:
         if isinstance(item, Value):
             raw = destination.from_numpy(source.to_numpy(item.raw))
-            return type(item)(raw, bits[1])
+            return HOOKS.value_type(raw, bits[1])
         if isinstance(item, (list, tuple)):
             return type(item)(there(i) for i in item)
         return item
 
     def back(item: Any) -> Any:
         if isinstance(item, Value):
-            return type(item)(source.from_numpy(destination.to_numpy(item.raw)), bits[0])
+            raw = source.from_numpy(destination.to_numpy(item.raw))
+            return HOOKS.value_type(raw, bits[0])
         if isinstance(item, (list, tuple)):
             return type(item)(back(i) for i in item)
         return item
@@ -104,4 +105,5 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         )
         if replaced is not None:
             value.raw = replaced
+        bump_version(value)
     return args[op.schema.position(op.mutates[0])] if op.mutates else back(result)

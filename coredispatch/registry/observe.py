@@ -7,6 +7,7 @@ nobody does.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def _kind(entry: Entry) -> str:
         return "body"
     if isinstance(entry, InplaceEntry):
         return "inplace"
-    if isinstance(entry, CallEntry) and entry.fn is _fallback.serve:
+    if isinstance(entry, CallEntry) and inspect.unwrap(entry.fn) is _fallback.serve:
         return "fallback"
     return "other"
 

@@ -17,6 +17,7 @@ as if it were a dense array. Below a layout only a composite's body may serve.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ from .errors import OpError
 from .keys import Key
 from .operator import Operator
 from .table import TABLE, Snapshot
-from .value import storage_of
+from .value import Value, storage_of
 
 __all__ = ["Resolution", "Step", "walk"]
 
@@ -219,7 +220,7 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
         make: type[LayerEntry] = found.fn if isinstance(found.fn, type) else LayerEntry
         return make(op, keys, mask, op, found.fn, True, bits)
     if kind == "generic":
-        return CallEntry(op, keys, mask, None, found.fn)
+        return CallEntry(op, keys, mask, None, _marking(found.fn, op, _marks(s, keys)))
     if kind == "raw":
         return _raw(s, op, keys, mask, found)
     if kind == "boxed":
@@ -232,7 +233,7 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "inplace":
         return _inplace(s, op, keys, mask, found)
     if kind == "fallback":
-        return CallEntry(op, keys, mask, None, fallback.serve)
+        return CallEntry(op, keys, mask, None, _marking(fallback.serve, op, _marks(s, keys)))
     if kind == "mixed":
         return CallEntry(op, keys, mask, None, calls.mixed_devices)
     return CallEntry(op, keys, mask, found, calls.refuse)
@@ -256,7 +257,12 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = backend.array_type
     entry.simple = not op.lists
-    entry.beside = entry.simple and op.arity == 2 and not entry.tensor_flags[1]
+    entry.beside = (
+        entry.simple
+        and op.arity == 2
+        and not op.schema.params[1].is_tensor
+        and entry.promotion == PROMOTE_NONE
+    )
     entry.finish = calls.Finisher(
         backend,
         entry.out_keys,
@@ -268,6 +274,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
         entry.by_base = backend.has_base and op.view == "maybe"
+        entry.plain = entry.inside is None and not entry.least and entry.promotion == PROMOTE_NONE
         if op.view == "maybe" and not backend.views and _indexed(op):
             entry.fn = selection = _Selection(entry.fn)
             entry.is_view = selection.is_view
@@ -285,6 +292,22 @@ def _marks(s: Snapshot, keys: int) -> int:
         if layer.marks is not None and s.order.by_name[name].bit & keys:
             bits |= s.order.by_name[layer.marks].bit
     return bits
+
+
+def _marking(fn: Callable[..., Any], op: Operator, bits: int) -> Callable[..., Any]:
+    """``fn``, which makes tensors itself, with the marks of the call's layers put on them."""
+    if not bits or op.view or op.mutates:
+        return fn
+
+    @functools.wraps(fn)
+    def marking(call: CallEntry, args: tuple[Any, ...]) -> Any:
+        out = fn(call, args)
+        for item in out if isinstance(out, (list, tuple)) else (out,):
+            if isinstance(item, Value) and all(item is not argument for argument in args):
+                item.keys |= bits
+        return out
+
+    return marking
 
 
 def _promotion(entry: Any, op: Operator) -> None:

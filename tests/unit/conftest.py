@@ -13,6 +13,7 @@ import coredispatch as cd
 from coredispatch.autograd import gradcheck, gradgradcheck
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.ops.samples import Make, Sample
+from coredispatch.plugin import hookimpl
 from coredispatch.registry.binding import complete
 from coredispatch.registry.calls import participants
 from coredispatch.registry.dispatch import normalized
@@ -206,6 +207,37 @@ def check_close(out: Any, want: Any, slack: float, what: str) -> None:
 def close() -> Callable[..., None]:
     """:func:`check_close`."""
     return check_close
+
+
+class Pack:
+    """A plugin that is made of one function of the registrar."""
+
+    def __init__(self, register: Callable[[Any], None]) -> None:
+        self.register = register
+
+    @hookimpl
+    def coredispatch_register(self, registrar: Any) -> None:
+        self.register(registrar)
+
+
+@pytest.fixture(scope="session")
+def pack() -> Callable[..., Pack]:
+    """:class:`Pack`."""
+    return Pack
+
+
+@pytest.fixture
+def load() -> Iterator[Callable[..., None]]:
+    """Load a plugin, by its name and its function, for the length of a test."""
+    loaded: list[str] = []
+
+    def load(name: str, register: Callable[[Any], None]) -> None:
+        cd.plugins.load(name, Pack(register))
+        loaded.append(name)
+
+    yield load
+    for name in reversed(loaded):
+        cd.plugins.unload(name)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

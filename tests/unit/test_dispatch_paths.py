@@ -1,86 +1,261 @@
-"""The short ways through the dispatcher give what the general one does, also under threads."""
+"""The short ways through the dispatcher, compiled or closures, give what the general one does."""
 
 from __future__ import annotations
 
-import contextvars
-import threading
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch.plugin import hookimpl
-from coredispatch.registry.backend import ContextKernel
-from coredispatch.registry.entries import Surroundings
+from coredispatch.ops.samples import Make
+from coredispatch.registry.binding import complete
+from coredispatch.registry.dispatch import normalized
+from coredispatch.registry.entries import InplaceEntry, RawEntry
+from coredispatch.registry.resolve import build
+from coredispatch.registry.table import TABLE
+
+CPU = TABLE.bit("cpu")
+DTYPES = [cd.bool, cd.uint8, cd.int64, cd.float16, cd.bfloat16, cd.float32, cd.float64]
+DTYPES.append(cd.complex64)
+SHAPES = [(), (3,), (1, 3), (2, 3), (0,), (40, 90)]  # the last is what a kernel pack may take
+# A tensor in their place is refused, or taken for its truth value: it depends on the way.
+FLAGS = ("bool", "str", "object")
 
 
-class Pack:
-    """A plugin made of one function."""
-
-    def __init__(self, register: Callable[[Any], None]) -> None:
-        self.register = register
-
-    @hookimpl
-    def coredispatch_register(self, registrar: Any) -> None:
-        self.register(registrar)
+def entry_of(name: str) -> Any:
+    return build(TABLE.snapshot, TABLE.operator(name), CPU, 0)
 
 
-@pytest.fixture
-def load() -> Iterator[Any]:
-    """Load plugins for the length of a test."""
-    loaded: list[str] = []
-
-    def load(name: str, register: Callable[[Any], None]) -> None:
-        cd.plugins.load(name, Pack(register))
-        loaded.append(name)
-
-    yield load
-    for name in reversed(loaded):
-        cd.plugins.unload(name)
-
-
-# -- kernels in surroundings of their own ----------------------------------------------------------
+def names(arity: int, *kinds: type) -> list[str]:
+    """Built-in operators of so many parameters whose winner on the CPU is of one of the kinds."""
+    return [
+        name
+        for name, op in sorted(TABLE.snapshot.ops.items())
+        if op.arity == arity
+        and op.schema.params[0].is_tensor
+        and not (op.functional or op).random
+        and not name.startswith("empty")
+        and op.plugin == "ops"
+        and isinstance(entry_of(name), kinds)
+    ]
 
 
-@pytest.mark.parametrize("call", [cd.exp, lambda x: x + x, lambda x: x.add_(x)])
-def test_surroundings_that_another_thread_takes_meanwhile_are_not_entered(
-    load: Any, call: Callable[[Any], Any]
-) -> None:
-    """Between a look at whether they are busy and the entry, a thread may lose its turn."""
-    inside, leave = threading.Event(), threading.Event()
+UNARY = names(1, RawEntry, InplaceEntry)
+BINARY = names(2, RawEntry, InplaceEntry)
+LONGER = [name for n in range(3, 8) for name in names(n, RawEntry)]
 
-    def held(function: Any) -> ContextKernel:
-        def kernel(_: Any, *raws: Any, **out: Any) -> Any:
-            if threading.current_thread() is not threading.main_thread():
-                inside.set()
-                assert leave.wait(10)
-            return function(*raws, **out)
 
-        ufunc = type("ufunc", (), {"__call__": kernel})  # in place, those are called without out=
-        return ContextKernel(ufunc(), Surroundings(contextvars.Context()))
+def tensors() -> st.SearchStrategy[Any]:
+    """Tensors of all dtypes, contiguous or views of views, also over memory that was written."""
 
-    load("held", lambda r: r.kernels("cpu", {"exp": held(np.exp), "add": held(np.add)}, priority=9))
-    other = threading.Thread(target=call, args=(cd.ones(3),))
+    def make(dtype: Any, shape: tuple[int, ...], form: str, seed: int) -> Any:
+        values = np.random.default_rng(seed).integers(0, 3, (2, *shape))
+        x = cd.from_numpy(values).to(dtype)
+        if form == "written":
+            x[0] += x[0]
+        if form == "plain":
+            return x[1].clone()
+        if form == "transposed" and shape:
+            return x[1].clone().transpose(0, -1)
+        if form == "expanded":
+            return x[0].clone().expand(2, *shape)
+        return x[1].view(shape)
 
-    class Slow(cd.Tensor):
-        @property
-        def _dtype(self) -> None:  # read on the way to the kernel
-            if not inside.is_set():
-                other.start()
-                assert inside.wait(10)
+    forms = st.sampled_from(["plain", "plain", "view", "written", "transposed", "expanded"])
+    return st.builds(
+        make, st.sampled_from(DTYPES), st.sampled_from(SHAPES), forms, st.integers(0, 9)
+    )
 
-        @_dtype.setter
-        def _dtype(self, value: object) -> None:
-            pass
 
-    plain = cd.ones(3)
-    call(plain)
-    slow = Slow(np.ones(3, np.float32), plain.keys)
+def anything() -> st.SearchStrategy[Any]:
+    """What a user may put in the second place."""
+    numbers = st.sampled_from([0, 1, 2, -1, 1.5, float("inf"), True, 1j, 2**40, 2**70, 10**400])
+    odd = st.sampled_from([None, np.float32(2), np.int8(1), "a", (0,), [1], (), (1, 3), cd.float64])
+    return st.one_of(tensors(), numbers, odd)
+
+
+def state(value: Any) -> Any:
+    """Everything about a result that somebody could notice."""
+    if isinstance(value, (list, tuple)):
+        return [type(value), *map(state, value)]
+    if not isinstance(value, cd.Tensor):
+        return value
+    link = value._view
+    memory = np.ascontiguousarray(value.raw).tobytes()
+    made_by = link and (id(link.base), link.op.name, repr(link.args), link.version, link.several)
+    facts = (type(value), type(value.raw), value.dtype, value.raw.dtype, value.raw.shape)
+    return [*facts, memory, value.keys, made_by, value._version if link is None else None]
+
+
+def outcome(call: Callable[..., Any], *args: Any) -> Any:
+    """The state of the result, or the text of the error."""
     try:
-        np.testing.assert_array_equal(call(slow).raw, call(cd.ones(3)).raw)
-    finally:
-        leave.set()
-        if inside.is_set():
-            other.join()
+        return state(call(*args))
+    except RecursionError:
+        raise
+    except Exception as error:
+        return type(error).__name__, str(error).partition("\n  fix: the kernel is")[0]
+
+
+def general(entry: Any) -> Callable[..., Any]:
+    """The method of the entry's class that takes any arguments."""
+    method = type(entry).call
+    return lambda args: method(entry, args)
+
+
+def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with memory of their own, one tensor for the same tensor."""
+    return copy.deepcopy(args)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(UNARY), tensors())
+def test_calls_of_one_argument_give_what_the_general_way_gives(name: str, a: Any) -> None:
+    entry, reference = entry_of(name), entry_of(name)
+    if entry.op.mutates:
+        b = a.clone()
+        assert outcome(entry.call_one, b) == outcome(general(reference), (a := a.clone(),))
+        assert state(a) == state(b)
+    else:
+        assert outcome(entry.call_one, a) == outcome(general(reference), (a,))
+        assert outcome(entry.call, (a,)) == outcome(general(reference), (a,))
+
+
+@settings(max_examples=800, deadline=None)
+@given(st.sampled_from(BINARY), tensors(), anything())
+@example("leaky_relu", cd.ones(3), cd.tensor(2.0))
+@example("elu", cd.ones(3), cd.tensor(2.0))
+def test_calls_of_two_arguments_give_what_the_general_way_gives(name: str, a: Any, b: Any) -> None:
+    op, entry, reference = TABLE.operator(name), entry_of(name), entry_of(name)
+    second = op.schema.params[1]
+    if isinstance(b, cd.Tensor) and second.kind in FLAGS:
+        return
+    if isinstance(b, int) and b > 9 and not second.is_tensor:
+        return  # as a size it takes for ever
+    try:
+        b = normalized(op, (a, b), 2)[1]
+    except cd.DTypeError:
+        return  # refused before any entry is asked
+    ways = [entry.call_two, lambda *args: entry.call(args)]
+    if not isinstance(b, (cd.Tensor, list)):
+        ways.append(entry.call_beside)
+    for way in ways:
+        if op.mutates:
+            target, expected = a.clone(), a.clone()
+            assert outcome(way, target, b) == outcome(general(reference), (expected, b))
+            assert state(target) == state(expected)
+        else:
+            assert outcome(way, a, b) == outcome(general(reference), (a, b))
+
+
+def calls_of(name: str) -> list[tuple[Any, ...]]:
+    """Complete arguments of the operator's own samples, and the same with one of them spoilt."""
+    op = TABLE.operator(name)
+    found: list[tuple[Any, ...]] = []
+    for dtype in ("float32", "int64", "bool"):
+        try:
+            samples = list(op.samples(Make(np.dtype(dtype), values=op.values)))[:4]
+        except (KeyError, TypeError, ValueError, AttributeError):  # no samples of this dtype
+            continue
+        for sample in samples:
+            call = sample.map(lambda a: cd.from_numpy(a.copy()))
+            try:
+                args = normalized(op, complete(op, call.args, call.kwargs), op.arity)
+            except cd.DTypeError:
+                continue
+            found.append(args)
+            for position in range(len(args)):
+                for other in (None, 2, 1.5, True, cd.tensor(1.0), cd.tensor([1, 2]), "a"):
+                    if isinstance(other, cd.Tensor) and op.schema.params[position].kind in FLAGS:
+                        continue
+                    with suppress(cd.DTypeError):  # refused before any entry is asked
+                        spoilt = (*args[:position], other, *args[position + 1 :])
+                        found.append(normalized(op, spoilt, op.arity))
+    return found
+
+
+@pytest.mark.parametrize("name", [n for n in LONGER if TABLE.operator(n).samples is not None])
+def test_calls_of_more_arguments_give_what_the_general_way_gives(name: str) -> None:
+    op, entry, reference = TABLE.operator(name), entry_of(name), entry_of(name)
+    for args in calls_of(name):
+        if op.mutates:
+            target, expected = copies(args), copies(args)
+            assert outcome(entry.call, target) == outcome(general(reference), expected), args
+            assert state(target) == state(expected)
+        else:
+            assert outcome(entry.call, args) == outcome(general(reference), args), args
+
+
+def twice(self: Tensor, times: int) -> Tensor:  # noqa: F821
+    """``self * times`` in floating point."""
+
+
+def test_one_tensor_beside_a_number_is_promoted_like_any(load: Any) -> None:
+    rules = cd.plugin.rules
+    op = cd.plugin.primitive(
+        out=rules.same_shape, dtype=rules.promote_float, differentiable=False, method=True
+    )(twice)
+
+    def register(r: Any) -> None:
+        r.op(op)
+        r.kernels("cpu", {"twice": lambda x, times: x * x.dtype.type(times)})
+
+    load("twice", register)
+    x = cd.tensor([1, 2])
+    assert op(x, 2).dtype is cd.float32 and op(x, 2).raw.dtype == np.float32
+    assert x.twice(2).tolist() == [2.0, 4.0]
+
+
+def test_kernels_of_views_decline_and_have_a_size_like_others(load: Any) -> None:
+    served: list[str] = []
+
+    def flat(name: str, declines: bool) -> Callable[..., Any]:
+        def kernel(x: Any, shape: Any) -> Any:
+            served.append(name)
+            return NotImplemented if declines else x.reshape(shape)
+
+        return kernel
+
+    x = cd.arange(6)
+    large, never = {"reshape": flat("large", False)}, {"reshape": flat("never", True)}
+    load("large", lambda r: r.kernels("cpu", large, priority=9, least=7))
+    load("never", lambda r: r.kernels("cpu", never, priority=10))
+    view = x.reshape(2, 3)
+    view += 1
+    assert served == ["never"]
+    assert x.tolist() == [1, 2, 3, 4, 5, 6] and len(x.untyped_storage().aliases) == 1
+    cd.arange(8).reshape(2, 4)
+    assert served == ["never", "never", "large"]
+
+
+class Sizeless:
+    """An array that does not say how many elements it has."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+
+def test_a_size_is_asked_of_arrays_that_have_one(load: Any) -> None:
+    class Shelf(cd.plugin.Backend):
+        name, array_type = "sizeless", Sizeless
+        kernels = {
+            "neg": lambda x: Sizeless(-x.array),
+            "add": lambda x, y: Sizeless(x.array + y.array),
+        }
+
+    def register(r: Any) -> None:
+        r.backend(Shelf())
+        better = {"neg": lambda x: Sizeless(x.array - 1), "add": lambda x, y: Sizeless(x.array)}
+        r.kernels("sizeless", better, priority=9, least=10)
+
+    load("sizeless", register)
+    x = cd.Tensor(Sizeless(np.ones(3, np.float32)), TABLE.bit("sizeless"))
+    # without a size nobody is refused for it
+    assert cd.neg(x).raw.array.tolist() == [0.0, 0.0, 0.0]
+    assert cd.add(x, x).raw.array.tolist() == [1.0, 1.0, 1.0]

@@ -7,6 +7,7 @@ from typing import Any
 from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach, number
 from coredispatch.frontend.modes import is_grad_enabled, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.dispatch import HOOKS
 from coredispatch.registry.errors import AutogradError
 from coredispatch.registry.value import storage_of, version_of
 
@@ -56,7 +57,7 @@ class FunctionCtx:
             number = self._outputs.get(position)
             if number is not None:
                 raw, keys = tensor
-                tensor = node.output_type(raw, keys)
+                tensor = HOOKS.value_type(raw, keys)
                 tensor._storage = self._storages[position]
                 tensor._node, tensor._nr = node, number
                 tensor.keys |= AUTOGRAD
@@ -81,7 +82,6 @@ class FunctionNode(Node):
         self.function = function
         self.ctx = ctx
         self.freed = False
-        self.output_type: Any = None
         self.inputs = 0
 
     def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
@@ -147,7 +147,7 @@ class Function:
             if not isinstance(item, TensorBase):
                 continue
             if id(item) in inputs and id(item) not in dirty:
-                fresh = type(item)(item.raw, item.keys & ~AUTOGRAD)
+                fresh = HOOKS.value_type(item.raw, item.keys & ~AUTOGRAD)
                 fresh._storage = storage_of(item)
                 outputs[position] = item = fresh
             attach(node, item)
@@ -173,6 +173,5 @@ class Function:
             if isinstance(tensor, TensorBase) and number is not None:
                 ctx._outputs[position] = number
                 ctx._storages[position] = storage_of(tensor)
-                node.output_type = type(tensor)
                 saved[position] = (tensor.raw, tensor.keys & ~AUTOGRAD)
         ctx._saved = tuple(saved)
