@@ -264,6 +264,11 @@ class Tensor(TensorBase):
                     fix="use a .clone(), or make it under cd.no_grad()",
                 )
             self.keys |= AUTOGRAD
+            if self._node is None:
+                # A leaf, which every recorded call will ask for these (see value.storage_of).
+                self._node, self._nr = None, 0
+                self._view, self._storage = self._view, self._storage
+                self._hooks, self._post_hooks = self._hooks, self._post_hooks
         else:
             if self._node is not None:
                 raise AutogradError(

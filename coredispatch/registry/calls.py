@@ -83,8 +83,15 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     """What to raise for an exception out of a kernel.
 
     Argument types, the shape rule and the dtype rule are asked first: if one of them refuses
-    the call, its answer is the better error.
+    the call, its answer is the better error. The exception of the kernel is its cause.
     """
+    found = _explained(entry, args, error)
+    if found is not error:  # an exception that is its own cause would live until the next gc
+        found.__cause__ = error
+    return found
+
+
+def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     op = entry.op
     assert isinstance(op, Operator)
     if isinstance(error, (MemoryError, RecursionError)):

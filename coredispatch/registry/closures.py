@@ -54,12 +54,8 @@ def specialize(entry: RawEntry) -> None:
         entry.call_one = _one_inside(entry, chosen, limit)  # type: ignore[method-assign]
         if len(entry.tensor_flags) == 2 and several:
             entry.call_two = _two_inside(entry, chosen, limit)  # type: ignore[method-assign]
-    if not entry.least and entry.inside is None:
-        op: Any = entry.op
-        kinds = {p.kind for p in op.schema.params}
-        # Where a number may stand, so may a tensor.
-        alone = not several and entry.promotion == PROMOTE_NONE and not kinds & {"Scalar", "float"}
-        entry.call = _alone(entry) if alone else _many(entry)  # type: ignore[method-assign]
+    if not (entry.least or entry.inside or entry.promotion != PROMOTE_NONE) and entry.op.alone:
+        entry.call = _alone(entry)  # type: ignore[method-assign]
 
 
 def specialize_inplace(entry: InplaceEntry) -> None:
@@ -85,12 +81,13 @@ def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         try:
             out = fn(raw)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a,), error) from error
+            raise HOOKS.failure(chosen, (a,), error)
         if type(out) is not array_type:
             return chosen.finish(chosen, (a,), out)
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call_one
@@ -110,7 +107,7 @@ def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         try:
             out = run(fn, raw)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a,), error) from error
+            raise HOOKS.failure(chosen, (a,), error)
         finally:
             inside.busy = False
         if type(out) is not array_type:
@@ -118,6 +115,7 @@ def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call_one
@@ -152,7 +150,7 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         try:
             out = run(fn, raw, right)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a, b), error) from error
+            raise HOOKS.failure(chosen, (a, b), error)
         finally:
             inside.busy = False
         if type(out) is not array_type:
@@ -160,6 +158,7 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         made = _new(wrap)
         made.raw = out
         made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call_two
@@ -181,7 +180,7 @@ def _two_inplace(entry: InplaceEntry, chosen: InplaceEntry, limit: int) -> Call:
         try:
             run(fn, raw, b.raw, raw)
         except Exception as error:
-            raise HOOKS.failure(chosen, (a, b), error) from error
+            raise HOOKS.failure(chosen, (a, b), error)
         finally:
             inside.busy = False
         storage = a._storage
@@ -199,55 +198,19 @@ def _alone(entry: RawEntry) -> Call:
     general = RawEntry.call
 
     def call(args: tuple[Any, ...]) -> Any:
-        a, *rest = args
+        a = args[0]
         if not isinstance(a, Value):
             return general(entry, args)
         try:
-            out = fn(a.raw, *rest)
+            out = fn(a.raw, *args[1:])
         except Exception as error:
-            raise HOOKS.failure(entry, args, error) from error
+            raise HOOKS.failure(entry, args, error)
         if type(out) is not array_type:
             return entry.finish(entry, args, out)
         made = _new(wrap)
         made.raw = out
         made.keys = keys
-        return made
-
-    return call
-
-
-def _many(entry: RawEntry) -> Call:
-    fn, array_type, wrap, keys = entry.fn, entry.array_type, entry.wrap, entry.out_keys
-    flags = [*zip(entry.tensor_flags, entry.optional, strict=True)]
-    promotion, floats = entry.promotion, entry.floats
-    promotes, to_float = promotion != PROMOTE_NONE, promotion == PROMOTE_FLOAT
-    general = RawEntry.call
-
-    def call(args: tuple[Any, ...]) -> Any:
-        raws = []
-        first = None
-        for argument, (tensor, optional) in zip(args, flags, strict=True):
-            if isinstance(argument, Value):
-                if promotes and tensor:
-                    dtype = argument._dtype or dtype_of(argument)
-                    if first is None:
-                        first = dtype
-                    if dtype is not first or (to_float and dtype not in floats):
-                        return general(entry, args)
-                raws.append(argument.raw)
-            elif tensor and not (optional and argument is None):
-                return general(entry, args)
-            else:
-                raws.append(argument)
-        try:
-            out = fn(*raws)
-        except Exception as error:
-            raise HOOKS.failure(entry, args, error) from error
-        if type(out) is not array_type:
-            return entry.finish(entry, args, out)
-        made = _new(wrap)
-        made.raw = out
-        made.keys = keys
+        made._view = None  # read in 5 ns from here, in 45 ns as a default of the class
         return made
 
     return call
@@ -257,7 +220,9 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
     fn, array_type, wrap, keys = entry.fn, entry.array_type, entry.wrap, entry.out_keys
     op, by_base, general = entry.op, entry.by_base, ViewEntry.call
 
-    def linked(base: Value, out: Any, rest: tuple[Any, ...]) -> Any:
+    def linked(base: Value, out: Any, rest: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+        if type(out) is not array_type:
+            return entry.linked_all(base, out, args)
         made: Any = _new(wrap)
         made.raw = out
         made.keys = keys
@@ -272,32 +237,45 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
             storage = storage_of(base)
         if storage.version:
             link.version = storage.version
-        aliases = storage.aliases
-        if len(aliases) >= storage.prune_at:
+        if len(storage.aliases) >= storage.prune_at:
             storage.prune()
-            aliases = storage.aliases
-        aliases.append(ref(made))
+        storage.aliases.append(ref(made))
         return made
 
     def call_beside(a: Value, b: Any) -> Any:
+        raw = a.raw
         try:
-            out = fn(a.raw, b)
+            out = fn(raw, b)
         except Exception as error:
-            raise HOOKS.failure(entry, (a, b), error) from error
-        if type(out) is not array_type:
-            return entry.linked_all(a, out, (a, b))
-        return linked(a, out, (b,))
+            raise HOOKS.failure(entry, (a, b), error)
+        storage = a._storage
+        owner = out.base if by_base and type(out) is array_type else None
+        if owner is None or (owner is not raw and owner is not raw.base) or storage is None:
+            return linked(a, out, (b,), (a, b))
+        # The commonest result of linked(), written out.
+        made: Any = _new(wrap)
+        made.raw = out
+        made.keys = keys
+        made._view = link = _new(ViewLink)
+        link.base, link.op, link.args = a, op, (b,)
+        if a._view is not None:
+            storage = storage_of(a)
+        if storage.version:
+            link.version = storage.version
+        if len(storage.aliases) >= storage.prune_at:
+            storage.prune()
+        storage.aliases.append(ref(made))
+        return made
 
     def call(args: tuple[Any, ...]) -> Any:
-        a, *rest = args
+        a = args[0]
         if not isinstance(a, Value):
             return general(entry, args)
+        rest = args[1:]
         try:
             out = fn(a.raw, *rest)
         except Exception as error:
-            raise HOOKS.failure(entry, args, error) from error
-        if type(out) is not array_type:
-            return entry.linked_all(a, out, args)
-        return linked(a, out, tuple(rest))
+            raise HOOKS.failure(entry, args, error)
+        return linked(a, out, rest, args)
 
     return call, call_beside

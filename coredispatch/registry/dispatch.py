@@ -113,6 +113,8 @@ class Dispatcher:
         self.tensors: list[int] = []  # positions that hold a tensor or a scalar
         self.lists: list[int] = []  # positions that hold lists or indices with tensors in them
         self.device: int = -1  # position of the device parameter of a factory
+        self.alone: bool = False  # only the first parameter may hold a tensor
+        self.paired: bool = False  # there are two parameters, and no list
         self.searched: bool = False  # keys also come from lists or from the device
         self.ambiguous: bool = False  # an overload needs the types to be looked at
 
@@ -120,7 +122,7 @@ class Dispatcher:
         return invoke(self, args, kwargs)
 
     def __get__(self, instance: Any, owner: Any) -> Any:
-        # An operator set on a class is a method (see also method_of).
+        # An operator set on a class is a method (but see method_of).
         return self if instance is None else MethodType(self, instance)
 
 
@@ -145,11 +147,13 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             if not fits:
                 args = normalized(op, args, n)
     # The body of dispatch() once more: interpreted, a function call costs 0.06 us.
-    keys = 0
-    for argument in args:
-        if isinstance(argument, Value):
-            keys |= argument.keys
-    if op.searched:
+    first = args[0]
+    if op.alone and isinstance(first, Value):
+        keys = first.keys
+    elif op.paired and isinstance(first, Value):
+        second = args[1]
+        keys = first.keys | second.keys if isinstance(second, Value) else first.keys
+    else:
         keys = keys_of(op, args)
     if MASKS.active:
         keys = masked(keys)
@@ -157,7 +161,6 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if entry is None or entry.keys != keys:
         entry = find(op, keys)
     n = len(args)
-    first = args[0]
     if n <= 2 and isinstance(first, Value):
         return entry.call_one(first) if n == 1 else entry.call_two(first, args[1])
     return entry.call(args)
@@ -240,6 +243,8 @@ def keys_of(op: Dispatcher, args: tuple[Any, ...]) -> int:
     for argument in args:
         if isinstance(argument, Value):
             keys |= argument.keys
+    if not op.searched:
+        return keys
     if op.lists:
         for position in op.lists:
             keys |= list_keys(args[position])
@@ -252,12 +257,7 @@ def keys_of(op: Dispatcher, args: tuple[Any, ...]) -> int:
 
 def dispatch(op: Dispatcher, args: tuple[Any, ...]) -> Any:
     """Call ``op`` with the complete, normalised argument tuple."""
-    keys = 0
-    for argument in args:
-        if isinstance(argument, Value):
-            keys |= argument.keys
-    if op.searched:
-        keys = keys_of(op, args)
+    keys = keys_of(op, args)
     if MASKS.active:
         keys = masked(keys)
     entry = op.memo.last

@@ -68,7 +68,7 @@ class RawEntry(Entry):
         try:
             out = self.compute(args)
         except Exception as error:
-            raise HOOKS.failure(self, args, error) from error
+            raise HOOKS.failure(self, args, error)
         if type(out) is self.array_type:
             return Fresh.__new__(self.wrap, out, self.out_keys)
         return self.finish(self, args, out)
@@ -99,7 +99,7 @@ class RawEntry(Entry):
             else:
                 out = entry.compute((a,))
         except Exception as error:
-            raise HOOKS.failure(entry, (a,), error) from error
+            raise HOOKS.failure(entry, (a,), error)
         if type(out) is entry.array_type:
             return Fresh.__new__(entry.wrap, out, entry.out_keys)
         return entry.finish(entry, (a,), out)
@@ -146,7 +146,7 @@ class RawEntry(Entry):
             else:
                 out = entry.compute((a, b))
         except Exception as error:
-            raise HOOKS.failure(entry, (a, b), error) from error
+            raise HOOKS.failure(entry, (a, b), error)
         if type(out) is entry.array_type:
             return Fresh.__new__(entry.wrap, out, entry.out_keys)
         return entry.finish(entry, (a, b), out)
@@ -269,7 +269,7 @@ class ViewEntry(RawEntry):
         try:
             out = self.compute(args)
         except Exception as error:
-            raise HOOKS.failure(self, args, error) from error
+            raise HOOKS.failure(self, args, error)
         if type(out) is self.array_type:
             return self.linked(base, out, args[1:])
         return self.linked_all(base, out, args)
@@ -278,7 +278,7 @@ class ViewEntry(RawEntry):
         try:
             out = self.fn(a.raw) if self.plain else self.compute((a,))
         except Exception as error:
-            raise HOOKS.failure(self, (a,), error) from error
+            raise HOOKS.failure(self, (a,), error)
         if type(out) is self.array_type:
             return self.linked(a, out, ())
         return self.linked_all(a, out, (a,))
@@ -289,7 +289,7 @@ class ViewEntry(RawEntry):
         try:
             out = self.compute((a, b))
         except Exception as error:
-            raise HOOKS.failure(self, (a, b), error) from error
+            raise HOOKS.failure(self, (a, b), error)
         if type(out) is self.array_type:
             return self.linked(a, out, (b,))
         return self.linked_all(a, out, (a, b))
@@ -298,7 +298,7 @@ class ViewEntry(RawEntry):
         try:
             out = self.fn(a.raw, b) if self.plain else self.compute((a, b))
         except Exception as error:
-            raise HOOKS.failure(self, (a, b), error) from error
+            raise HOOKS.failure(self, (a, b), error)
         if type(out) is self.array_type:
             return self.linked(a, out, (b,))
         return self.linked_all(a, out, (a, b))
@@ -380,7 +380,7 @@ class InplaceEntry(Entry):
             if n > 2 or not self.direct(target, args[1] if n == 2 else None, n):
                 self.indirect(target, args)
         except Exception as error:
-            raise HOOKS.failure(self, args, error) from error
+            raise HOOKS.failure(self, args, error)
         bump_version(target)
         return target
 
@@ -389,7 +389,7 @@ class InplaceEntry(Entry):
             if not self.direct(a, None, 1):
                 self.indirect(a, (a,))
         except Exception as error:
-            raise HOOKS.failure(self, (a,), error) from error
+            raise HOOKS.failure(self, (a,), error)
         if a._view is None and a._storage is not None:
             a._storage.version += 1
         else:
@@ -401,7 +401,7 @@ class InplaceEntry(Entry):
             if not self.direct(a, b, 2):
                 self.indirect(a, (a, b))
         except Exception as error:
-            raise HOOKS.failure(self, (a, b), error) from error
+            raise HOOKS.failure(self, (a, b), error)
         if a._view is None and a._storage is not None:
             a._storage.version += 1
         else:

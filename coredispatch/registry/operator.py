@@ -180,6 +180,10 @@ class Operator(Dispatcher):
         self.positional = len(positional)
         self.exact = self.arity if self.positional == self.arity and self.arity else -1
         self.searched = bool(self.lists) or self.device >= 0
+        self.paired = self.arity == 2 and not self.searched
+        # Where a number may stand, so may a tensor of one element.
+        numbers = any(p.kind in ("Scalar", "float", "FloatList", "object") for p in params)
+        self.alone = self.tensors == [0] and not self.searched and not numbers
 
     def _derive_inplace(self) -> Operator:
         derived = Operator(

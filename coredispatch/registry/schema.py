@@ -202,6 +202,18 @@ def _plain(text: str) -> str:
     return _CAPITALS.sub(lambda found: found.group().lower(), text)
 
 
+@functools.cache
+def _meaning(text: str) -> tuple[str, bool, bool]:
+    """(kind, whether a scalar may stand for the tensor, whether None may) of an annotation."""
+    parts = _alternatives(text)
+    optional = "None" in parts
+    parts = [part for part in parts if part != "None"]
+    scalar = "Tensor" in parts and ("Scalar" in parts or "Number" in parts)
+    if scalar:
+        parts = ["Tensor"]
+    return _SYNONYMS.get(" | ".join(parts), " | ".join(parts)), scalar, optional
+
+
 def _alternatives(text: str) -> list[str]:
     """The parts of a union, also of ``Optional[...]`` and ``Union[...]``."""
     if text.startswith("Optional[") and text.endswith("]"):
@@ -242,13 +254,7 @@ def _param(op: str, parameter: inspect.Parameter) -> Param:
             fix=f"annotate it, for example {parameter.name}: Tensor",
         )
     text = _text(parameter.annotation)
-    parts = _alternatives(text)
-    optional = "None" in parts
-    parts = [part for part in parts if part != "None"]
-    scalar = "Tensor" in parts and ("Scalar" in parts or "Number" in parts)
-    if scalar:
-        parts = ["Tensor"]
-    kind = _SYNONYMS.get(" | ".join(parts), " | ".join(parts))
+    kind, scalar, optional = _meaning(text)
     if kind not in KINDS:
         fix = f"use one of {', '.join(KINDS)}, 'Tensor | Scalar', or one of them with '| None'"
         if not isinstance(parameter.annotation, str):

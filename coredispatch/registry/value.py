@@ -22,10 +22,9 @@ class Storage:
     alias could not be seen through the others and is refused while any is alive.
     """
 
-    version: int = 0
-    prune_at: int = 8
-
     def __init__(self) -> None:
+        self.version: int = 0
+        self.prune_at: int = 8
         self.aliases: list[Any] = []
 
     def prune(self) -> None:
@@ -126,6 +125,9 @@ def storage_of(value: Value) -> Storage:
     if storage is None:
         storage = Storage()
         root._storage = storage
+        # Interpreted, an attribute of the instance is read in 5 ns, a default of the class in 45:
+        # who has a storage will be asked for its view at every write and every further view.
+        root._view = None
     return storage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coredispatch.frontend.autograd import closures as _closures  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd.node import RecordEntry
 from coredispatch.registry.backend import Layer

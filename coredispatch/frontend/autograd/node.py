@@ -31,12 +31,13 @@ class GraphState:
         self.no_derivative: Any = None  # (op, args) -> exception
         self.version_error: Any = None  # (node, position, saved, current) -> exception
         self.freed_error: Any = None  # (node) -> exception
+        self.specialize: Any = None  # (entry) -> None, where this module runs interpreted
 
 
 GRAPH: Final = GraphState()
 _FLOATING: Final = 2  # the lowest dtype category that has gradients
 # A node's inputs always have smaller numbers; next() on a count is atomic under threads.
-_SEQUENCE: Final = itertools.count()
+SEQUENCE: Final = itertools.count()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -263,7 +264,7 @@ def number(node: Node) -> None:
     Finding a target may make nodes (a view whose base was written replays its view op), so this
     comes after all :func:`add_target` calls.
     """
-    node.sequence = next(_SEQUENCE)
+    node.sequence = next(SEQUENCE)
 
 
 def node_of(value: TensorBase) -> Any:
@@ -347,6 +348,8 @@ class RecordEntry(LayerEntry):
         self.rule: VjpRule | None = record.vjp_rule
         self.mutates: bool = bool(record.mutates)
         self.name: str = op.name
+        if GRAPH.specialize is not None:
+            GRAPH.specialize(self)
 
     def call(self, args: tuple[Any, ...]) -> Any:
         rule = self.rule
@@ -395,7 +398,7 @@ class RecordEntry(LayerEntry):
         if out is args[0]:
             # A body that hands its input on: the input must not become this node's output.
             out = alias_of(out)
-        node.sequence = next(_SEQUENCE)
+        node.sequence = next(SEQUENCE)
         if rule.saves:
             saved = node.saved = []
             for position in rule.saves:

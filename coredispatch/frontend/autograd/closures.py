@@ -1,0 +1,103 @@
+"""The interpreted form of recording: closures over what is known of an operator's rule.
+
+What :class:`RecordEntry` does, for operators of one output and without lists of tensors, with
+everything constant bound and no call that can be saved (see ``registry/closures.py``). Measured on
+``a + b`` with gradients: 1.7 us with them, 2.1 us without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from coredispatch.frontend.autograd.node import (
+    GRAPH,
+    SEQUENCE,
+    OpNode,
+    RecordEntry,
+    add_target,
+    alias_of,
+)
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.derivative import saved_argument
+from coredispatch.registry.value import Value, dtype_of
+
+__all__: list[str] = []
+
+_new = object.__new__
+
+
+def specialize(entry: RecordEntry) -> None:
+    """Give ``entry`` closures where its rule is of the common kind."""
+    rule = entry.rule
+    if rule is None or entry.mutates or rule.lists or rule.several:
+        return
+    recorded = _recorder(entry)
+    one, two = RecordEntry.call_one, RecordEntry.call_two
+
+    def call_one(a: Value) -> Any:
+        below = entry.next
+        return one(entry, a) if below is None else recorded(below.call_one(a), (a,), rule)
+
+    def call_two(a: Value, b: Any) -> Any:
+        below = entry.next
+        return two(entry, a, b) if below is None else recorded(below.call_two(a, b), (a, b), rule)
+
+    entry.call_one, entry.call_two = call_one, call_two  # type: ignore[method-assign]
+    entry.recorded = recorded  # type: ignore[method-assign]
+
+
+def _recorder(entry: RecordEntry) -> Callable[..., Any]:
+    name, rule = entry.name, entry.rule
+    assert rule is not None
+    positions, saves, saves_out = rule.tensors, rule.saves, rule.saves_out
+
+    def recorded(out: Any, args: tuple[Any, ...], _: Any) -> Any:
+        node = _new(OpNode)
+        node.targets = targets = []
+        found = False
+        for position in positions:
+            argument = args[position]
+            if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
+                found = True
+                source = argument._node
+                if argument._view is not None or argument._nr:
+                    add_target(node, argument)
+                else:
+                    targets.append(argument if source is None else source)
+            else:
+                targets.append(None)
+        if not found:
+            return out
+        if out is args[0]:
+            out = alias_of(out)
+        node.opname, node.several, node.rule, node.count = name, False, rule, 1
+        node.sequence = next(SEQUENCE)
+        if saves:
+            node.saved = saved = []
+            for position in saves:
+                argument = args[position] if position >= 0 else saved_argument(args, position)
+                if isinstance(argument, Value) and (
+                    argument._storage is not None or argument._view is not None
+                ):
+                    node.note_version(argument)
+                saved.append(argument)
+        dtype = dtype_of(out)
+        keys = out.keys & ~AUTOGRAD
+        node.shape, node.dtype, node.keys = out.raw.shape, dtype, keys
+        if dtype.category >= 2:
+            out._node = node
+            out._nr = 0
+            out.keys = keys | AUTOGRAD
+        if saves_out:
+            node.save_out(out)
+        if GRAPH.anomaly:
+            node.forward_trace = GRAPH.traceback()
+        return out
+
+    return recorded
+
+
+if isinstance(RecordEntry.call_two, FunctionType):
+    GRAPH.specialize = specialize
