@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from coredispatch.registry.masks import MASKS, current_masks, pop_masks, push_masks
+from coredispatch.registry.masks import MASKS, current_masks, pop_masks, push_mode
 from coredispatch.registry.table import TABLE
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "inference_mode",
     "is_grad_enabled",
     "is_inference_mode_enabled",
+    "is_recording",
     "no_grad",
     "set_grad_enabled",
 ]
@@ -30,12 +31,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 AUTOGRAD = TABLE.bit("autograd")
 INFERENCE = TABLE.bit("inference")
 INFERENCE_MODE = TABLE.bit("inference_mode")
+# No key: excluding it does nothing. It says that enable_grad was asked for in inference mode.
+ASKED = TABLE.bit("grad enabled")
 # (what the innermost mode has to undo, the same of the modes around it)
 _entered: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_modes", default=())
 
 
 def is_grad_enabled() -> bool:
-    """Whether operators are recorded in this thread or task."""
+    """Whether operators are recorded in this thread or task.
+
+    As in PyTorch, :class:`enable_grad` makes it true also inside :class:`inference_mode`, where
+    nothing is recorded nevertheless.
+    """
+    excluded = current_masks()[1]
+    return bool(excluded & ASKED) or not excluded & AUTOGRAD
+
+
+def is_recording() -> bool:
+    """:func:`is_grad_enabled`, and not inside :class:`inference_mode`."""
     return not current_masks()[1] & AUTOGRAD
 
 
@@ -122,7 +135,11 @@ def _decorate_generator(mode: Mode, function: Callable[..., Any]) -> Callable[..
 
 
 def _record() -> Any:
-    return push_masks(0, 0, 0 if is_inference_mode_enabled() else AUTOGRAD)
+    return push_mode(0, ASKED) if is_inference_mode_enabled() else push_mode(0, 0, AUTOGRAD)
+
+
+def _ignore() -> Any:
+    return push_mode(0, AUTOGRAD, ASKED)
 
 
 class no_grad(Mode):
@@ -133,7 +150,7 @@ class no_grad(Mode):
         return self if function is None else self(function)
 
     def _push(self) -> Any:
-        return push_masks(0, AUTOGRAD)
+        return _ignore()
 
 
 class enable_grad(no_grad):
@@ -151,7 +168,7 @@ class set_grad_enabled(Mode):
         self._first: Any = self._push()
 
     def _push(self) -> Any:
-        return _record() if self.mode else push_masks(0, AUTOGRAD)
+        return _record() if self.mode else _ignore()
 
     def __enter__(self) -> Any:
         if self._first is not None:
@@ -190,10 +207,10 @@ class inference_mode(Mode):
 
     def _push(self) -> Any:
         if self.mode:
-            return push_masks(INFERENCE_MODE, AUTOGRAD | INFERENCE)
+            return push_mode(INFERENCE_MODE, AUTOGRAD | INFERENCE, ASKED)
         if is_inference_mode_enabled():
-            return push_masks(0, 0, INFERENCE_MODE | AUTOGRAD | INFERENCE)
-        return push_masks(0, 0, AUTOGRAD)
+            return push_mode(0, 0, INFERENCE_MODE | AUTOGRAD | INFERENCE | ASKED)
+        return push_mode(0, 0, AUTOGRAD)
 
     def clone(self) -> Mode:
         return inference_mode(self.mode)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
+from coredispatch.registry.masks import MASKS
 
 
 def recorded() -> bool:
@@ -151,3 +152,60 @@ def test_autocast_gradients_reach_the_float32_weight() -> None:
 def test_autocast_refuses_bad_settings(make: Any, error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         make()
+
+
+def test_whether_grad_is_enabled_in_inference_mode_is_what_was_asked_for() -> None:
+    with cd.inference_mode():
+        assert not cd.is_grad_enabled()
+        with cd.enable_grad():
+            assert cd.is_grad_enabled() and not recorded()  # as in PyTorch
+            with cd.no_grad():
+                assert not cd.is_grad_enabled()
+            with cd.inference_mode():
+                assert not cd.is_grad_enabled()
+            with cd.inference_mode(False):
+                assert cd.is_grad_enabled() and recorded()
+        with cd.set_grad_enabled(True):
+            assert cd.is_grad_enabled() and not recorded()
+            x = cd.ones(2)
+            assert Double.apply(x.requires_grad_()).requires_grad is False
+        assert not cd.is_grad_enabled()
+
+
+class Double(cd.autograd.Function):
+    """Twice the input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad * 2
+
+
+@pytest.mark.parametrize("mode", [cd.no_grad, cd.inference_mode, lambda: cd.autocast("cpu")])
+def test_a_task_keeps_the_mode_it_was_made_in(mode: Any) -> None:
+    def inside() -> tuple[bool, Any]:
+        x = cd.ones(2, 2, requires_grad=True)
+        return cd.is_inference_mode_enabled(), (x.requires_grad_() @ x).dtype, recorded()
+
+    async def task() -> Any:
+        await asyncio.sleep(0)
+        return inside()
+
+    async def main() -> Any:
+        with mode():
+            expected, made = inside(), asyncio.create_task(task())
+        return expected, await made, inside()
+
+    expected, found, outside = asyncio.run(main())
+    assert found == expected != outside
+    assert not MASKS.active
+
+
+def test_what_is_switched_without_end_is_forgotten() -> None:
+    for enabled in (False, True) * 50:
+        cd.set_grad_enabled(enabled)
+        assert len(MASKS.active) <= 1
+    assert not MASKS.active and recorded()

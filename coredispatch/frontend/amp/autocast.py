@@ -8,7 +8,7 @@ from typing import Any
 from coredispatch.frontend.modes import Mode
 from coredispatch.registry.dtypes import DType, bfloat16, float16
 from coredispatch.registry.errors import ArgumentError, DeviceError
-from coredispatch.registry.masks import current_masks, pop_masks, push_masks
+from coredispatch.registry.masks import current_masks, pop_masks, push_mode
 from coredispatch.registry.table import TABLE
 
 __all__ = [
@@ -113,9 +113,9 @@ class autocast(Mode):
             same = outer is not None and outer.dtype is self.dtype
             cache = outer.cache if same and outer is not None and outer.cache is not None else {}
         if self.enabled:
-            masks = push_masks(AUTOCAST, 0)
+            masks = push_mode(AUTOCAST, 0)
         else:
-            masks = push_masks(0, 0, AUTOCAST)
+            masks = push_mode(0, 0, AUTOCAST)
         return masks, _state.set(AutocastState(self.device_type, self.dtype, cache))
 
     def _pop(self, token: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach, number
-from coredispatch.frontend.modes import is_grad_enabled, no_grad
+from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch import HOOKS
 from coredispatch.registry.errors import AutogradError
@@ -133,7 +133,7 @@ class Function:
             else:
                 output = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, output)
-        if not (is_grad_enabled() and any(ctx.needs_input_grad)):
+        if not (is_recording() and any(ctx.needs_input_grad)):
             return output
         node = FunctionNode(cls, ctx)
         for argument in args:

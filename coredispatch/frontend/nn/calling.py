@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.hooks import RemovableHandle
-from coredispatch.frontend.modes import is_grad_enabled
+from coredispatch.frontend.modes import is_recording
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = [
@@ -122,7 +122,7 @@ class _BackwardHooks:
     def of(cls, module: Any) -> _BackwardHooks | None:
         """The hooks of ``module``, or None where there are none or nothing is recorded."""
         hooks, pre_hooks = _hooks(module, "backward"), _hooks(module, "backward_pre")
-        if not (hooks or pre_hooks) or not is_grad_enabled():
+        if not (hooks or pre_hooks) or not is_recording():
             return None
         return cls(module, hooks, pre_hooks)
 
