@@ -19,7 +19,9 @@ from .dispatch import (
     HOOKS,
     NORMAL_DEVICE,
     NORMAL_DTYPE,
+    NORMAL_INDEX,
     NORMAL_INT,
+    NORMAL_NUMBER,
     Dispatcher,
     Entry,
     dispatch_below,
@@ -343,7 +345,9 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
             return DType.of(argument)
         if code == NORMAL_DEVICE:
             return current_device(argument)
-        if code == NORMAL_INT:
+        if code == NORMAL_NUMBER:
+            raise TypeError("no number")
+        if code in (NORMAL_INT, NORMAL_INDEX):
             return _operator.index(argument)
         if isinstance(argument, (tuple, list)) or hasattr(argument, "tolist"):
             if isinstance(argument, tuple) and all(type(i) is int for i in argument):

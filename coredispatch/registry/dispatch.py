@@ -23,6 +23,8 @@ NORMAL_INT: Final = 1
 NORMAL_INTLIST: Final = 2
 NORMAL_DTYPE: Final = 3
 NORMAL_DEVICE: Final = 4
+NORMAL_INDEX: Final = 5  # an int that must not be None
+NORMAL_NUMBER: Final = 6  # a number that must not be None
 
 
 class Hooks:
@@ -193,10 +195,16 @@ def normalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]
         if position >= n:
             break
         argument = args[position]
-        if argument is None:
-            continue
         code = spot & 7
-        if code == NORMAL_INT:
+        if code == NORMAL_NUMBER:
+            if argument is not None:
+                continue
+        elif code == NORMAL_INDEX:
+            if type(argument) is int:
+                continue
+        elif argument is None:
+            continue
+        elif code == NORMAL_INT:
             if type(argument) is int:
                 continue
         elif code == NORMAL_INTLIST:

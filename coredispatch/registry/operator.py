@@ -16,8 +16,10 @@ from .derivative import FROM_GRAD, FROM_OUT, FROM_SHAPE, VjpRule
 from .dispatch import (
     NORMAL_DEVICE,
     NORMAL_DTYPE,
+    NORMAL_INDEX,
     NORMAL_INT,
     NORMAL_INTLIST,
+    NORMAL_NUMBER,
     Dispatcher,
     Memo,
 )
@@ -156,7 +158,15 @@ class Operator(Dispatcher):
             self.required = len(params) + 1  # always through bind
         defaults = [p.default for p in params]
         self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
-        self.normal = [8 * i + _NORMAL[p.kind] for i, p in enumerate(params) if p.kind in _NORMAL]
+        for i, p in enumerate(params):
+            absent = p.optional or p.default is None
+            if p.kind == "int" and not absent:
+                self.normal.append(8 * i + NORMAL_INDEX)
+            elif p.kind in _NORMAL:
+                self.normal.append(8 * i + _NORMAL[p.kind])
+            elif p.kind in ("Scalar", "float") and p.default is REQUIRED and self.namespaces:
+                if not absent:
+                    self.normal.append(8 * i + NORMAL_NUMBER)
         if self.normal:
             self.plain = self.normal[0] >> 3
             self.ints = all(p.kind == "int" for p in params[self.plain :])

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["BACKEND", "CHECKS", "Case", "Result", "Status", "check_name"]
+__all__ = ["BACKEND", "CHECKS", "DRAWN", "Case", "Result", "Status", "check_name"]
 
 #: in the place of an operator's name: a case about the backend as a whole
 BACKEND = "backend"
+#: variant of the cases whose samples Hypothesis draws, which only a run with a fresh seed has
+DRAWN = "drawn"
 
 CHECKS: dict[int, str] = {
     1: "values",

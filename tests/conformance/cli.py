@@ -18,7 +18,8 @@ from typing import Any
 from coredispatch.registry import CoreDispatchError
 
 from . import report, shards
-from .case import CHECKS
+from .case import CHECKS, DRAWN
+from .checks.drawn import require_hypothesis
 from .inquiry import Inquiry, page_scripts
 from .levels import LEVELS, PROFILES
 from .runner import plan, seal
@@ -78,8 +79,14 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs", type=int, default=_cores(), help="worker processes (default: one per core)"
     )
     run.add_argument("--timeout", type=float, default=60.0, help="seconds per case")
-    run.add_argument("--fresh-seed", action="store_true", help="other random values than usual")
-    run.add_argument("--seed", type=int, default=0, help="the fresh seed of an earlier run")
+    run.add_argument(
+        "--fresh-seed",
+        type=int,
+        nargs="?",
+        const=secrets.randbelow(2**31 - 1) + 1,
+        metavar="SEED",
+        help="other values than usual, and calls drawn by Hypothesis; SEED repeats a run",
+    )
     run.add_argument("--report", type=Path, help="write an HTML page")
     run.add_argument("--json", type=Path, help="write the results as JSON")
     run.add_argument("--badge", type=Path, help="write an SVG badge")
@@ -163,7 +170,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.jobs < 1 or options.timeout <= 0:
         raise SuiteError("--jobs and --timeout must be positive")
     chosen.jobs, chosen.limit = options.jobs, options.timeout
-    chosen.fresh = secrets.randbelow(2**31) if options.fresh_seed else options.seed
+    if options.fresh_seed is not None:
+        require_hypothesis()
+        if options.fresh_seed < 1:
+            raise SuiteError("a fresh seed is a positive number")
+        chosen.fresh = options.fresh_seed
     subject = _subject(options, chosen)
     total = sum(len(cases) for cases in shards.planned(subject, chosen).values())
     if total == 0:
@@ -179,8 +190,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.badge is not None:
         options.badge.write_text(report.badge(document))
     print(report.summary(document), flush=True)
-    if chosen.fresh:
-        print(f"fresh seed {chosen.fresh} (again: --seed {chosen.fresh})")
     if run.interrupted:
         print(f"interrupted after {len(run.results)} of {total} cases", file=sys.stderr)
     if options.report is not None:
@@ -211,7 +220,14 @@ def _single(options: argparse.Namespace) -> Inquiry:
     return Inquiry(_subject(options, chosen), chosen)
 
 
+def _drawable(options: argparse.Namespace) -> None:
+    """A drawn case is drawn again, with the seed that it had."""
+    if f"/{DRAWN}:" in options.case:
+        require_hypothesis()
+
+
 def _explain(options: argparse.Namespace) -> int:
+    _drawable(options)
     with _single(options) as inquiry:
         text, result = inquiry.explain(options.case)
     print(text)
@@ -219,6 +235,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _repro(options: argparse.Namespace) -> int:
+    _drawable(options)
     with _single(options) as inquiry:
         text = inquiry.script(options.case)
     if options.out is None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -73,6 +76,22 @@ def poison(tensor: Any) -> None:
         tensor.fill_(55 if bool((held == 77).all()) else 77)
 
 
+@contextmanager
+def _listening() -> Iterator[list[Any]]:
+    """The RuntimeWarnings of the block, with NumPy as it is when a user calls.
+
+    Filters belong to the process: in threads nothing is heard.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield []
+        return
+    state = np.errstate(divide="warn", over="warn", invalid="warn", under="ignore")
+    with warnings.catch_warnings(record=True) as heard, state:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", RuntimeWarning)
+        yield heard
+
+
 def has_values(op: Any) -> bool:
     """Whether the result is determined by the arguments."""
     return not op.random and not op.name.startswith(("empty", "new_empty"))
@@ -85,6 +104,7 @@ class Context:
         asserted: number of assertions made so far.
         margin: largest error over its bound, None while no values were compared.
         sample, expected, got: what was compared last, for the reproducer.
+        given: the one sample to judge, for a case that would draw its samples.
     """
 
     def __init__(self, subject: Subject, case: Case, facts: OpFacts | None, fresh: int = 0) -> None:
@@ -98,6 +118,7 @@ class Context:
         self.expected: Any = None
         self.got: Any = None
         self.found: dict[str, Any] = {}
+        self.given: Any = None
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -116,8 +137,8 @@ class Context:
         assert self.facts is not None
         return self.facts.op
 
-    def make(self, **changes: Any) -> CellMake:
-        """The ``make`` object of the case's cell."""
+    def make(self, kind: Callable[..., Any] = CellMake, **changes: Any) -> Any:
+        """The ``make`` object of the case's cell, of another class where ``kind`` is given."""
         case = self.case
         assert self.facts is not None
         settings: dict[str, Any] = {
@@ -129,7 +150,7 @@ class Context:
             # A composite goes through intermediate results of its own.
             "moderate": not self.facts.elementwise or self.op.kind == "composite",
         }
-        return CellMake(**{**settings, **changes})
+        return kind(**{**settings, **changes})
 
     def samples(self, limit: int | None = None, **changes: Any) -> Iterator[Any]:
         """The case's samples, arrays in the place of tensors, at most ``limit``."""
@@ -151,10 +172,14 @@ class Context:
     def call(self, sample: Any, op: Any = None) -> Any:
         """Call the operator with the sample's tensors.
 
-        Of an operator that returns nothing the result is what it wrote to.
+        Of an operator that returns nothing the result is what it wrote to. An infinity or a NaN
+        is a result like any other: a kernel that lets NumPy warn of it fails.
         """
         op = op or self.op
-        result = op(*sample.args, **sample.kwargs)
+        with _listening() as heard:
+            result = op(*sample.args, **sample.kwargs)
+        if heard:
+            raise Failure(f"let a RuntimeWarning through: {heard[0].message} [{self.shown()}]")
         if result is not None or not op.mutates:
             return result
         given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))

@@ -13,7 +13,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["FLOAT_PALETTES", "INTEGER_PALETTES", "PALETTES", "fill", "palettes_for"]
+__all__ = [
+    "FLOAT_PALETTES",
+    "INTEGER_PALETTES",
+    "PALETTES",
+    "extremes",
+    "fill",
+    "integer_range",
+    "palettes_for",
+    "specials",
+]
 
 FLOAT_PALETTES = ("uniform", "biased", "ties", "offset_mean", "special", "extremes")
 INTEGER_PALETTES = ("uniform", "biased", "ties", "integer_extremes")
@@ -35,7 +44,8 @@ def limits(dtype: np.dtype[Any]) -> Any:
     return ml_dtypes.finfo(dtype) if dtype.kind == "V" else np.finfo(dtype)
 
 
-def _special(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
+def specials(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
+    """NaN, infinities and zeros, and the smallest numbers unless ``moderate``."""
     info = limits(dtype)
     tiny = float(info.smallest_subnormal)
     values = [np.nan, np.inf, -np.inf, 0.0, -0.0]
@@ -44,7 +54,8 @@ def _special(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
     return np.array(values)
 
 
-def _extremes(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
+def extremes(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
+    """The largest and smallest numbers; ``moderate`` ones can be squared and added up."""
     info = limits(dtype)
     if moderate:  # squares and short sums of these stay finite
         exponent = min(int(np.log2(float(info.max))) // 4, 40)
@@ -87,6 +98,13 @@ def fill(
     return _floats(palette, count, rng, low, high, dtype, free, moderate).astype(dtype)
 
 
+def integer_range(dtype: np.dtype[Any], low: float, high: float) -> tuple[int, int]:
+    """The first and the last integer of the value domain ``low`` to ``high``."""
+    signed = dtype.kind == "i"
+    start = int(np.ceil(low * 2)) if signed else max(int(np.ceil(low)), 0)
+    return start, max(int(np.floor(high * 2)) if signed else 8, start)
+
+
 def _integers(
     palette: str,
     dtype: np.dtype[Any],
@@ -96,9 +114,7 @@ def _integers(
     high: float,
     free: bool,
 ) -> np.ndarray[Any, Any]:
-    signed = dtype.kind == "i"
-    start = int(np.ceil(low * 2)) if signed else max(int(np.ceil(low)), 0)
-    stop = max(int(np.floor(high * 2)) if signed else 8, start)
+    start, stop = integer_range(dtype, low, high)
     if palette == "biased":
         start = max(start, min(1, stop))
     elif palette == "ties":
@@ -136,7 +152,7 @@ def _floats(
         return middle + rng.uniform(low, high, count)
     values = rng.uniform(low, high, count)
     if palette in ("special", "extremes") and free and count:
-        odd = _special(dtype, moderate) if palette == "special" else _extremes(dtype, moderate)
+        odd = specials(dtype, moderate) if palette == "special" else extremes(dtype, moderate)
         share = 0.3 if palette == "special" else 0.6
         chosen = rng.random(count) < share
         chosen[rng.integers(0, count)] = True

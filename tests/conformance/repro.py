@@ -11,7 +11,7 @@ import numpy as np
 
 import coredispatch as cd
 
-from .case import BACKEND, Case, check_name
+from .case import BACKEND, DRAWN, Case, check_name
 from .context import Context
 from .runner import plan_op, run_case
 from .subject import Subject, SuiteError
@@ -27,7 +27,7 @@ def case_of(subject: Subject, case_id: str) -> Case:
     import difflib
 
     op = case_id.partition("/")[0]
-    cases = plan_op(subject, op, "full", ("sparse", "quant"))
+    cases = plan_op(subject, op, "full", ("sparse", "quant"), drawn=True)
     for case in cases:
         if case.id == case_id:
             return case
@@ -92,7 +92,8 @@ def _expected(context: Context) -> str:
 _HEAD = '''"""{case}
 
 {status}: {message}
-Operator {op}, check {check}. Needs numpy and coredispatch with plugin {plugin!r}; nothing else.
+Operator {op}, check {check}{seed}.
+Needs numpy and coredispatch with plugin {plugin!r}; nothing else.
 Ends with status 0 where the case passes, else 1.
 """
 
@@ -143,6 +144,22 @@ _STRIDED = '''def tensor(dtype, shape, strides, offset, data):
 '''
 
 
+#: the end of a program for a drawn call, which the suite judges as it stands
+_JUDGED = """# the same call, judged by the suite
+from coredispatch.conformance.repro import case_of
+from coredispatch.conformance.runner import run_sample
+from coredispatch.conformance.subject import Subject
+from coredispatch.ops.samples import Sample
+
+subject = Subject({backend!r})
+sample = Sample(
+{call})
+judged = run_sample(subject, case_of(subject, {case!r}), sample)
+print(judged)
+sys.exit(judged.status != 'pass')
+"""
+
+
 class _Draft(Context):
     """A context that hands on a program before every call: the call may be the last."""
 
@@ -183,6 +200,7 @@ def compose(context: Context, status: str, message: str) -> str:
         message=message.replace("\\", "\\\\").replace('"""', "'''"),
         op=case.op,
         check=f"{case.check} ({check_name(case.check)})",
+        seed=f", fresh seed {context.fresh}" if context.fresh else "",
         plugin=subject.plugin,
     )
     through_suite = (
@@ -209,15 +227,12 @@ def compose(context: Context, status: str, message: str) -> str:
         "for number, output in enumerate(outputs):\n"
         "    print('result', number, output)\n"
     )
+    judged = "# the whole case, judged by the suite\n" + through_suite
+    if case.variant == DRAWN:  # once more as arrays: the case itself would draw
+        again = [f"    {a.replace('tensor(', 'array(')},\n" for a in arguments]
+        judged = _JUDGED.format(backend=subject.name, case=case.id, call="".join(again))
     own = _ON_HOST if subject.name == "cpu" else _STRIDED if subject.backend.views else _COPIED
-    return (
-        head
-        + own.format(device=subject.device)
-        + body
-        + _expected(context)
-        + "\n\n# the whole case, judged by the suite\n"
-        + through_suite
-    )
+    return head + own.format(device=subject.device) + body + _expected(context) + "\n\n" + judged
 
 
 def _indented(text: str) -> str:

@@ -9,17 +9,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from . import checks
-from .case import BACKEND, Case, Result, Status
+from .case import BACKEND, DRAWN, Case, Result, Status
 from .context import Context, Failure, NotRun, Unsupported
 from .integrity import Seal
 from .levels import belongs
 from .subject import OpFacts, Subject, SuiteError
 
-__all__ = ["plan", "plan_op", "run_case", "run_op"]
+__all__ = ["plan", "plan_op", "run_case", "run_op", "run_sample"]
 
 _SUITE = Path(__file__).parent
 
@@ -31,9 +32,15 @@ def seal() -> Seal:
 
 
 def plan_op(
-    subject: Subject, op: str, level: str | None = "training", profiles: tuple[str, ...] = ()
+    subject: Subject,
+    op: str,
+    level: str | None = "training",
+    profiles: tuple[str, ...] = (),
+    drawn: bool = False,
 ) -> list[Case]:
     """The cases of one operator (or of :data:`BACKEND`) at a level, in a stable order.
+
+    ``drawn`` adds the ones whose samples Hypothesis draws.
 
     Raises :class:`SuiteError` for an unknown operator or level, and where two cases would have
     the same id.
@@ -42,7 +49,7 @@ def plan_op(
     planned: dict[str, Case] = {}
     for make_plan in dict.fromkeys(check.plan for check in checks.load()):
         for case in make_plan(subject, facts):
-            if belongs(case, level, profiles):
+            if belongs(case, level, profiles) and (drawn or case.variant != DRAWN):
                 if case.id in planned:
                     raise SuiteError(f"two cases have the id {case.id}")
                 planned[case.id] = case
@@ -118,6 +125,14 @@ def _from_suite(error: BaseException) -> bool:
     """Whether a check itself raised ``error``, and no code of the backend's."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(frames[-1].filename).parent in (_SUITE, _SUITE / "checks")
+
+
+def run_sample(subject: Subject, case: Case, sample: Any) -> Result:
+    """Judge one sample as an operator's drawn case does, without drawing any."""
+    facts = subject.facts(case.op)
+    context = Context(subject, case, facts)
+    context.given = sample
+    return run_case(subject, case, facts, context=context)
 
 
 def run_op(

@@ -47,7 +47,7 @@ class Options:
         checks: numbers of the checks to run, empty for all of the level.
         jobs: worker processes.
         limit: seconds without progress after which a case is a timeout.
-        fresh: added to every seed.
+        fresh: added to every seed; other than 0, there are drawn cases as well.
         expectations: path of a ``conformance.toml`` other than the backend's own.
     """
 
@@ -85,7 +85,7 @@ def planned(subject: Subject, options: Options) -> dict[str, list[Case]]:
     names = options.ops or (BACKEND, *subject.operators())
     found = {}
     for op in names:
-        cases = plan_op(subject, op, options.level, options.profiles)
+        cases = plan_op(subject, op, options.level, options.profiles, drawn=bool(options.fresh))
         kept = [c for c in cases if not options.checks or c.check in options.checks]
         if kept:
             found[op] = kept

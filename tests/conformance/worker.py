@@ -16,9 +16,9 @@ from typing import Any
 
 from coredispatch.registry import CoreDispatchError
 
-from .case import BACKEND, Case
+from .case import BACKEND, DRAWN, Case, Status
 from .context import Context
-from .repro import case_of, script
+from .repro import case_of, compose, script
 from .runner import plan_op, run_case, seal
 from .subject import Subject
 
@@ -60,12 +60,18 @@ def main() -> None:
 def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], say: Say) -> None:
     op, done = request["op"], set(request["done"])
     facts = None if op == BACKEND else subject.facts(op)
-    cases: list[Case] = plan_op(subject, op, settings["level"], tuple(settings["profiles"]))
+    fresh, profiles = settings["fresh"], tuple(settings["profiles"])
+    cases: list[Case] = plan_op(subject, op, settings["level"], profiles, drawn=bool(fresh))
     for case in cases:
         if case.id in done or (settings["checks"] and case.check not in settings["checks"]):
             continue
         say(start=case.id)
-        say(result=run_case(subject, case, facts, settings["fresh"]).to_dict())
+        context = Context(subject, case, facts, fresh)
+        result = run_case(subject, case, facts, fresh, context)
+        if case.variant == DRAWN and result.status is Status.FAIL:
+            # Kept with the result: it runs where nothing can be drawn again.
+            result.facts["script"] = compose(context, str(result.status), result.message)
+        say(result=result.to_dict())
     say(finished=op)
 
 

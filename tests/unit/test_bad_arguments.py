@@ -149,3 +149,21 @@ def test_errors_survive_pickling(call: Any, builtin: type[Exception]) -> None:
         call()
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is type(caught.value) and str(again) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x: cd.select(x, 0, None), r"select\(\): argument 'index' must be int, not None"),
+        (lambda x: x.select(0, index=None), r"select\(\): argument 'index' must be int, not None"),
+        (lambda x: cd.softmax(x, None), r"softmax\(\): argument 'dim' must be int, not None"),
+        (lambda x: x.cumsum(None), r"cumsum\(\): argument 'dim' must be int, not None"),
+        (lambda x: cd.full_like(x, None), r"full_like\(\): argument 'fill_value' must be Scalar"),
+        (lambda x: cd.full((2,), None), r"full\(\): argument 'fill_value' must be Scalar"),
+    ],
+)
+def test_none_is_no_number(call: Any, text: str) -> None:
+    for x in (cd.ones(2, 3), cd.ones(2, 3, requires_grad=True), cd.empty(2, 3, device="meta")):
+        with pytest.raises(cd.DTypeError, match=text):
+            call(x)
+    assert cd.ones(2, 3).sum(None).item() == 6  # where it means something it stays

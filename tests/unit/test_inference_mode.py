@@ -129,3 +129,16 @@ def test_as_a_decorator() -> None:
         return x * 2
 
     assert predict(cd.ones(2)).is_inference() and not cd.is_inference_mode_enabled()
+
+
+def test_meta_tensors_made_inside_are_inference_tensors_too() -> None:
+    ordinary = cd.empty(2, 3, device="meta")
+    with cd.inference_mode():
+        made = cd.empty(2, 3, device="meta")
+        results = [made + 1, cd.softmax(made, 1), *cd.sort(ordinary), made[0], ordinary * 2]
+        assert all(x.is_inference() for x in [made, *results])
+        view = ordinary[0]
+        assert not view.is_inference() and not ordinary.add_(1).is_inference()
+    assert not (made + 1).is_inference()
+    with pytest.raises(cd.AutogradError, match="inference tensor"):
+        made.add_(1)

@@ -445,3 +445,17 @@ def test_the_operators_do_not_hide_the_modules_they_stand_in() -> None:
     assert samples.Make and cd.ops.softmax is cd.softmax
     with pytest.raises(AttributeError, match="no operator 'softmx'\n  fix: did you mean 'softmax'"):
         cd.ops.softmx  # noqa: B018
+
+
+def test_a_fallback_takes_parameters_counts_writes_and_marks_results(boxed: Any) -> None:
+    x = cd.nn.Parameter(boxed([0.0, 1.0]), requires_grad=False)
+    cd.fallback.enable("boxed")
+    try:
+        assert type(x.exp()) is cd.Tensor
+        y = boxed([3.0, 1.0])
+        y.zero_()
+        assert y.tolist() == [0.0, 0.0] and y._version == 1
+        with cd.inference_mode():
+            assert x.exp().is_inference()
+    finally:
+        cd.fallback.disable("boxed")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import pickle
+import pydoc
 import weakref
 from typing import Any
 
@@ -170,3 +172,62 @@ def test_numpy_arrays_are_shared_not_copied() -> None:
     with pytest.raises(RuntimeError, match="read-only"):
         cd.from_numpy(frozen).add_(1)
     assert cd.from_numpy(frozen).add(1).tolist() == [1, 1]
+
+
+def test_out_keeps_its_dtype_when_it_is_resized() -> None:
+    a = cd.ones(2)
+    for out in (cd.empty(0, dtype=cd.float64), cd.empty(2, dtype=cd.float64)):
+        assert cd.add(a, a, out=out) is out
+        assert out.dtype is cd.float64 and out.raw.dtype == np.float64 and out.tolist() == [2, 2]
+
+
+def test_methods_are_functions_that_pickle_document_and_are_overridden() -> None:
+    x = cd.tensor([-1.0, 2.0])
+    for method in (x.abs, x.absolute, x.add_, cd.Tensor.abs, cd.Tensor.absolute):
+        again = pickle.loads(pickle.dumps(method))
+        assert again.__name__ == method.__name__ and again.__doc__ == method.__doc__
+    assert pickle.loads(pickle.dumps(x.abs))().tolist() == [1.0, 2.0]
+    assert pickle.loads(pickle.dumps(cd.Tensor.add)) is cd.Tensor.add
+    assert str(inspect.signature(x.add)) == "(other: 'Tensor | Scalar') -> 'Tensor'"
+    assert cd.Tensor.add(x, x).tolist() == [-2.0, 4.0] and "Elementwise" in cd.Tensor.add.__doc__
+    assert "add(self" in pydoc.plain(pydoc.render_doc(cd.Tensor))
+
+    class Louder(cd.Tensor):
+        def add(self, other: Any, **more: Any) -> Any:
+            return super().add(other, **more) + 100
+
+    loud = Louder(x.raw, x.keys)
+    assert loud.add(1).tolist() == [100.0, 103.0] and cd.Tensor.add(loud, 1).tolist() == [0.0, 3.0]
+
+
+def test_subclasses_of_users_get_results_whose_init_nobody_calls() -> None:
+    class Tagged(cd.Tensor):
+        def __init__(self, array: Any, tag: str) -> None:
+            super().__init__(array, cd.ones(1).keys)
+            self.tag = tag
+
+    x = Tagged(np.ones(2, np.float32), "mine")
+    results = [x + x, x * 2.0, x.exp(), x[0], x.reshape(1, 2), x.sum(), *x.unbind()]
+    for out in results:
+        assert type(out) is cd.Tensor and out._node is None and out._grad is None
+        out.tag = "yours"
+        assert weakref.ref(out)() is out and out.tag == "yours" and hash(out) == id(out)
+    assert (x + 0).is_leaf and x.add_(1) is x and x.tag == "mine"
+    x.requires_grad_()
+
+    class Twice(cd.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, t: Any) -> Any:
+            ctx.save_for_backward(t)
+            return t  # an input handed on
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (saved,) = ctx.saved_tensors
+            return grad * saved
+
+    for leaf in (x, cd.nn.Parameter(cd.tensor([2.0, 2.0]))):
+        out = Twice.apply(leaf)
+        assert type(out) is cd.Tensor and leaf.is_leaf
+        out.sum().backward()
+        assert leaf.grad.tolist() == [2.0, 2.0]

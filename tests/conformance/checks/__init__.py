@@ -17,10 +17,12 @@ __all__ = ["MODULES", "Check", "check", "find", "load"]
 
 MODULES = (
     "values",
+    "drawn",
     "kernels",
     "promotion",
     "aliasing",
     "writing",
+    "absences",
     "repeatability",
     "randomness",
     "gradients",

@@ -78,6 +78,7 @@ def _facts(document: dict[str, Any]) -> str:
         "statuses": ", ".join(f"{n} {s}" for s, n in sorted(document["counts"].items())),
         "level reached": v["reached"] or "-",
         "device": document["device"],
+        "fresh seed": document["options"]["fresh"] or "-",
         "plugins loaded": ", ".join(document["plugins"]) or "none",
         "versions": f"coredispatch {document['coredispatch']}, NumPy {document['numpy']}, "
         f"Python {document['python']}",
@@ -100,7 +101,7 @@ def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None)
         text = f"<b>{escape(r['case'])}</b> {r['status']}<br>{escape(r['message'])}"
         if reproducer is not None and r["status"] in ("fail", "crash") and scripts < 40:
             scripts += 1
-            program = escape(reproducer(r["case"]))
+            program = escape(r["facts"].get("script") or reproducer(r["case"]))
             text += f"<details><summary>reproducer</summary><pre>{program}</pre></details>"
         parts.append(f"<p>{text}")
     return "\n".join(parts)

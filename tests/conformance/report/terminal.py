@@ -52,7 +52,7 @@ def asked(document: dict[str, Any]) -> str:
 def summary(document: dict[str, Any]) -> str:
     """The verdict as text, worst news first."""
     v, counts = document["verdict"], document["counts"]
-    level = asked(document)
+    level, fresh = asked(document), document["options"]["fresh"]
     bad = [r for r in document["results"] if _blocks(r)]
     lines = []
     if bad:
@@ -76,7 +76,7 @@ def summary(document: dict[str, Any]) -> str:
         lines += [
             "",
             f"  reproduce: coredispatch conformance repro '{example}' "
-            f"--backend {document['backend']}",
+            f"--backend {document['backend']}{f' --seed {fresh}' if fresh else ''}",
             "",
         ]
     for case in v["unmatched"]:
@@ -93,6 +93,14 @@ def summary(document: dict[str, Any]) -> str:
     lines += ["passed by check: " + ", ".join(rows)]
     lines += ["statuses: " + ", ".join(f"{n} {s}" for s, n in sorted(counts.items()))]
     lines += [f"{sum(counts.values())} cases in {document['seconds']:.1f} s"]
+    if fresh:
+        drawn = [r for r in document["results"] if "examples" in r["facts"]]
+        examples = sum(r["facts"]["examples"] for r in drawn)
+        redrawn = sum(r["facts"]["redrawn"] for r in drawn)
+        lines += [
+            f"fresh seed {fresh} (again: --fresh-seed {fresh}): {examples} calls drawn for "
+            f"{len(drawn)} operators, {redrawn} of a structure no op block has"
+        ]
     if v["passed"] and v["complete"]:
         lines.append(f"VERDICT: {document['backend']} conforms to {level!r}")
     elif v["passed"]:
