@@ -218,7 +218,7 @@ accept_inplace(relu6)
     )
 )
 def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """``self`` clamped to ``[min_val, max_val]``, in its dtype; the gradient is 0 at the corners."""
+    """``self`` clamped to ``[min_val, max_val]``, in its dtype; gradient 0 at the corners."""
     if min_val > max_val:
         raise ArgumentError(f"min_val={min_val} must not be above max_val={max_val}")
     min_val, max_val = _of_dtype(self, min_val), _of_dtype(self, max_val)
