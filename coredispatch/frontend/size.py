@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from coredispatch.registry.errors import DimError
+
 __all__ = ["Size"]
 
 
@@ -21,7 +23,10 @@ class Size(tuple[int, ...]):
         return f"cd.Size([{', '.join(map(str, self))}])"
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
-        found = tuple.__getitem__(self, index)
+        try:
+            found = tuple.__getitem__(self, index)
+        except IndexError:
+            raise DimError(f"dim {index} of a tensor with {len(self)} dimensions") from None
         return Size(found) if isinstance(index, slice) else found
 
     def __add__(self, other):  # type: ignore[no-untyped-def, override]

@@ -9,6 +9,7 @@ import numpy as np
 from coredispatch.ops import late
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import (
     NUMBER,
     broadcast,
@@ -174,6 +175,7 @@ def _(grad, self):
 @composite(out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True)
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""
+    self, tensor1, tensor2 = common(promote, self, tensor1, tensor2)
     product = mul(tensor1, tensor2)
     return add(self, product if value == 1 else mul(product, value))
 
@@ -198,6 +200,7 @@ def _(grad, tensor1, tensor2, value):
 )
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``; shapes broadcast, integers become floating."""
+    self, tensor1, tensor2 = common(promote_float, self, tensor1, tensor2)
     quotient = late.div(tensor1, tensor2)
     return add(self, quotient if value == 1 else mul(quotient, value))
 
@@ -210,6 +213,7 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
 
     Evaluated from the nearer end, as in PyTorch, so that ``weight`` 1 gives ``end`` exactly.
     """
+    self, end, weight = common(promote_float, self, end, weight)
     distance = sub(end, self)
     if not isinstance(weight, Value):
         if abs(weight) < 0.5:

@@ -86,11 +86,14 @@ def scaled_dot_product_attention(
         raise ArgumentError("attn_mask and is_causal=True", fix="give one of them")
     if enable_gqa and query.ndim > 2:
         heads, shared = query.shape[-3], key.shape[-3]
-        if heads % shared:
+        if not shared or heads % shared:
             raise ShapeError(f"{heads} query heads for {shared} key heads", fix="use a multiple")
         key = key.repeat_interleave(heads // shared, -3)
         value = value.repeat_interleave(heads // shared, -3)
-    factor = 1 / sqrt(query.shape[-1]) if scale is None else scale
+    features = query.shape[-1]
+    if scale is None and not features:
+        raise ShapeError(f"a query of shape {tuple(query.shape)}", fix="give features, or a scale")
+    factor = 1 / sqrt(features) if scale is None else scale
     scores = (query * factor).matmul(key.mT)
     if is_causal:
         rows = late.arange(scores.shape[-2], device=scores.device)

@@ -110,12 +110,7 @@ def batch_norm_train(
     For ``(N, C)`` or ``(N, C, *)`` the results are the normalized input, and the mean and biased
     variance of each channel, ``(C,)``, in float32 for half precision inputs.
     """
-    check_channels(input, weight, bias)
-    if input.numel() == input.shape[1]:
-        raise ShapeError(
-            f"one value per channel in {tuple(input.shape)}: there is no batch to normalize by",
-            fix="use a larger batch, or .eval()",
-        )
+    batch_norm_pair_shapes(input, weight, bias, eps)
     x, dims = wide(input), _others(input)
     mean = x.mean(dims)
     centered = x - channelwise(mean, x.ndim)

@@ -154,8 +154,12 @@ _WIDER = {
 }
 
 
+def _cross_reference(self: Any, other: Any, dim: int | None = None) -> Any:
+    return np.cross(self, other, axis=self.shape.index(3) if dim is None else dim)
+
+
 @composite(
-    reference=lambda self, other, dim=None: np.cross(self, other, axis=-1 if dim is None else dim),
+    reference=_cross_reference,
     samples=products(((3,), (3,)), ((5, 3), (5, 3))),
     tolerance=conditioned,
     dtypes=NUMBERS,

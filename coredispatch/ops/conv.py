@@ -19,10 +19,11 @@ from coredispatch.ops.conv_reference import (
     convolution_reference,
     convolution_shape,
     forward_samples,
-    given_shape,
     gradient_samples,
     input_grad_reference,
+    input_grad_shape,
     weight_grad_reference,
+    weight_grad_shape,
 )
 from coredispatch.ops.rules import dot, promote
 from coredispatch.ops.windows import Ints, spatial_tuple, windows
@@ -132,7 +133,7 @@ def _correlate(
 
 
 @composite(
-    out=given_shape,
+    out=input_grad_shape,
     dtype=promote,
     unbroadcast=False,
     cast="lower",
@@ -191,7 +192,7 @@ def _(grad, grad_output, weight, stride, padding, dilation, groups):
 
 
 @composite(
-    out=given_shape,
+    out=weight_grad_shape,
     dtype=promote,
     unbroadcast=False,
     cast="lower",

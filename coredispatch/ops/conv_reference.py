@@ -64,6 +64,8 @@ def convolution_shape(
             f"bias of shape {tuple(bias.shape)} for {out_channels} output channels",
             fix=f"give a bias of shape ({out_channels},)",
         )
+    if 0 in kernel:
+        raise ShapeError(f"a weight of shape {tuple(weight.shape)} has an empty kernel")
     spatial = tuple(input.shape[2:])
     if transposed:
         extra = spatial_tuple("output_padding", output_padding, n, least=0)
@@ -71,6 +73,11 @@ def convolution_shape(
             raise ArgumentError(
                 f"output_padding={extra} reaches stride {stride} and dilation {dilation}",
                 fix="use an output_padding below the stride or the dilation",
+            )
+        if 0 in spatial:
+            raise ShapeError(
+                f"an input of shape {tuple(input.shape)} has an empty spatial dimension",
+                fix="only the batch and the channels may be empty",
             )
         size = _transposed_size(spatial, tuple(kernel), stride, padding, dilation, extra)
         if min(size) < 0:
@@ -80,8 +87,41 @@ def convolution_shape(
     return (input.shape[0], out_channels, *size)
 
 
-def given_shape(grad_output: Any, other: Any, result_shape: Ints, *_: Any) -> Ints:
-    return tuple(result_shape)
+class _Shaped:
+    """What :func:`convolution_shape` asks of a tensor that is known by its shape alone."""
+
+    def __init__(self, shape: Ints) -> None:
+        self.shape, self.ndim = tuple(shape), len(shape)
+
+
+def _require_result(grad_output: Any, input: Any, weight: Any, options: Ints) -> None:
+    """Raise :class:`ShapeError` where a convolution gives nothing of the gradient's shape.
+
+    A gradient may have fewer windows: ``output_padding`` makes room for some that gave nothing.
+    """
+    stride, padding, dilation, groups = options
+    none = (0,) * (input.ndim - 2)
+    full = convolution_shape(
+        input, weight, None, stride, padding, dilation, False, none, int(groups)
+    )
+    own = tuple(grad_output.shape)
+    if own[:2] != full[:2] or len(own) != len(full) or any(a > b for a, b in zip(own, full)):
+        raise ShapeError(
+            f"a gradient of shape {own} for a convolution with a result of shape {full}",
+            fix="give the gradient of the convolution's result",
+        )
+
+
+def input_grad_shape(grad_output: Any, weight: Any, input_shape: Ints, *options: Any) -> Ints:
+    """Shape rule of ``conv_input_grad``."""
+    _require_result(grad_output, _Shaped(input_shape), weight, options)
+    return tuple(input_shape)
+
+
+def weight_grad_shape(grad_output: Any, input: Any, weight_shape: Ints, *options: Any) -> Ints:
+    """Shape rule of ``conv_weight_grad``."""
+    _require_result(grad_output, input, _Shaped(weight_shape), options)
+    return tuple(weight_shape)
 
 
 # ---- references and samples -------------------------------------------------------------------

@@ -17,6 +17,7 @@ from coredispatch.ops.index_rules import indexed
 from coredispatch.ops.rules import broadcast_shapes, dot, exact, same
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite, primitive
+from coredispatch.registry.dtypes import DType
 from coredispatch.registry.errors import ArgumentError, DimError, ShapeError
 
 __all__ = ["getitem", "getitem_backward", "index_put"]
@@ -107,12 +108,30 @@ def _unindexes(make: Any) -> Iterator[Sample]:
 
 def _unindex_reference(grad: Any, index: Any, shape: Any) -> Any:
     out = np.zeros(shape, grad.dtype)
-    np.add.at(out, index, grad)
+    # np.add.at reads beyond values that do not fit.
+    np.add.at(out, index, np.broadcast_to(grad, out[index].shape))
     return out
 
 
+def _has_own_shape(item: Any) -> bool:
+    """Whether what an index item selects has a shape that no values of a tensor decide."""
+    if hasattr(item, "dtype"):
+        return DType.of(item.dtype).kind == "i" and len(item.shape) > 0
+    return not isinstance(item, (list, tuple))
+
+
+def _unindex_shape(grad: Any, index: Any, shape: Any) -> tuple[int, ...]:
+    if all(map(_has_own_shape, index)):
+        slot = indexed(tuple(shape), index)
+        if broadcast_shapes([tuple(grad.shape), slot]) != slot:
+            raise ShapeError(
+                f"a gradient of shape {tuple(grad.shape)} does not expand to the indexed {slot}"
+            )
+    return tuple(shape)
+
+
 @composite(
-    out=lambda grad, index, shape: tuple(shape),
+    out=_unindex_shape,
     dtype=same,
     reference=_unindex_reference,
     samples=_unindexes,

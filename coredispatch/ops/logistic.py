@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops import comparison, magnitude
+from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, mul, neg, sub
@@ -39,7 +39,12 @@ def _sigmoid_reference(self: Any) -> Any:
 )
 def sigmoid(self: Tensor) -> Tensor:
     """Elementwise logistic function ``1 / (1 + exp(-self))``; integers become floating."""
-    return div(1, add(exp(neg(floating(self))), 1))
+    x = floating(self)
+    if x.dtype.kind == "c":
+        return div(1, add(exp(neg(x)), 1))
+    # exp(-x) overflows where the result is a small number yet; where exp(x) would, it is 1.
+    e = exp(late.clamp(x, max={"float16": 11.0, "float64": 700.0}.get(x.dtype.name, 80.0)))
+    return div(e, add(e, 1))
 
 
 @sigmoid.vjp

@@ -81,6 +81,8 @@ def linalg_vector_norm(
     ``inf`` and ``-inf`` are the greatest and the least magnitude, 0 the number of nonzero
     elements. Real for complex input. Half precision adds up in float32.
     """
+    if isinstance(ord, str):
+        raise ArgumentError(f"ord={ord!r} of a vector", fix="give a number; names are for matrices")
     x = _floating(self, dtype)
     half = x.dtype.itemsize == 2
     out = late.power_norm(x.to_dtype(float32) if half else x, float(ord), dim, keepdim)

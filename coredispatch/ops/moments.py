@@ -62,6 +62,7 @@ def _moment_samples(make: Any) -> Iterator[Sample]:
 def _var_reference(
     self: Any, dim: Any = None, correction: Any = None, keepdim: bool = False
 ) -> Any:
+    dim = None if dim == () else dim
     return np.var(self, axis=dim, ddof=1 if correction is None else correction, keepdims=keepdim)
 
 
@@ -167,7 +168,7 @@ _MOMENT_PAIR = _MOMENT | {"out": _moment_shapes, "dtype": _moment_pair_dtypes, "
 @composite(
     reference=lambda self, dim=None, correction=None, keepdim=False: (
         _var_reference(self, dim, correction, keepdim),
-        np.mean(self, axis=dim, keepdims=keepdim),
+        np.mean(self, axis=None if dim == () else dim, keepdims=keepdim),
     ),
     **_MOMENT_PAIR,
 )
@@ -197,7 +198,7 @@ def _(self: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
 @composite(
     reference=lambda self, dim=None, correction=None, keepdim=False: (
         _std_reference(self, dim, correction, keepdim),
-        np.mean(self, axis=dim, keepdims=keepdim),
+        np.mean(self, axis=None if dim == () else dim, keepdims=keepdim),
     ),
     **_MOMENT_PAIR,
 )

@@ -36,7 +36,7 @@ from coredispatch.ops.norm_reference import (
 from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import conditioned, promote_float
 from coredispatch.registry import composite
-from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.errors import ArgumentError, ShapeError
 
 FACTS: dict[str, Any] = {
     "cast": "float32",
@@ -259,7 +259,20 @@ def _(grad, input, num_groups, weight, eps):
     return group_norm_backward(grad, input, num_groups, weight, eps)
 
 
+def _group_backward_shapes(
+    grad_output: Any, input: Any, num_groups: int, weight: Any, eps: float
+) -> list[Any]:
+    shape = _group_norm_shape(input, num_groups, weight, None, eps)
+    if tuple(grad_output.shape) != tuple(shape):
+        raise ShapeError(
+            f"a gradient of shape {tuple(grad_output.shape)} for an input of shape {tuple(shape)}",
+            fix="give the gradient of the normalized input",
+        )
+    return [tuple(shape), (shape[1],), (shape[1],)]
+
+
 @composite(
+    out=_group_backward_shapes,
     dtype=promote_float,
     reference=group_norm_backward_reference,
     samples=group_backward_samples,

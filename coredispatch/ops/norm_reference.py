@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,12 @@ def check_channels(input: Any, *vectors: Any) -> None:
 def batch_norm_pair_shapes(input: Any, weight: Any, bias: Any, eps: float) -> list[Any]:
     """Shape rule of ``batch_norm_train``."""
     check_channels(input, weight, bias)
+    if prod((input.shape[0], *input.shape[2:])) < 2:
+        raise ShapeError(
+            f"one value per channel or none in {tuple(input.shape)}: there is no batch to "
+            "normalize by",
+            fix="use a larger batch, or .eval()",
+        )
     return [tuple(input.shape), (input.shape[1],), (input.shape[1],)]
 
 

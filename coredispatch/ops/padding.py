@@ -33,10 +33,14 @@ def _pairs(pad: Sequence[int], ndim: int) -> list[tuple[int, int]]:
 
 def _reference(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
     pairs = _pairs(pad, self.ndim)
+    if mode == "constant":  # what is cropped may be border
+        grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
+        whole = np.pad(self, grow, constant_values=value or 0)
+        inside = zip(whole.shape, pairs)
+        return whole[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in inside)]
     keep = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(self.shape, pairs))
     grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    options = {"constant_values": value or 0} if mode == "constant" else {}
-    return np.pad(self[keep], grow, _NUMPY_MODES[mode], **options)
+    return np.pad(self[keep], grow, _NUMPY_MODES[mode])
 
 
 def _constant_pads(make: Any) -> Iterator[Sample]:

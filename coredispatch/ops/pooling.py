@@ -23,12 +23,14 @@ from coredispatch.ops.backward_reference import (
 )
 from coredispatch.ops.conv import conv_input_grad
 from coredispatch.ops.pooling_reference import (
+    adaptive_backward_shape,
     adaptive_reference,
     adaptive_samples,
     adaptive_shape,
+    avg_pool_backward_shape,
     avg_pool_shape,
     avg_reference,
-    given_shape,
+    max_pool_backward_shape,
     max_pool_pair,
     max_pool_shape,
     max_reference,
@@ -148,6 +150,7 @@ def _scattered(grad: Tensor, indices: Tensor, input_shape: Ints, n: int) -> Tens
 
 
 @composite(
+    out=max_pool_backward_shape,
     dtype=same,
     reference=max_pool_backward_reference,
     samples=max_backward_samples,
@@ -236,7 +239,7 @@ def _(grad, input, kernel_size, stride, padding, ceil_mode, count_include_pad, d
 
 
 @composite(
-    out=given_shape,
+    out=avg_pool_backward_shape,
     dtype=same,
     reference=avg_pool_backward_reference,
     samples=avg_backward_samples,
@@ -323,7 +326,7 @@ def _(grad, input, output_size):
 
 
 @composite(
-    out=given_shape,
+    out=adaptive_backward_shape,
     dtype=same,
     reference=adaptive_backward_reference,
     samples=adaptive_backward_samples,

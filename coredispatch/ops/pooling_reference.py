@@ -11,16 +11,19 @@ import numpy as np
 from coredispatch.ops.rules import values_and_indices
 from coredispatch.ops.samples import Sample
 from coredispatch.ops.windows import Ints, pool_geometry, spatial_tuple
+from coredispatch.registry.errors import ShapeError
 
 __all__ = [
+    "adaptive_backward_shape",
     "adaptive_bins",
     "adaptive_reference",
     "adaptive_samples",
     "adaptive_shape",
+    "avg_pool_backward_shape",
     "avg_pool_shape",
     "avg_reference",
     "each_window",
-    "given_shape",
+    "max_pool_backward_shape",
     "max_pool_pair",
     "max_pool_shape",
     "max_reference",
@@ -36,6 +39,8 @@ def max_pool_shape(
     """Shape rule of ``max_pool``: the last dimensions, as many as the kernel has, are pooled."""
     n = len(kernel_size)
     shape = tuple(input.shape)
+    if len(shape) < n:
+        raise ShapeError(f"an input of shape {shape} has no {n} dimensions to pool")
     output, _ = pool_geometry(shape[-n:], kernel_size, stride, padding, dilation, ceil_mode)
     return shape[:-n] + output
 
@@ -54,13 +59,48 @@ def avg_pool_shape(
 
 
 def adaptive_shape(input: Any, output_size: Ints) -> Ints:
-    """Shape rule of ``adaptive_avg_pool``."""
-    return (*input.shape[: -len(output_size)], *output_size)
+    """Shape rule of ``adaptive_avg_pool``; an empty dimension has no windows to average."""
+    n, shape = len(output_size), tuple(input.shape)
+    if len(shape) < n or 0 in shape[len(shape) - n :]:
+        raise ShapeError(
+            f"an input of shape {shape} has no {n} dimensions with elements to pool",
+            fix="only dimensions in front of the pooled ones may be empty",
+        )
+    return (*shape[: len(shape) - n], *output_size)
 
 
-def given_shape(grad_output: Any, input_shape: Ints, *_: Any) -> Ints:
-    """Shape rule of gradients that are told their shape."""
+class _Shaped:
+    """What shape rules ask of a tensor that is known by its shape alone."""
+
+    def __init__(self, shape: Ints) -> None:
+        self.shape = tuple(shape)
+
+
+def _backward_shape(grad_output: Any, output_shape: Ints, input_shape: Ints) -> Ints:
+    if tuple(grad_output.shape) != tuple(output_shape):
+        raise ShapeError(
+            f"a gradient of shape {tuple(grad_output.shape)} for a result of shape "
+            f"{tuple(output_shape)}",
+            fix="give the gradient of the pooled result",
+        )
     return tuple(input_shape)
+
+
+def max_pool_backward_shape(grad_output: Any, input: Any, *options: Any) -> Ints:
+    """Shape rule of ``max_pool_backward``."""
+    return _backward_shape(grad_output, max_pool_shape(input, *options), input.shape)
+
+
+def avg_pool_backward_shape(grad_output: Any, input_shape: Ints, *options: Any) -> Ints:
+    """Shape rule of ``avg_pool_backward``."""
+    return _backward_shape(grad_output, avg_pool_shape(_Shaped(input_shape), *options), input_shape)
+
+
+def adaptive_backward_shape(grad_output: Any, input_shape: Ints, output_size: Ints) -> Ints:
+    """Shape rule of ``adaptive_avg_pool_backward``."""
+    return _backward_shape(
+        grad_output, adaptive_shape(_Shaped(input_shape), output_size), input_shape
+    )
 
 
 def adaptive_bins(size: int, count: int) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from coredispatch.ops.rules import exact, ulp
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.dtypes import default_dtype, float64, int64
-from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.errors import ArgumentError, ShapeError
 
 __all__ = [
     "arange",
@@ -243,14 +243,22 @@ tril_indices = _triangle_indices("tril_indices", upper=False)
 triu_indices = _triangle_indices("triu_indices", upper=True)
 
 
+def _vander_reference(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    # np.vander multiplies column by column: its rounding errors add up.
+    exponents = np.arange(len(x) if N is None else N, dtype=np.float64)
+    return x[:, None] ** (exponents if increasing else exponents[::-1])
+
+
 @composite(
-    reference=np.vander,
+    reference=_vander_reference,
     samples=lambda make: (Sample(make((n,))) for n in (1, 4, 5)),
     tolerance=ulp(16),
     dtypes="float",
 )
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Vandermonde matrix, (len(x), N): column j holds ``x ** j`` (``x ** (N-1-j)`` by default)."""
+    if x.ndim != 1:
+        raise ShapeError(f"x of shape {tuple(x.shape)}", fix="give a vector")
     count = len(x) if N is None else N
     exponents = arange(count, dtype=int64, device=x.device)
     if not increasing:

@@ -77,6 +77,8 @@ def _(grad, self_shape, dim, index):
 def _narrow_shape(self: Any, dim: int, start: Any, length: int) -> tuple[int, ...]:
     sizes = list(self.shape)
     d = normalize_dim(dim, len(sizes))
+    if not sizes:
+        raise DimError("a tensor without dimensions has none to narrow")
     first = start + sizes[d] if start < 0 else start
     if length < 0 or not 0 <= first <= sizes[d] - length:
         raise DimError(

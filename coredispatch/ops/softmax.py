@@ -245,11 +245,11 @@ def gumbel_softmax(
 
 
 def _logsumexp_reference(self: Any, dim: Any, keepdim: bool = False) -> Any:
-    dim = dim if np.ndim(self) else None
+    dim = dim if np.ndim(self) and dim != () else None
     high = np.max(self, axis=dim, keepdims=True)
     high = np.where(np.isinf(high), 0, high)
     total = np.log(np.sum(np.exp(self - high), axis=dim, keepdims=True)) + high
-    return total if keepdim or dim is None else np.squeeze(total, axis=dim)
+    return total if keepdim else np.squeeze(total, axis=dim)
 
 
 def _logsumexp_samples(make: Any) -> Iterator[Sample]:

@@ -135,8 +135,11 @@ def interpolate(
     if align_corners is not None and mode not in _LINEAR:
         raise ArgumentError(f"align_corners with mode {mode!r}", fix="use a linear mode")
     sizes, factors = _new_sizes(input, size, scale_factor)
-    if min(sizes) < 1:
-        raise ShapeError(f"the output would have size {sizes}", fix="use a larger size")
+    if min(sizes) < 1 or 0 in input.shape[2:]:
+        raise ShapeError(
+            f"the output of an input of shape {tuple(input.shape)} would have size {sizes}",
+            fix="only the batch and the channels may be empty",
+        )
     if recompute_scale_factor:
         factors = [None] * n
     x = wide(input) if mode in _LINEAR else input

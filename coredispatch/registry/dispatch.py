@@ -1,9 +1,10 @@
 """The hot path: from a call's arguments to the kernel that serves it, and back.
 
-``Dispatcher.__call__`` ORs the keys of the arguments, looks the key set up in the op's memo
-and hands the arguments to the :class:`Entry` found there. Everything that can be decided
-once per key set was decided when the entry was made (:mod:`.resolve`); no pluggy, no
-signature binding and no shape rule runs here.
+:func:`invoke` (for users) and the ``dispatch`` functions (for complete arguments) OR the keys
+of the arguments, look the key set up in the op's memo and hand the arguments to the
+:class:`Entry` found there. Everything that can be decided once per key set was decided when
+the entry was made (:mod:`.resolve`); no pluggy, no signature binding and no shape rule runs
+here.
 
 Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
 """

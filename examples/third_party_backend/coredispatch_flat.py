@@ -39,8 +39,8 @@ def lift(op, function):
         cdp.check(op, args)
         with np.errstate(all="ignore"):
             out = function(*(load(x, op in TYPED) for x in args))
-        if op in TYPED:
-            out = np.asarray(out).astype(cdp.numpy_dtype(cdp.operator(op).dtype_rule(*args)))
+            if op in TYPED:
+                out = np.asarray(out).astype(cdp.numpy_dtype(cdp.operator(op).dtype_rule(*args)))
         return store(out)
 
     return kernel

@@ -74,8 +74,8 @@ def test_nodes_are_the_same_by_the_short_and_the_general_way(
     entry = build(TABLE.snapshot, op, keys, 0)
     names = {id(a): "a", id(b): "b", id(a._node): "a's", id(b._node): "b's"}
     reference = build(TABLE.snapshot, op, keys, 0)
-    for name in ("call_one", "call_two", "recorded"):  # the closures of the interpreted form
-        getattr(reference, "__dict__", {}).pop(name, None)
+    for closure in ("call_one", "call_two", "recorded"):  # of the interpreted form
+        getattr(reference, "__dict__", {}).pop(closure, None)
     expected = reference.call(args)
     entry.call(args)  # finds entry.next, which the short ways need
     ways = [dispatch(op, args)]

@@ -66,6 +66,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         made = weight.shape[1] * groups if transposed else weight.shape[0]
         if input.shape[1] != taken or (bias is not None and tuple(bias.shape) != (made,)):
             raise ValueError("channels of input, weight and bias do not match")
+        if 0 in weight.shape[2:] or (transposed and 0 in input.shape[2:]):
+            raise ValueError("an empty kernel or input")
         x, w = widened(xp, input), widened(xp, weight)
         if transposed:
             spatial = tuple(

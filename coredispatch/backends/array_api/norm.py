@@ -60,7 +60,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
     def batch_norm_train(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
         check(tuple(input.shape[1:2]), weight, bias)
-        if prod(input.shape) == input.shape[1]:
+        if prod((input.shape[0], *input.shape[2:])) < 2:
             raise ValueError("batch statistics need more than one value per channel")
         x, n = widened(xp, input), input.ndim
         axis = (0, *range(2, n))

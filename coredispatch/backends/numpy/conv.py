@@ -69,8 +69,8 @@ def _correlate(
     length = prod(output)
     if groups == channels == out_channels and groups > 1:
         return _correlate_depthwise(x, weight, stride, dilation, output)
-    matrix = weight.reshape(groups, out_channels // groups, -1)
     rows = channels // groups * prod(kernel)
+    matrix = weight.reshape(groups, out_channels // groups, rows)
     if groups == 1:
         matrix, split = matrix[0], ()
     else:
@@ -139,6 +139,8 @@ def convolution(
     kernel = weight.shape[2:]
     if input.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups):
         raise ValueError(f"weight {weight.shape} does not take {input.shape[1]} channels")
+    if 0 in kernel or (transposed and 0 in input.shape[2:]):
+        raise ValueError("an empty kernel or input")
     x, w = widen(input), widen(weight)
     if transposed:
         spatial = tuple(
@@ -174,7 +176,8 @@ def conv_input_grad(
     kernel = weight.shape[2:]
     length = prod(output)
     split = (groups,) if groups > 1 else ()
-    matrix = weight.reshape(*split, out_channels // groups, -1).swapaxes(-1, -2)
+    inner = weight.shape[1] * prod(kernel)
+    matrix = weight.reshape(*split, out_channels // groups, inner).swapaxes(-1, -2)
     rows = grad.reshape(batch, *split, out_channels // groups, length)
     if _is_pointwise(kernel, stride) and not any(padding):
         return np.matmul(matrix, rows).reshape(input_shape).astype(dtype, copy=False)
@@ -189,8 +192,9 @@ def conv_input_grad(
             target += np.multiply(grad, scale, out=scratch)
         batch = 0
     for part in _slices(batch, bytes_each):
-        columns = np.matmul(matrix, rows[part]).reshape(-1, channels, *kernel, *output)
         target = padded[part]
+        columns = np.matmul(matrix, rows[part])
+        columns = columns.reshape(len(target), channels, *kernel, *output)
         for offset in product(*map(range, kernel)):
             target[offset_slices(offset, stride, dilation, output)] += columns[:, :, *offset]
     return padded[inner_slices(padding, spatial)].astype(dtype, order="C", copy=False)
@@ -222,7 +226,9 @@ def conv_weight_grad(
     result = np.zeros((*split, out_channels // groups, channels // groups * prod(kernel)), x.dtype)
     bytes_each = channels * prod(kernel) * length * x.itemsize
     for part in _slices(batch, bytes_each):
-        columns = view[part].reshape(-1, *split, channels // groups * prod(kernel), length)
+        columns = view[part]
+        inner = channels // groups * prod(kernel)
+        columns = columns.reshape(len(columns), *split, inner, length)
         if len(columns) == 1:
             result += np.matmul(rows[part][0], columns[0].swapaxes(-1, -2))
         else:

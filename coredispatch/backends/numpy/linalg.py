@@ -28,11 +28,8 @@ def product(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-_matmul = silent(np.matmul)
-
-
 def _product(a: np.ndarray, b: np.ndarray) -> Any:
-    # Measured on 8 x 8 matrices: dot 0.4 us, np.matmul 0.9 us. dot raises no warnings.
+    # Measured on 8 x 8 matrices: dot 0.4 us, np.matmul 0.9 us.
     if b.ndim == 2:
         if a.ndim == 2:
             return a.dot(b)
@@ -40,7 +37,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> Any:
             # NumPy would call BLAS once for each matrix of the stack.
             rows = a.reshape(-1, a.shape[-1]).dot(b)
             return rows.reshape((*a.shape[:-1], b.shape[1]))
-    return _matmul(a, b)
+    return np.matmul(a, b)
 
 
 matmul = product(_product)
@@ -154,13 +151,13 @@ def _eig(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 _SINGULAR = "the matrix is singular; use linalg.lstsq or linalg.pinv"
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "matmul": matmul,
-    "mm": mm,
-    "bmm": bmm,
-    "mv": mv,
-    "dot": dot,
-    "outer": outer,
-    "addmm": addmm,
+    "matmul": silent(matmul),
+    "mm": silent(mm),
+    "bmm": silent(bmm),
+    "mv": silent(mv),
+    "dot": silent(dot),
+    "outer": silent(outer),
+    "addmm": silent(addmm),
     "cholesky": _decomposition(_cholesky, "the matrix must be positive definite"),
     "linalg_qr": _decomposition(_qr, "check the input for NaN"),
     "linalg_svd": _decomposition(_svd, "check the input for NaN"),

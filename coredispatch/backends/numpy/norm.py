@@ -246,7 +246,7 @@ def batch_norm_train(
     """Kernel of ``batch_norm_train``: result, batch mean, biased batch variance."""
     _check_affine(input.shape[1:2], weight, bias)
     x = _by_channel(widen(input))
-    count = x.size // max(x.shape[1], 1)
+    count = x.shape[0] * prod(x.shape[2:])
     if count < 2:
         raise ValueError("batch statistics need more than one value per channel")
     mean = (_channel_sum(x) / count).astype(x.dtype)

@@ -105,17 +105,22 @@ def rsqrt(x: np.ndarray, out: Any = None) -> Any:
 
 @silent
 def sigmoid(x: np.ndarray, out: Any = None) -> Any:
-    """``1 / (1 + exp(-x))``, in float32 for half precision."""
-    if x.ndim == 0:
-        return np.divide(x.dtype.type(1), np.add(np.exp(np.negative(x)), x.dtype.type(1)), out)
-    if x.itemsize == 2:
-        y = x.astype(np.float32)
-        np.negative(y, y)
-    else:
-        y = np.negative(x, out)
-    np.exp(y, y)
-    np.add(y, 1, y)
-    np.reciprocal(y, y)
+    """``exp(x) / (exp(x) + 1)``, in float32 for half precision.
+
+    ``1 / (1 + exp(-x))`` would be 0 where ``exp(-x)`` overflows and the result does not underflow
+    yet. Where ``exp(x)`` would, the result is 1.
+    """
+    if x.dtype.kind == "c":
+        return np.divide(1, np.add(np.exp(np.negative(x)), 1), out, dtype=x.dtype)
+    wide = x.astype(np.float32) if x.itemsize == 2 else x
+    limit = wide.dtype.type(700 if wide.itemsize == 8 else 80)
+    if x.ndim == 0 and x.itemsize != 2:
+        y = np.exp(np.minimum(x, limit))
+        return np.divide(y, np.add(y, y.dtype.type(1)), out)
+    fitting = out if out is not None and out.dtype == wide.dtype else None
+    y = np.minimum(wide, limit, out=fitting)
+    y = np.asarray(np.exp(y, y if y.ndim else None))
+    np.divide(y, np.add(y, y.dtype.type(1)), y)
     if y.dtype == x.dtype:
         return y
     if out is None:

@@ -309,6 +309,8 @@ def adaptive_avg_pool(input: Array, output_size: Ints) -> Array:
 def adaptive_avg_pool_backward(grad: Array, input_shape: Ints, output_size: Ints) -> Array:
     """Kernel of ``adaptive_avg_pool_backward``."""
     n = len(output_size)
+    if grad.shape != (*input_shape[:-n], *output_size):
+        raise ValueError("a gradient of another shape than the pooled result")
     x = widen(grad)
     if prod(output_size) == 1:
         share = x / prod(input_shape[-n:])
@@ -333,9 +335,9 @@ def adaptive_avg_pool_backward(grad: Array, input_shape: Ints, output_size: Ints
 
 
 KERNELS = {
-    "max_pool": max_pool,
+    "max_pool": silent(max_pool),
     "max_pool_backward": silent(max_pool_backward),
-    "max_pool_with_indices": max_pool_with_indices,
+    "max_pool_with_indices": silent(max_pool_with_indices),
     "avg_pool": silent(avg_pool),
     "avg_pool_backward": silent(avg_pool_backward),
     "adaptive_avg_pool": silent(adaptive_avg_pool),

@@ -41,7 +41,7 @@ def _coordinates(
         if d == dim:
             where.append(index)
             continue
-        if size > x.shape[d]:
+        if size > x.shape[d] and index.size:
             raise ShapeError(f"index {index.shape} exceeds self {x.shape} outside dim {dim}")
         shape = [1] * ndim
         shape[d] = size

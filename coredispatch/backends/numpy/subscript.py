@@ -13,6 +13,7 @@ import numpy as np
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.index_parts import IndexParts, Parts
 from coredispatch.backends.numpy.masks import replace_where
+from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.errors import DimError, DTypeError, ShapeError
 
 __all__ = ["KERNELS", "add_at", "check_bounds", "write"]
@@ -247,9 +248,9 @@ def take(x: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "getitem": getitem,
-    "getitem_backward": getitem_backward,
-    "index_put": index_put,
-    "index_put_": write,
+    "getitem_backward": silent(getitem_backward),
+    "index_put": silent(index_put),
+    "index_put_": silent(write),
     "select": select,
     "narrow": narrow,
     "index_select": index_select,
