@@ -48,6 +48,7 @@ from coredispatch.registry import (
     ShapeError,
     Value,
     calls,
+    checks,
     composite,
     default_dtype,
     hookimpl,
@@ -156,7 +157,7 @@ def check(op: str, args: tuple[Any, ...]) -> None:
     Array libraries refuse most of them by themselves, and the error is then improved; this is
     for kernels whose library would go on with what it was given. Raises as the operator does.
     """
-    calls.check_raw(operator(op), args)
+    checks.check_raw(operator(op), args)
 
 
 def operator(name: str) -> Operator:

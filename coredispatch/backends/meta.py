@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from coredispatch.registry.backend import Backend
 from coredispatch.registry.boxed import CallEntry
-from coredispatch.registry.calls import check_inplace, check_types, describe_call, participants
+from coredispatch.registry.calls import check_inplace
+from coredispatch.registry.checks import check_types, describe_call, participants
 from coredispatch.registry.dispatch import HOOKS, dispatch, push_and_call
 from coredispatch.registry.dtypes import DType, Promotion
 from coredispatch.registry.entries import link_view

@@ -17,7 +17,7 @@ from coredispatch.frontend.modes import INFERENCE
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.backend import Layer
 from coredispatch.registry.boxed import LayerEntry
-from coredispatch.registry.calls import describe_call
+from coredispatch.registry.checks import describe_call
 from coredispatch.registry.errors import AutogradError
 from coredispatch.registry.hookspecs import hookimpl
 from coredispatch.registry.operator import Operator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from . import calls
+from . import checks
 from .dispatch import HOOKS, Dispatcher, dispatch, normalized
 from .dtypes import can_cast
 from .errors import ArgumentError, AutogradError, CoreDispatchError, DTypeError, ShapeError
@@ -142,7 +142,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         try:
             full = normalized(op, full, op.arity)
             if op.ambiguous:
-                calls.check_types(op, full)
+                checks.check_types(op, full)
         except DTypeError as refused:
             error = refused
         else:
@@ -162,7 +162,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             signatures = "; ".join([op.signature, *(o.signature for o in op.overloads)])
             found.fix = f"the signatures are {signatures}"
     elif found.inside is None:
-        found.inside = calls.describe_call(op, args)
+        found.inside = checks.describe_call(op, args)
     raise found from None
 
 
@@ -184,13 +184,13 @@ def _overload(
             continue
         with suppress(DTypeError):
             ready = normalized(other, full, other.arity)
-            if calls.unfit(other, ready) is None:
+            if checks.unfit(other, ready) is None:
                 return other, ready
         nearest.append((other, full))
     if error is None and len(nearest) == 1:
         try:
             other, full = nearest[0]
-            calls.check_types(other, normalized(other, full, other.arity))
+            checks.check_types(other, normalized(other, full, other.arity))
         except DTypeError as refused:
             return refused
     return error
@@ -235,7 +235,7 @@ def _write(op: Operator, out: Any, result: Any) -> None:
         backends = TABLE.snapshot.order.backend_bits
         if (result.keys ^ out.keys) & backends:
             raise ArgumentError(
-                f"the result is {calls.describe(result)}, out is {calls.describe(out)}",
+                f"the result is {checks.describe(result)}, out is {checks.describe(out)}",
                 fix="pass an out on the same device",
             )
         shape, wanted = tuple(result.raw.shape), tuple(out.raw.shape)
@@ -250,7 +250,7 @@ def _write(op: Operator, out: Any, result: Any) -> None:
         else:
             TABLE.operator("copy_")(out, result)
     except CoreDispatchError as error:
-        error.call = error.call or f"{op.name}(..., out={calls.describe(out)})"
+        error.call = error.call or f"{op.name}(..., out={checks.describe(out)})"
         raise
 
 

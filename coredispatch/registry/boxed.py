@@ -19,17 +19,22 @@ class BodyEntry(Entry):
         self.fn: Any = fn
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        try:
-            return push_and_call(self.fn, args, self.mask)
-        except CoreDispatchError as error:
-            if error.call is not None:
-                raise
-            raise HOOKS.failure(self, args, error) from None
-        except (AttributeError, TypeError, LookupError, ValueError):
-            refusal = HOOKS.refusal(self, args)
-            if refusal is None:
-                raise
-            raise refusal from None
+        return run_body(self, self.fn, args)
+
+
+def run_body(entry: Entry, fn: Any, args: tuple[Any, ...]) -> Any:
+    """``fn(*args)`` with the entry's bits masked, and errors that name the entry's operator."""
+    try:
+        return push_and_call(fn, args, entry.mask)
+    except CoreDispatchError as error:
+        if error.call is not None:
+            raise
+        raise HOOKS.failure(entry, args, error) from None
+    except (AttributeError, TypeError, LookupError, ValueError):
+        refusal = HOOKS.refusal(entry, args)
+        if refusal is None:
+            raise
+        raise refusal from None
 
 
 class LayerEntry(Entry):
@@ -71,17 +76,7 @@ class LayerEntry(Entry):
 
     def body(self, args: tuple[Any, ...]) -> Any:
         """Run the composite's body with this layer still in force for the ops in it."""
-        try:
-            return push_and_call(self.record.body, args, self.mask)
-        except CoreDispatchError as error:
-            if error.call is not None:
-                raise
-            raise HOOKS.failure(self, args, error) from None
-        except (AttributeError, TypeError, LookupError, ValueError):
-            refusal = HOOKS.refusal(self, args)
-            if refusal is None:
-                raise
-            raise refusal from None
+        return run_body(self, self.record.body, args)
 
 
 class CallEntry(Entry):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import calls
+from . import checks
 from . import resolve as _resolve
 from .binding import complete
 from .dispatch import keys_of, normalized
@@ -122,7 +122,7 @@ def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
         for item in items:
             keys = getattr(item, "keys", None)
             if isinstance(keys, int):
-                described.append((calls.describe(item), s.order.names(keys)))
+                described.append((checks.describe(item), s.order.names(keys)))
     return _explain(operator, keys_of(operator, full), tuple(described), full)
 
 

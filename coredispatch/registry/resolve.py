@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import calls, fallback
+from . import calls, checks, fallback
 from .backend import Backend, ContextKernel, Kernel
 from .boxed import BodyEntry, CallEntry, LayerEntry
 from .closures import specialize, specialize_inplace
@@ -372,7 +372,7 @@ def _writing(op: Operator) -> Callable[..., Any]:
     assert body is not None
 
     def writing(*args: Any) -> Any:
-        calls.check_types(op, args)
+        checks.check_types(op, args)
         return body(*args)
 
     return writing

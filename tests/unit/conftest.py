@@ -15,7 +15,7 @@ from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.ops.samples import Make, Sample
 from coredispatch.plugin import hookimpl
 from coredispatch.registry.binding import complete
-from coredispatch.registry.calls import participants
+from coredispatch.registry.checks import participants
 from coredispatch.registry.dispatch import normalized
 from coredispatch.registry.dtypes import ALL_DTYPES, DType, Promotion
 from coredispatch.registry.operator import Operator

@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.autograd.engine import ENGINE
 from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode
-from coredispatch.registry.calls import describe, describe_call
+from coredispatch.registry.checks import describe, describe_call
 from coredispatch.registry.dtypes import DType
 from coredispatch.registry.errors import AutogradError, CoreDispatchError
 from coredispatch.registry.operator import Operator

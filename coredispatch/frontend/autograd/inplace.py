@@ -21,7 +21,7 @@ from coredispatch.frontend.autograd.node import (
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.boxed import LayerEntry
-from coredispatch.registry.calls import describe_call
+from coredispatch.registry.checks import describe_call
 from coredispatch.registry.derivative import VjpRule, saved_argument
 from coredispatch.registry.errors import AutogradError
 from coredispatch.registry.masks import pop_masks, push_masks
