@@ -20,7 +20,7 @@ from ..elementary.derived import elementary
 from ..elementary.inlined import inlined
 from ..intrinsics import full_vectors, largest
 from ..layout import BLOCK, COLUMNS
-from ..spans import copy, fill, part, row_of
+from ..spans import copy, part, row_of
 from .reduction import extreme_of, total_of
 
 __all__ = ["LOOPS", "dot_of", "store_exp_of", "sum_exp_of"]
@@ -169,17 +169,19 @@ def _log_softmax_backward_rows(char: str) -> Callable[..., None]:
 def _columns(log: bool) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
         e = elementary[char]
-        exp, ln, zero, one = e.exp, e.log, e.T(0.0), e.T(1.0)
+        exp, ln, one = e.exp, e.log, e.T(1.0)
 
         def loop(x, n, inner, tiles, out, lo, hi):
             full_vectors()
             shift, total = np.empty(COLUMNS, out.dtype), np.empty(COLUMNS, out.dtype)
+            wide = np.empty(COLUMNS, np.float64)  # one sum per column: its errors would add up
             for unit in range(lo, hi):
                 left = unit % tiles * COLUMNS
                 width = min(COLUMNS, inner - left)
                 base = unit // tiles * n * inner + left
                 copy(part(shift, 0, width), part(x, base, base + width))
-                fill(part(total, 0, width), zero)
+                for j in range(width):
+                    wide[j] = 0.0
                 for i in range(1, n):
                     row = part(x, base + i * inner, base + i * inner + width)
                     for j in range(width):
@@ -191,8 +193,9 @@ def _columns(log: bool) -> Callable[[str], Callable[..., None]]:
                         difference = row[j] - shift[j]
                         value = exp(difference)
                         result[j] = difference if log else value
-                        total[j] += value
+                        wide[j] += value
                 for j in range(width):
+                    total[j] = wide[j]
                     total[j] = ln(total[j]) if log else one / total[j]
                 for i in range(n):
                     result = part(out, base + i * inner, base + i * inner + width)
@@ -207,21 +210,25 @@ def _columns(log: bool) -> Callable[[str], Callable[..., None]]:
 def _columns_backward(log: bool) -> Callable[[str], Callable[..., None]]:
     def build(char: str) -> Callable[..., None]:
         e = elementary[char]
-        exp, zero = e.exp, e.T(0.0)
+        exp = e.exp
 
         def loop(grad, out, n, inner, tiles, result, lo, hi):
             full_vectors()
             total = np.empty(COLUMNS, out.dtype)
+            wide = np.empty(COLUMNS, np.float64)  # one sum per column: its errors would add up
             for unit in range(lo, hi):
                 left = unit % tiles * COLUMNS
                 width = min(COLUMNS, inner - left)
                 base = unit // tiles * n * inner + left
-                fill(part(total, 0, width), zero)
+                for j in range(width):
+                    wide[j] = 0.0
                 for i in range(n):
                     g = part(grad, base + i * inner, base + i * inner + width)
                     o = part(out, base + i * inner, base + i * inner + width)
                     for j in range(width):
-                        total[j] += g[j] if log else g[j] * o[j]
+                        wide[j] += g[j] if log else g[j] * o[j]
+                for j in range(width):
+                    total[j] = wide[j]
                 for i in range(n):
                     g = part(grad, base + i * inner, base + i * inner + width)
                     o = part(out, base + i * inner, base + i * inner + width)
