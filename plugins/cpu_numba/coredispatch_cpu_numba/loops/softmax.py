@@ -215,20 +215,25 @@ def _columns_backward(log: bool) -> Callable[[str], Callable[..., None]]:
         def loop(grad, out, n, inner, tiles, result, lo, hi):
             full_vectors()
             total = np.empty(COLUMNS, out.dtype)
-            wide = np.empty(COLUMNS, np.float64)  # one sum per column: its errors would add up
+            # Sums of blocks of rows are added up: the errors of one long sum would be, too.
+            wide, block = np.empty(COLUMNS, np.float64), np.empty(COLUMNS, np.float64)
             for unit in range(lo, hi):
                 left = unit % tiles * COLUMNS
                 width = min(COLUMNS, inner - left)
                 base = unit // tiles * n * inner + left
                 for j in range(width):
-                    wide[j] = 0.0
+                    wide[j] = block[j] = 0.0
                 for i in range(n):
                     g = part(grad, base + i * inner, base + i * inner + width)
                     o = part(out, base + i * inner, base + i * inner + width)
                     for j in range(width):
-                        wide[j] += g[j] if log else g[j] * o[j]
+                        block[j] += g[j] if log else g[j] * o[j]
+                    if i % 128 == 127:
+                        for j in range(width):
+                            wide[j] += block[j]
+                            block[j] = 0.0
                 for j in range(width):
-                    total[j] = wide[j]
+                    total[j] = wide[j] + block[j]
                 for i in range(n):
                     g = part(grad, base + i * inner, base + i * inner + width)
                     o = part(out, base + i * inner, base + i * inner + width)
