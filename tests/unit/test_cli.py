@@ -109,9 +109,8 @@ def test_a_terminal_s_lines_are_not_broken_in_words(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     fitted = run(capsys, *command)
-    words = [word for word in whole.split() if len(word) > width - 10]  # paths
     for line in fitted.splitlines():
-        assert len(line) <= width or line.split()[-1] in words
+        assert len(line) <= width or len(line.split()) == 1  # a path alone on its line
     assert set(fitted.split()) <= set(whole.split())
     if command[0] == "ops":
         assert {"add", "native"} <= set(fitted.split()) or "cpu" in fitted.split()
