@@ -82,15 +82,23 @@ def _lower_median(self: Any) -> Any:
     return np.array(np.nan) if np.isnan(flat[-1]) else flat[(flat.size - 1) // 2]
 
 
+def _of_nothing(self: Any) -> Any:
+    """NaN; as an integer PyTorch's: the least int32 or int64, 0 for the other dtypes."""
+    if self.dtype.is_floating_point:
+        return filled(self, (), math.nan)
+    least = {"int32": -(2**31), "int64": -(2**63)}
+    return filled(self, (), least.get(self.dtype.name, 0))
+
+
 @composite(reference=_lower_median, **_FLAT_SAMPLES)
 def median(self: Tensor) -> Tensor:
     """The median of all elements, the lower of the two middle ones; NaN if any is NaN.
 
     ``median(self, dim, keepdim=False)`` gives the named tuple (values, indices). Raises
-    ``DimError`` for no elements in a dim; without one the result is NaN.
+    ``DimError`` for no elements in a dim; without one the result is NaN, or as PyTorch's integers.
     """
     if self.numel() == 0:
-        return filled(self, (), math.nan)
+        return _of_nothing(self)
     return median_dim(late.reshape(self, (-1,)), 0)[0]
 
 
@@ -103,7 +111,7 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 def nanmedian(self: Tensor) -> Tensor:
     """:func:`median` of the elements that are not NaN; NaN when there is none."""
     if self.numel() == 0:
-        return filled(self, (), math.nan)
+        return _of_nothing(self)
     return nanmedian_dim(late.reshape(self, (-1,)), 0)[0]
 
 

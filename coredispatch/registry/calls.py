@@ -31,6 +31,7 @@ from .dispatch import (
     NORMAL_DTYPE,
     NORMAL_INDEX,
     NORMAL_INT,
+    NORMAL_NO_TEXT,
     NORMAL_NUMBER,
     Dispatcher,
     dispatch_below,
@@ -59,7 +60,7 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
             return DType.of(argument)
         if code == NORMAL_DEVICE:
             return current_device(argument)
-        if code == NORMAL_NUMBER:
+        if code in (NORMAL_NUMBER, NORMAL_NO_TEXT):
             raise TypeError("no number")
         if code in (NORMAL_INT, NORMAL_INDEX):
             return _operator.index(argument)

@@ -26,6 +26,7 @@ NORMAL_DTYPE: Final = 3
 NORMAL_DEVICE: Final = 4
 NORMAL_INDEX: Final = 5  # an int that must not be None
 NORMAL_NUMBER: Final = 6  # a number that must not be None
+NORMAL_NO_TEXT: Final = 7  # a number that has a default
 
 
 class Hooks:
@@ -197,8 +198,9 @@ def normalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]
             break
         argument = args[position]
         code = spot & 7
-        if code == NORMAL_NUMBER:
-            if argument is not None:
+        if code == NORMAL_NUMBER or code == NORMAL_NO_TEXT:
+            # Text must not reach a kernel: ml_dtypes.bfloat16("a") ends the process.
+            if type(argument) is not str and (code == NORMAL_NO_TEXT or argument is not None):
                 continue
         elif code == NORMAL_INDEX:
             if type(argument) is int:

@@ -19,6 +19,7 @@ from .dispatch import (
     NORMAL_INDEX,
     NORMAL_INT,
     NORMAL_INTLIST,
+    NORMAL_NO_TEXT,
     NORMAL_NUMBER,
     Dispatcher,
     Memo,
@@ -164,9 +165,9 @@ class Operator(Dispatcher):
                 self.normal.append(8 * i + NORMAL_INDEX)
             elif p.kind in _NORMAL:
                 self.normal.append(8 * i + _NORMAL[p.kind])
-            elif p.kind in ("Scalar", "float") and p.default is REQUIRED and self.namespaces:
-                if not absent:
-                    self.normal.append(8 * i + NORMAL_NUMBER)
+            elif p.kind in ("Scalar", "float"):
+                asked = p.default is REQUIRED and self.namespaces and not absent
+                self.normal.append(8 * i + (NORMAL_NUMBER if asked else NORMAL_NO_TEXT))
         if self.normal:
             self.plain = self.normal[0] >> 3
             self.ints = all(p.kind == "int" for p in params[self.plain :])

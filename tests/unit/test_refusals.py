@@ -318,3 +318,17 @@ def test_the_command_line_shows_it_and_the_environment_leaves_it_out(broken: Pat
     assert "quarantined" not in shown
     shown = _run(broken, "-m", "coredispatch", "info", COREDISPATCH_PLUGINS="broken_raises")
     assert shown.count("quarantined") == 1
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.bfloat16])
+def test_text_in_the_place_of_a_number_does_not_reach_a_kernel(dtype: Any) -> None:
+    x = cd.ones(3, dtype=dtype)
+    calls = (
+        lambda: F.leaky_relu(x, "a"),
+        lambda: F.elu(x, alpha="a"),
+        lambda: cd.full((2,), "a", dtype=dtype),
+        lambda: x.clamp("a"),
+    )
+    for call in calls:
+        with pytest.raises(cd.DTypeError, match="must be .* not str"):
+            call()
