@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops import late
-from coredispatch.ops.arithmetic import add, mul
+from coredispatch.ops.arithmetic import add, mul, sub
 from coredispatch.ops.rules import promote_float, same_shape, ulp
 from coredispatch.ops.samples import unary
 from coredispatch.registry.dtypes import float64
@@ -44,17 +44,16 @@ def elementwise(function: Any) -> Any:
     return reference
 
 
-def in_float64(function: Any, x: Any) -> Any:
-    """``function`` of ``x`` computed in float64 and rounded once to the dtype of the result.
+def in_float64(function: Any, *tensors: Any) -> Any:
+    """``function`` of the tensors computed in float64 and rounded once to the result's dtype.
 
     Raises :class:`DTypeError` for complex numbers, whose imaginary part would be lost.
     """
-    dtype = promote_float(x)
+    dtype = promote_float(*tensors)
     if dtype.is_complex:
         raise DTypeError(f"not defined for {dtype}", fix="pass a real tensor")
-    if dtype is float64:
-        return function(late.to_dtype(x, float64) if dtype_of(x) is not float64 else x)
-    return late.to_dtype(function(late.to_dtype(x, float64)), dtype)
+    wide = [late.to_dtype(x, float64) if dtype_of(x) is not float64 else x for x in tensors]
+    return function(*wide) if dtype is float64 else late.to_dtype(function(*wide), dtype)
 
 
 def polynomial(x: Any, *coefficients: float) -> Any:
@@ -64,3 +63,14 @@ def polynomial(x: Any, *coefficients: float) -> Any:
     for c in reversed(rest):
         out = add(mul(x, out), c)
     return out
+
+
+def chebyshev(x: Any, *coefficients: float) -> Any:
+    """A sum of Chebyshev polynomials of ``x`` in [-1, 1] by Clenshaw's recurrence."""
+    constant, *rest = coefficients
+    twice = mul(x, 2)
+    here: Any = 0.0
+    before: Any = 0.0
+    for c in reversed(rest):
+        here, before = add(sub(mul(twice, here), before), c), here
+    return add(sub(mul(x, here), before), constant)

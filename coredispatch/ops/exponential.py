@@ -11,6 +11,7 @@ import numpy as np
 from coredispatch.ops import comparison, late, magnitude
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.approximation import in_float64
 from coredispatch.ops.arithmetic import add, mul, sub
 from coredispatch.ops.casting import common, floating
 from coredispatch.ops.complex_numbers import real
@@ -143,7 +144,8 @@ def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2**other``; shapes broadcast, integers become floating."""
     x, exponent = common(promote_float, self, other)
-    return mul(x, pow(2.0, exponent))
+    # The power alone may overflow.
+    return in_float64(lambda x, exponent: mul(x, pow(2.0, exponent)), x, exponent)
 
 
 @primitive(**float_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
@@ -215,7 +217,8 @@ def _(grad, out):
 # ---- logarithms -------------------------------------------------------------------------------
 
 
-@primitive(**float_facts(np.log, 2, values=(0.1, 4.0)))
+# NumPy promises 3.83 units for its float32 logarithm.
+@primitive(**float_facts(np.log, 4, values=(0.1, 4.0)))
 def log(self: Tensor) -> Tensor:
     """Elementwise natural logarithm; -infinity at 0, NaN where a real element is negative."""
 

@@ -17,7 +17,7 @@ from coredispatch.ops.approximation import elementwise, in_float64
 from coredispatch.ops.arithmetic import add, mul, neg, sub
 from coredispatch.ops.casting import common
 from coredispatch.ops.division import div
-from coredispatch.ops.rules import conditioned, exact, promote, require_one_of
+from coredispatch.ops.rules import conditioned, exact, promote, require_one_of, ulp
 from coredispatch.ops.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError
@@ -106,11 +106,11 @@ def _gelu_second(x: Any, approximate: str) -> Any:
     return mul(sub(1, mul(t, t)), add(first, mul(mul(x, 0.5), second)))
 
 
-def _sigmoid_reference(x: Any) -> Any:
-    return np.exp(-np.logaddexp(0, -x))
-
-
-@composite(**activation_facts(lambda self: self * _sigmoid_reference(self), 6))
+@composite(
+    **activation_facts(
+        lambda self: self * logistic.sigmoid_reference(self), tolerance=ulp(6, product=True)
+    )
+)
 def silu(self: Tensor) -> Tensor:
     """Sigmoid linear unit ``x * sigmoid(x)``, also called swish."""
     return mul(self, logistic.sigmoid(self))
@@ -133,7 +133,9 @@ def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
 
 
 @composite(
-    **activation_facts(lambda self: self * np.tanh(np.logaddexp(0, self)), 8),
+    **activation_facts(
+        lambda self: self * np.tanh(np.logaddexp(0, self)), tolerance=ulp(8, product=True)
+    ),
 )
 def mish(self: Tensor) -> Tensor:
     """``x * tanh(softplus(x))`` (Misra 2019, arXiv:1908.08681)."""
@@ -230,10 +232,10 @@ def _(grad, self):
 accept_inplace(hardsigmoid)
 
 
-@composite(**activation_facts(lambda self: self * np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+@composite(**activation_facts(lambda self: self * (np.clip(self + 3, 0, 6) / 6), 4, smooth=False))
 def hardswish(self: Tensor) -> Tensor:
     """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
-    return div(mul(self, magnitude.clamp(add(self, 3), 0, 6)), 6)
+    return mul(self, hardsigmoid(self))  # 6 * x may overflow
 
 
 @hardswish.vjp

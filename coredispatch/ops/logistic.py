@@ -28,13 +28,17 @@ from coredispatch.registry import Value, composite
 _INF = float("inf")
 
 
-def _sigmoid_reference(self: Any) -> Any:
+def sigmoid_reference(self: Any) -> Any:
+    """Reference of :func:`sigmoid`."""
     x = np.asarray(self)
-    return np.exp(-np.logaddexp(0, -x)) if x.dtype.kind != "c" else 1 / (1 + np.exp(-x))
+    if x.dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
 
 
 @composite(
-    **float_facts(_sigmoid_reference, 4, cast=None),
+    **float_facts(sigmoid_reference, 4, cast=None),
     namespace=("", "nn.functional"),
 )
 def sigmoid(self: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from coredispatch.ops.arithmetic import (
     square,
     sub,
 )
+from coredispatch.ops.bessel import i0, i0e, i1, i1e
 from coredispatch.ops.bitwise import (
     bitwise_and,
     bitwise_left_shift,
@@ -127,10 +128,6 @@ from coredispatch.ops.special import (
     erf,
     erfc,
     erfinv,
-    i0,
-    i0e,
-    i1,
-    i1e,
     log_ndtr,
     ndtr,
     ndtri,

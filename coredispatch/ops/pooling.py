@@ -8,6 +8,7 @@ the first in row order counts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -156,7 +157,7 @@ def _scattered(grad: Tensor, indices: Tensor, input_shape: Ints, n: int) -> Tens
     samples=max_backward_samples,
     dtypes="float",
     smooth=False,
-    tolerance=dot,
+    tolerance=replace(dot, linear=("grad_output",)),
     namespace=(),
 )
 def max_pool_backward(

@@ -1,4 +1,4 @@
-"""Special functions: error functions, gamma functions, Bessel and entropy terms.
+"""Special functions: error functions, the normal distribution and entropy.
 
 Bodies are approximations by polynomials and series with their sources; half-precision inputs are
 computed in float32 and float32 ones in float64 where a difference would cancel.
@@ -7,6 +7,7 @@ computed in float32 and float32 ones in float64 where a difference would cancel.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,7 @@ def _erf_middle(a: Any) -> Any:
 
 
 def _erfc_far(a: Any) -> Any:
-    """``exp(a**2) * erfc(a) * a`` apart from its exponential part, for ``a >= 1.25``.
-
-    Returns the pair (high, rest) with ``erfc(a) == exp(-high**2 - 0.5625) * exp(rest) / a``;
-    the square of ``high``, which has few bits, is exact.
-    """
+    """``log(erfc(a) * a) + a**2 + 0.5625`` for ``a >= 1.25``."""
     s = div(1, mul(a, a))
     p_near = polynomial(
         s, -9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e+01,
@@ -91,17 +88,21 @@ def _erfc_far(a: Any) -> Any:
         4.74528541206955367215e+02, -2.24409524465858183362e+01,
     )  # fmt: skip
     near = comparison.lt(a, 1 / 0.35)
-    ratio = comparison.where(near, div(p_near, q_near), div(p_far, q_far))
-    high = div(late.floor(mul(a, 65536.0)), 65536.0)
-    return high, add(mul(sub(high, a), add(high, a)), ratio)
+    return comparison.where(near, div(p_near, q_near), div(p_far, q_far))
+
+
+def _square(a: Any) -> Any:
+    """``a**2`` in two parts: the exact square of a number near ``a``, and the rest."""
+    high = div(late.floor(mul(a, 65536.0)), 65536.0)  # with few bits
+    return mul(high, high), mul(sub(a, high), add(high, a))
 
 
 def _erfc_of_large(a: Any) -> Any:
     """``erfc(a)`` for ``a >= 1.25``."""
     a = magnitude.clamp(a, 1.25, 30.0)
-    high, rest = _erfc_far(a)
-    scale = exponential.exp(sub(-0.5625, mul(high, high)))
-    return div(mul(scale, exponential.exp(rest)), a)
+    square, rest = _square(a)
+    scale = exponential.exp(sub(-0.5625, square))
+    return div(mul(scale, exponential.exp(sub(_erfc_far(a), rest))), a)
 
 
 def _erf64(x: Any) -> Any:
@@ -215,13 +216,35 @@ def _(grad, out):
 
 
 def _normal_reference(v: float) -> float:
-    return 0.5 * math.erfc(-v * _ROOT_HALF)
+    z = -v * _ROOT_HALF
+    tail = math.erfc(z)
+    if 1 < z < 30:  # the rounding error of z, times the derivative of erfc
+        error = float(Fraction(v) ** 2 / 2 - Fraction(z) ** 2) / (2 * z)
+        tail -= error * 2 / math.sqrt(math.pi) * math.exp(-z * z)
+    return 0.5 * tail
+
+
+def _ndtr64(x: Any) -> Any:
+    # In the tail erfc would magnify the rounding error of x / sqrt(2) by the square of x.
+    y = magnitude.clamp(neg(x), 1.8, 42.0)
+    a = mul(y, _ROOT_HALF)
+    square, rest = (mul(part, 0.5) for part in _square(y))
+    scale = exponential.exp(sub(-0.5625, square))
+    tail = div(mul(scale, exponential.exp(sub(_erfc_far(a), rest))), a)
+    body = _erfc64(mul(x, -_ROOT_HALF))
+    return mul(comparison.where(comparison.lt(x, -1.8), tail, body), 0.5)
 
 
 @composite(**special_facts(elementwise(_normal_reference), 6), method=False)
 def ndtr(self: Tensor) -> Tensor:
     """Standard normal distribution function, ``erfc(-self / sqrt(2)) / 2``."""
-    return mul(erfc(mul(self, -_ROOT_HALF)), 0.5)
+    return in_float64(_ndtr64, self)
+
+
+@ndtr.vjp
+def _(grad, self):
+    density = exponential.exp(mul(mul(self, self), -0.5))
+    return mul(grad, mul(density, 1 / math.sqrt(2 * math.pi)))
 
 
 @composite(**special_facts(None, 4, values=(0.05, 0.95)), method=False)
@@ -240,13 +263,14 @@ def _(grad, out):
 
 
 def _log_ndtr64(x: Any) -> Any:
-    a = magnitude.clamp(mul(x, -_ROOT_HALF), 1.25, None)
-    high, rest = _erfc_far(a)
-    # rest - high**2 - 0.5625 is the exponent of erfc; nothing underflows in the logarithm.
-    exponent = sub(rest, add(mul(high, high), 0.5625))
+    # In the tail the exponent of ndtr, before it underflows.
+    y = magnitude.clamp(neg(x), 1.8, None)
+    a = mul(y, _ROOT_HALF)
+    square, rest = (mul(part, 0.5) for part in _square(y))
+    exponent = sub(sub(_erfc_far(a), rest), add(square, 0.5625))
     tail = sub(exponent, add(exponential.log(a), math.log(2)))
     inner = magnitude.clamp(x, -2.0, None)
-    body = exponential.log1p(mul(_erfc64(mul(inner, _ROOT_HALF)), -0.5))
+    body = exponential.log1p(neg(_ndtr64(neg(inner))))
     out = comparison.where(comparison.lt(x, -1.8), tail, body)
     return comparison.where(comparison.eq(x, -float("inf")), x, out)
 
@@ -269,7 +293,7 @@ def _entropy_reference(self: Any) -> Any:
 
 
 @composite(
-    **special_facts(_entropy_reference, 3, values=(0.1, 3.0)),
+    **special_facts(_entropy_reference, 5, values=(0.1, 3.0)),
     method=False,
 )
 def entr(self: Tensor) -> Tensor:
@@ -279,79 +303,3 @@ def entr(self: Tensor) -> Tensor:
     out = comparison.where(zero, 0, neg(mul(safe, exponential.log(safe))))
     out = comparison.where(negative, -float("inf"), out)
     return comparison.where(comparison.isnan(self), self, out)
-
-
-# ---- Bessel functions -------------------------------------------------------------------------
-
-
-def _bessel(x: Any, order: int) -> Any:
-    """``exp(-abs(x)) * I(x)`` of order 0 or 1.
-
-    The power series (all terms positive) up to 30, beyond it the asymptotic expansion: NIST
-    Digital Library of Mathematical Functions 10.25.2 and 10.40.1.
-    """
-    a = magnitude.abs(x)
-    inner = magnitude.clamp(a, None, 30.0)
-    quarter = mul(mul(inner, inner), 0.25)
-    terms = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(70)]
-    series = mul(polynomial(quarter, *terms), exponential.exp(neg(inner)))
-    if order:
-        series = mul(series, mul(inner, 0.5))
-    outer = magnitude.clamp(a, 30.0, None)
-    inverse = div(1, outer)
-    factors, term = [1.0], 1.0
-    for k in range(1, 18):
-        term *= -(4 * order * order - (2 * k - 1) ** 2) / (k * 8.0)
-        factors.append(term)
-    expansion = mul(polynomial(inverse, *factors), exponential.rsqrt(mul(outer, 2 * math.pi)))
-    out = comparison.where(comparison.lt(a, 30.0), series, expansion)
-    return mul(out, magnitude.sign(x)) if order else out
-
-
-@composite(**special_facts(None, 8) | {"reference": np.i0})
-def i0(self: Tensor) -> Tensor:
-    """Modified Bessel function of the first kind, order 0."""
-    return in_float64(lambda x: mul(_bessel(x, 0), exponential.exp(magnitude.abs(x))), self)
-
-
-@i0.vjp
-def _(grad, self):
-    return mul(grad, i1(self))
-
-
-@composite(**special_facts(None, 8, namespace="special"), method=False)
-def i0e(self: Tensor) -> Tensor:
-    """``exp(-abs(self)) * i0(self)``."""
-    return in_float64(lambda x: _bessel(x, 0), self)
-
-
-@i0e.vjp
-def _(grad, self, out):
-    return mul(grad, sub(i1e(self), mul(magnitude.sign(self), out)))
-
-
-@composite(**special_facts(None, 8, namespace="special"), method=False)
-def i1(self: Tensor) -> Tensor:
-    """Modified Bessel function of the first kind, order 1."""
-    return in_float64(lambda x: mul(_bessel(x, 1), exponential.exp(magnitude.abs(x))), self)
-
-
-@i1.vjp
-def _(grad, self, out):
-    zero = comparison.eq(self, 0)
-    ratio = div(out, comparison.where(zero, 1, self))
-    return mul(grad, comparison.where(zero, 0.5, sub(i0(self), ratio)))
-
-
-@composite(**special_facts(None, 8, namespace="special"), method=False)
-def i1e(self: Tensor) -> Tensor:
-    """``exp(-abs(self)) * i1(self)``."""
-    return in_float64(lambda x: _bessel(x, 1), self)
-
-
-@i1e.vjp
-def _(grad, self, out):
-    zero = comparison.eq(self, 0)
-    ratio = div(out, comparison.where(zero, 1, self))
-    slope = sub(i0e(self), add(ratio, mul(magnitude.sign(self), out)))
-    return mul(grad, comparison.where(zero, 0.5, slope))

@@ -21,10 +21,16 @@ class Tolerance:
             ``(8 + 3*sqrt(k)) * u * f(|inputs|) + u*|r| + k*eta``; ``"conditioned"`` the spread
             of the reference when the inputs move by one unit in the last place, plus ``ulps``.
         ulps: the number of units, 0 where the kind has none.
+        linear: of ``dot``, the names of the parameters whose absolute values make ``|inputs|``;
+            empty for all. The others only decide which products are summed.
+        product: of ``ulp``, whether the result is the input times a factor that may underflow
+            before the result does: one subnormal unit of the factor is allowed too.
     """
 
     kind: str
     ulps: float = 0.0
+    linear: tuple[str, ...] = ()
+    product: bool = False
 
     def __repr__(self) -> str:
         return f"{self.kind}({self.ulps:g})" if self.ulps else self.kind
@@ -35,6 +41,6 @@ dot = Tolerance("dot")
 conditioned = Tolerance("conditioned", 4.0)
 
 
-def ulp(n: float) -> Tolerance:
-    """At most ``n`` units in the last place of the result's dtype."""
-    return Tolerance("ulp", float(n))
+def ulp(n: float, *, product: bool = False) -> Tolerance:
+    """At most ``n`` units in the last place of the result's dtype; see :class:`Tolerance`."""
+    return Tolerance("ulp", float(n), product=product)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .palettes import limits
-from .reference import Reference
+from .reference import Reference, wide
 
 __all__ = ["Deviation", "compare"]
 
@@ -167,7 +167,9 @@ def _bound(
         # The reference is computed in double: rounding it to the dtype is no error.
         return 0.5 * _ulp(size, eps, eta) if dtype.itemsize < 8 else np.zeros(r.shape)
     if kind == "ulp":
-        return (units + 0.5) * _ulp(size, eps, eta)
+        bound = (units + 0.5) * _ulp(size, eps, eta)
+        product = op is not None and op.tolerance.product
+        return bound + eta * _factor(reference, r) if product else bound
     if kind == "dot":
         k = _length(reference, r)
         reach = _magnitude(reference, r)
@@ -200,6 +202,12 @@ def _length(reference: Reference, r: Any) -> float:
     by_reduction = max(sizes) / out
     by_product = np.sqrt(np.prod([float(s) for s in sizes[:2]]) / out) if len(sizes) > 1 else 1.0
     return float(max(1.0, by_reduction, by_product))
+
+
+def _factor(reference: Reference, r: Any) -> Any:
+    """Absolute value of the input that the result is a multiple of."""
+    found = next(a for a in _arrays(reference.sample) if a.shape == r.shape)
+    return np.nan_to_num(np.abs(wide(found)), nan=0.0, posinf=0.0)
 
 
 def _matching(result: Any, r: Any) -> Any:

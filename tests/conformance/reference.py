@@ -8,7 +8,7 @@ complex128; bool and integers keep their dtype, so that they wrap where the kern
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -99,26 +99,34 @@ class Reference:
             target = numpy_dtype(rule.compute(*participants(self.op, full)).name)
         except CoreDispatchError:
             return sample
-        skip = set(rule.skip)
-        names = [p.name for p in self.op.schema.params]
-        skipped = {
-            id(a)
-            for name, a in [*zip(names, sample.args, strict=False), *sample.kwargs.items()]
-            if name in skip
-        }
+        skipped = self._named(sample, rule.skip)
 
         def cast(array: Any) -> Any:
             return array if id(array) in skipped else array.astype(target)
 
         return sample.map(cast)
 
+    def _named(self, sample: Any, names: Collection[str]) -> set[int]:
+        """The ids of the arrays that are arguments of these names."""
+        params = [p.name for p in self.op.schema.params]
+        given = [*zip(params, sample.args, strict=False), *sample.kwargs.items()]
+        return {id(a) for name, a in given if name in names}
+
     def __call__(self) -> Any:
         """The reference result: an array, or a tuple or list of them."""
         return self._run(wide)
 
     def magnitude(self) -> Any:
-        """The reference of the absolute inputs."""
-        return self._run(lambda a: np.abs(wide(a)) if a.dtype.kind in "fVc" else a)
+        """The reference of the absolute inputs: of those in which the op is linear."""
+        linear = () if self.op.tolerance is None else self.op.tolerance.linear
+        chosen = self._named(self.sample, linear)
+
+        def absolute(array: Any) -> Any:
+            if array.dtype.kind not in "fVc" or (linear and id(array) not in chosen):
+                return wide(array)
+            return np.abs(wide(array))
+
+        return self._run(absolute)
 
     def perturbed(self, direction: int, units: float = 1.0) -> Any:
         """The reference with every floating input moved by ``units`` in the last place.

@@ -34,11 +34,14 @@ from coredispatch.conformance import (
     run_case,
     shards,
 )
+from coredispatch.conformance.bounds import Deviation, compare
 from coredispatch.conformance.lattice import LAYOUTS, CellMake, cells, strided
 from coredispatch.conformance.new_backend import write_project
 from coredispatch.conformance.palettes import palettes_for
+from coredispatch.conformance.reference import Reference
 from coredispatch.conformance.repro import case_of, script
 from coredispatch.conformance.subject import DTYPES, numpy_dtype
+from coredispatch.ops.samples import Sample
 from coredispatch.plugin import ArrayApiBackend, hookimpl
 
 
@@ -147,6 +150,30 @@ def test_a_wrong_kernel_fails_and_a_right_one_passes(subject: Subject) -> None:
     assert "beyond the bound" in result.message
     assert result.margin is not None
     assert result.margin > 1
+
+
+def test_absolute_inputs_are_those_in_which_an_op_is_linear() -> None:
+    # Two windows of one maximum, whose gradients cancel. Absolute values of the input would move
+    # the maximum away.
+    grad, x = np.array([[1.0, -1.0]]), np.array([[-3.0, 2.0, 0.0]])
+    sample = Sample(grad, x, (2,), (1,), (0,), (1,), False)
+    reference = Reference(cd.ops.max_pool_backward, sample)
+    np.testing.assert_array_equal(reference(), [[0.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(reference.magnitude(), [[0.0, 2.0, 0.0]])
+
+
+def test_a_factor_may_underflow_before_the_product_does() -> None:
+    x = np.array([-103.9, 1.0], np.float32)
+    silu, sigmoid = (Reference(op, Sample(x)) for op in (cd.ops.silu, cd.ops.sigmoid))
+    flushed = silu().astype(np.float32)
+    assert flushed[0] != 0
+    flushed[0] = 0.0
+    assert compare(cd.ops.silu, flushed, silu, silu()) <= 1
+    flushed[1] *= 1.01
+    with pytest.raises(Deviation):
+        compare(cd.ops.silu, flushed, silu, silu())
+    with pytest.raises(Deviation):  # the factor itself is allowed no more than it was
+        compare(cd.ops.sigmoid, np.float32([1e-43, sigmoid()[1]]), sigmoid, sigmoid())
 
 
 def test_a_case_that_asserts_nothing_is_vacuous(subject: Subject, monkeypatch: Any) -> None:

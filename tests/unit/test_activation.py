@@ -200,3 +200,9 @@ def test_clamping_activations_keep_integers_as_torch_does() -> None:
     ):
         assert out.dtype is cd.int64 and out.tolist() == expected
     assert functional.hardtanh(cd.tensor([-3.0, 0.5])).tolist() == [-1.0, 0.5]
+
+
+def test_hardswish_overflows_only_where_its_result_does():
+    for dtype, x in ((cd.float16, 12232.0), (cd.float32, 1e38)):
+        given = cd.tensor([x], dtype=dtype)
+        assert F.hardswish(given).tolist() == given.tolist()
