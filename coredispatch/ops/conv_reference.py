@@ -97,15 +97,18 @@ class _Shaped:
 def _require_result(grad_output: Any, input: Any, weight: Any, options: Ints) -> None:
     """Raise :class:`ShapeError` where a convolution gives nothing of the gradient's shape.
 
-    A gradient may have fewer windows: ``output_padding`` makes room for some that gave nothing.
+    A gradient may have fewer windows: ``output_padding`` makes room for some that gave nothing,
+    as long as it is below the stride or the dilation.
     """
     stride, padding, dilation, groups = options
-    none = (0,) * (input.ndim - 2)
+    n = input.ndim - 2
     full = convolution_shape(
-        input, weight, None, stride, padding, dilation, False, none, int(groups)
+        input, weight, None, stride, padding, dilation, False, (0,) * n, int(groups)
     )
     own = tuple(grad_output.shape)
-    if own[:2] != full[:2] or len(own) != len(full) or any(a > b for a, b in zip(own, full)):
+    steps = zip(spatial_tuple("", stride, n), spatial_tuple("", dilation, n), strict=True)
+    room = (0, 0, *((max(s, d) - 1) // s for s, d in steps))
+    if len(own) != len(full) or any(not 0 <= b - a <= r for a, b, r in zip(own, full, room)):
         raise ShapeError(
             f"a gradient of shape {own} for a convolution with a result of shape {full}",
             fix="give the gradient of the convolution's result",
@@ -201,7 +204,7 @@ def weight_grad_reference(grad_output, input, weight_shape, stride, padding, dil
         basis = np.zeros(weight_shape)
         basis[index] = 1
         y = convolution_reference(input, basis, None, stride, padding, dilation, groups=groups)
-        result[index] = (y * grad_output).sum()
+        result[index] = (y[tuple(map(slice, grad_output.shape))] * grad_output).sum()
     return result
 
 

@@ -169,7 +169,9 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         )
     # (*, 1, 1, I) @ (O, I, J) -> (*, O, 1, J): each output's linear form in input2
     forms = input1.unsqueeze(-2).unsqueeze(-2).matmul(weight)
-    result = (forms * input2.unsqueeze(-2).unsqueeze(-2)).sum((-2, -1))
+    if features[0]:  # a sum over nothing is 0, whatever it would be multiplied by
+        forms = forms * input2.unsqueeze(-2).unsqueeze(-2)
+    result = forms.sum((-2, -1))
     return result if bias is None else result + bias
 
 

@@ -68,7 +68,7 @@ def cross_entropy_reference(
     if target.dtype.kind == "f":
         q = np.moveaxis(target, dim, -1) * (1 - label_smoothing) + label_smoothing / classes
         loss = -(logp * q * w).sum(-1)
-        divisor = max(loss.size, 1)
+        divisor = loss.size if classes else 0
     else:
         kept = target != ignore_index
         index = np.where(kept, target, 0)

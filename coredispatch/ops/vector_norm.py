@@ -34,7 +34,7 @@ def _norm_samples(make: Any) -> Iterator[Sample]:
 
 def _norm_reference(self: Any, p: Any = "fro", dim: Any = None, keepdim: Any = False) -> Any:
     x = np.abs(self)
-    axis = dim
+    axis = None if dim == () else dim
     if p == math.inf:
         return np.max(x, axis=axis, keepdims=keepdim)
     if p == -math.inf:

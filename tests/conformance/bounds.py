@@ -101,7 +101,7 @@ def compare(
 
 
 def _patiently(judge: Callable[[int], float], kind: str) -> float:
-    """Judge by a few directions; before a failure stands, by many.
+    """Judge by a few directions; before a failure stands, by many, and in single precision.
 
     The spread is a maximum over directions in which the inputs move. A few find it but for a
     factor; among thousands of elements there is one that all of them miss.
@@ -212,11 +212,8 @@ def _factor(reference: Reference, r: Any) -> Any:
 
 def _matching(result: Any, r: Any) -> Any:
     """The one of several outputs that has the shape of ``r``."""
-    outputs = result if isinstance(result, (tuple, list)) else [result]
-    for output in outputs:
-        if np.shape(output) == r.shape:
-            return np.abs(np.asarray(output))
-    return np.full(r.shape, np.nan)
+    found = _shaped(result, r)
+    return np.full(r.shape, np.nan) if found is None else np.abs(found)
 
 
 def _magnitude(reference: Reference, r: Any) -> Any:
@@ -237,22 +234,34 @@ def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:
     # moved by one unit each.
     moves += [(2, 2.0), (3, 2.0)] if double else []
     for direction, units in moves:
-        result = reference.perturbed(direction, units)
-        outputs = result if isinstance(result, (tuple, list)) else [result]
-        for output in outputs:
-            if np.shape(output) == r.shape:
-                moved = np.asarray(output)
-                with np.errstate(all="ignore"):
-                    # A complex result's bound is that of its modulus.
-                    distance = np.abs(
-                        np.abs(moved) - np.abs(r) if np.iscomplexobj(moved) else moved - r
-                    )
-                # What one unit turns into NaN or infinity is undetermined: nothing is asserted.
-                tipped = (np.isnan(moved) != np.isnan(r)) | (np.isinf(moved) != np.isinf(r))
-                distance = np.where(tipped, np.inf, np.where(np.isnan(distance), 0.0, distance))
-                spread = np.maximum(spread, distance)
-                break
+        moved = _shaped(reference.perturbed(direction, units), r)
+        if moved is not None:
+            # What one unit turns into NaN or infinity is undetermined: nothing is asserted.
+            tipped = (np.isnan(moved) != np.isnan(r)) | (np.isinf(moved) != np.isinf(r))
+            spread = np.maximum(spread, np.where(tipped, np.inf, _distance(moved, r)))
+    if directions > DIRECTIONS:  # half precision is computed in single
+        share = np.finfo(np.float64).eps / np.finfo(np.float32).eps if double else 1.0
+        for direction in range(directions):
+            single, exact = (_shaped(run, r) for run in reference.single(direction))
+            if single is not None and exact is not None:
+                distance = _distance(single, exact) * share
+                spread = np.maximum(spread, np.where(np.isinf(distance), 0.0, distance))
     return spread
+
+
+def _shaped(result: Any, r: Any) -> Any:
+    """The output that has the shape of ``r``, None where none has."""
+    outputs = result if isinstance(result, (tuple, list)) else [result]
+    return next((np.asarray(o) for o in outputs if np.shape(o) == r.shape), None)
+
+
+def _distance(a: Any, b: Any) -> Any:
+    """Absolute difference, 0 where it is NaN; of complex results that of their moduli."""
+    with np.errstate(all="ignore"):
+        if np.iscomplexobj(a):
+            a, b = np.abs(a), np.abs(b)
+        distance = np.abs(a.astype(np.float64) - b)
+    return np.where(np.isnan(distance), 0.0, distance)
 
 
 def _judge(actual: Any, r: Any, bound: Any, *, signs: bool, vague: Any = None) -> float:

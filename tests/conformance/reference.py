@@ -134,6 +134,9 @@ class Reference:
         ``direction`` 0 moves all up, 1 all down, the others each its own way.
         """
 
+        return self._run(self._mover(direction, units))
+
+    def _mover(self, direction: int, units: float) -> Callable[[Any], Any]:
         rng = np.random.default_rng(direction)
 
         def move(array: Any) -> Any:
@@ -145,7 +148,25 @@ class Reference:
                 step = step * rng.choice((-1.0, 1.0), values.shape)
             return values - step if direction == 1 else values + step
 
-        return self._run(move)
+        return move
+
+    def single(self, direction: int) -> tuple[Any, Any]:
+        """The reference computed in single precision, and in double from the same inputs.
+
+        The inputs are moved as in :meth:`perturbed`, so that they round in other ways each time.
+        Their difference is what rounding does to a plain implementation: what the inputs' own
+        last units do says little of an operator that cancels them. Normalized over two numbers,
+        anything is 1 and -1, but for the rounding of their mean.
+        """
+        move = self._mover(direction, 1.0)
+
+        def narrow(array: Any) -> Any:
+            moved = move(array)
+            if not is_float(array) and array.dtype.kind != "c":
+                return moved
+            return moved.astype(np.complex64 if moved.dtype.kind == "c" else np.float32)
+
+        return self._run(narrow), self._run(lambda array: wide(narrow(array)))
 
     def _run(self, convert: Callable[[Any], Any]) -> Any:
         # np.abs and friends turn 0-d arrays into scalars; a reference gets arrays.
