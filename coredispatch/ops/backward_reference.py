@@ -134,13 +134,13 @@ def cross_entropy_backward_reference(
     p = p / p.sum(-1, keepdims=True)
     w = np.ones(classes) if weight is None else weight
     if target.dtype.kind == "f":
-        q = np.moveaxis(target, dim, -1) * (1 - label_smoothing) + label_smoothing / classes
-        q, divisor = q * w, max(q.size // classes, 1)
+        q = np.moveaxis(target, dim, -1) * (1 - label_smoothing) + label_smoothing / max(classes, 1)
+        q, divisor = q * w, q.size // max(classes, 1)
     else:
         kept = (target != ignore_index)[..., None]
         index = np.where(kept[..., 0], target, 0)
         own = (w[index] * kept[..., 0])[..., None]
-        q = label_smoothing / classes * w * kept
+        q = label_smoothing / max(classes, 1) * w * kept
         q = q + (1 - label_smoothing) * own * (np.arange(classes) == index[..., None])
         divisor = own.sum()
     scale = grad_output[..., None] if reduction == "none" else grad_output

@@ -95,14 +95,14 @@ def _distribution(
     if _is_distribution(input, target):
         q = target
         if label_smoothing:
-            q = q * (1 - label_smoothing) + label_smoothing / classes
+            q = q * (1 - label_smoothing) + label_smoothing / max(classes, 1)
         if weight is not None:
             q = q * _class_weights(weight, ndim)
         return q, input.numel() // max(classes, 1)
     _check_target(input, target, weight)
     index, kept = _kept(target, ignore_index, classes)
     counts = kept.to(input.dtype)
-    factor = label_smoothing / classes
+    factor = label_smoothing / max(classes, 1)
     own = counts if weight is None else weight[index] * counts
     # The smoothed share of each class has that class's weight, the rest that of the target.
     given = (own * (1 - label_smoothing)).unsqueeze(dim)

@@ -66,7 +66,7 @@ def cross_entropy_reference(
     logp = np.moveaxis(_log_softmax(input, dim), dim, -1)
     w = np.ones(classes) if weight is None else weight
     if target.dtype.kind == "f":
-        q = np.moveaxis(target, dim, -1) * (1 - label_smoothing) + label_smoothing / classes
+        q = np.moveaxis(target, dim, -1) * (1 - label_smoothing) + label_smoothing / max(classes, 1)
         loss = -(logp * q * w).sum(-1)
         divisor = loss.size if classes else 0
     else:
@@ -74,7 +74,7 @@ def cross_entropy_reference(
         index = np.where(kept, target, 0)
         own = w[index] * kept
         picked = np.take_along_axis(logp, index[..., None], -1)[..., 0]
-        smooth = -(logp * w).sum(-1) * kept / classes
+        smooth = -(logp * w).sum(-1) * kept / max(classes, 1)
         loss = -(1 - label_smoothing) * picked * own + label_smoothing * smooth
         divisor = own.sum()
     if reduction == "none":

@@ -11,13 +11,14 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late, magnitude
 from coredispatch.ops.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.arithmetic import mul, sub
+from coredispatch.ops.casting import in_float32
 from coredispatch.ops.division import div
 from coredispatch.ops.reduction import mean, reduced_count, spread, sum
 from coredispatch.ops.rules import conditioned, reduced
 from coredispatch.ops.samples import Sample
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite
-from coredispatch.registry.dtypes import default_dtype
+from coredispatch.registry.dtypes import default_dtype, float32
 from coredispatch.registry.errors import DTypeError, ShapeError
 from coredispatch.registry.value import dtype_of
 
@@ -254,6 +255,10 @@ def cov(
     x = _matrix_of_variables(self)
     if x.dtype.category < 2:
         x = late.to_dtype(x, default_dtype())
+    dtype = x.dtype
+    if dtype.itemsize == 2:
+        x = late.to_dtype(x, float32)
+        aweights = aweights if aweights is None else late.to_dtype(aweights, float32)
     weights = fweights
     if aweights is not None:
         weights = aweights if weights is None else mul(weights, aweights)
@@ -272,6 +277,7 @@ def cov(
             freedom = sub(total, mul(div(sum(mul(weights, aweights)), total), correction))
         freedom = magnitude.clamp(freedom, 0, None)
     product = div(late.matmul(weighted, late.conj(late.transpose(center, 0, 1))), freedom)
+    product = late.to_dtype(product, dtype)
     return product if self.ndim == 2 and x.shape[0] != 1 else late.reshape(product, ())
 
 
@@ -283,9 +289,13 @@ def cov(
 )
 def corrcoef(self: Tensor) -> Tensor:
     """Pearson correlations of variables in rows, clamped to [-1, 1]."""
-    c = cov(self)
-    if not c.ndim:
-        return div(c, c)
-    deviation = exponential.sqrt(late.diagonal(c))
-    scaled = div(div(c, late.unsqueeze(deviation, 1)), late.unsqueeze(deviation, 0))
-    return magnitude.clamp(scaled, -1, 1)
+
+    def normalized(x: Tensor) -> Tensor:
+        c = cov(x)
+        if not c.ndim:
+            return div(c, c)
+        deviation = exponential.sqrt(late.diagonal(c))
+        scaled = div(div(c, late.unsqueeze(deviation, 1)), late.unsqueeze(deviation, 0))
+        return magnitude.clamp(scaled, -1, 1)
+
+    return in_float32(normalized, self)

@@ -172,6 +172,10 @@ def renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         raise ArgumentError(f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}")
     dim = normalize_dim(dim, self.ndim)
     others = tuple(d for d in range(self.ndim) if d != dim)
-    size = power_norm(self, float(p), others, True)
-    factor = comparison.where(comparison.gt(size, maxnorm), div(maxnorm, add(size, 1e-7)), 1)
-    return mul(self, factor)
+
+    def scaled(x: Tensor) -> Tensor:
+        size = power_norm(x, float(p), others, True)
+        factor = comparison.where(comparison.gt(size, maxnorm), div(maxnorm, add(size, 1e-7)), 1)
+        return mul(x, factor)
+
+    return in_float32(scaled, self)

@@ -179,8 +179,8 @@ def _bound(
         return own * (8 + growth) * u * reach + u * size + k * eta
     spread = _spread(reference, r, directions, double=dtype.itemsize == 8)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
-    length = max((n for a in _arrays(reference.sample) for n in a.shape), default=1)
-    units += 3 * np.sqrt(length) * min(u, 2.0**-24) / u  # half precision accumulates in float32
+    sums = 3 * np.sqrt(_longest(reference))
+    units += sums * min(u, 2.0**-24) / u  # half precision accumulates in float32
     bound = 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
     if kind == "body":  # its intermediate results are as large as those of the absolute inputs
         bound = bound + units * u * _magnitude(reference, r)
@@ -191,6 +191,11 @@ def _arrays(sample: Any) -> list[Any]:
     found: list[Any] = []
     sample.map(lambda a: found.append(a) or a)
     return found
+
+
+def _longest(reference: Reference) -> int:
+    """Size of the longest dimension of the inputs."""
+    return max((n for a in _arrays(reference.sample) for n in a.shape), default=1)
 
 
 def _length(reference: Reference, r: Any) -> float:
@@ -233,6 +238,8 @@ def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:
     # equal numbers is the square of one unit with an unlucky mean, and so is that of numbers
     # moved by one unit each.
     moves += [(2, 2.0), (3, 2.0)] if double else []
+    # The mean of n equal numbers may be off by n / 2 units, and all of them by as much from it.
+    moves += [(d, _longest(reference) / 8) for d in (2, 3, 4)] if reference.repeats else []
     for direction, units in moves:
         moved = _shaped(reference.perturbed(direction, units), r)
         if moved is not None:

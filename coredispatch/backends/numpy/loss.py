@@ -43,6 +43,8 @@ def _row_sum(rows: Array) -> Array:
 
 def _shifted(rows: Array) -> Array:
     """``rows`` less the maximum of each, so that no exponential overflows."""
+    if not rows.shape[1]:  # which have no maximum
+        return rows.copy()
     return rows - np.maximum.reduce(rows, 1, None, None, True)
 
 
@@ -91,14 +93,16 @@ def _distribution(
 ) -> tuple[Array, Any]:
     """``q`` of shape ``(M, C)`` with ``loss_i = -sum_c q_ic log p_ic``, and the mean's divisor."""
     classes = shape[0] if len(shape) == 1 else shape[1]
+    if weight is not None:
+        weight = weight.astype(dtype, copy=False)  # sums of half precision lose digits
     if target.shape == shape and target.dtype.kind not in "iub":
         q = _class_last(target).astype(dtype)
         if label_smoothing:
             q *= 1 - label_smoothing
-            q += label_smoothing / classes
+            q += label_smoothing / max(classes, 1)
         if weight is not None:
             q *= weight
-        return q, q.shape[0]
+        return q, q.shape[0] if classes else 0
     flat = target.reshape(-1)
     if flat.shape[0] * classes != prod(shape) or target.dtype.kind not in "iu":
         raise ValueError(f"target {target.shape} {target.dtype} for logits {shape}")
@@ -114,7 +118,7 @@ def _distribution(
     q = np.zeros((flat.shape[0], classes), dtype)
     q[rows, index] = 1 - label_smoothing
     if label_smoothing:
-        q += label_smoothing / classes
+        q += label_smoothing / max(classes, 1)
     if weight is None:
         q *= kept[:, None]
         return q, np.count_nonzero(kept)
