@@ -105,6 +105,7 @@ accept_inplace(relu)
 )
 def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     """``grad`` where ``self > threshold``, else 0."""
+    grad, self = common(promote, grad, self)
     return comparison.where(comparison.gt(self, threshold), grad, 0)
 
 
@@ -183,6 +184,7 @@ def _(self: Tensor, negative_slope: float, inplace: bool) -> Tensor:
 )
 def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Tensor:
     """``grad`` where ``self > 0``, else ``negative_slope * grad``."""
+    grad, self = common(promote, grad, self)
     return comparison.where(comparison.gt(self, 0), grad, mul(grad, negative_slope))
 
 
@@ -241,6 +243,7 @@ def _(self: Tensor, min_val: float = -1.0, max_val: float = 1.0, *, inplace: boo
 )
 def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
     """``grad`` strictly between the bounds, else 0."""
+    grad, self = common(promote, grad, self)
     inside = comparison.logical_and(comparison.gt(self, min_val), comparison.lt(self, max_val))
     return comparison.where(inside, grad, 0)
 

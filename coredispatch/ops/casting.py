@@ -28,14 +28,15 @@ def filled(like: Any, shape: Any, value: Any, dtype: Any = None) -> Any:
 
 
 def common(rule: Promotion, *args: Any) -> tuple[Any, ...]:
-    """Every tensor among ``args`` in the dtype that ``rule`` computes in; numbers as they are.
+    """Every tensor of ``args`` in the dtype that ``rule`` computes in; anything else as it is.
 
     For bodies whose parts would promote one by one to something else than the whole does.
     """
-    for arg in args:
+    given = [arg for arg in args if arg is not None]
+    for arg in given:
         if not isinstance(arg, (Value, Number)):
             raise DTypeError(f"expected a tensor or a number, got {type(arg).__name__}")
-    dtype = rule.compute(*args)
+    dtype = rule.compute(*given)
     return tuple(
         late.to_dtype(a, dtype) if isinstance(a, Value) and dtype_of(a) is not dtype else a
         for a in args

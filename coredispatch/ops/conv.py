@@ -15,6 +15,7 @@ from typing import Any
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import IntList, Tensor
+from coredispatch.ops.casting import common
 from coredispatch.ops.conv_reference import (
     convolution_reference,
     convolution_shape,
@@ -86,6 +87,7 @@ def convolution(
     full = convolution_shape(
         input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
     )
+    input, weight, bias = common(promote, input, weight, bias)
     n = input.ndim - 2
     stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
     dilation = spatial_tuple("dilation", dilation, n)

@@ -10,6 +10,7 @@ from coredispatch.ops import late
 from coredispatch.ops.adjoint import adjoint
 from coredispatch.ops.annotations import Scalar, Tensor
 from coredispatch.ops.arithmetic import add, mul, neg, sub
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import (
     REAL_NUMBER,
     broadcast,
@@ -105,7 +106,8 @@ def trunc_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     if dtype.is_floating_point:
         # In half precision the quotient would be rounded up to the next integer first.
         wide = float32 if dtype.itemsize == 2 else dtype
-        a, b = (late.to_dtype(x, wide) if isinstance(x, Value) else x for x in (self, other))
+        given = common(promote, self, other)
+        a, b = (late.to_dtype(x, wide) if isinstance(x, Value) else x for x in given)
         out = late.trunc(div(a, b))
         return out if wide is dtype else late.to_dtype(out, dtype)
     quotient = floor_divide(self, other)
@@ -157,7 +159,7 @@ def _(grad, self, other):
 def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise remainder with the sign of ``self`` (C's ``fmod``)."""
     if not promote.compute(self, other).is_floating_point:
-        return _integer_fmod(self, other)
+        return _integer_fmod(*common(promote, self, other))
     size = remainder(_size(self), _size(other))
     negative = late.lt(self, 0) if isinstance(self, Value) else self < 0
     if not isinstance(negative, Value):
@@ -242,6 +244,7 @@ def gcd(self: Tensor, other: Tensor) -> Tensor:
 )
 def lcm(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise least common multiple of integers, never negative; 0 where either is 0."""
-    divisor = gcd(self, other)
-    step = floor_divide(self, late.where(late.eq(divisor, 0), 1, divisor))
-    return mul(_size(step), _size(other))
+    a, b = common(promote, self, other)  # -4 has another size once it is 252
+    divisor = gcd(a, b)
+    step = floor_divide(a, late.where(late.eq(divisor, 0), 1, divisor))
+    return mul(_size(step), _size(b))

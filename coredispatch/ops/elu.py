@@ -15,6 +15,8 @@ from coredispatch.ops.activation import (
 )
 from coredispatch.ops.annotations import Tensor
 from coredispatch.ops.arithmetic import mul
+from coredispatch.ops.casting import common
+from coredispatch.ops.rules import promote
 from coredispatch.ops.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.errors import ArgumentError
@@ -56,6 +58,7 @@ def elu_backward(
     grad: Tensor, self: Tensor, alpha: float, scale: float, input_scale: float
 ) -> Tensor:
     """Gradient of ``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``."""
+    grad, self = common(promote, grad, self)
     below = exponential.exp(mul(magnitude.clamp(self, None, 0), input_scale))
     slope = mul(below, alpha * scale * input_scale)
     return mul(grad, comparison.where(comparison.gt(self, 0), scale, slope))

@@ -285,7 +285,7 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     distance = sub(low, high)
     out = add(high, log1p(exp(distance)))
     # Both infinite with one sign: the difference is NaN, the result that infinity.
-    return comparison.where(comparison.eq(self, other), add(self, math.log(2)), out)
+    return comparison.where(comparison.eq(high, low), add(high, math.log(2)), out)
 
 
 @logaddexp.vjp

@@ -72,6 +72,7 @@ def _gelu_backward_samples(make: Any) -> Any:
 @composite(**backward_facts(_gelu_backward_samples))
 def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tensor:
     """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
+    grad_of_gelu, self = common(promote, grad_of_gelu, self)
     if approximate == "tanh":
         root = math.sqrt(2 / math.pi)
         square = mul(self, self)
@@ -193,6 +194,7 @@ def _(grad, self, beta, threshold):
 )
 def softplus_backward(grad: Tensor, self: Tensor, beta: float, threshold: float) -> Tensor:
     """``grad * sigmoid(beta * x)``; ``grad`` itself where ``beta * x > threshold``."""
+    grad, self = common(promote, grad, self)
     scaled = self if beta == 1 else mul(self, beta)
     slope = mul(grad, logistic.sigmoid(scaled))
     return comparison.where(comparison.gt(scaled, threshold), grad, slope)

@@ -9,6 +9,7 @@ import numpy as np
 
 from coredispatch.ops import late, shape
 from coredispatch.ops.annotations import Scalar, Tensor
+from coredispatch.ops.casting import common
 from coredispatch.ops.rules import broadcast_shapes, promote
 from coredispatch.ops.rules import dot as dot_tolerance
 from coredispatch.ops.samples import Sample
@@ -319,6 +320,7 @@ def addmm(
     self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """``beta * self + alpha * (mat1 @ mat2)``; ``self`` broadcasts to the product."""
+    self, mat1, mat2 = common(promote, self, mat1, mat2)
     return _plus(self, mm(mat1, mat2), beta, alpha)
 
 

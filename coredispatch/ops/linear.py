@@ -10,6 +10,7 @@ import numpy as np
 
 from coredispatch.ops import late
 from coredispatch.ops.annotations import Tensor
+from coredispatch.ops.casting import common
 from coredispatch.ops.precision import narrow, wide
 from coredispatch.ops.rules import dot, promote
 from coredispatch.ops.samples import Sample
@@ -74,6 +75,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     not fit.
     """
     _linear_shape(input, weight, bias)
+    input, weight, bias = common(promote, input, weight, bias)
     result = input.matmul(weight.mT if weight.ndim == 2 else weight)
     return result if bias is None else result + bias
 

@@ -1,8 +1,9 @@
 """Normalization of each sample by itself: layer, root-mean-square and group norm, vector scaling.
 
 Each forward operator is one autograd node; its ``*_backward`` operator computes the statistics
-anew from the input instead of keeping them. Half precision is computed in float32 and returned
-in the input's dtype. Variances are means of squared deviations, never ``E[x^2] - E[x]^2``.
+anew from the input instead of keeping them. The dtype is what the arguments promote to; half
+precision is computed in float32. Variances are means of squared deviations, never
+``E[x^2] - E[x]^2``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from coredispatch.ops.backward_reference import (
     layer_norm_backward_reference,
     rms_norm_backward_reference,
 )
+from coredispatch.ops.casting import common
 from coredispatch.ops.norm_reference import (
     channel_samples,
     check_channels,
@@ -99,6 +101,7 @@ def layer_norm(
     ``ShapeError`` where they do not. Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
     check_normalized(input, normalized_shape, weight, bias)
+    input, weight, bias = common(promote_float, input, weight, bias)
     dims = tuple(range(-len(normalized_shape), 0))
     result, _ = _standardize(wide(input), dims, eps)
     if weight is not None:
@@ -123,6 +126,7 @@ def layer_norm_backward(
     grad_output: Tensor, input: Tensor, normalized_shape: IntList, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`layer_norm`: of the input, the weight and the bias."""
+    grad_output, input, weight = common(promote_float, grad_output, input, weight)
     dims = tuple(range(-len(normalized_shape), 0))
     lead = tuple(range(input.ndim - len(normalized_shape)))
     normal, rstd = _standardize(wide(input), dims, eps)
@@ -164,6 +168,7 @@ def rms_norm(
     :func:`layer_norm`. Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
     check_normalized(input, normalized_shape, weight)
+    input, weight = common(promote_float, input, weight)
     dims = tuple(range(-len(normalized_shape), 0))
     x = wide(input)
     result = x * ((x * x).mean(dims, True) + _eps_of(eps, input)).rsqrt()
@@ -189,6 +194,7 @@ def rms_norm_backward(
     eps: float | None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of :func:`rms_norm`: of the input and the weight."""
+    grad_output, input, weight = common(promote_float, grad_output, input, weight)
     dims = tuple(range(-len(normalized_shape), 0))
     lead = tuple(range(input.ndim - len(normalized_shape)))
     x, grad = wide(input), wide(grad_output)
@@ -241,6 +247,7 @@ def group_norm(
     into the groups. Wu and He, "Group Normalization", 2018.
     """
     _group_norm_shape(input, num_groups, weight, bias, eps)
+    input, weight, bias = common(promote_float, input, weight, bias)
     grouped = wide(input).reshape(input.shape[0], num_groups, *_rest(input, num_groups))
     result = _standardize(grouped, (2,), eps)[0].reshape(input.shape)
     if weight is not None:
@@ -282,6 +289,7 @@ def group_norm_backward(
     grad_output: Tensor, input: Tensor, num_groups: int, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`group_norm`: of the input, the weight and the bias."""
+    grad_output, input, weight = common(promote_float, grad_output, input, weight)
     grouped = (input.shape[0], num_groups, *_rest(input, num_groups))
     normal, rstd = _standardize(wide(input).reshape(grouped), (2,), eps)
     grad = wide(grad_output)

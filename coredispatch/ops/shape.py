@@ -164,7 +164,7 @@ def ravel(self: Tensor) -> Tensor:
 
 @composite(
     reference=lambda self, dim, sizes: self.reshape(
-        (*self.shape[:dim], *sizes, *self.shape[dim + 1 :])
+        (*self.shape[: dim % self.ndim], *sizes, *self.shape[dim % self.ndim + 1 :])
     ),
     samples=lambda make: (
         Sample(make((12,)), 0, (3, 4)),

@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.ops import comparison, exponential, late, logistic
 from coredispatch.ops.annotations import DType, IntList, Tensor
 from coredispatch.ops.arithmetic import add, mul, neg, sub
-from coredispatch.ops.casting import floating
+from coredispatch.ops.casting import common, floating
 from coredispatch.ops.division import div
 from coredispatch.ops.extrema import amax, argmax
 from coredispatch.ops.reduction import reduced_count, spread, sum
@@ -113,6 +113,15 @@ def _(grad, out, dim):
     return log_softmax_backward(grad, out, dim)
 
 
+def _backward_shape(grad: Any, output: Any, dim: int) -> Any:
+    if tuple(grad.shape) != tuple(output.shape):
+        raise ShapeError(
+            f"a gradient of shape {tuple(grad.shape)} for an output of {tuple(output.shape)}",
+            fix="give both the same shape",
+        )
+    return _along(grad, dim)
+
+
 def _backward_samples(make: Any) -> Iterator[Sample]:
     for shape in ((5,), (4, 4), (3, 5), (2, 3, 5)):
         for dim in range(len(shape)):
@@ -120,7 +129,7 @@ def _backward_samples(make: Any) -> Iterator[Sample]:
 
 
 _BACKWARD = {
-    "out": lambda grad, output, dim: _along(grad, dim),
+    "out": _backward_shape,
     "dtype": promote,
     "unbroadcast": False,
     "samples": _backward_samples,
@@ -135,6 +144,7 @@ _BACKWARD = {
 @composite(**_BACKWARD)
 def softmax_backward(grad: Tensor, output: Tensor, dim: int) -> Tensor:
     """Gradient of :func:`softmax` from its output: ``(grad - sum(grad * output)) * output``."""
+    grad, output = common(promote, grad, output)
     weighted = mul(grad, output)
     return sub(weighted, mul(output, sum(weighted, dim, True)))
 
@@ -142,6 +152,7 @@ def softmax_backward(grad: Tensor, output: Tensor, dim: int) -> Tensor:
 @composite(**_BACKWARD)
 def log_softmax_backward(grad: Tensor, output: Tensor, dim: int) -> Tensor:
     """Gradient of :func:`log_softmax` from its output: ``grad - exp(output) * sum(grad)``."""
+    grad, output = common(promote, grad, output)
     return sub(grad, mul(exponential.exp(output), sum(grad, dim, True)))
 
 

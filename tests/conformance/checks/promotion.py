@@ -14,9 +14,10 @@ import coredispatch as cd
 from coredispatch.registry import DTypeError, Promotion
 
 from ..case import Case
-from ..context import Context, NotRun
+from ..context import Context, NotRun, tensors_in
 from ..lattice import CellMake
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..templates import repeated, templates
 from . import check
 
 __all__ = ["joined"]
@@ -55,8 +56,11 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
                 yield Case(2, facts.op.name, dtype, variant="pairs", mandatory=mandatory)
                 if _broadcast(facts.op):
                     yield Case(2, facts.op.name, dtype, variant="scalars", mandatory=mandatory)
-            elif numpy_dtype(dtype).kind in "biu":
+                continue
+            if numpy_dtype(dtype).kind in "biu":
                 yield Case(2, facts.op.name, dtype, variant="alone", mandatory=mandatory)
+            if len(facts.op.tensors) + len(facts.op.lists) > 1:
+                yield Case(2, facts.op.name, dtype, variant="beside", mandatory=mandatory)
 
 
 def _binary(op: Any) -> bool:
@@ -154,6 +158,44 @@ def scalars(context: Context) -> None:
     if not second.scalar:
         sample = _two(context, own, ((5,), (1,)))
         _expect(context, sample, own, "with a tensor of one element")
+
+
+@check(2, plan=_plan, variant="beside")
+def beside(context: Context) -> None:
+    """One of several arrays, each in turn, in every other dtype.
+
+    A body that converts one argument at a time rounds to another dtype than the op's, or twice.
+    """
+    own, op, facts = context.case.dtype, context.op, context.facts
+    assert facts is not None
+    for template in templates(op, lambda kind: context.make(kind)):
+        plain = [a for a in template.arrays if _plain(template.requests.get(id(a)))]
+        if len(plain) < 2 or not all(a.ndim and a.size for a in plain):
+            continue
+        for other in facts.dtypes:
+            common = joined(own, other)
+            declared = other in context.subject.dtypes and common in context.subject.dtypes
+            if other == own or common not in facts.dtypes or not declared:
+                continue
+            make = CellMake(numpy_dtype(other), seed=context.case.seed, values=op.values)
+            for chosen in plain:
+                given = repeated(template.requests[id(chosen)], chosen.shape, make)
+                sample = template.sample.map(
+                    lambda a, chosen=chosen, given=given: given if a is chosen else a
+                )
+                sample = context.placed(sample)
+                result = context.call(context.subject.tensors(sample))
+                wanted = _result(op.dtype_rule, common)
+                got = tensors_in(result)[0].dtype.name
+                context.expect(got == wanted, f"{other}: the result is {got}, not {wanted}")
+                context.close(result, sample)
+        return
+    raise NotRun("no sample with two dimensioned arrays")
+
+
+def _plain(request: Any) -> bool:
+    """Whether an array holds the op's own numbers: no index, mask or floating parameter."""
+    return request is not None and request.method == "__call__"
 
 
 @check(2, plan=_plan, variant="alone")
