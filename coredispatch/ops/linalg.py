@@ -215,7 +215,7 @@ def mv(self: Tensor, vec: Tensor) -> Tensor:
 @composite(
     out=_exactly(1, 1),
     dtype=promote,
-    reference=np.dot,
+    reference=lambda self, tensor: self @ tensor,
     samples=products(*VECTORS),
     cast="lower",
     tolerance=dot_tolerance,
@@ -227,14 +227,27 @@ def dot(self: Tensor, tensor: Tensor) -> Tensor:
     return matmul(self, tensor)
 
 
-@composite(reference=np.vdot, samples=products(*VECTORS), tolerance=dot_tolerance)
+@composite(
+    reference=lambda self, other: np.conj(self) @ other,
+    samples=products(*VECTORS),
+    tolerance=dot_tolerance,
+)
 def vdot(self: Tensor, other: Tensor) -> Tensor:
     """Like :func:`dot` with the first vector conjugated."""
     return dot(_conj(self), other)
 
 
+def _inner_reference(self: Any, other: Any) -> Any:
+    if self.ndim == 0 or other.ndim == 0:
+        return self * other
+    # Not np.inner, which drops the NaN of NaN times 0 where an array has one element.
+    left, right = list(range(self.ndim)), list(range(self.ndim, self.ndim + other.ndim))
+    right[-1] = left[-1]
+    return np.einsum(self, left, other, right, left[:-1] + right[:-1])
+
+
 @composite(
-    reference=np.inner,
+    reference=_inner_reference,
     samples=products(((5,), (5,)), ((3, 5), (2, 5)), ((2, 3, 5), (5,))),
     tolerance=dot_tolerance,
 )

@@ -104,6 +104,10 @@ def _bias_grad(grad: Tensor, bias: Tensor) -> Tensor:
     return grad.sum(dims) if dims else grad
 
 
+def _rows(x: Any) -> Any:
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
+
+
 def _weight_grad_shape(grad_output: Any, input: Any) -> tuple[int, int]:
     return (grad_output.shape[-1], input.shape[-1])
 
@@ -113,9 +117,7 @@ def _weight_grad_shape(grad_output: Any, input: Any) -> tuple[int, int]:
     dtype=promote,
     unbroadcast=False,
     cast="lower",
-    reference=lambda grad_output, input: np.tensordot(
-        grad_output, input, (range(input.ndim - 1), range(input.ndim - 1))
-    ),
+    reference=lambda grad_output, input: _rows(grad_output).T @ _rows(input),
     samples=lambda make: (
         Sample(make((*lead, 3)), make((*lead, 5))) for lead in ((), (4,), (2, 3))
     ),

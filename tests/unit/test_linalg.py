@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -264,3 +265,23 @@ def test_norms_at_zero_have_a_gradient_of_zero() -> None:
         x = cd.zeros(3, dtype=cd.float64, requires_grad=True)
         cd.linalg.vector_norm(x, ord).backward()
         assert x.grad.tolist() == [0, 0, 0]
+
+
+def test_nan_times_zero_is_nan_in_products_of_single_elements():
+    nan, zero = cd.full((1, 1), math.nan), cd.zeros(1, 1)
+    column, row = cd.tensor([[math.nan], [0.0]]), cd.tensor([[0.0, math.inf]])
+    for a, b in ((nan, zero), (zero, nan), (column, zero), (zero, row), (zero, nan.bfloat16())):
+        with np.errstate(invalid="ignore"):
+            want = np.outer(a.float().numpy(), b.float().numpy())
+        b32 = b.float()
+        for got in (
+            a @ b,
+            cd.mm(a.to(b.dtype), b),
+            cd.tensordot(a, b32, 1),
+            cd.nn.functional.linear(a, b32.mT),
+            cd.inner(a, b32.mT),
+        ):
+            np.testing.assert_array_equal(got.float().numpy(), want)
+    layer = cd.nn.Linear(1, 1, bias=False)
+    layer(cd.full((1, 1), math.inf)).backward(zero)
+    assert math.isnan(layer.weight.grad.item())

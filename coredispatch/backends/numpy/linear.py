@@ -1,6 +1,7 @@
 """The affine map in NumPy: one matrix product, the bias added in place.
 
-``ndarray.dot`` costs 0.4 us on small matrices where ``np.matmul`` costs 1.0 us.
+``ndarray.dot`` costs 0.4 us on small matrices where ``np.matmul`` costs 1.0 us. It is no use for a
+matrix of a single element: BLAS scales by 0 without a look, and NaN times 0 would be 0.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ def linear(input: Array, weight: Array, bias: Array | None) -> Array:
     x, w = widen(input), widen(weight)
     if w.ndim != 2:
         result = np.asarray(np.matmul(x, w))  # a vector of weights: one output per row
+    elif w.shape[1] == 1:
+        result = np.matmul(x, w.T)
     elif x.ndim <= 2:
         result = x.dot(w.T)
     else:
@@ -37,7 +40,7 @@ def linear_weight_grad(grad_output: Array, input: Array) -> Array:
     if g.ndim != 2:
         count = prod(g.shape[:-1])
         g, x = g.reshape(count, g.shape[-1]), x.reshape(count, x.shape[-1])
-    result = g.T.dot(x)
+    result = np.matmul(g.T, x) if g.size == 1 or x.size == 1 else g.T.dot(x)
     return result if x.dtype is input.dtype else result.astype(input.dtype)
 
 
