@@ -133,7 +133,6 @@ class Reference:
 
         ``direction`` 0 moves all up, 1 all down, the others each its own way.
         """
-
         return self._run(self._mover(direction, units))
 
     def _mover(self, direction: int, units: float) -> Callable[[Any], Any]:
@@ -153,10 +152,10 @@ class Reference:
     def single(self, direction: int) -> tuple[Any, Any]:
         """The reference computed in single precision, and in double from the same inputs.
 
-        The inputs are moved, so that they round in other ways each time.
-        Their difference is what rounding does to a plain implementation: what the inputs' own
-        last units do says little of an operator that cancels them. Normalized over two numbers,
-        anything is 1 and -1, but for the rounding of their mean.
+        The inputs are moved, so that they round in other ways each time. The difference of the
+        two is what rounding does to a plain implementation: what the inputs' own last units do
+        says little of an operator that cancels them. Normalized over two numbers, anything is 1
+        and -1, but for the rounding of their mean.
         """
         if self.repeats:  # as they are equal, so are their rounding errors
             move = self._mover(direction % 2, 1.0 + direction // 2)
@@ -167,13 +166,16 @@ class Reference:
             moved = move(array)
             if not is_float(array) and array.dtype.kind != "c":
                 return moved
-            return moved.astype(np.complex64 if moved.dtype.kind == "c" else np.float32)
+            dtype = np.complex64 if moved.dtype.kind == "c" else np.float32
+            return np.asarray(moved, dtype)
 
-        return self._run(narrow), self._run(lambda array: wide(narrow(array)))
+        moved = self.sample.map(narrow)  # once: each call moves them another way
+        return self._run(lambda array: array, moved), self._run(wide, moved)
 
-    def _run(self, convert: Callable[[Any], Any]) -> Any:
+    def _run(self, convert: Callable[[Any], Any], sample: Any = None) -> Any:
         # np.abs and friends turn 0-d arrays into scalars; a reference gets arrays.
-        sample = self.sample.map(lambda a: np.asarray(convert(a)))
+        sample = self.sample if sample is None else sample
+        sample = sample.map(lambda a: np.asarray(convert(a)))
         return self.function(*sample.args, **sample.kwargs)
 
 

@@ -162,6 +162,18 @@ def test_absolute_inputs_are_those_in_which_an_op_is_linear() -> None:
     np.testing.assert_array_equal(reference.magnitude(), [[0.0, 2.0, 0.0]])
 
 
+def test_single_precision_is_compared_on_the_same_inputs() -> None:
+    # Without rounding on the way the two runs are equal, however the inputs moved.
+    x = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    for op in (cd.ops.neg, cd.ops.relu):
+        for direction in range(6):
+            single, double = Reference(op, Sample(x)).single(direction)
+            assert single.dtype == np.float32
+            np.testing.assert_array_equal(single, double)
+    mean = Reference(cd.ops.mean, Sample(x))
+    assert any(a != b for a, b in map(mean.single, range(6)))
+
+
 def test_a_factor_may_underflow_before_the_product_does() -> None:
     x = np.array([-103.9, 1.0], np.float32)
     silu, sigmoid = (Reference(op, Sample(x)) for op in (cd.ops.silu, cd.ops.sigmoid))
