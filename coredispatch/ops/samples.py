@@ -2,7 +2,7 @@
 
 A sampler is a generator function of one argument, ``make``, that yields :class:`Sample` objects.
 It enumerates structure only: ``make`` fills the arrays, and whoever runs the samples decides with
-which dtype, values and memory layout (:class:`Make` is the plain one, the conformance lattice
+which dtype, values and memory layout (:class:`Make` is the plain one, the conformance suite
 has others). The same arguments go to the op, as tensors, and to its NumPy reference, as arrays.
 
 Sizes are chosen so that a kernel's special paths are met: 0-d, empty, one element, just over a
@@ -109,7 +109,7 @@ class Make:
         self.rng = np.random.default_rng(seed)
 
     def __call__(self, shape: Any, *, low: float | None = None, high: float | None = None) -> Any:
-        """Array of this lattice cell's dtype; ``low`` and ``high`` narrow the value domain."""
+        """Array of the dtype of this ``make``; ``low`` and ``high`` narrow the value domain."""
         low, high = self.low if low is None else low, self.high if high is None else high
         kind = self.dtype.kind
         if kind == "b":
@@ -124,12 +124,12 @@ class Make:
         return np.asarray(x).astype(self.dtype)
 
     def float(self, shape: Any) -> Any:
-        """Floating values whatever the cell: its dtype when floating, else float64."""
+        """Floating values: of the dtype of this ``make`` when floating, else float64."""
         x = np.asarray(self.rng.uniform(self.low, self.high, shape))
         return x.astype(self.dtype if self.dtype.kind not in "biuc" else np.float64)
 
     def positive(self, shape: Any) -> Any:
-        """Values of the cell's dtype that are above zero (divisors, logarithms, scales)."""
+        """Values of this dtype that are above zero (divisors, logarithms, scales)."""
         if self.dtype.kind in "biu":
             return np.asarray(self.rng.integers(1, 5, shape)).astype(self.dtype)
         return self(shape, low=0.25, high=2.0)

@@ -1,4 +1,4 @@
-"""A complete backend by a stranger: the key ``flat``, with NumPy as its arithmetic unit."""
+"""A complete backend by a third party: the key ``flat``, with NumPy as its arithmetic unit."""
 
 from operator import attrgetter
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .palettes import limits
+from .distributions import limits
 from .reference import Reference, wide
 
 __all__ = ["Deviation", "compare"]

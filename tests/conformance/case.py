@@ -67,16 +67,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One cell of the lattice for one check of one operator.
+    """One combination of the covering array for one check of one operator.
 
     Attributes:
         check: number of the check, a key of :data:`CHECKS`.
         op: name of the operator, or :data:`BACKEND`.
         dtype: name of the dtype the arrays have, or ``-``.
-        layout: how the arrays lie in memory, a name of ``lattice.LAYOUTS``, or ``-``.
-        palette: which values they hold, a name of ``lattice.PALETTES``, or ``-``.
-        variant: what distinguishes cases of one check that share a cell.
-        mandatory: whether the level asks for the cell whatever the backend declares.
+        layout: how the arrays lie in memory, a name of ``covering_array.LAYOUTS``, or ``-``.
+        distribution: which values they hold, a name of ``distributions.DISTRIBUTIONS``, or ``-``.
+        variant: what distinguishes cases of one check that share a combination.
+        mandatory: whether the level asks for the case whatever the backend declares.
         rows: which of the op's samples the case uses, ``(remainder, modulus)``; no part of the
             id, so that a new sample in an op block does not rename anybody's cases.
     """
@@ -85,7 +85,7 @@ class Case:
     op: str
     dtype: str = "-"
     layout: str = "-"
-    palette: str = "-"
+    distribution: str = "-"
     variant: str = "-"
     mandatory: bool = True
     rows: tuple[int, int] = (0, 1)
@@ -93,7 +93,7 @@ class Case:
     @property
     def content(self) -> str:
         """The text that identity and seed derive from."""
-        parts = (self.op, check_name(self.check), self.dtype, self.layout, self.palette)
+        parts = (self.op, check_name(self.check), self.dtype, self.layout, self.distribution)
         return "/".join((*parts, self.variant))
 
     @property
@@ -105,7 +105,7 @@ class Case:
     def id(self) -> str:
         """Readable, unique and stable: ``add/values/float32/step2/uniform:1f0c...``."""
         shown = [self.op, check_name(self.check)]
-        shown += [x for x in (self.dtype, self.layout, self.palette, self.variant) if x != "-"]
+        shown += [x for x in (self.dtype, self.layout, self.distribution, self.variant) if x != "-"]
         return "/".join(shown) + ":" + self.digest
 
     @property

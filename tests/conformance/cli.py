@@ -20,7 +20,7 @@ from coredispatch.registry import CoreDispatchError
 from . import report, shards
 from .case import CHECKS, DRAWN
 from .checks.drawn import require_hypothesis
-from .inquiry import Inquiry, page_scripts
+from .inspector import CaseInspector, page_scripts
 from .levels import LEVELS, PROFILES
 from .runner import plan, seal
 from .subject import Subject, SuiteError
@@ -193,8 +193,8 @@ def _run(options: argparse.Namespace) -> int:
     if run.interrupted:
         print(f"interrupted after {len(run.results)} of {total} cases", file=sys.stderr)
     if options.report is not None:
-        with Inquiry(subject, chosen) as inquiry:
-            options.report.write_text(report.page(document, page_scripts(inquiry)))
+        with CaseInspector(subject, chosen) as inspector:
+            options.report.write_text(report.page(document, page_scripts(inspector)))
     return 130 if run.interrupted else 0 if document["verdict"]["passed"] else 1
 
 
@@ -210,14 +210,14 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _single(options: argparse.Namespace) -> Inquiry:
+def _single(options: argparse.Namespace) -> CaseInspector:
     chosen = shards.Options(
         options.backend,
         fresh=options.seed,
         limit=options.timeout,
         expectations=options.expectations,
     )
-    return Inquiry(_subject(options, chosen), chosen)
+    return CaseInspector(_subject(options, chosen), chosen)
 
 
 def _drawable(options: argparse.Namespace) -> None:
@@ -228,16 +228,16 @@ def _drawable(options: argparse.Namespace) -> None:
 
 def _explain(options: argparse.Namespace) -> int:
     _drawable(options)
-    with _single(options) as inquiry:
-        text, result = inquiry.explain(options.case)
+    with _single(options) as inspector:
+        text, result = inspector.explain(options.case)
     print(text)
     return 0 if result.status == "pass" else 1
 
 
 def _repro(options: argparse.Namespace) -> int:
     _drawable(options)
-    with _single(options) as inquiry:
-        text = inquiry.script(options.case)
+    with _single(options) as inspector:
+        text = inspector.script(options.case)
     if options.out is None:
         print(text)
         return 0

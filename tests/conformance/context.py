@@ -18,7 +18,7 @@ from coredispatch.registry.checks import participants
 
 from .bounds import Deviation, compare
 from .case import Case
-from .lattice import CellMake
+from .covering_array import ConfiguredMake
 from .reference import NoReference, Reference, complete
 from .subject import OpFacts, Subject, numpy_dtype
 
@@ -43,7 +43,7 @@ class NotRun(Exception):
 
 
 class Unsupported(Exception):
-    """The backend does not declare the cell, and raised the documented error."""
+    """The backend does not declare the dtype or feature, and raised the documented error."""
 
 
 def tensors_in(value: Any) -> list[Any]:
@@ -137,14 +137,14 @@ class Context:
         assert self.facts is not None
         return self.facts.op
 
-    def make(self, kind: Callable[..., Any] = CellMake, **changes: Any) -> Any:
-        """The ``make`` object of the case's cell, of another class where ``kind`` is given."""
+    def make(self, kind: Callable[..., Any] = ConfiguredMake, **changes: Any) -> Any:
+        """The ``make`` object of the case, of another class where ``kind`` is given."""
         case = self.case
         assert self.facts is not None
         settings: dict[str, Any] = {
             "dtype": numpy_dtype("float32" if case.dtype == "-" else case.dtype),
             "layout": "contiguous" if case.layout == "-" else case.layout,
-            "palette": "uniform" if case.palette == "-" else case.palette,
+            "distribution": "uniform" if case.distribution == "-" else case.distribution,
             "seed": (case.seed + self.fresh) % 2**32,
             "values": self.op.values,
             # A composite goes through intermediate results of its own.
@@ -156,9 +156,10 @@ class Context:
         """The case's samples, arrays in the place of tensors, at most ``limit``."""
         remainder, modulus = self.case.rows
         drawn = [*self.op.samples(self.make(**changes))]
-        modulus = min(modulus, max(1, len(drawn)))  # no cell without a sample
-        turn = (remainder + self.fresh) % modulus  # a fresh seed lets other samples meet the cell
-        chosen = (s for i, s in enumerate(drawn) if i % modulus == turn)
+        modulus = min(modulus, max(1, len(drawn)))  # no combination without a sample
+        # A fresh seed lets other samples meet the combination.
+        first = (remainder + self.fresh) % modulus
+        chosen = (s for i, s in enumerate(drawn) if i % modulus == first)
         for sample in itertools.islice(chosen, limit):
             yield self.placed(sample)
 

@@ -91,6 +91,6 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
     if level == "boot":
         if case.op == BACKEND:
             return False
-        plain = case.layout in ("-", "contiguous") and case.palette in ("-", "uniform")
+        plain = case.layout in ("-", "contiguous") and case.distribution in ("-", "uniform")
         return case.op in BOOT_OPS and case.dtype in BOOT_DTYPES and plain
     return case.variant.partition("+")[0] != "new-process" or level == "full"

@@ -22,7 +22,7 @@ from .expectations import Expectations
 
 __all__ = ["DTYPES", "MANDATORY_DTYPES", "OpFacts", "Subject", "SuiteError", "numpy_dtype"]
 
-#: every dtype with its index, which decides the pairing of the lattice
+#: every dtype with its index, which decides the pairing in the covering array
 DTYPES: dict[str, Any] = {d.name: d for d in ALL_DTYPES}
 #: a backend that does not declare one of these reaches no level
 MANDATORY_DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .lattice import CellMake
+from .covering_array import ConfiguredMake
 
 __all__ = ["Request", "Template", "repeated", "templates"]
 
@@ -33,7 +33,7 @@ class Request:
     high: float | None = None
 
 
-class Recorder(CellMake):
+class Recorder(ConfiguredMake):
     """A ``make`` that remembers its calls by the arrays they gave."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ class Recorder(CellMake):
         return self._noted(array, Request("mask", array.shape))
 
 
-class Renamed(CellMake):
+class Renamed(ConfiguredMake):
     """A ``make`` that gives every size another one, the same for each of its occurrences."""
 
     def __init__(self, *args: Any, sizes: dict[int, int], **kwargs: Any) -> None:

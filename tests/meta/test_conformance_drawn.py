@@ -68,10 +68,10 @@ def test_a_fault_that_only_a_drawn_shape_meets_is_caught_and_shrunk(
 ) -> None:
     with served_by("add", wrong_in_five_dimensions):
         # Cases about packs ask for the pack's own kernel.
-        lattice = [
+        covered = [
             c for c in plan_op(subject, "add") if c.check in (1, 3, 5) and "+" not in c.variant
         ]
-        assert {run_case(subject, c).status for c in lattice} == {Status.PASS}
+        assert {run_case(subject, c).status for c in covered} == {Status.PASS}
         findings = [judged(subject, "add", seed) for seed in (1, 2, 3)]
         result, context = next((r, c) for r, c in findings if r.status is Status.FAIL)
         shapes = [np.shape(a) for a in context.sample.args]

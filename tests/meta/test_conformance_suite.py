@@ -1,4 +1,4 @@
-"""Tests of the tests: ids, coverage of the lattice, honesty of statuses, waivers, reports."""
+"""Tests of the tests: ids, coverage of pairs, honesty of statuses, waivers, reports."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from coredispatch.conformance import (
     shards,
 )
 from coredispatch.conformance.bounds import Deviation, compare
-from coredispatch.conformance.lattice import LAYOUTS, CellMake, cells, strided
+from coredispatch.conformance.covering_array import LAYOUTS, ConfiguredMake, combinations, strided
+from coredispatch.conformance.distributions import distributions_for
 from coredispatch.conformance.new_backend import write_project
-from coredispatch.conformance.palettes import palettes_for
 from coredispatch.conformance.reference import Reference
 from coredispatch.conformance.repro import case_of, script
 from coredispatch.conformance.subject import DTYPES, numpy_dtype
@@ -79,18 +79,18 @@ def test_ids_do_not_depend_on_hash_seeds_or_the_process() -> None:
     assert len(texts) == 1
 
 
-def test_the_lattice_covers_all_pairs() -> None:
+def test_the_covering_array_covers_all_pairs() -> None:
     names = ("bool", "int8", "int64", "float16", "float32", "float64", "complex64")
     dtypes = [(i, n, numpy_dtype(n)) for i, n in enumerate(DTYPES) if n in names]
-    rows = list(cells(dtypes))
+    rows = list(combinations(dtypes))
     assert len({r[:3] for r in rows}) == len(rows)
     for _, name, dtype in dtypes:
         mine = [r for r in rows if r[0] == name]
         assert {r[1] for r in mine} == set(LAYOUTS)
-        assert {r[2] for r in mine} == set(palettes_for(dtype))
-    pairs = {(layout, palette) for _, layout, palette, _ in rows}
-    palettes = {p for _, _, d in dtypes for p in palettes_for(d)}
-    assert pairs == {(layout, palette) for layout in LAYOUTS for palette in palettes}
+        assert {r[2] for r in mine} == set(distributions_for(dtype))
+    pairs = {(layout, distribution) for _, layout, distribution, _ in rows}
+    distributions = {p for _, _, d in dtypes for p in distributions_for(d)}
+    assert pairs == {(layout, distribution) for layout in LAYOUTS for distribution in distributions}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -107,15 +107,15 @@ def test_strided_arrays_have_their_shape_and_stay_inside_their_buffer(
         assert not array.flags.c_contiguous
 
 
-def test_palettes_hold_what_they_promise() -> None:
-    special = CellMake("float32", palette="special", seed=1)((400,))
+def test_distributions_hold_what_they_promise() -> None:
+    special = ConfiguredMake("float32", distribution="special", seed=1)((400,))
     assert np.isnan(special).any()
     assert np.isinf(special).any()
     assert (np.signbit(special) & (special == 0)).any()
-    edges = CellMake("int8", palette="integer_extremes", seed=1)((400,))
+    edges = ConfiguredMake("int8", distribution="integer_extremes", seed=1)((400,))
     assert edges.max() == 127
     assert edges.min() == -128
-    narrow = CellMake("float32", palette="special", seed=1)((50,), low=0.5, high=1.0)
+    narrow = ConfiguredMake("float32", distribution="special", seed=1)((50,), low=0.5, high=1.0)
     assert np.isfinite(narrow).all()
 
 
@@ -366,7 +366,7 @@ def test_diff_names_what_changed(document: dict[str, Any]) -> None:
 
 
 def test_a_reproducer_runs_by_itself(subject: Subject, tmp_path: Path) -> None:
-    case = next(c for c in plan_op(subject, "add") if c.palette == "special")
+    case = next(c for c in plan_op(subject, "add") if c.distribution == "special")
     path = tmp_path / "again.py"
     path.write_text(script(subject, case))
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)

@@ -1,6 +1,6 @@
 """Checks 7, 11, 16, 20: what a backend declares absent must be refused, and nothing may change.
 
-A feature declared absent costs the level that asks for it: the cell stays mandatory, and a
+A feature declared absent costs the level that asks for it: the case stays mandatory, and a
 refusal is ``unsupported``, never a pass. What is served although it is declared absent fails.
 Autocast, the fifth feature, is refused in check 13.
 """

@@ -1,7 +1,7 @@
 """Check 1 in runs with a fresh seed: calls that Hypothesis draws from an op's block.
 
-The lattice's cells are the same in every run. These are not: the fresh seed decides them, a
-failing one is shrunk to a small example, and that is the case's last call.
+The combinations of the covering array are the same in every run. These are not: the fresh seed
+decides them, a failing one is shrunk to a small example, and that is the case's last call.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(context: Context) -> None:
         raise NotRun("random results have no reference that a drawn call could be compared with")
     if not any(d in context.subject.dtypes for d in facts.dtypes):
         raise NotRun("the backend declares no dtype of the operator")
-    from ..drawing import explore
+    from ..generation import explore
 
     explore(context, accepts, examine)
 

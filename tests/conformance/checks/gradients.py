@@ -110,7 +110,7 @@ def _run(check_: Callable[..., Any], function: Any, inputs: list[Any]) -> None:
 
 
 def _each(context: Context, check_: Callable[..., Any], limit: int) -> None:
-    # The samples of the cell; where none of them has a derivative (empty ones, say) all others.
+    # The samples of the case; where none of them has a derivative (empty ones, say) all others.
     for group in (context.samples(), context.op.samples(context.make())):
         for sample in sorted(group, key=lambda s: max(elements(s), LARGEST)):
             if limit == 0 or (context.asserted and elements(sample) > LARGEST):

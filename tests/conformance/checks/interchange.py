@@ -14,7 +14,7 @@ import coredispatch as cd
 
 from ..case import BACKEND, Case
 from ..context import Context, Failure
-from ..lattice import CellMake
+from ..covering_array import ConfiguredMake
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from . import check
 
@@ -35,7 +35,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
 def _tensors(context: Context) -> Iterator[tuple[Any, Any]]:
     case = context.case
     layout = "contiguous" if case.layout == "-" else case.layout
-    make = CellMake(numpy_dtype(case.dtype), layout, "special", case.seed)
+    make = ConfiguredMake(numpy_dtype(case.dtype), layout, "special", case.seed)
     for shape in SHAPES:
         array = make(shape)
         yield array, context.subject.tensor(array)

@@ -40,15 +40,15 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
         if dtype not in subject.dtypes:
             continue
         for plugin in packs:
-            for number, palette in ((1, "uniform"), (8, "special")):
-                if in_domain(facts.op, palette, "contiguous"):
+            for number, distribution in ((1, "uniform"), (8, "special")):
+                if in_domain(facts.op, distribution, "contiguous"):
                     mandatory = dtype in MANDATORY_DTYPES
                     yield Case(
                         number,
                         facts.op.name,
                         dtype,
                         "contiguous",
-                        palette,
+                        distribution,
                         variant=f"kernel+{plugin}",
                         mandatory=mandatory,
                     )

@@ -164,12 +164,12 @@ def _products(context: Context, name: str) -> None:
     options = {} if name == "linear" else {"stride": 2, "padding": 1, "groups": 2}
     operator = getattr(cd.ops, f"quantized_{name}")
     plain = getattr(cd.nn.functional, name)
-    for turn, relu in itertools.product(("tensor", "channel"), (False, True)):
+    for per, relu in itertools.product(("tensor", "channel"), (False, True)):
         x = subject.tensor(rng.uniform(-3, 3, shape).astype(np.float32))
         w = subject.tensor(rng.uniform(-1, 1, weights).astype(np.float32))
         bias = subject.tensor(rng.uniform(-1, 1, 6).astype(np.float32))
         q = cd.ops.quantize_per_tensor(x, 0.025, 121, "quint8")
-        if turn == "tensor":
+        if per == "tensor":
             qw = cd.ops.quantize_per_tensor(w, 0.008, 0, "qint8")
         else:
             scales = subject.tensor(rng.uniform(0.008, 0.02, 6))
@@ -185,4 +185,4 @@ def _products(context: Context, name: str) -> None:
         wanted = subject.array(exact).clip((0 - 130) * step, (255 - 130) * step)
         wanted = np.maximum(wanted, 0) if relu else wanted
         error = np.abs(found - wanted).max() / step
-        context.expect(error <= 0.9, f"{name} per {turn} is off by {error:.2f} output steps")
+        context.expect(error <= 0.9, f"{name} per {per} is off by {error:.2f} output steps")

@@ -1,6 +1,7 @@
 """Check 2: type promotion - every pair of dtypes, 0-d tensors and Python numbers.
 
-Expected dtypes come from the suite's own statement of the lattice, not from the framework's.
+Expected dtypes come from the suite's own statement of the promotion rules, not from the
+framework's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from coredispatch.registry import DTypeError, Promotion
 
 from ..case import Case
 from ..context import Context, NotRun, tensors_in
-from ..lattice import CellMake
+from ..covering_array import ConfiguredMake
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from ..templates import repeated, templates
 from . import check
@@ -81,7 +82,7 @@ def _result(rule: Promotion, common: str) -> str:
 def _two(context: Context, other: str, shapes: Any) -> Any:
     """A sample of the op with arrays of two dtypes and the given shapes."""
     first = context.make()
-    second = CellMake(numpy_dtype(other), seed=context.case.seed, values=context.op.values)
+    second = ConfiguredMake(numpy_dtype(other), seed=context.case.seed, values=context.op.values)
     for sample in context.op.samples(first):
         arrays = [i for i, a in enumerate(sample.args) if isinstance(a, np.ndarray) and a.size]
         if _broadcast(context.op):
@@ -177,7 +178,7 @@ def beside(context: Context) -> None:
             declared = other in context.subject.dtypes and common in context.subject.dtypes
             if other == own or common not in facts.dtypes or not declared:
                 continue
-            make = CellMake(numpy_dtype(other), seed=context.case.seed, values=op.values)
+            make = ConfiguredMake(numpy_dtype(other), seed=context.case.seed, values=op.values)
             for chosen in plain:
                 given = repeated(template.requests[id(chosen)], chosen.shape, make)
                 sample = template.sample.map(

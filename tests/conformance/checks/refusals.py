@@ -12,7 +12,7 @@ from coredispatch.registry import CoreDispatchError, DeviceError, OpError
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
-from ..lattice import CellMake
+from ..covering_array import ConfiguredMake
 from ..subject import OpFacts, Subject, numpy_dtype
 from . import check
 from .values import choose_dtypes, shapes_of
@@ -168,7 +168,7 @@ def mixed(context: Context) -> None:
     """Tensors of two devices are refused by a DeviceError that names both."""
     subject = context.subject
     other = "cpu" if subject.name != "cpu" else "meta"
-    make = CellMake(
+    make = ConfiguredMake(
         numpy_dtype(context.case.dtype), seed=context.case.seed, values=context.op.values
     )
     for sample in context.op.samples(make):

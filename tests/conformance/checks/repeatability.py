@@ -53,11 +53,11 @@ def again(context: Context) -> None:
 
 def digest(subject: Subject, name: str) -> str:
     """A hash of the results of one operator on its samples."""
-    from ..lattice import CellMake
+    from ..covering_array import ConfiguredMake
 
     facts = subject.facts(name)
     state = hashlib.sha256()
-    for sample in facts.op.samples(CellMake("float32", seed=7, values=facts.op.values)):
+    for sample in facts.op.samples(ConfiguredMake("float32", seed=7, values=facts.op.values)):
         tensors = subject.tensors(sample)
         for output in tensors_in(facts.op(*tensors.args, **tensors.kwargs)):
             state.update(subject.array(output).tobytes())

@@ -43,8 +43,8 @@ def concurrent(context: Context) -> None:
     def run(number: int) -> None:
         start.wait()
         results = []
-        for turn in range(len(work)):
-            tensors, _ = work[(turn + number) % len(work)]
+        for step in range(len(work)):
+            tensors, _ = work[(step + number) % len(work)]
             results.append(context.call(tensors))
         found[number] = results
 
@@ -55,8 +55,8 @@ def concurrent(context: Context) -> None:
         thread.join()
     for number, results in enumerate(found):
         context.expect(results is not None, "a call raised in a thread")
-        for turn, result in enumerate(results):
-            context.same(result, work[(turn + number) % len(work)][1], f"thread {number}")
+        for step, result in enumerate(results):
+            context.same(result, work[(step + number) % len(work)][1], f"thread {number}")
 
 
 @check(17, plan=_plan)

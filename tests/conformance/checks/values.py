@@ -1,8 +1,8 @@
-"""Checks 1, 3, 4, 5, 8, 9: the values of the lattice's cells against the float64 reference.
+"""Checks 1, 3, 4, 5, 8, 9: the values of the covering array's combinations, against float64.
 
-One function runs them all; which number a cell has follows from its coordinates: another layout
-is check 5, special values check 8, integer edges check 9, and samples that broadcast or are
-empty or 0-d are cases of their own (3 and 4).
+One function runs them all; which number a combination has follows from its coordinates: another
+layout is check 5, special values check 8, integer edges check 9, and samples that broadcast or
+are empty or 0-d are cases of their own (3 and 4).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..context import (
     snapshot,
     tensors_in,
 )
-from ..lattice import CellMake, cells
+from ..covering_array import ConfiguredMake, combinations
 from ..subject import DTYPES, MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from . import check
 
@@ -98,18 +98,18 @@ def decomposes(op: Any) -> bool:
     return "linalg" in op.namespaces or op.name in DECOMPOSITIONS
 
 
-def in_domain(op: Any, palette: str, layout: str) -> bool:
-    """Whether a cell lies in the op's domain.
+def in_domain(op: Any, distribution: str, layout: str) -> bool:
+    """Whether a combination lies in the op's domain.
 
     LAPACK promises nothing for NaN and infinity, and hangs; a matrix of repeated values is
     singular. Targets, statistics, bins and sorted boundaries have domains of their own.
     """
     if decomposes(op):
         singular = layout in ("stride0", "overlapping")
-        return palette in ("uniform", "biased") and not singular
+        return distribution in ("uniform", "biased") and not singular
     if any(part in op.name for part in DOMAINS):
-        return palette in ("uniform", "biased", "ties")
-    if "prod" in op.name and palette == "extremes":
+        return distribution in ("uniform", "biased", "ties")
+    if "prod" in op.name and distribution == "extremes":
         return False  # a product of a few of them overflows on the way
     if op.mutates and layout in ("stride0", "overlapping") and op.name in WRITERS:
         return False  # what the elements of shared memory hold is a matter of order
@@ -123,7 +123,7 @@ def _mandatory(dtype: str) -> bool:
 
 
 def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    """The lattice of one operator."""
+    """The covering array of one operator."""
     if facts is None:
         return
     op = facts.op
@@ -137,16 +137,17 @@ def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if not declared:
         return
     order = {name: i for i, name in enumerate(DTYPES)}
-    drawn = list(op.samples(CellMake(numpy_dtype(declared[0]), values=op.values)))
+    drawn = list(op.samples(ConfiguredMake(numpy_dtype(declared[0]), values=op.values)))
     modulus = max(1, min(4, len(drawn) // 3))
     if op.random or not drawn:
         return
-    for dtype, layout, palette, turn in cells([(order[d], d, numpy_dtype(d)) for d in declared]):
-        if not in_domain(op, palette, layout):
+    indexed = [(order[d], d, numpy_dtype(d)) for d in declared]
+    for dtype, layout, distribution, number_of in combinations(indexed):
+        if not in_domain(op, distribution, layout):
             continue
-        if palette == "integer_extremes":
+        if distribution == "integer_extremes":
             number = 9
-        elif palette in ("special", "extremes"):
+        elif distribution in ("special", "extremes"):
             number = 8
         else:
             number = 1 if layout == "contiguous" else 5
@@ -155,9 +156,9 @@ def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             op.name,
             dtype,
             layout,
-            palette,
+            distribution,
             mandatory=_mandatory(dtype),
-            rows=(turn, modulus if number in (1, 5) else max(1, modulus // 2)),
+            rows=(number_of, modulus if number in (1, 5) else max(1, modulus // 2)),
         )
     several = len(op.tensors) + len(op.lists) > 1
     for dtype in choose_dtypes(facts, FEW):
@@ -170,7 +171,7 @@ def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
 
 @check(1, 3, 4, 5, 8, 9, plan=plan)
 def run(context: Context) -> None:
-    """Compare every sample of the cell with the reference; inputs stay as they were."""
+    """Compare every sample of the combination with the reference; inputs stay as they were."""
     number = context.case.check
     for sample in context.samples():
         if number == 3 and not broadcasts(sample) or number == 4 and not degenerate(sample):
@@ -209,7 +210,7 @@ def _second_look(
     if not outputs or not inputs or not in_domain(context.op, "special", "contiguous"):
         return
     held = [context.subject.array(t).tobytes() for t in outputs]
-    changed = sample.map(turned)
+    changed = sample.map(reversed_layout)
     if context.case.layout not in ("stride0", "overlapping"):
         for tensor, source in zip(inputs, arrays_of(changed), strict=True):
             tensor.copy_(context.subject.tensor(source))
@@ -228,7 +229,7 @@ def _second_look(
         )
 
 
-def turned(array: Any) -> Any:
+def reversed_layout(array: Any) -> Any:
     """The same numbers in reverse order: other contents of the same domain."""
     return np.ascontiguousarray(array).reshape(-1)[::-1].reshape(array.shape).copy()
 

@@ -24,7 +24,7 @@ from ..case import BACKEND, Case, Result, Status
 from ..report import Progress
 from ..runner import plan_op, run_case, seal
 from ..subject import Subject, SuiteError
-from . import guest
+from . import fake_backend
 from .controls import controls
 from .curated import curated
 from .exploits import exploits
@@ -55,7 +55,7 @@ _LISTED = ("curated", "exploits", "controls")
 KINDS = (*_LISTED, "generated")
 PLUGINS = "sparse,quant"
 #: file names of the mutants themselves: an exception raised there is a mutant that is broken
-_OWN = ("at curated.py", "at generated.py", "at guest.py", "at controls.py")
+_OWN = ("at curated.py", "at generated.py", "at fake_backend.py", "at controls.py")
 
 
 def settings(environment: dict[str, str]) -> dict[str, str]:
@@ -134,10 +134,10 @@ def _patient(subject: Subject, mutant: Mutant) -> Result | None:
 
 @contextmanager
 def _subject(mutant: Mutant) -> Iterator[Subject]:
-    if not mutant.guest:
+    if not mutant.fake_backend:
         yield Subject("cpu")
         return
-    with guest.loaded() as subject:
+    with fake_backend.loaded() as subject:
         yield subject
 
 

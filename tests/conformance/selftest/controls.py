@@ -219,5 +219,7 @@ def controls() -> list[Mutant]:
     for op in ("mul", "amax"):
         found.append(Mutant(f"contiguous inputs ({op})", op, _copied_inputs, ops=(op,)))
     for op in ("exp", "matmul", "softmax", "index_select"):
-        found.append(Mutant(f"an honest backend of its own ({op})", op, ops=(op,), guest=True))
+        found.append(
+            Mutant(f"an honest backend of its own ({op})", op, ops=(op,), fake_backend=True)
+        )
     return found

@@ -10,8 +10,8 @@ import coredispatch as cd
 from coredispatch.plugin import from_raw, to_raw
 
 from ..subject import Subject
+from .fake_backend import NAME
 from .framework import FRAMEWORK
-from .guest import NAME
 from .mutants import Mutant, Mutation
 
 __all__ = ["curated"]
@@ -315,7 +315,7 @@ def ignored_strides(correct: Any, raws: Any) -> Any:
     return None
 
 
-@mutant("silent fallback", "neg", checks=(21,), says="silent fallback", guest=True)
+@mutant("silent fallback", "neg", checks=(21,), says="silent fallback", fake_backend=True)
 def silent_fallback(correct: Any, raws: Any) -> Any:
     """Takes its data to the embedded backend and computes there."""
     return to_raw(cd.neg(from_raw(raws[0], backend=NAME).to("cpu")).to(NAME))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..checks.values import in_domain
-from ..palettes import limits
+from ..distributions import limits
 from ..subject import OpFacts, Subject, numpy_dtype
 from .mutants import Mutant
 

@@ -43,7 +43,7 @@ class Mutant:
             somewhere else only is not understood, and counts as not caught.
         cases: pattern of the case ids that must notice.
         says: pattern of what the failure must say.
-        guest: whether the fault is one of the self-test's guest backend.
+        fake_backend: whether the fault is one of the self-test's fake backend.
         fired: how often the mutation changed, or for a control: rounded otherwise.
     """
 
@@ -57,7 +57,7 @@ class Mutant:
     checks: tuple[int, ...] = ()
     cases: str = ""
     says: str = ""
-    guest: bool = False
+    fake_backend: bool = False
     fired: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
 

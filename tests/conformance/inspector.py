@@ -13,10 +13,10 @@ from .repro import PLACEHOLDER, case_of, compose
 from .shards import Options, Pool
 from .subject import Subject
 
-__all__ = ["Inquiry", "page_scripts"]
+__all__ = ["CaseInspector", "page_scripts"]
 
 
-class Inquiry:
+class CaseInspector:
     """Asks a worker about single cases; to be used as a context manager, which ends the worker."""
 
     def __init__(self, subject: Subject, options: Options) -> None:
@@ -24,7 +24,7 @@ class Inquiry:
         self.options = options
         self._pool = Pool(options)
 
-    def __enter__(self) -> Inquiry:
+    def __enter__(self) -> CaseInspector:
         return self
 
     def __exit__(
@@ -86,12 +86,12 @@ class Inquiry:
         return "\n".join(lines), result
 
 
-def page_scripts(inquiry: Inquiry) -> Any:
+def page_scripts(inspector: CaseInspector) -> Any:
     """``reproducer(case id)`` for the page, which must not fail where the case did."""
 
     def make(case_id: str) -> str:
         try:
-            return inquiry.script(case_id)
+            return inspector.script(case_id)
         except Exception as error:
             return f"# no reproducer: {type(error).__name__}: {error}"
 

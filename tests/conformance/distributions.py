@@ -1,6 +1,6 @@
-"""Which values the arrays of a lattice cell hold.
+"""Value distributions: which numbers the arrays of a combination hold.
 
-A palette turns a shape into numbers of a dtype. The plain ones (``uniform``, ``biased``,
+A distribution turns a shape into numbers of a dtype. The plain ones (``uniform``, ``biased``,
 ``ties``, ``offset_mean``) stay inside the op's value domain; ``extremes``, ``special`` and
 ``integer_extremes`` leave it on purpose, and only where the sampler asked for no particular
 domain.
@@ -14,29 +14,29 @@ import ml_dtypes
 import numpy as np
 
 __all__ = [
-    "FLOAT_PALETTES",
-    "INTEGER_PALETTES",
-    "PALETTES",
+    "FLOAT_DISTRIBUTIONS",
+    "INTEGER_DISTRIBUTIONS",
+    "DISTRIBUTIONS",
     "extremes",
     "fill",
     "integer_range",
-    "palettes_for",
+    "distributions_for",
     "specials",
 ]
 
-FLOAT_PALETTES = ("uniform", "biased", "ties", "offset_mean", "special", "extremes")
-INTEGER_PALETTES = ("uniform", "biased", "ties", "integer_extremes")
-PALETTES = (*FLOAT_PALETTES, "integer_extremes")
+FLOAT_DISTRIBUTIONS = ("uniform", "biased", "ties", "offset_mean", "special", "extremes")
+INTEGER_DISTRIBUTIONS = ("uniform", "biased", "ties", "integer_extremes")
+DISTRIBUTIONS = (*FLOAT_DISTRIBUTIONS, "integer_extremes")
 
 
-def palettes_for(dtype: np.dtype[Any]) -> tuple[str, ...]:
-    """The palettes that make sense for ``dtype``."""
+def distributions_for(dtype: np.dtype[Any]) -> tuple[str, ...]:
+    """The distributions that make sense for ``dtype``."""
     if dtype.kind == "b":
         return ("uniform", "biased")
     if dtype.kind == "c":
         # What becomes of complex infinities and NaN is left open by C's Annex G.
         return ("uniform", "biased", "ties", "offset_mean")
-    return INTEGER_PALETTES if dtype.kind in "iu" else FLOAT_PALETTES
+    return INTEGER_DISTRIBUTIONS if dtype.kind in "iu" else FLOAT_DISTRIBUTIONS
 
 
 def limits(dtype: np.dtype[Any]) -> Any:
@@ -66,7 +66,7 @@ def extremes(dtype: np.dtype[Any], moderate: bool) -> np.ndarray[Any, Any]:
 
 
 def fill(
-    palette: str,
+    distribution: str,
     dtype: np.dtype[Any],
     count: int,
     rng: np.random.Generator,
@@ -78,24 +78,24 @@ def fill(
 ) -> np.ndarray[Any, Any]:
     """``count`` numbers of ``dtype``.
 
-    ``low`` and ``high`` bound the plain palettes. ``free`` says that the op takes any value of
+    ``low`` and ``high`` bound the plain distributions. ``free`` says that the op takes any value of
     the dtype here; ``moderate`` keeps extremes small enough for sums of products.
     """
     kind = dtype.kind
     if kind == "b":
-        return rng.random(count) < (0.8 if palette == "biased" else 0.5)
+        return rng.random(count) < (0.8 if distribution == "biased" else 0.5)
     if kind in "iu":
-        return _integers(palette, dtype, count, rng, low, high, free)
+        return _integers(distribution, dtype, count, rng, low, high, free)
     if kind == "c":
         part = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
         options = {"free": free, "moderate": True}
-        real = fill(palette, part, count, rng, low, high, **options)
-        imaginary = fill(palette, part, count, rng, low, high, **options)
+        real = fill(distribution, part, count, rng, low, high, **options)
+        imaginary = fill(distribution, part, count, rng, low, high, **options)
         # Assigned part by part: real + 1j * imaginary makes NaN of infinities.
         both = np.empty(count, dtype)
         both.real, both.imag = real, imaginary
         return both
-    return _floats(palette, count, rng, low, high, dtype, free, moderate).astype(dtype)
+    return _floats(distribution, count, rng, low, high, dtype, free, moderate).astype(dtype)
 
 
 def integer_range(dtype: np.dtype[Any], low: float, high: float) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def integer_range(dtype: np.dtype[Any], low: float, high: float) -> tuple[int, i
 
 
 def _integers(
-    palette: str,
+    distribution: str,
     dtype: np.dtype[Any],
     count: int,
     rng: np.random.Generator,
@@ -115,12 +115,12 @@ def _integers(
     free: bool,
 ) -> np.ndarray[Any, Any]:
     start, stop = integer_range(dtype, low, high)
-    if palette == "biased":
+    if distribution == "biased":
         start = max(start, min(1, stop))
-    elif palette == "ties":
+    elif distribution == "ties":
         stop = min(start + 1, stop)
     values = rng.integers(start, stop + 1, count).astype(dtype)
-    if palette == "integer_extremes" and free and count:
+    if distribution == "integer_extremes" and free and count:
         info = np.iinfo(dtype)
         edges = np.array(
             [info.min, info.max, info.max - 1, info.min + 1, 0, 1, info.max // 2 + 1], dtype
@@ -132,7 +132,7 @@ def _integers(
 
 
 def _floats(
-    palette: str,
+    distribution: str,
     count: int,
     rng: np.random.Generator,
     low: float,
@@ -141,19 +141,19 @@ def _floats(
     free: bool,
     moderate: bool,
 ) -> np.ndarray[Any, Any]:
-    if palette == "biased":
+    if distribution == "biased":
         middle = max((low + high) / 2, 0.0) if high > 0 else (low + high) / 2
         return rng.uniform(middle, high, count)
-    if palette == "ties":
+    if distribution == "ties":
         return rng.choice(np.linspace(low, high, 5)[1:4], count)
-    if palette == "offset_mean" and free:
+    if distribution == "offset_mean" and free:
         # Far from zero, as far as squares and the spread still have digits.
         middle = {2: 32.0 if dtype.kind == "f" else 16.0}.get(dtype.itemsize, 1000.0)
         return middle + rng.uniform(low, high, count)
     values = rng.uniform(low, high, count)
-    if palette in ("special", "extremes") and free and count:
-        odd = specials(dtype, moderate) if palette == "special" else extremes(dtype, moderate)
-        share = 0.3 if palette == "special" else 0.6
+    if distribution in ("special", "extremes") and free and count:
+        odd = specials(dtype, moderate) if distribution == "special" else extremes(dtype, moderate)
+        share = 0.3 if distribution == "special" else 0.6
         chosen = rng.random(count) < share
         chosen[rng.integers(0, count)] = True
         values = np.where(chosen, rng.choice(odd, count), values)

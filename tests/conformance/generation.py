@@ -27,8 +27,8 @@ from coredispatch.registry import Promotion
 from .checks.promotion import joined
 from .checks.values import decomposes, in_domain
 from .context import Context, Failure, NotRun, elements
-from .lattice import LAYOUTS, CellMake, strided
-from .palettes import extremes, integer_range, palettes_for, specials
+from .covering_array import LAYOUTS, ConfiguredMake, strided
+from .distributions import distributions_for, extremes, integer_range, specials
 from .reference import NoReference, Reference
 from .subject import numpy_dtype
 from .templates import (
@@ -63,7 +63,7 @@ class _Enough(BaseException):
     """Shrinking took its time; no Exception, which Hypothesis would take for a finding."""
 
 
-class DrawnMake(CellMake):
+class DrawnMake(ConfiguredMake):
     """A ``make`` whose arrays repeat the drawn ``numbers``, where there are any."""
 
     def __init__(self, *args: Any, numbers: list[Any] | None = None, **kwargs: Any) -> None:
@@ -207,11 +207,11 @@ class _Artist:
         if not found:
             hypothesis.reject()
         template = found[draw(st.integers(0, len(found) - 1))]
-        cell = self._cell(draw, numpy_dtype(dtype))
+        combination = self._cell(draw, numpy_dtype(dtype))
         if not template.whole:
-            return self._by_sampler(draw, template, cell)
+            return self._by_sampler(draw, template, combination)
         shapes, sizes, sample = self._structure(draw, template, dtype)
-        arrays = self._arrays(draw, template, cell, shapes, dtype)
+        arrays = self._arrays(draw, template, combination, shapes, dtype)
         varied = self._filled(template, sample, arrays, sizes)
         other = shapes != template.shapes or sample is not template.sample
         if not other or self.accepts(self.context, varied):
@@ -319,13 +319,13 @@ class _Artist:
     # -- values and layouts ----------------------------------------------------------------
 
     def _cell(self, draw: Draw, dtype: Any) -> dict[str, Any]:
-        """Dtype, palette and seed of the arrays, and the layouts they may have."""
-        known = [p for p in palettes_for(dtype) if in_domain(self.op, p, "contiguous")]
-        palette = draw(st.sampled_from(known))
-        layouts = [x for x in LAYOUTS if in_domain(self.op, palette, x)]
+        """Dtype, distribution and seed of the arrays, and the layouts they may have."""
+        known = [p for p in distributions_for(dtype) if in_domain(self.op, p, "contiguous")]
+        distribution = draw(st.sampled_from(known))
+        layouts = [x for x in LAYOUTS if in_domain(self.op, distribution, x)]
         return {
             "dtype": dtype,
-            "palette": palette,
+            "distribution": distribution,
             "seed": draw(st.integers(0, 2**32 - 1)),
             "layouts": layouts,
             "numbers": not decomposes(self.op) and draw(st.sampled_from((True, False, False))),
@@ -335,30 +335,30 @@ class _Artist:
         self,
         draw: Draw,
         template: Template,
-        cell: dict[str, Any],
+        combination: dict[str, Any],
         shapes: list[tuple[int, ...]],
         dtype: str,
     ) -> list[tuple[tuple[int, ...], DrawnMake]]:
         """For each array of the template its shape and the ``make`` that fills it."""
         made, names = [], [dtype]
         mixed = len(shapes) > 1 and isinstance(self.op.dtype_rule, Promotion)
-        mixed = mixed and cell["palette"] in CONFINED and not cell["numbers"]
+        mixed = mixed and combination["distribution"] in CONFINED and not combination["numbers"]
         mixed = mixed and self.broadcasts(dtype) and draw(st.sampled_from((False, False, True)))
         for i, (array, shape) in enumerate(zip(template.arrays, shapes, strict=True)):
             request = template.requests[id(array)]
-            own = cell["dtype"]
+            own = combination["dtype"]
             if mixed and i:
                 fitting = [d for d in self.dtypes if all(joined(d, m) for m in names)]
                 names.append(draw(st.sampled_from(fitting)))
                 own = numpy_dtype(names[-1])
             numbers = None
-            if cell["numbers"] and request.method in ("__call__", "float", "positive"):
+            if combination["numbers"] and request.method in ("__call__", "float", "positive"):
                 numbers = draw(st.lists(self._number(own, request), min_size=1, max_size=5))
             settings = {
                 "dtype": own,
-                "palette": cell["palette"],
-                "seed": (cell["seed"] + i) % 2**32,
-                "layout": draw(st.sampled_from(cell["layouts"])),
+                "distribution": combination["distribution"],
+                "seed": (combination["seed"] + i) % 2**32,
+                "layout": draw(st.sampled_from(combination["layouts"])),
             }
             make = self.context.make(kind=DrawnMake, **settings)
             make.numbers = numbers
@@ -424,11 +424,13 @@ class _Artist:
 
     # -- samples that only the sampler makes -----------------------------------------------
 
-    def _by_sampler(self, draw: Draw, template: Template, cell: dict[str, Any]) -> tuple[Any, bool]:
+    def _by_sampler(
+        self, draw: Draw, template: Template, combination: dict[str, Any]
+    ) -> tuple[Any, bool]:
         """The sample made again by the op block's sampler, with dimensions of other sizes."""
         sizes = self._sizes(draw, template) if draw(st.booleans()) else {}
-        settings = {k: cell[k] for k in ("dtype", "palette", "seed")}
-        settings["layout"] = draw(st.sampled_from(cell["layouts"]))
+        settings = {k: combination[k] for k in ("dtype", "distribution", "seed")}
+        settings["layout"] = draw(st.sampled_from(combination["layouts"]))
 
         def again(**kind: Any) -> Any:
             drawn = self.op.samples(self.context.make(**settings, **kind))

@@ -1,7 +1,7 @@
 """A backend of the self-test's own, so that faults of *ownership* have somewhere to happen.
 
 The embedded backend cannot pass off the reference's kernels as its own, or fall back to it in
-silence: it is the reference. The guest is another key with arrays of its own.
+silence: it is the reference. The fake backend is another key with arrays of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..subject import Subject
 
 __all__ = ["NAME", "Box", "boxed", "loaded", "unboxed"]
 
-NAME = "conformance_guest"
+NAME = "conformance_fake"
 
 
 class Box:
-    """The guest's arrays."""
+    """The fake backend's arrays."""
 
     __slots__ = ("data",)
 
@@ -37,7 +37,7 @@ class Box:
 
 
 def unboxed(value: Any) -> Any:
-    """NumPy's arrays in the place of the guest's, lists opened."""
+    """NumPy's arrays in the place of the fake backend's, lists opened."""
     if isinstance(value, Box):
         return value.data
     if isinstance(value, (list, tuple)):
@@ -46,7 +46,7 @@ def unboxed(value: Any) -> Any:
 
 
 def boxed(value: Any) -> Any:
-    """The guest's arrays, with memory of their own, in the place of NumPy's."""
+    """The fake backend's arrays, with memory of their own, in the place of NumPy's."""
     if isinstance(value, (np.ndarray, np.generic)):
         return Box(np.array(value))
     if isinstance(value, (list, tuple)):
@@ -63,13 +63,13 @@ def _lifted(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Namespace(ArrayApiBackend):
-    """Where the guest's honest kernels come from: the array-API families over NumPy."""
+    """Where the fake backend's honest kernels come from: the array-API families over NumPy."""
 
     xp = np
 
 
-class Guest(Backend):
-    """The guest: every kernel of its own."""
+class FakeBackend(Backend):
+    """The fake backend: every kernel of its own."""
 
     name = NAME
     array_type = Box
@@ -94,11 +94,11 @@ class Guest(Backend):
 
 @contextmanager
 def loaded() -> Iterator[Subject]:
-    """The guest as a subject, for the length of the block."""
+    """The fake backend as a subject, for the length of the block."""
 
     @hookimpl
     def coredispatch_register(registrar: Any) -> None:
-        registrar.backend(Guest())
+        registrar.backend(FakeBackend())
 
     module = ModuleType(NAME)
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""The lattice: dtype x layout x palette x shape, covered pair by pair.
+"""The covering array: dtype, layout, value distribution and shape, covered pair by pair.
 
 The op blocks' samplers enumerate shapes and parameters and leave the arrays to ``make``.
-:class:`CellMake` is that object for one cell of the lattice; :func:`cells` chooses the cells so
-that every dtype meets every layout and every palette, every layout meets every palette, and
-every sample meets every dtype.
+:class:`ConfiguredMake` is that object for one combination; :func:`combinations` chooses them so
+that every dtype meets every layout and every distribution, every layout meets every distribution,
+and every sample meets every dtype.
 """
 
 from __future__ import annotations
@@ -13,39 +13,42 @@ from typing import Any
 
 import numpy as np
 
-from .palettes import fill, palettes_for
+from .distributions import distributions_for, fill
 
-__all__ = ["LAYOUTS", "CellMake", "cells", "strided"]
+__all__ = ["LAYOUTS", "ConfiguredMake", "combinations", "strided"]
 
 LAYOUTS = ("contiguous", "transposed", "step2", "offset", "stride0", "overlapping")
 
 
-def cells(
+def combinations(
     dtypes: Sequence[tuple[int, str, np.dtype[Any]]], layouts: Sequence[str] = LAYOUTS
 ) -> Iterator[tuple[str, str, str, int]]:
-    """Cells ``(dtype, layout, palette, turn)``, covering all pairs.
+    """Combinations ``(dtype, layout, distribution, number)`` that cover all pairs.
 
     ``dtypes`` are ``(index among all dtypes, name, NumPy dtype)``: the index, not the place in
-    this op's own list, decides the pairing, so that cells keep their names when an op gains a
-    dtype. ``turn`` counts the cells of a dtype and says which samples it takes.
+    this op's own list, decides the pairing, so that cases keep their names when an op gains a
+    dtype. ``number`` counts the combinations of a dtype and says which samples it takes.
     """
     seen: set[tuple[str, str]] = set()
-    turns: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for index, name, dtype in dtypes:
-        palettes = palettes_for(dtype)
-        for i in range(max(len(palettes), len(layouts))):
-            layout, palette = layouts[(i + index) % len(layouts)], palettes[i % len(palettes)]
-            seen.add((layout, palette))
-            turns[name] = turns.get(name, -1) + 1
-            yield name, layout, palette, turns[name] + index
+        distributions = distributions_for(dtype)
+        for i in range(max(len(distributions), len(layouts))):
+            layout, distribution = (
+                layouts[(i + index) % len(layouts)],
+                distributions[i % len(distributions)],
+            )
+            seen.add((layout, distribution))
+            counts[name] = counts.get(name, -1) + 1
+            yield name, layout, distribution, counts[name] + index
     for layout in layouts:
-        for palette in dict.fromkeys(p for _, _, d in dtypes for p in palettes_for(d)):
-            if (layout, palette) in seen:
+        for distribution in dict.fromkeys(p for _, _, d in dtypes for p in distributions_for(d)):
+            if (layout, distribution) in seen:
                 continue
-            # The first dtype of the op's domain that knows the palette takes the pair.
-            index, name, _ = next(d for d in dtypes if palette in palettes_for(d[2]))
-            turns[name] += 1
-            yield name, layout, palette, turns[name] + index
+            # The first dtype of the op's domain that knows the distribution takes the pair.
+            index, name, _ = next(d for d in dtypes if distribution in distributions_for(d[2]))
+            counts[name] += 1
+            yield name, layout, distribution, counts[name] + index
 
 
 def strided(values: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str) -> Any:
@@ -83,15 +86,15 @@ def strided(values: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str) -
     return np.ndarray(shape, values.dtype, values[:length].copy(), 0, (item,) * ndim)
 
 
-class CellMake:
-    """Fills sample arrays with the values and the layout of one lattice cell.
+class ConfiguredMake:
+    """Fills sample arrays with the values and the layout of one combination.
 
     Has what samplers ask of a ``make``: ``make(shape, low=, high=)``, ``float``, ``positive``,
     ``index``, ``mask``, ``dtype`` and ``size``.
 
     Args:
-        dtype: NumPy dtype of the cell.
-        layout, palette: names of :data:`LAYOUTS` and ``palettes.PALETTES``.
+        dtype: NumPy dtype of the arrays.
+        layout, distribution: names of :data:`LAYOUTS` and ``distributions.DISTRIBUTIONS``.
         seed: seed of the values.
         values: the op's value domain, ``(-2, 2)`` by default.
         moderate: keep extremes small enough for sums of products.
@@ -102,7 +105,7 @@ class CellMake:
         self,
         dtype: Any,
         layout: str = "contiguous",
-        palette: str = "uniform",
+        distribution: str = "uniform",
         seed: int = 0,
         values: tuple[float, float] | None = None,
         *,
@@ -112,10 +115,12 @@ class CellMake:
     ) -> None:
         self.dtype = np.dtype(dtype)
         self.layout = layout
-        self.palette = palette
+        self.distribution = distribution
         self.low, self.high = values or (-2.0, 2.0)
         self.moderate = moderate
-        self.anywhere = anywhere and values is None or palette in ("special", "integer_extremes")
+        self.anywhere = (
+            anywhere and values is None or distribution in ("special", "integer_extremes")
+        )
         self.size = size
         self.rng = np.random.default_rng(seed)
 
@@ -123,7 +128,7 @@ class CellMake:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         count = int(np.prod(shape, dtype=np.int64))
         values = fill(
-            self.palette if self.palette in palettes_for(dtype) else "uniform",
+            self.distribution if self.distribution in distributions_for(dtype) else "uniform",
             dtype,
             count,
             self.rng,
@@ -135,19 +140,19 @@ class CellMake:
         return strided(values, shape, self.layout)
 
     def __call__(self, shape: Any, *, low: float | None = None, high: float | None = None) -> Any:
-        """Array of the cell's dtype; ``low`` and ``high`` narrow the value domain."""
+        """Array of the combination's dtype; ``low`` and ``high`` narrow the value domain."""
         free = self.anywhere and low is None and high is None
         low = self.low if low is None else low
         high = self.high if high is None else high
         return self._array(self.dtype, shape, low, high, free)
 
     def float(self, shape: Any) -> Any:
-        """Floating values whatever the cell: its dtype when floating, else float64."""
+        """Floating values whatever the combination: its dtype when floating, else float64."""
         dtype = self.dtype if self.dtype.kind not in "biuc" else np.dtype(np.float64)
         return self._array(dtype, shape, self.low, self.high, False)
 
     def positive(self, shape: Any) -> Any:
-        """Values of the cell's dtype that are above zero."""
+        """Values of the combination's dtype that are above zero."""
         if self.dtype.kind == "b":
             return np.ones(shape, np.bool_)
         if self.dtype.kind in "iu":
