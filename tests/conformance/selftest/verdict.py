@@ -14,13 +14,15 @@ def gates(report: dict[str, list[dict[str, Any]]]) -> tuple[str, bool]:
     """What survived or was refused, the shares, and whether every gate holds.
 
     A mutant whose operator is absent and one that no input tells from the correct kernel are
-    counted apart: they were neither caught nor missed.
+    counted apart: they were neither caught nor missed. So is a control that rounds as the embedded
+    kernel does on this machine: it was neither accepted nor refused.
     """
     lines: list[str] = []
     passed = True
     for kind, entries in report.items():
         for e in entries:
-            if e["outcome"] in ("survived", "refused", "absent"):
+            silent = kind == "controls" and e["outcome"] == "equivalent"
+            if silent or e["outcome"] in ("survived", "refused", "absent"):
                 said = e.get("why") or f"{e.get('by', '')} {e.get('message', '')}".strip()
                 lines.append(f"  {kind}: {e['outcome']}: {e['name']}: {said or 'UNEXPLAINED'}")
     for kind, least in (("curated", 1.0), ("exploits", 1.0), ("generated", GATE)):
@@ -40,8 +42,12 @@ def gates(report: dict[str, list[dict[str, Any]]]) -> tuple[str, bool]:
         )
     controls = report.get("controls", [])
     if controls:
-        accepted = sum(e["outcome"] == "accepted" for e in controls)
-        passed &= accepted == len(controls)
-        lines.append(f"controls: {accepted} of {len(controls)} accepted")
+        counted = [e for e in controls if e["outcome"] != "equivalent"]
+        accepted = sum(e["outcome"] == "accepted" for e in counted)
+        passed &= accepted == len(counted) > 0
+        lines.append(
+            f"controls: {accepted} of {len(counted)} accepted, "
+            f"{len(controls) - len(counted)} with nothing to differ from on this machine"
+        )
     lines.append("GATES HOLD" if passed else "GATES DO NOT HOLD")
     return "\n".join(lines), passed
