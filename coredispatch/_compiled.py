@@ -24,12 +24,12 @@ __all__ = ["HOT_MODULES", "LIBRARY", "choose_form", "compiled_modules", "form_no
 
 # A file listed here and not yet written is left out by setup.py.
 HOT_MODULES = (
-    "coredispatch/registry/value.py",
-    "coredispatch/registry/masks.py",
-    "coredispatch/registry/derivative.py",
-    "coredispatch/registry/dispatch.py",
-    "coredispatch/registry/entries.py",
-    "coredispatch/registry/boxed.py",
+    "coredispatch/registry/model/value.py",
+    "coredispatch/registry/dispatch/masks.py",
+    "coredispatch/registry/model/derivative.py",
+    "coredispatch/registry/dispatch/dispatcher.py",
+    "coredispatch/registry/dispatch/raw_kernels.py",
+    "coredispatch/registry/dispatch/boxed_kernels.py",
     "coredispatch/frontend/tensor_base.py",
     "coredispatch/frontend/autograd/node.py",
     "coredispatch/frontend/autograd/engine.py",
@@ -110,7 +110,7 @@ def choose_form() -> None:
 def compiled_modules() -> dict[str, bool | None]:
     """Form of each hot module: True compiled, False interpreted, None not imported (yet).
 
-    Returns a dict from module name (``"coredispatch.registry.value"``) to that form.
+    Returns a dict from module name (``"coredispatch.registry.model.value"``) to that form.
     """
     forms: dict[str, bool | None] = {}
     for path in HOT_MODULES:

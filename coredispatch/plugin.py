@@ -47,8 +47,6 @@ from coredispatch.registry import (
     SchemaError,
     ShapeError,
     Value,
-    calls,
-    checks,
     composite,
     default_dtype,
     hookimpl,
@@ -56,10 +54,12 @@ from coredispatch.registry import (
     promote_types,
     result_type,
 )
-from coredispatch.registry import dtypes as dtypes
-from coredispatch.registry.dispatch import HOOKS
-from coredispatch.registry.generator import Generator, default_generator
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.around import checks
+from coredispatch.registry.around import slow_path as calls
+from coredispatch.registry.dispatch.dispatcher import HOOKS
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model import dtypes
+from coredispatch.registry.model.generator import Generator, default_generator
 
 if TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from coredispatch.frontend import nn
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
-    from coredispatch.ops import rules
-    from coredispatch.ops.annotations import FloatList, Index, IntList, Scalar
+    from coredispatch.ops.support import rules
+    from coredispatch.ops.support.annotations import FloatList, Index, IntList, Scalar
 
 __all__ = [
     "API_VERSION",
@@ -196,9 +196,9 @@ def __getattr__(name: str) -> Any:
 
         return Tensor
     if name in ("FloatList", "Index", "IntList", "Scalar"):
-        return getattr(importlib.import_module("coredispatch.ops.annotations"), name)
+        return getattr(importlib.import_module("coredispatch.ops.support.annotations"), name)
     if name == "rules":
-        from coredispatch.ops import rules
+        from coredispatch.ops.support import rules
 
         return rules
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,8 +20,8 @@ import coredispatch
 from coredispatch.frontend import public
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.schema import REQUIRED, Param
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.model.schema import REQUIRED, Param
 
 __all__ = ["main", "render"]
 
@@ -217,8 +217,8 @@ def _tensor_stub() -> str:
         "from typing import Any, overload",
         "",
         "from coredispatch.frontend.tensor_base import TensorBase",
-        "from coredispatch.registry.device import Device",
-        "from coredispatch.registry.dtypes import DType",
+        "from coredispatch.registry.model.device import Device",
+        "from coredispatch.registry.model.dtypes import DType",
         "",
         "Number = builtins.bool | builtins.int | builtins.float | complex",
         "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from coredispatch.registry.dtypes import ALL_DTYPES, DType, bfloat16
-from coredispatch.registry.errors import DTypeError
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, bfloat16
+from coredispatch.registry.model.errors import DTypeError
 
 __all__ = ["BFLOAT16", "numpy_dtype"]
 

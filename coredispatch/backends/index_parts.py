@@ -11,8 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.registry.dtypes import DType, bool_, int64, uint8
-from coredispatch.registry.errors import ArgumentError, DimError
+from coredispatch.registry.model.dtypes import DType, bool_, int64, uint8
+from coredispatch.registry.model.errors import ArgumentError, DimError
 
 __all__ = ["IndexParts", "Parts"]
 

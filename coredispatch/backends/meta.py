@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coredispatch.registry.backend import Backend
-from coredispatch.registry.boxed import CallEntry
-from coredispatch.registry.calls import check_inplace
-from coredispatch.registry.checks import check_types, describe_call, participants
-from coredispatch.registry.dispatch import HOOKS, dispatch, push_and_call
-from coredispatch.registry.dtypes import DType, Promotion
-from coredispatch.registry.entries import link_view
-from coredispatch.registry.errors import CoreDispatchError, KernelError, OpError
-from coredispatch.registry.hookspecs import hookimpl
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import Registrar
-from coredispatch.registry.value import bump_version
+from coredispatch.registry.around.checks import check_types, describe_call, participants
+from coredispatch.registry.around.hookspecs import hookimpl
+from coredispatch.registry.around.slow_path import check_inplace
+from coredispatch.registry.dispatch.boxed_kernels import CallEntry
+from coredispatch.registry.dispatch.dispatcher import HOOKS, dispatch, push_and_call
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.raw_kernels import link_view
+from coredispatch.registry.dispatch.table import Registrar
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.dtypes import DType, Promotion
+from coredispatch.registry.model.errors import CoreDispatchError, KernelError, OpError
+from coredispatch.registry.model.value import bump_version
 
 __all__ = ["MetaArray", "MetaBackend", "coredispatch_register"]
 
@@ -71,7 +71,7 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
 
 
 def _own_bit() -> int:
-    from coredispatch.registry.table import TABLE
+    from coredispatch.registry.dispatch.table import TABLE
 
     return TABLE.bit("meta")
 

@@ -12,11 +12,11 @@ from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.registry.device import current_device
-from coredispatch.registry.dtypes import DType, default_dtype
-from coredispatch.registry.errors import ArgumentError, DTypeError
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import current_device
+from coredispatch.registry.model.dtypes import DType, default_dtype
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
 
 __all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor"]
 
@@ -157,7 +157,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor that shares memory with any object that speaks DLPack."""
     if isinstance(ext_tensor, TensorBase):
         return ext_tensor.detach()  # type: ignore[attr-defined, no-any-return]
-    from coredispatch.registry.loader import plugins
+    from coredispatch.registry.around.loader import plugins
 
     device_type = ext_tensor.__dlpack_device__()[0]
     if int(device_type) == 1:

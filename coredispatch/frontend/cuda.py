@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.registry.backend import Backend
-from coredispatch.registry.device import Device
-from coredispatch.registry.errors import DeviceError
-from coredispatch.registry.loader import plugins
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.errors import DeviceError
 
 __all__ = [
     "current_device",
@@ -90,7 +90,7 @@ def empty_cache() -> None:
 
 def manual_seed(seed: int) -> None:
     """Seed the default generator (one serves all devices)."""
-    from coredispatch.registry.generator import manual_seed as seed_all
+    from coredispatch.registry.model.generator import manual_seed as seed_all
 
     seed_all(seed)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.ops.rules import broadcast_shapes as _broadcast_shapes
-from coredispatch.registry.table import TABLE
+from coredispatch.ops.support.rules import broadcast_shapes as _broadcast_shapes
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["allclose", "broadcast_shapes", "equal", "is_same_size"]
 

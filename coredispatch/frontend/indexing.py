@@ -8,8 +8,8 @@ import numpy as np
 
 from coredispatch.frontend.creation import from_numpy, tensor
 from coredispatch.frontend.tensor_base import SLOTS, TensorBase
-from coredispatch.registry.errors import DTypeError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import DTypeError
 
 #: kinds of NumPy arrays that operators take in a tensor's place
 _KINDS = "biufc"

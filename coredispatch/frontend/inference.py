@@ -15,13 +15,13 @@ from typing import Any
 
 from coredispatch.frontend.modes import INFERENCE
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.backend import Layer
-from coredispatch.registry.boxed import LayerEntry
-from coredispatch.registry.checks import describe_call
-from coredispatch.registry.errors import AutogradError
-from coredispatch.registry.hookspecs import hookimpl
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import Registrar
+from coredispatch.registry.around.checks import describe_call
+from coredispatch.registry.around.hookspecs import hookimpl
+from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import Registrar
+from coredispatch.registry.model.backend import Layer
+from coredispatch.registry.model.errors import AutogradError
 
 __all__ = ["coredispatch_register"]
 

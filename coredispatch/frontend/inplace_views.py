@@ -11,10 +11,10 @@ from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.registry.errors import AutogradError, OpError
-from coredispatch.registry.masks import masked
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import bump_version, storage_of
+from coredispatch.registry.dispatch.masks import masked
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import AutogradError, OpError
+from coredispatch.registry.model.value import bump_version, storage_of
 
 __all__ = ["become", "install"]
 

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType, default_dtype
-from coredispatch.registry.errors import DTypeError
+from coredispatch.registry.model.dtypes import DType, default_dtype
+from coredispatch.registry.model.errors import DTypeError
 
 __all__ = ["finfo", "iinfo"]
 

@@ -8,9 +8,9 @@ from types import FunctionType
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.dispatch import method_of
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE, Snapshot
+from coredispatch.registry.dispatch.dispatcher import method_of
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE, Snapshot
 
 __all__ = ["install"]
 

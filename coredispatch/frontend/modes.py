@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from coredispatch.registry.masks import MASKS, current_masks, pop_masks, push_mode
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.masks import MASKS, current_masks, pop_masks, push_mode
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "INFERENCE",

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.registry.device import default_device
-from coredispatch.registry.dtypes import default_dtype
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import default_device
+from coredispatch.registry.model.dtypes import default_dtype
 
 __all__ = [
     "format_array",

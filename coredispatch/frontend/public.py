@@ -40,10 +40,15 @@ from coredispatch.frontend.random import (
 )
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor, is_tensor
-from coredispatch.registry import fallback
-from coredispatch.registry.device import Device, set_default_device
-from coredispatch.registry.device import default_device as get_default_device
-from coredispatch.registry.dtypes import (
+from coredispatch.registry.around import fallback
+from coredispatch.registry.around.explain import explain
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.around.observe import Observation, observe
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE, layout_dtype
+from coredispatch.registry.model.device import Device, set_default_device
+from coredispatch.registry.model.device import default_device as get_default_device
+from coredispatch.registry.model.dtypes import (
     DType,
     bfloat16,
     bool_,
@@ -65,8 +70,8 @@ from coredispatch.registry.dtypes import (
     uint32,
     uint64,
 )
-from coredispatch.registry.dtypes import default_dtype as get_default_dtype
-from coredispatch.registry.errors import (
+from coredispatch.registry.model.dtypes import default_dtype as get_default_dtype
+from coredispatch.registry.model.errors import (
     ArgumentError,
     AutogradError,
     CoreDispatchError,
@@ -81,12 +86,7 @@ from coredispatch.registry.errors import (
     SchemaError,
     ShapeError,
 )
-from coredispatch.registry.explain import explain
-from coredispatch.registry.generator import Generator, default_generator, manual_seed
-from coredispatch.registry.loader import plugins
-from coredispatch.registry.observe import Observation, observe
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE, layout_dtype
+from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
 
 device = Device
 dtype = DType
@@ -109,7 +109,7 @@ class _Operators:
     """``cd.ops.NAME``: every operator of the table, those of plugins included.
 
     It stands where the package ``coredispatch.ops`` would, so it answers for its modules as well:
-    ``import coredispatch.ops.samples as samples`` asks here.
+    ``import coredispatch.ops.support.samples as samples`` asks here.
     """
 
     def __getattr__(self, name: str) -> Any:

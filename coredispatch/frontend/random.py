@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.creation import from_numpy
-from coredispatch.registry import generator as _generator
-from coredispatch.registry.device import Device
-from coredispatch.registry.generator import Generator, default_generator, manual_seed
+from coredispatch.registry.model import generator as _generator
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
 
 __all__ = [
     "Generator",

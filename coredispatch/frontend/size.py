@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coredispatch.registry.errors import DimError
+from coredispatch.registry.model.errors import DimError
 
 __all__ = ["Size"]
 

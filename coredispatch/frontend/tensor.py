@@ -17,20 +17,20 @@ from coredispatch.frontend.autograd.node import node_of
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry import dtypes
-from coredispatch.registry.backend import Backend
-from coredispatch.registry.device import Device, current_device
-from coredispatch.registry.dispatch import HOOKS
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.errors import (
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.dispatcher import HOOKS
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model import dtypes
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import Device, current_device
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import (
     AutogradError,
     DimError,
     DTypeError,
     OpError,
 )
-from coredispatch.registry.loader import plugins
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import storage_of, version_of
+from coredispatch.registry.model.value import storage_of, version_of
 
 __all__ = ["Tensor", "is_tensor"]
 

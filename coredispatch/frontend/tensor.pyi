@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.registry.device import Device
-from coredispatch.registry.dtypes import DType
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import DType
 
 Number = builtins.bool | builtins.int | builtins.float | complex
 

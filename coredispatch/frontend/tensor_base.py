@@ -11,18 +11,18 @@ from typing import Any, Final
 
 import coredispatch.ops  # noqa: F401  (the operators must be in the table)
 from coredispatch.frontend.size import Size
-from coredispatch.registry.dispatch import (
+from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     dispatch,
     dispatch_beside,
     dispatch_one,
     dispatch_two,
 )
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.errors import DTypeError
-from coredispatch.registry.native import mypyc_attr
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import Value, dtype_of
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.native import mypyc_attr
+from coredispatch.registry.model.value import Value, dtype_of
 
 AUTOGRAD: Final[int] = TABLE.bit("autograd")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.device import current_device
-from coredispatch.registry.errors import DTypeError
-from coredispatch.registry.hookspecs import hookimpl
-from coredispatch.registry.loader import backend_of_device
-from coredispatch.registry.operator import composite
-from coredispatch.registry.table import TABLE, Registrar
-from coredispatch.registry.value import dtype_of
+from coredispatch.registry.around.hookspecs import hookimpl
+from coredispatch.registry.around.loader import backend_of_device
+from coredispatch.registry.dispatch.operator import composite
+from coredispatch.registry.dispatch.table import TABLE, Registrar
+from coredispatch.registry.model.device import current_device
+from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = ["coredispatch_register", "to_device"]
 

@@ -1,7 +1,7 @@
-"""The vocabulary: one block per operator, grouped by family.
+"""The operator library: one definition per operator, in a folder per family.
 
-Each module here declares operators; this one puts them into the table, through the same hook as
-a stranger's plugin.
+Each module of a family declares operators; this one puts them into the table, through the same hook
+as a third party's plugin. ``support`` holds what the definitions share.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import pkgutil
 
 from coredispatch._version import __version__
 from coredispatch.registry import Operator, hookimpl, plugins
-from coredispatch.registry.table import Registrar
+from coredispatch.registry.dispatch.table import Registrar
 
 __all__ = ["declared"]
 
 
 def declared() -> list[Operator]:
-    """Every operator declared in this package, in order of module and line."""
+    """Every operator declared in this package, in order of file and line."""
     found: dict[int, Operator] = {}
-    for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-        module = importlib.import_module(f"{__name__}.{info.name}")
+    modules = pkgutil.walk_packages(__path__, f"{__name__}.")
+    for name in sorted(info.name for info in modules if not info.ispkg):
+        module = importlib.import_module(name)
         for value in list(vars(module).values()):
             if isinstance(value, Operator) and value.functional is None:
                 found[id(value)] = value

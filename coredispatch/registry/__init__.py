@@ -5,11 +5,23 @@ Knows nothing of tensors, NumPy or any operator; imports the standard library an
 
 from __future__ import annotations
 
-from . import binding, calls, fallback
-from .backend import Backend, Kernel, Layer, Layout
-from .device import Device, default_device, set_default_device
-from .dtypes import DType, Promotion, can_cast, default_dtype, promote_types, result_type
-from .errors import (
+from coredispatch.registry.around import binding, fallback, slow_path
+from coredispatch.registry.around.explain import Explanation, explain, explain_keys
+from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
+from coredispatch.registry.around.loader import Plugin, plugins
+from coredispatch.registry.dispatch.operator import Operator, composite, primitive
+from coredispatch.registry.dispatch.table import TABLE, Registrar, Snapshot
+from coredispatch.registry.model.backend import Backend, Kernel, Layer, Layout
+from coredispatch.registry.model.device import Device, default_device, set_default_device
+from coredispatch.registry.model.dtypes import (
+    DType,
+    Promotion,
+    can_cast,
+    default_dtype,
+    promote_types,
+    result_type,
+)
+from coredispatch.registry.model.errors import (
     ArgumentError,
     AutogradError,
     CoreDispatchError,
@@ -24,14 +36,9 @@ from .errors import (
     SchemaError,
     ShapeError,
 )
-from .explain import Explanation, explain, explain_keys
-from .hookspecs import API_VERSION, hookimpl
-from .keys import Key, KeyOrder
-from .loader import Plugin, plugins
-from .operator import Operator, composite, primitive
-from .schema import Param, Schema
-from .table import TABLE, Registrar, Snapshot
-from .value import Storage, Value
+from coredispatch.registry.model.keys import Key, KeyOrder
+from coredispatch.registry.model.schema import Param, Schema
+from coredispatch.registry.model.value import Storage, Value
 
 __all__ = [
     "API_VERSION",
@@ -68,7 +75,7 @@ __all__ = [
     "TABLE",
     "Value",
     "binding",
-    "calls",
+    "slow_path",
     "can_cast",
     "composite",
     "default_device",

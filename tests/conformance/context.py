@@ -14,7 +14,7 @@ import numpy as np
 
 import coredispatch as cd
 from coredispatch.registry import DType, Promotion
-from coredispatch.registry.checks import participants
+from coredispatch.registry.around.checks import participants
 
 from .bounds import Deviation, compare
 from .case import Case

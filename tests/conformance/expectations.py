@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from coredispatch.registry import CoreDispatchError
-from coredispatch.registry.dtypes import ALL_DTYPES
+from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 from .case import Case, Result, Status
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import coredispatch as cd
 from coredispatch.registry import CoreDispatchError, DType, Promotion
-from coredispatch.registry.checks import participants
+from coredispatch.registry.around.checks import participants
 
 from .subject import numpy_dtype
 

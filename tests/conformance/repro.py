@@ -149,7 +149,7 @@ _JUDGED = """# the same call, judged by the suite
 from coredispatch.conformance.repro import case_of
 from coredispatch.conformance.runner import run_sample
 from coredispatch.conformance.subject import Subject
-from coredispatch.ops.samples import Sample
+from coredispatch.ops.support.samples import Sample
 
 subject = Subject({backend!r})
 sample = Sample(

@@ -16,7 +16,7 @@ import numpy as np
 
 import coredispatch as cd
 from coredispatch.registry import TABLE, CoreDispatchError, Kernel, plugins
-from coredispatch.registry.dtypes import ALL_DTYPES
+from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 from .expectations import Expectations
 

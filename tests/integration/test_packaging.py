@@ -149,9 +149,9 @@ def test_editable(compiling: None, tmp_path: Path) -> None:
     hot.write_text(hot.read_text() + "\nEDITED = True\n")
     form = environment.info()["form"]
     assert not form["compiled"]
-    assert "coredispatch/registry/value.py is newer" in form["note"]
-    environment.run("-c", CHECK + "; from coredispatch.registry.value import EDITED")
+    assert "coredispatch/registry/model/value.py is newer" in form["note"]
+    environment.run("-c", CHECK + "; from coredispatch.registry.model.value import EDITED")
     # Compiling again brings the edit into the extension.
     environment.install("--editable", str(project))
     assert environment.info()["form"]["compiled"]
-    environment.run("-c", CHECK + "; from coredispatch.registry.value import EDITED")
+    environment.run("-c", CHECK + "; from coredispatch.registry.model.value import EDITED")

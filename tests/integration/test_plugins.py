@@ -25,7 +25,7 @@ BUILTIN = {"cpu", "meta", "autograd", "autocast", "inference", "inference_mode"}
 REPORT = """
 import json
 import coredispatch as cd
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 plugins = {p.name: [p.status, p.distribution, p.error] for p in cd.plugins}
 print(json.dumps([plugins, sorted(TABLE.snapshot.order.by_name)]))
@@ -129,7 +129,7 @@ def test_unloading_in_a_process_takes_keys_and_operators_away(environment: Envir
         f"BUILTIN = {BUILTIN}"
         + """
 import coredispatch as cd
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 before = set(TABLE.snapshot.order.by_name), cd.plugins.discover()
 for name in ("flat", "sparse", "quant", "cuda_cupy", "cpu_numba"):

@@ -77,7 +77,7 @@ def flat(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def test_every_primitive_has_a_kernel(flat: Environment) -> None:
     program = """
 import coredispatch as cd
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 cd.plugins.discover()
 missing = [
     op.name for op in TABLE.snapshot.ops.values()

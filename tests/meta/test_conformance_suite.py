@@ -41,7 +41,7 @@ from coredispatch.conformance.new_backend import write_project
 from coredispatch.conformance.reference import Reference
 from coredispatch.conformance.repro import case_of, script
 from coredispatch.conformance.subject import DTYPES, numpy_dtype
-from coredispatch.ops.samples import Sample
+from coredispatch.ops.support.samples import Sample
 from coredispatch.plugin import ArrayApiBackend, hookimpl
 
 

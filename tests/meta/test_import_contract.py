@@ -67,7 +67,7 @@ def test_an_import_in_the_wrong_direction_is_found(
         ("coredispatch/registry", "from . import keys"),
         ("coredispatch/registry", "import pluggy, threading"),
         ("coredispatch/ops", "import numpy as np\nfrom coredispatch.registry import primitive"),
-        ("coredispatch/backends", "from coredispatch.registry.backend import Backend"),
+        ("coredispatch/backends", "from coredispatch.registry.model.backend import Backend"),
     ],
 )
 def test_an_allowed_import_is_not(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,13 @@ import pytest
 import coredispatch as cd
 from coredispatch.autograd import gradcheck, gradgradcheck
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.ops.samples import Make, Sample
+from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.plugin import hookimpl
-from coredispatch.registry.binding import complete
-from coredispatch.registry.checks import participants
-from coredispatch.registry.dispatch import normalized
-from coredispatch.registry.dtypes import ALL_DTYPES, DType, Promotion
-from coredispatch.registry.operator import Operator
+from coredispatch.registry.around.binding import complete
+from coredispatch.registry.around.checks import participants
+from coredispatch.registry.dispatch.dispatcher import normalized
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
 
 # One dtype of each kind; the conformance suite runs them all.
 SAMPLED = ("bool", "uint8", "int64", "bfloat16", "float32", "float64", "complex64")
@@ -34,18 +36,28 @@ _DOMAINS: dict[str, Callable[[DType], bool]] = {
 }
 
 
+def _modules(name: str) -> Iterator[ModuleType]:
+    """The module ``name``, or all modules of the folder ``name``."""
+    module = importlib.import_module(name)
+    if not hasattr(module, "__path__"):
+        yield module
+        return
+    for info in pkgutil.iter_modules(module.__path__, f"{name}."):
+        yield importlib.import_module(info.name)
+
+
 class Family:
-    """The operators declared in some modules of ``coredispatch.ops``, and checks on them."""
+    """The operators of some folders or modules of ``coredispatch.ops``, and checks on them."""
 
     def __init__(self, *modules: str) -> None:
         self.ops: dict[str, Operator] = {}
         for name in modules:
-            module = importlib.import_module(f"coredispatch.ops.{name}")
-            for value in vars(module).values():
-                if not isinstance(value, Operator) or value.functional is not None:
-                    continue
-                if value.file == module.__file__:
-                    self.ops[value.name] = value
+            for module in _modules(f"coredispatch.ops.{name}"):
+                for value in vars(module).values():
+                    if not isinstance(value, Operator) or value.functional is not None:
+                        continue
+                    if value.file == module.__file__:
+                        self.ops[value.name] = value
 
     def names(self, keep: Callable[[Operator], Any] = lambda op: True) -> list[str]:
         """Names of the operators with samples for which ``keep`` holds."""

@@ -14,9 +14,9 @@ import pytest
 
 import coredispatch as cd
 import coredispatch.nn.functional as F
-from coredispatch.ops.samples import Make, Sample
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE
+from coredispatch.ops.support.samples import Make, Sample
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
 
 WRONG = ("text", [1, 2], object(), {})
 

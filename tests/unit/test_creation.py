@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 
-FAMILY = ("creation", "sequences", "window_functions")
+FAMILY = ("creation.factories", "creation.sequences", "creation.window_functions")
 
 
 def test_samples_agree_with_reference_and_body(sampled: Any) -> None:

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch.ops.samples import Make
-from coredispatch.registry.binding import complete
-from coredispatch.registry.dispatch import normalized
-from coredispatch.registry.entries import InplaceEntry, RawEntry
-from coredispatch.registry.resolve import build
-from coredispatch.registry.table import TABLE
+from coredispatch.ops.support.samples import Make
+from coredispatch.registry.around.binding import complete
+from coredispatch.registry.dispatch.dispatcher import normalized
+from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
+from coredispatch.registry.dispatch.resolve import build
+from coredispatch.registry.dispatch.table import TABLE
 
 CPU = TABLE.bit("cpu")
 DTYPES = [cd.bool, cd.uint8, cd.int64, cd.float16, cd.bfloat16, cd.float32, cd.float64]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch.registry.dtypes import (
+from coredispatch.registry.model.dtypes import (
     ALL_DTYPES,
     DType,
     Promotion,
@@ -35,7 +35,7 @@ from coredispatch.registry.dtypes import (
     uint32,
     uint64,
 )
-from coredispatch.registry.errors import DTypeError
+from coredispatch.registry.model.errors import DTypeError
 
 # PyTorch refuses to promote these with other integers; ours join, see the module.
 EXTENDED = {uint16, uint32, uint64}

@@ -9,9 +9,9 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.autograd import gradcheck, gradgradcheck
-from coredispatch.ops.samples import Make, Sample
+from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.registry import Operator
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 LARGEST = 60  # elements of one argument: central differences cost one call per direction
 

@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch.ops.index_rules import indexed
+from coredispatch.ops.indexing.rules import indexed
 
-FAMILY = ("indexing", "index_rows", "masking", "gathering", "replacing")
+FAMILY = ("indexing",)
 
 
 def test_samples_agree_with_reference_and_body(sampled: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import coredispatch as cd
 import coredispatch.nn.functional as F
 from coredispatch.autograd import gradcheck, gradgradcheck
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 RNG = np.random.default_rng(0)
 

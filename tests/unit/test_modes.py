@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
-from coredispatch.registry.masks import MASKS
+from coredispatch.registry.dispatch.masks import MASKS
 
 
 def recorded() -> bool:

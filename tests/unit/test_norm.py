@@ -11,7 +11,7 @@ import coredispatch as cd
 import coredispatch.nn.functional as F
 from coredispatch import nn
 from coredispatch.autograd import gradcheck, gradgradcheck
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 RNG = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ import pytest
 import coredispatch as cd
 from coredispatch import nn, optim
 from coredispatch.optim import lr_scheduler
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 RNG = np.random.default_rng(0)
 STEPS = 12

@@ -15,7 +15,7 @@ import pytest
 import coredispatch as cd
 from coredispatch.nn import functional as F
 
-FAMILY = ("random", "sampling", "random_inplace", "dropout")
+FAMILY = ("random", "nn.dropout")
 
 
 def test_samples_keep_to_their_rules(sampled: Any) -> None:

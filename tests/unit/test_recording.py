@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import coredispatch as cd
-from coredispatch.ops.samples import Make
-from coredispatch.registry.binding import complete
-from coredispatch.registry.dispatch import dispatch
-from coredispatch.registry.resolve import build
-from coredispatch.registry.table import TABLE
+from coredispatch.ops.support.samples import Make
+from coredispatch.registry.around.binding import complete
+from coredispatch.registry.dispatch.dispatcher import dispatch
+from coredispatch.registry.dispatch.resolve import build
+from coredispatch.registry.dispatch.table import TABLE
 
 CPU = TABLE.bit("cpu")
 AUTOGRAD = TABLE.bit("autograd")

@@ -14,8 +14,8 @@ import pytest
 import coredispatch as cd
 import coredispatch.nn.functional as F
 from coredispatch.plugin import composite, hookimpl, primitive, rules
-from coredispatch.registry.masks import MASKS, current_masks
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.masks import MASKS, current_masks
+from coredispatch.registry.dispatch.table import TABLE
 
 
 class Plugin:

@@ -21,7 +21,7 @@ from coredispatch.plugin import (
     primitive,
     rules,
 )
-from coredispatch.registry.entries import link_view
+from coredispatch.registry.dispatch.raw_kernels import link_view
 
 
 class Boxed:
@@ -440,7 +440,7 @@ def test_without_strided_views_a_base_that_nobody_holds_is_no_alias(boxed: Any) 
 
 
 def test_the_operators_do_not_hide_the_modules_they_stand_in() -> None:
-    import coredispatch.ops.samples as samples
+    import coredispatch.ops.support.samples as samples
 
     assert samples.Make and cd.ops.softmax is cd.softmax
     with pytest.raises(AttributeError, match="no operator 'softmx'\n  fix: did you mean 'softmax'"):

@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 
-FAMILY = (
-    "shape",
-    "dimension_order",
-    "slicing",
-    "windowed_views",
-    "joining",
-    "copying",
-    "arranging",
-    "padding",
-)
+FAMILY = ("shape", "creation.copying")
 
 
 def test_samples_agree_with_reference_and_body(sampled: Any) -> None:

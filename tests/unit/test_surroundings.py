@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import coredispatch as cd
-from coredispatch.registry.backend import ContextKernel
-from coredispatch.registry.entries import Surroundings
-from coredispatch.registry.masks import MASKS, pop_masks, push_masks
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.masks import MASKS, pop_masks, push_masks
+from coredispatch.registry.dispatch.raw_kernels import Surroundings
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.backend import ContextKernel
 
 # -- kernels in surroundings of their own ----------------------------------------------------------
 

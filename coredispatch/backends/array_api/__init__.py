@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.backend import Backend
-from coredispatch.registry.dtypes import DType, bfloat16
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.dtypes import DType, bfloat16
 
 __all__ = ["FAMILIES", "ArrayApiBackend", "family_kernels"]
 
 #: the modules of this package that hold kernels
 FAMILIES = (
-    "pointwise",
+    "elementwise",
     "reduction",
     "activation",
     "shape",
@@ -35,8 +35,7 @@ FAMILIES = (
     "pooling",
     "norm",
     "loss",
-    "embedding",
-    "linear",
+    "nn",
 )
 
 

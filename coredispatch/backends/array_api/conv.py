@@ -10,7 +10,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from .window_slices import offset_index, pad, widened
+from coredispatch.backends.array_api.window_slices import offset_index, pad, widened
 
 __all__ = ["kernels"]
 

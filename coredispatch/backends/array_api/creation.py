@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType, default_dtype, float64, int64, scalar_dtype
-from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.model.dtypes import DType, default_dtype, float64, int64, scalar_dtype
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = ["arange_bounds", "kernels"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.errors import OpError
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import OpError
 
 __all__ = ["kernels"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .window_slices import widened
+from coredispatch.backends.array_api.window_slices import widened
 
 __all__ = ["kernels"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from .window_slices import widened
+from coredispatch.backends.array_api.window_slices import widened
 
 __all__ = ["kernels"]
 

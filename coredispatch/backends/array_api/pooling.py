@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from .window_slices import pad, widened
+from coredispatch.backends.array_api.window_slices import pad, widened
 
 __all__ = ["kernels"]
 

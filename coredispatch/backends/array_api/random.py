@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType, bool_, default_dtype, float32, float64, int64
-from coredispatch.registry.errors import ArgumentError
-from coredispatch.registry.generator import Generator, default_generator
+from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float32, float64, int64
+from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.generator import Generator, default_generator
 
 __all__ = ["kernels"]
 

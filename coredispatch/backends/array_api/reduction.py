@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType
+from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["kernels"]
 

@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.errors import ShapeError
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import ShapeError
 
 __all__ = ["kernels"]
 

@@ -13,16 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
-from coredispatch.registry.hookspecs import hookimpl
-from coredispatch.registry.table import Registrar
+from coredispatch.registry.around.hookspecs import hookimpl
+from coredispatch.registry.dispatch.table import Registrar
 
 __all__ = ["NumpyBackend", "coredispatch_register"]
 
 
 def _overrides() -> dict[str, Callable[..., Any]]:
     kernels: dict[str, Callable[..., Any]] = {}
-    # Optimizer steps write in place, which not every namespace of the base can.
-    for family in (*FAMILIES, "optim"):
+    for family in FAMILIES:
         kernels.update(importlib.import_module(f"{__name__}.{family}").KERNELS)
     return kernels
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...registry.dtypes import DType
-from ...registry.errors import ArgumentError, DTypeError
-from ..dtypes import numpy_dtype
-from .normal import normal
-from .ordering import check_scalar_dim
-from .pointwise import bounded, sigmoid
-from .silence import silent
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.numpy.elementwise.error_functions import normal
+from coredispatch.backends.numpy.elementwise.pointwise import bounded, sigmoid
+from coredispatch.backends.numpy.reduction.sorting import check_scalar_dim
+from coredispatch.backends.numpy.silence import silent
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
 
 __all__ = ["KERNELS"]
 

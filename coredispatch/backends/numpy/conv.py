@@ -15,8 +15,8 @@ from math import prod
 
 import numpy as np
 
-from .silence import silent
-from .windows import (
+from coredispatch.backends.numpy.silence import silent
+from coredispatch.backends.numpy.windows import (
     Array,
     Ints,
     expand,

@@ -9,8 +9,8 @@ import numpy as np
 
 from coredispatch.backends.array_api.creation import arange_bounds
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.dtypes import DType, default_dtype, scalar_dtype
-from coredispatch.registry.errors import ArgumentError
+from coredispatch.registry.model.dtypes import DType, default_dtype, scalar_dtype
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = ["KERNELS"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.numpy.silence import silent
-from coredispatch.registry.errors import OpError, ShapeError
+from coredispatch.registry.model.errors import OpError, ShapeError
 
 __all__ = ["KERNELS"]
 

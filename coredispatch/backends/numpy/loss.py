@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...registry.errors import DimError
-from .silence import silent
-from .windows import Array, widen
+from coredispatch.backends.numpy.silence import silent
+from coredispatch.backends.numpy.windows import Array, widen
+from coredispatch.registry.model.errors import DimError
 
 _SMALL = 1024  # elements up to which a product with ones beats a ufunc reduction
 

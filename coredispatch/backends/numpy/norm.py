@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .silence import silent
-from .windows import Array, Ints, widen
+from coredispatch.backends.numpy.silence import silent
+from coredispatch.backends.numpy.windows import Array, Ints, widen
 
 # Up to this many elements the mean of each row is a product with a constant matrix, which also
 # spreads it over the row: on an 8x8 array 0.4 us, and later operands of equal shape cost 0.3 us

@@ -13,8 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from .silence import silent
-from .windows import Array, Ints, inner_slices, offset_slices, pad_spatial, widen
+from coredispatch.backends.numpy.silence import silent
+from coredispatch.backends.numpy.windows import (
+    Array,
+    Ints,
+    inner_slices,
+    offset_slices,
+    pad_spatial,
+    widen,
+)
 
 
 @lru_cache(maxsize=1024)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.backends.numpy.masks import keep_where
-from coredispatch.registry.dtypes import DType, default_dtype
-from coredispatch.registry.errors import ArgumentError
-from coredispatch.registry.generator import Generator, default_generator
+from coredispatch.backends.numpy.elementwise.masks import keep_where
+from coredispatch.registry.model.dtypes import DType, default_dtype
+from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.generator import Generator, default_generator
 
 __all__ = ["KERNELS", "Stream", "stream"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...registry.backend import ContextKernel
-from ...registry.entries import Surroundings
+from coredispatch.registry.dispatch.raw_kernels import Surroundings
+from coredispatch.registry.model.backend import ContextKernel
 
 __all__ = ["silent", "silent_binary", "silent_unary"]
 

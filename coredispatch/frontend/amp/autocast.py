@@ -6,10 +6,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from coredispatch.frontend.modes import Mode
-from coredispatch.registry.dtypes import DType, bfloat16, float16
-from coredispatch.registry.errors import ArgumentError, DeviceError
-from coredispatch.registry.masks import current_masks, pop_masks, push_mode
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.masks import current_masks, pop_masks, push_mode
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import DType, bfloat16, float16
+from coredispatch.registry.model.errors import ArgumentError, DeviceError
 
 __all__ = [
     "AutocastState",
@@ -58,7 +58,7 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether there is a backend of that name."""
-    from coredispatch.registry.loader import plugins
+    from coredispatch.registry.around.loader import plugins
 
     plugins.discover()
     return device_type in TABLE.snapshot.backends

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
-from coredispatch.registry.errors import ArgumentError, OpError
+from coredispatch.registry.model.errors import ArgumentError, OpError
 
 __all__ = ["GradScaler"]
 

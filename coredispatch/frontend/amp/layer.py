@@ -7,14 +7,21 @@ from typing import Any
 
 from coredispatch.frontend.amp.autocast import AutocastState, current_state
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.backend import Layer
-from coredispatch.registry.boxed import LayerEntry
-from coredispatch.registry.dtypes import DType, bfloat16, float16, float32, float64, promote_types
-from coredispatch.registry.hookspecs import hookimpl
-from coredispatch.registry.masks import current_masks
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE, Registrar
-from coredispatch.registry.value import dtype_of, version_of
+from coredispatch.registry.around.hookspecs import hookimpl
+from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
+from coredispatch.registry.dispatch.masks import current_masks
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE, Registrar
+from coredispatch.registry.model.backend import Layer
+from coredispatch.registry.model.dtypes import (
+    DType,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    promote_types,
+)
+from coredispatch.registry.model.value import dtype_of, version_of
 
 __all__ = ["apply_policy", "coredispatch_register"]
 

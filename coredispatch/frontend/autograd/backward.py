@@ -9,8 +9,8 @@ from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (ins
 from coredispatch.frontend.autograd.engine import run
 from coredispatch.frontend.autograd.node import Node, node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.errors import AutogradError, ShapeError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import AutogradError, ShapeError
 
 __all__ = ["backward", "grad"]
 

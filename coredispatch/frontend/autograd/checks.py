@@ -7,12 +7,12 @@ from typing import Any
 
 from coredispatch.frontend.autograd.engine import ENGINE
 from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode
-from coredispatch.registry.checks import describe, describe_call
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.errors import AutogradError, CoreDispatchError
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import dtype_of
+from coredispatch.registry.around.checks import describe, describe_call
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.model.value import dtype_of
 
 __all__: list[str] = []
 

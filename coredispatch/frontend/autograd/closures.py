@@ -1,7 +1,7 @@
 """The interpreted form of recording: closures over what is known of an operator's rule.
 
 What :class:`RecordEntry` does, for operators of one output and without lists of tensors, with
-everything constant bound and no call that can be saved (see ``registry/closures.py``). Measured on
+everything constant bound and no call that can be saved (see ``registry/dispatch/interpreted.py``). Measured on
 ``a + b`` with gradients: 1.7 us with them, 2.1 us without.
 """
 
@@ -20,8 +20,8 @@ from coredispatch.frontend.autograd.node import (
     alias_of,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.derivative import saved_argument
-from coredispatch.registry.value import Value, dtype_of
+from coredispatch.registry.model.derivative import saved_argument
+from coredispatch.registry.model.value import Value, dtype_of
 
 __all__: list[str] = []
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode, node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.dispatch import Dispatcher, dispatch_two, invoke
-from coredispatch.registry.masks import pop_masks, push_masks
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import Value, dtype_of
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
+from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.value import Value, dtype_of
 
 
 def _op(name: str) -> Dispatcher:

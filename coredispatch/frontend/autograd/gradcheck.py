@@ -14,8 +14,8 @@ import numpy as np
 from coredispatch.frontend.autograd.backward import grad
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.errors import AutogradError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import AutogradError
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

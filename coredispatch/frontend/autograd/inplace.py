@@ -20,14 +20,14 @@ from coredispatch.frontend.autograd.node import (
     number,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
-from coredispatch.registry.boxed import LayerEntry
-from coredispatch.registry.checks import describe_call
-from coredispatch.registry.derivative import VjpRule, saved_argument
-from coredispatch.registry.errors import AutogradError
-from coredispatch.registry.masks import pop_masks, push_masks
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import ViewLink, version_of
+from coredispatch.registry.around.checks import describe_call
+from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
+from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.derivative import VjpRule, saved_argument
+from coredispatch.registry.model.errors import AutogradError
+from coredispatch.registry.model.value import ViewLink, version_of
 
 __all__ = ["CopySlices", "record_inplace", "refresh"]
 

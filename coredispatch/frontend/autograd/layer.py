@@ -5,10 +5,10 @@ from __future__ import annotations
 from coredispatch.frontend.autograd import closures as _closures  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd.node import RecordEntry
-from coredispatch.registry.backend import Layer
-from coredispatch.registry.hookspecs import hookimpl
-from coredispatch.registry.operator import Operator
-from coredispatch.registry.table import Registrar
+from coredispatch.registry.around.hookspecs import hookimpl
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import Registrar
+from coredispatch.registry.model.backend import Layer
 
 __all__ = ["coredispatch_register"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from coredispatch.frontend.creation import as_tensor, tensor
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.ops.joining import stack
-from coredispatch.registry.dtypes import DType
+from coredispatch.ops.shape.joining import stack
+from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["default_collate", "default_convert"]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.random import randint
-from coredispatch.registry.generator import manual_seed
+from coredispatch.ops.random.factories import randint
+from coredispatch.registry.model.generator import manual_seed
 
 __all__ = ["draw_seed", "integers", "permutation", "seed_all", "weighted"]
 

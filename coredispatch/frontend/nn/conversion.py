@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.device import Device
-from coredispatch.registry.dtypes import DType, float16, float32, float64
-from coredispatch.registry.dtypes import bfloat16 as _bfloat16
-from coredispatch.registry.errors import DTypeError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import DType, float16, float32, float64
+from coredispatch.registry.model.dtypes import bfloat16 as _bfloat16
+from coredispatch.registry.model.errors import DTypeError
 
 __all__ = [
     "bfloat16",

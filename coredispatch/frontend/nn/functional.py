@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.public import operators
-from coredispatch.registry.errors import ArgumentError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import ArgumentError
 
 _operators = operators("nn.functional")
 globals().update(_operators)

@@ -11,8 +11,8 @@ import warnings
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
-from coredispatch.registry.errors import ArgumentError, ShapeError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 __all__ = [
     "calculate_gain",

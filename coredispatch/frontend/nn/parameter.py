@@ -6,9 +6,9 @@ from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.errors import DTypeError
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import storage_of
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.value import storage_of
 
 __all__ = ["Buffer", "Parameter"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "RMSprop"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from coredispatch.registry.errors import CoreDispatchError
+from coredispatch.registry.model.errors import CoreDispatchError
 
 __all__ = ["SerializationError", "UnsafeGlobalError"]
 

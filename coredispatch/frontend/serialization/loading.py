@@ -16,11 +16,11 @@ from coredispatch.frontend.serialization.memory import instance, make_tensor
 from coredispatch.frontend.serialization.trust import trusted
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.device import Device
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.loader import plugins
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import Storage
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.value import Storage
 
 __all__ = ["load"]
 

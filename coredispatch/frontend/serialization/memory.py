@@ -16,10 +16,10 @@ from coredispatch.frontend.serialization.blocks import address, array_in, bytes_
 from coredispatch.frontend.serialization.errors import SerializationError
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.errors import AutogradError, CoreDispatchError
-from coredispatch.registry.table import TABLE
-from coredispatch.registry.value import Storage, Value, storage_of
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.model.value import Storage, Value, storage_of
 
 __all__ = [
     "attributes",

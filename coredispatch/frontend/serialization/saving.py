@@ -19,9 +19,9 @@ from coredispatch.frontend.serialization.errors import SerializationError
 from coredispatch.frontend.serialization.memory import attributes, host_array
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.device import Device
-from coredispatch.registry.dtypes import DType
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["save"]
 

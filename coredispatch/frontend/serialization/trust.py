@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.registry.generator import Generator
+from coredispatch.registry.model.generator import Generator
 
 __all__ = [
     "add_safe_globals",

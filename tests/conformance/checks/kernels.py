@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.registry import TABLE, CoreDispatchError, plugins
-from coredispatch.registry.observe import observe
+from coredispatch.registry.around.observe import observe
 
 from ..case import Case
 from ..context import Context, has_values

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
-from coredispatch.registry import TABLE, CoreDispatchError, fallback
+from coredispatch.registry import TABLE, CoreDispatchError
+from coredispatch.registry.around import fallback
 
 from ..case import Case
 from ..context import Context, NotRun, has_values, tensors_in

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from coredispatch.registry import TABLE, Kernel, fallback, plugins
-from coredispatch.registry.observe import observe
+from coredispatch.registry import TABLE, Kernel, plugins
+from coredispatch.registry.around import fallback
+from coredispatch.registry.around.observe import observe
 
 from ..case import BACKEND, Case
 from ..context import Context, elements

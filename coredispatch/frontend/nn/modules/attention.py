@@ -10,7 +10,7 @@ from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.linear import Linear
 from coredispatch.frontend.nn.parameter import Parameter
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["MultiheadAttention"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "Conv1d",

@@ -9,7 +9,7 @@ from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["Embedding", "EmbeddingBag"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn.module import Module
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "AdaptiveAvgPool1d",

@@ -14,7 +14,7 @@ from coredispatch.frontend.nn.utils.rnn import (
     pack_padded_sequence,
     pad_packed_sequence,
 )
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell"]
 

@@ -14,7 +14,7 @@ from coredispatch.frontend.nn.modules.container import ModuleList
 from coredispatch.frontend.nn.modules.dropout import Dropout
 from coredispatch.frontend.nn.modules.linear import Linear
 from coredispatch.frontend.nn.modules.norm import LayerNorm
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "Transformer",

@@ -8,7 +8,7 @@ from typing import Any
 
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "get_total_norm"]
 

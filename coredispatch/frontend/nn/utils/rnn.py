@@ -8,8 +8,8 @@ from typing import Any
 
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.errors import ShapeError
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import ShapeError
 
 __all__ = [
     "PackedSequence",

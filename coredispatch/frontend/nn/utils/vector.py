@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from coredispatch.registry.table import TABLE
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 

@@ -11,8 +11,16 @@ where it is faster by more than its predicate costs.
 
 from __future__ import annotations
 
-from . import elementwise, loss, normalization, optimizer, reduction, small, softmax
+from coredispatch_cpu_numba.kernels import (
+    elementwise,
+    loss,
+    norm,
+    optim_steps,
+    reduction,
+    small,
+    softmax,
+)
 
 __all__ = ["MODULES"]
 
-MODULES = (elementwise, reduction, softmax, normalization, loss, optimizer, small)
+MODULES = (elementwise, reduction, softmax, norm, loss, optim_steps, small)

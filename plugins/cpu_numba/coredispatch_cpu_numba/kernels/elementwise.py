@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import FLOATS, is_dense, is_like, may_write
-from ..entries import Loop
+from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, may_write
+from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 

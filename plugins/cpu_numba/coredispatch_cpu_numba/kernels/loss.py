@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import DimError
-
-from ..arrays import INT64, is_dense
-from ..entries import Loop
+from coredispatch_cpu_numba.arrays import INT64, is_dense
+from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "WHEN"]
 

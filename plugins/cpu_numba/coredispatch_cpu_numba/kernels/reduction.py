@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import thread_count
-from ..arrays import INT64, is_dense
-from ..entries import Loop
-from ..layout import BLOCK, NARROW, along, reduced, strips, tiles
+from coredispatch_cpu_numba import thread_count
+from coredispatch_cpu_numba.arrays import INT64, is_dense
+from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.layout import BLOCK, NARROW, along, reduced, strips, tiles
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import INT64
+from coredispatch_cpu_numba.arrays import INT64
 
 __all__ = ["KERNELS", "MOST", "PRIORITY"]
 
@@ -35,7 +35,7 @@ class _Functions(dict[str, Callable[..., Any]]):
         self.number = number
 
     def __missing__(self, name: str) -> Callable[..., Any]:
-        from ..loops.small import compile_function
+        from coredispatch_cpu_numba.loops.small import compile_function
 
         self[name] = function = compile_function(name, self.number)
         return function

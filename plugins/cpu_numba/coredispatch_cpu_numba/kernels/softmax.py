@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import is_dense, is_like
-from ..entries import Loop
-from ..layout import COLUMNS, along
+from coredispatch_cpu_numba.arrays import is_dense, is_like
+from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.layout import COLUMNS, along
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from ..compilation import Loop
-from ..elementary.derived import elementary
-from ..elementary.inlined import inlined
-from ..intrinsics import fabs, full_vectors
-from ..spans import part, row_of
+from coredispatch_cpu_numba.compilation import Loop
+from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.elementary.inlined import inlined
+from coredispatch_cpu_numba.intrinsics import fabs, full_vectors
+from coredispatch_cpu_numba.spans import part, row_of
 
 __all__ = ["LOOPS"]
 

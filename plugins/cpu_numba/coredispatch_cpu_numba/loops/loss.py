@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..compilation import Loop
-from ..elementary.derived import elementary
-from ..intrinsics import full_vectors
-from ..spans import fill, row_of
-from .reduction import extreme_of
-from .softmax import store_exp_of, sum_exp_of
+from coredispatch_cpu_numba.compilation import Loop
+from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.intrinsics import full_vectors
+from coredispatch_cpu_numba.loops.reduction import extreme_of
+from coredispatch_cpu_numba.loops.softmax import store_exp_of, sum_exp_of
+from coredispatch_cpu_numba.spans import fill, row_of
 
 __all__ = ["LOOPS"]
 

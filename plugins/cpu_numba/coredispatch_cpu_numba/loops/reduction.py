@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ..compilation import REDUCTION, Loop
-from ..elementary.derived import elementary
-from ..elementary.inlined import inlined
-from ..intrinsics import full_vectors, largest, smallest
-from ..layout import BLOCK, NARROW
-from ..spans import copy, fill, part, row_of
+from coredispatch_cpu_numba.compilation import REDUCTION, Loop
+from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.elementary.inlined import inlined
+from coredispatch_cpu_numba.intrinsics import full_vectors, largest, smallest
+from coredispatch_cpu_numba.layout import BLOCK, NARROW
+from coredispatch_cpu_numba.spans import copy, fill, part, row_of
 
 __all__ = ["LOOPS"]
 

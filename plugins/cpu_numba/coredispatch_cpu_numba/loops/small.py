@@ -18,8 +18,8 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from .. import cache
-from ..elementary.derived import elementary
+from coredispatch_cpu_numba import cache
+from coredispatch_cpu_numba.elementary.derived import elementary
 
 __all__ = ["compile_function"]
 

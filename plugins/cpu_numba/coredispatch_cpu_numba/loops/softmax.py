@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ..compilation import REDUCTION, Loop
-from ..elementary.derived import elementary
-from ..elementary.inlined import inlined
-from ..intrinsics import full_vectors, largest
-from ..layout import BLOCK, COLUMNS
-from ..spans import copy, part, row_of
-from .reduction import extreme_of, total_of
+from coredispatch_cpu_numba.compilation import REDUCTION, Loop
+from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.elementary.inlined import inlined
+from coredispatch_cpu_numba.intrinsics import full_vectors, largest
+from coredispatch_cpu_numba.layout import BLOCK, COLUMNS
+from coredispatch_cpu_numba.loops.reduction import extreme_of, total_of
+from coredispatch_cpu_numba.spans import copy, part, row_of
 
 __all__ = ["LOOPS", "dot_of", "store_exp_of", "sum_exp_of"]
 

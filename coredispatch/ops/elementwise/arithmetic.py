@@ -1,0 +1,233 @@
+"""Sums and products, and what is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.support import late
+from coredispatch.ops.support.adjoint import adjoint
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.rules import (
+    NUMBER,
+    broadcast,
+    exact,
+    promote,
+    promote_float,
+    same,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.support.samples import pairs, triples, unary
+from coredispatch.registry import Value, composite, primitive
+from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.value import dtype_of
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return mul(x, factor) if isinstance(x, Value) else x * factor
+
+
+# ---- sums and products ------------------------------------------------------------------------
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.add,
+    cast="widest",
+    samples=pairs,
+    tolerance=ulp(1),
+    inplace=True,
+)
+def add(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self + other``.
+
+    Shapes broadcast, dtypes promote. For bool inputs it is the logical or. With the keyword
+    ``alpha`` the result is ``self + alpha * other``.
+    """
+
+
+@add.vjp
+def _(grad):
+    return grad, grad
+
+
+@add.overload
+def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
+    return add(self, _scaled(other, alpha))
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.subtract,
+    cast="widest",
+    samples=pairs,
+    dtypes=NUMBER,
+    tolerance=ulp(1),
+    inplace=True,
+    alias=("subtract",),
+)
+def sub(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self - other``.
+
+    Shapes broadcast, dtypes promote; bool tensors are refused (use ``logical_xor``). With the
+    keyword ``alpha`` the result is ``self - alpha * other``.
+    """
+
+
+@sub.vjp
+def _(grad):
+    return grad, lambda: neg(grad)
+
+
+@sub.overload
+def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
+    return sub(self, _scaled(other, alpha))
+
+
+@composite(out=broadcast, dtype=promote, samples=pairs, dtypes=NUMBER)
+def rsub(self: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Elementwise ``other - self``; with ``alpha``, ``other - alpha * self``."""
+    return sub(other, self)
+
+
+@rsub.overload
+def _(self: Tensor, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
+    return sub(other, mul(self, alpha))
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.multiply,
+    cast="widest",
+    samples=pairs,
+    tolerance=ulp(1),
+    inplace=True,
+    alias=("multiply",),
+)
+def mul(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self * other``. Shapes broadcast, dtypes promote; logical and for bool."""
+
+
+@mul.vjp
+def _(grad, self, other):
+    return lambda: mul(grad, adjoint(other)), lambda: mul(grad, adjoint(self))
+
+
+@primitive(
+    out=same_shape,
+    dtype=same,
+    reference=np.negative,
+    samples=unary,
+    dtypes=NUMBER,
+    tolerance=exact,
+    inplace=True,
+    alias=("negative",),
+)
+def neg(self: Tensor) -> Tensor:
+    """Elementwise ``-self``. Unsigned integers wrap; bool tensors are refused."""
+
+
+@neg.vjp
+def _(grad):
+    return neg(grad)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    reference=np.positive,
+    samples=unary,
+    dtypes=NUMBER,
+    tolerance=exact,
+    view="maybe",
+)
+def positive(self: Tensor) -> Tensor:
+    """``+self``: the tensor itself."""
+    if dtype_of(self).kind == "b":
+        raise DTypeError("unary + is not defined for bool tensors", fix="use x.to(cd.int64)")
+    return self
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    reference=np.square,
+    samples=unary,
+    tolerance=ulp(1),
+    inplace=True,
+)
+def square(self: Tensor) -> Tensor:
+    """Elementwise ``self * self``."""
+    return mul(self, self)
+
+
+@square.vjp
+def _(grad, self):
+    return mul(grad, mul(adjoint(self), 2))
+
+
+@composite(out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True)
+def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+    """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""
+    self, tensor1, tensor2 = common(promote, self, tensor1, tensor2)
+    product = mul(tensor1, tensor2)
+    return add(self, product if value == 1 else mul(product, value))
+
+
+@addcmul.vjp
+def _(grad, tensor1, tensor2, value):
+    scaled = grad if value == 1 else mul(grad, adjoint(value))
+    return (
+        grad,
+        lambda: mul(scaled, adjoint(tensor2)),
+        lambda: mul(scaled, adjoint(tensor1)),
+    )
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    samples=triples,
+    dtypes="float+complex",
+    values=(0.5, 2.0),
+    inplace=True,
+)
+def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+    """``self + value * tensor1 / tensor2``; shapes broadcast, integers become floating."""
+    self, tensor1, tensor2 = common(promote_float, self, tensor1, tensor2)
+    quotient = late.div(tensor1, tensor2)
+    return add(self, quotient if value == 1 else mul(quotient, value))
+
+
+@composite(
+    out=broadcast, dtype=promote_float, samples=triples, dtypes="float+complex", inplace=True
+)
+def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
+    """Linear interpolation ``self + weight * (end - self)``.
+
+    Evaluated from the nearer end, as in PyTorch, so that ``weight`` 1 gives ``end`` exactly.
+    """
+    self, end, weight = common(promote_float, self, end, weight)
+    distance = sub(end, self)
+    if not isinstance(weight, Value):
+        if abs(weight) < 0.5:
+            return add(self, mul(distance, weight))
+        return sub(end, mul(distance, 1 - weight))
+    near = late.lt(late.abs(weight), 0.5)
+    from_end = sub(end, mul(distance, sub(1, weight)))
+    return late.where(near, add(self, mul(distance, weight)), from_end)
+
+
+@lerp.vjp
+def _(grad, self, end, weight):
+    return (
+        lambda: mul(grad, adjoint(sub(1, weight) if isinstance(weight, Value) else 1 - weight)),
+        lambda: mul(grad, adjoint(weight)),
+        lambda: mul(grad, adjoint(sub(end, self))),
+    )

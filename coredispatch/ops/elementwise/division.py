@@ -1,0 +1,250 @@
+"""Quotients and remainders, reciprocals, and what rests on divisibility."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
+from coredispatch.ops.support import late
+from coredispatch.ops.support.adjoint import adjoint
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.rules import (
+    REAL_NUMBER,
+    broadcast,
+    exact,
+    promote,
+    promote_float,
+    require_int,
+    require_one_of,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.support.samples import int_pairs, positive_pairs, unary
+from coredispatch.registry import Value, composite, primitive
+from coredispatch.registry.model.dtypes import float32
+from coredispatch.registry.model.value import dtype_of
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote_float,
+    reference=np.true_divide,
+    cast="widest",
+    samples=positive_pairs,
+    tolerance=ulp(1),
+    inplace=True,
+    alias=("divide", "true_divide"),
+)
+def div(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self / other``.
+
+    Shapes broadcast, dtypes promote, and integers divided by integers give the default floating
+    dtype. ``rounding_mode="floor"`` is :func:`floor_divide`, ``"trunc"`` rounds towards zero;
+    both keep integers integers.
+    """
+
+
+@div.vjp
+def _(grad, out, self, other):
+    # -out/other costs one division less than -self/other**2 and keeps its range.
+    return (
+        lambda: div(grad, adjoint(other)),
+        lambda: neg(mul(grad, adjoint(div(out, other)))),
+    )
+
+
+@div.overload
+def _(self: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
+    require_one_of("rounding_mode", rounding_mode, (None, "floor", "trunc"))
+    if rounding_mode is None:
+        return div(self, other)
+    return floor_divide(self, other) if rounding_mode == "floor" else trunc_divide(self, other)
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.floor_divide,
+    samples=positive_pairs,
+    dtypes=REAL_NUMBER,
+    values=(0.3, 2.0),
+    tolerance=exact,
+    smooth=False,
+    inplace=True,
+)
+def floor_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise quotient rounded towards minus infinity (Python's ``//``).
+
+    Shapes broadcast, dtypes promote, integers stay integers; an integer zero in ``other`` raises
+    ``ZeroDivisionError`` (which is a ``RuntimeError`` too). The gradient is zero.
+    """
+
+
+@floor_divide.vjp
+def _(grad):
+    return lambda: late.zeros_like(grad), lambda: late.zeros_like(grad)
+
+
+@composite(
+    out=broadcast,
+    dtype=promote,
+    samples=positive_pairs,
+    dtypes=REAL_NUMBER,
+    values=(0.3, 2.0),
+    tolerance=exact,
+    smooth=False,
+    inplace=True,
+    namespace=(),
+    method=False,
+)
+def trunc_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise quotient rounded towards zero: ``div(self, other, rounding_mode="trunc")``."""
+    dtype = promote.compute(self, other)
+    if dtype.is_floating_point:
+        # In half precision the quotient would be rounded up to the next integer first.
+        wide = float32 if dtype.itemsize == 2 else dtype
+        given = common(promote, self, other)
+        a, b = (late.to_dtype(x, wide) if isinstance(x, Value) else x for x in given)
+        out = late.trunc(div(a, b))
+        return out if wide is dtype else late.to_dtype(out, dtype)
+    quotient = floor_divide(self, other)
+    left = sub(self, mul(quotient, other))
+    short = late.logical_and(late.ne(left, 0), late.lt(quotient, 0))
+    return add(quotient, short)
+
+
+@trunc_divide.vjp
+def _(grad):
+    return lambda: late.zeros_like(grad), lambda: late.zeros_like(grad)
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.remainder,
+    samples=positive_pairs,
+    dtypes=REAL_NUMBER,
+    values=(0.3, 2.0),
+    tolerance=exact,
+    smooth=False,
+    inplace=True,
+)
+def remainder(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self - other * floor(self / other)``: the sign is that of ``other``.
+
+    Python's ``%``. Shapes broadcast, dtypes promote. An integer zero in ``other`` raises
+    ``ZeroDivisionError``; a floating one gives NaN.
+    """
+
+
+@remainder.vjp
+def _(grad, self, other):
+    return grad, lambda: neg(mul(grad, floor_divide(self, other)))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote,
+    reference=np.fmod,
+    samples=positive_pairs,
+    dtypes=REAL_NUMBER,
+    values=(0.3, 2.0),
+    tolerance=exact,
+    smooth=False,
+    inplace=True,
+)
+def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """Elementwise remainder with the sign of ``self`` (C's ``fmod``)."""
+    if not promote.compute(self, other).is_floating_point:
+        return _integer_fmod(*common(promote, self, other))
+    size = remainder(_size(self), _size(other))
+    negative = late.lt(self, 0) if isinstance(self, Value) else self < 0
+    if not isinstance(negative, Value):
+        return neg(size) if negative else size
+    return late.where(negative, neg(size), size)
+
+
+def _integer_fmod(self: Any, other: Any) -> Any:
+    """:func:`fmod` of integers, without the absolute value that the smallest one lacks."""
+    left = remainder(self, other)  # has the sign of other
+    opposite = late.ne(late.lt(left, 0), late.lt(self, 0) if isinstance(self, Value) else self < 0)
+    return late.where(late.logical_and(late.ne(left, 0), opposite), sub(left, other), left)
+
+
+@fmod.vjp
+def _(grad, self, other):
+    return grad, lambda: neg(mul(grad, trunc_divide(self, other)))
+
+
+def _size(x: Any) -> Any:
+    """``abs`` of a tensor or of a number; unsigned tensors as they are."""
+    if not isinstance(x, Value):
+        return abs(x)
+    return late.abs(x) if dtype_of(x).is_signed else x
+
+
+@composite(
+    out=same_shape,
+    dtype=promote_float,
+    reference=np.reciprocal,
+    samples=unary,
+    dtypes="float+complex",
+    values=(0.25, 2.0),
+    tolerance=ulp(1),
+    inplace=True,
+)
+def reciprocal(self: Tensor) -> Tensor:
+    """Elementwise ``1 / self``; integers give the default floating dtype."""
+    return div(1, self)
+
+
+@reciprocal.vjp
+def _(grad, out):
+    return neg(mul(grad, adjoint(mul(out, out))))
+
+
+# ---- greatest common divisor ------------------------------------------------------------------
+
+
+@composite(
+    out=broadcast,
+    dtype=promote,
+    reference=np.gcd,
+    samples=int_pairs,
+    dtypes="int",
+    differentiable=False,
+    tolerance=exact,
+    inplace=True,
+)
+def gcd(self: Tensor, other: Tensor) -> Tensor:
+    """Elementwise greatest common divisor of integers, never negative; ``gcd(0, 0)`` is 0."""
+    require_int("gcd", self, other)
+    a, b = add(self, mul(other, 0)), add(other, mul(self, 0))
+    while late.any(late.ne(b, 0)).item():  # Euclid, all elements at once
+        done = late.eq(b, 0)
+        a, b = (
+            late.where(done, a, b),
+            late.where(done, 0, remainder(a, late.where(done, 1, b))),
+        )
+    return _size(a)  # at the end: the smallest integer has no absolute value
+
+
+@composite(
+    out=broadcast,
+    dtype=promote,
+    reference=np.lcm,
+    samples=int_pairs,
+    dtypes="int",
+    differentiable=False,
+    tolerance=exact,
+    inplace=True,
+)
+def lcm(self: Tensor, other: Tensor) -> Tensor:
+    """Elementwise least common multiple of integers, never negative; 0 where either is 0."""
+    a, b = common(promote, self, other)  # -4 has another size once it is 252
+    divisor = gcd(a, b)
+    step = floor_divide(a, late.where(late.eq(divisor, 0), 1, divisor))
+    return mul(_size(step), _size(b))

@@ -1,0 +1,327 @@
+"""Powers, roots, exponentials and logarithms."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.elementwise import comparison, magnitude
+from coredispatch.ops.elementwise.approximation import in_float64
+from coredispatch.ops.elementwise.arithmetic import add, mul, sub
+from coredispatch.ops.elementwise.complex_numbers import real
+from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.support import late
+from coredispatch.ops.support.adjoint import adjoint
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.casting import common, floating
+from coredispatch.ops.support.rules import (
+    NUMBER,
+    broadcast,
+    conditioned,
+    promote,
+    promote_float,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.support.samples import powers, tensor_pairs, unary
+from coredispatch.registry import Value, composite, primitive
+from coredispatch.registry.model.dtypes import DType, complex128, float64
+
+_INF = float("inf")
+
+
+def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+    """What the unary ops of this file share."""
+    facts = {
+        "out": same_shape,
+        "dtype": promote_float,
+        "reference": reference,
+        "samples": unary,
+        "dtypes": "all",
+        "tolerance": ulp(ulps),
+        "cast": "float32",
+        "inplace": True,
+    }
+    return facts | more
+
+
+# ---- powers and roots -------------------------------------------------------------------------
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote,
+    reference=np.power,
+    cast="float32",
+    samples=powers,
+    dtypes=NUMBER,
+    tolerance=ulp(4),
+    inplace=True,
+)
+def pow(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+    """Elementwise ``self ** exponent``.
+
+    Shapes broadcast, dtypes promote; integers to an integer power stay integers and wrap, and a
+    negative integer power of an integer tensor raises ``ValueError``.
+    """
+
+
+@pow.vjp
+def _(grad, out, self, exponent):
+    return (
+        lambda: _pow_base_grad(grad, self, exponent),
+        lambda: _pow_exponent_grad(grad, out, self, exponent),
+    )
+
+
+def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, Value):
+        if exponent == 0:
+            return late.zeros_like(grad)
+        if exponent == 1:
+            return grad
+        slope = base if exponent == 2 else pow(base, exponent - 1)
+        return mul(grad, adjoint(mul(slope, exponent)))
+    slope = mul(pow(base, sub(exponent, 1)), exponent)
+    # 0 * 0**-1 is NaN, but x**0 is constant.
+    flat = comparison.eq(exponent, 0)
+    if isinstance(base, Value):
+        flat = comparison.logical_and(flat, comparison.eq(base, 0))
+    return comparison.where(flat, 0, mul(grad, adjoint(slope)))
+
+
+def _pow_exponent_grad(grad: Any, out: Any, base: Any, exponent: Any) -> Any:
+    if isinstance(base, Value):
+        slope = mul(grad, adjoint(mul(out, log(base))))
+        # 0**y is constant for y >= 0, where log(0) would give NaN.
+        flat = comparison.eq(base, 0)
+        if isinstance(exponent, Value):
+            flat = comparison.logical_and(flat, comparison.ge(real(exponent), 0))
+        elif exponent.real < 0:
+            return slope
+        return comparison.where(flat, 0, slope)
+    if base == 0:
+        return comparison.where(comparison.ge(real(exponent), 0), 0, mul(grad, -_INF))
+    if isinstance(base, complex):
+        return mul(grad, adjoint(mul(out, cmath.log(base))))
+    return mul(grad, adjoint(mul(out, math.log(base) if base > 0 else math.nan)))
+
+
+def _double(self: Any, exponent: Any) -> DType:
+    """float64, complex128 where an argument is complex."""
+    return complex128 if promote.compute(self, exponent).is_complex else float64
+
+
+def _widest(self: Any, exponent: Any) -> Any:
+    return complex128 if promote.compute(self, exponent).is_complex else float64
+
+
+@composite(
+    out=broadcast, dtype=_widest, samples=powers, tolerance=ulp(4), unbroadcast=True, inplace=True
+)
+def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+    """``self ** exponent`` computed in float64 (complex128 for complex inputs)."""
+    base, exponent = common(promote, self, exponent)
+    wide = _widest(base, exponent)
+
+    def widen(x: Any) -> Any:
+        return late.to_dtype(x, wide) if isinstance(x, Value) else x
+
+    return pow(widen(base), widen(exponent))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    reference=lambda self, other: self * 2.0**other,
+    samples=tensor_pairs,
+    dtypes="float",
+    tolerance=ulp(2),
+    inplace=True,
+)
+def ldexp(self: Tensor, other: Tensor) -> Tensor:
+    """``self * 2**other``; shapes broadcast, integers become floating."""
+    x, exponent = common(promote_float, self, other)
+    # The power alone may overflow.
+    return in_float64(lambda x, exponent: mul(x, pow(2.0, exponent)), x, exponent)
+
+
+@primitive(**float_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
+def sqrt(self: Tensor) -> Tensor:
+    """Elementwise square root; NaN where a real element is negative."""
+
+
+@sqrt.vjp
+def _(grad, out):
+    return div(grad, adjoint(mul(out, 2)))
+
+
+@composite(**float_facts(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))
+def rsqrt(self: Tensor) -> Tensor:
+    """Elementwise ``1 / sqrt(self)``; infinity at 0, NaN below."""
+    return div(1, sqrt(self))
+
+
+@rsqrt.vjp
+def _(grad, out):
+    return mul(grad, adjoint(mul(mul(mul(out, out), out), -0.5)))
+
+
+# ---- exponentials -----------------------------------------------------------------------------
+
+
+@primitive(**float_facts(np.exp, 3))
+def exp(self: Tensor) -> Tensor:
+    """Elementwise ``e ** self``."""
+
+
+@exp.vjp
+def _(grad, out):
+    return mul(grad, adjoint(out))
+
+
+@composite(**float_facts(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
+def exp2(self: Tensor) -> Tensor:
+    """Elementwise ``2 ** self``."""
+    return pow(2.0, self)
+
+
+@exp2.vjp
+def _(grad, out):
+    return mul(grad, adjoint(mul(out, math.log(2))))
+
+
+@composite(**float_facts(np.expm1, 4), namespace=("", "special"))
+def expm1(self: Tensor) -> Tensor:
+    """Elementwise ``exp(self) - 1``, accurate near 0.
+
+    W. Kahan's correction: with ``u = exp(x)`` rounded, ``(u - 1) * x / log(u)``.
+    """
+    u = exp(self)
+    less = sub(u, 1)
+    plain = comparison.logical_or(comparison.eq(less, -1), comparison.eq(u, _INF))
+    logarithm = log(u)
+    safe = comparison.where(comparison.eq(logarithm, 0), 1, logarithm)
+    corrected = mul(less, div(self, safe))
+    out = comparison.where(plain, less, corrected)
+    return comparison.where(comparison.eq(u, 1), self, out)
+
+
+@expm1.vjp
+def _(grad, out):
+    return mul(grad, adjoint(add(out, 1)))
+
+
+# ---- logarithms -------------------------------------------------------------------------------
+
+
+# NumPy promises 3.83 units for its float32 logarithm.
+@primitive(**float_facts(np.log, 4, values=(0.1, 4.0)))
+def log(self: Tensor) -> Tensor:
+    """Elementwise natural logarithm; -infinity at 0, NaN where a real element is negative."""
+
+
+@log.vjp
+def _(grad, self):
+    return div(grad, adjoint(self))
+
+
+# A logarithm of 2 units, a constant and a quotient; over 0.69 a unit may count twice as much.
+@composite(**float_facts(np.log2, 4, values=(0.1, 4.0)))
+def log2(self: Tensor) -> Tensor:
+    """Elementwise logarithm to base 2."""
+    return div(log(self), math.log(2))
+
+
+@log2.vjp
+def _(grad, self):
+    return div(grad, adjoint(mul(self, math.log(2))))
+
+
+@composite(**float_facts(np.log10, 5, values=(0.1, 4.0)))
+def log10(self: Tensor) -> Tensor:
+    """Elementwise logarithm to base 10."""
+    return div(log(self), math.log(10))
+
+
+@log10.vjp
+def _(grad, self):
+    return div(grad, adjoint(mul(self, math.log(10))))
+
+
+@composite(**float_facts(np.log1p, 4, values=(-0.5, 4.0), dtypes="real"), namespace=("", "special"))
+def log1p(self: Tensor) -> Tensor:
+    """Elementwise ``log(1 + self)``, accurate near 0.
+
+    W. Kahan's correction: with ``u = 1 + x`` rounded, ``log(u) * x / (u - 1)``.
+    """
+    x = floating(self)
+    u = add(x, 1)
+    less = sub(u, 1)
+    tiny = comparison.eq(less, 0)
+    corrected = mul(log(u), div(x, comparison.where(tiny, 1, less)))
+    out = comparison.where(comparison.eq(u, _INF), u, corrected)
+    return comparison.where(tiny, x, out)
+
+
+@log1p.vjp
+def _(grad, self):
+    return div(grad, adjoint(add(self, 1)))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    reference=np.logaddexp,
+    samples=tensor_pairs,
+    dtypes="float",
+    tolerance=conditioned,
+)
+def logaddexp(self: Tensor, other: Tensor) -> Tensor:
+    """``log(exp(self) + exp(other))`` without overflow."""
+    high, low = magnitude.maximum(self, other), magnitude.minimum(self, other)
+    distance = sub(low, high)
+    out = add(high, log1p(exp(distance)))
+    # Both infinite with one sign: the difference is NaN, the result that infinity.
+    return comparison.where(comparison.eq(high, low), add(high, math.log(2)), out)
+
+
+@logaddexp.vjp
+def _(grad, out, self, other):
+    return (
+        lambda: mul(grad, _share(self, out)),
+        lambda: mul(grad, _share(other, out)),
+    )
+
+
+def _share(x: Any, total: Any) -> Any:
+    """``exp(x - total)``, and 1 where both are the same infinity."""
+    same_infinity = comparison.logical_and(comparison.isinf(x), comparison.eq(x, total))
+    return exp(comparison.where(same_infinity, 0, sub(x, total)))
+
+
+@composite(
+    out=broadcast,
+    dtype=promote_float,
+    reference=np.logaddexp2,
+    samples=tensor_pairs,
+    dtypes="float",
+    tolerance=conditioned,
+)
+def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
+    """``log2(2**self + 2**other)`` without overflow."""
+    x, y = common(promote_float, self, other)
+    unit = math.log(2)
+    return div(logaddexp(mul(x, unit), mul(y, unit)), unit)
+
+
+@logaddexp2.vjp
+def _(grad, out, self, other):
+    unit = math.log(2)
+    return (
+        lambda: mul(grad, _share(mul(self, unit), mul(out, unit))),
+        lambda: mul(grad, _share(mul(other, unit), mul(out, unit))),
+    )

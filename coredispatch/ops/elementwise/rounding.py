@@ -1,0 +1,162 @@
+"""Rounding to whole numbers, and repair of NaN and infinity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coredispatch.ops.elementwise import comparison
+from coredispatch.ops.elementwise.arithmetic import mul, neg, sub
+from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.rules import (
+    NUMBER,
+    broadcast,
+    exact,
+    promote_float,
+    same,
+    same_shape,
+    ulp,
+)
+from coredispatch.ops.support.samples import tensor_pairs, unary, with_options
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.value import dtype_of
+
+_REAL = {
+    "out": same_shape,
+    "dtype": same,
+    "samples": unary,
+    "dtypes": tuple(d for d in NUMBER if not d.is_complex),
+    "tolerance": exact,
+    "smooth": False,
+    "inplace": True,
+}
+
+
+@primitive(reference=np.floor, **_REAL)
+def floor(self: Tensor) -> Tensor:
+    """The largest whole number not above each element; integers as they are. Gradient 0."""
+
+
+@composite(reference=np.ceil, **_REAL)
+def ceil(self: Tensor) -> Tensor:
+    """The smallest whole number not below each element; integers as they are. Gradient 0."""
+    return neg(floor(neg(self))) if dtype_of(self).is_floating_point else late.clone(self)
+
+
+@composite(reference=np.trunc, alias=("fix",), **_REAL)
+def trunc(self: Tensor) -> Tensor:
+    """Each element with its fraction cut off; integers as they are. Gradient 0."""
+    if not dtype_of(self).is_floating_point:
+        return late.clone(self)
+    return comparison.where(comparison.lt(self, 0), ceil(self), floor(self))
+
+
+@primitive(reference=np.rint, **_REAL)
+def round(self: Tensor) -> Tensor:
+    """The nearest whole number, halves to even; integers as they are. Gradient 0.
+
+    With the keyword ``decimals=n`` rounds to ``n`` places after the point (before it when
+    negative).
+    """
+
+
+@round.overload
+def _(self: Tensor, *, decimals: int) -> Tensor:
+    if not dtype_of(self).is_floating_point:
+        return late.clone(self)
+    if decimals == 0:
+        return round(self)
+    if decimals > 0:
+        return div(round(mul(self, 10.0**decimals)), 10.0**decimals)
+    return mul(round(div(self, 10.0**-decimals)), 10.0**-decimals)
+
+
+for _op in (floor, ceil, trunc, round):
+
+    @_op.vjp
+    def _(grad):
+        return late.zeros_like(grad)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=unary,
+    dtypes="float",
+    tolerance=ulp(1),
+    smooth=False,
+    inplace=True,
+)
+def frac(self: Tensor) -> Tensor:
+    """The fraction of each element, with its sign: ``self - trunc(self)``."""
+    return sub(self, trunc(self))
+
+
+@frac.vjp
+def _(grad):
+    return grad
+
+
+_LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+    "float32": (2 - 2**-23) * 2.0**127,
+    "float64": (2 - 2**-52) * 2.0**1023,
+}
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    reference=lambda self, nan=0.0, posinf=None, neginf=None: np.nan_to_num(
+        self, nan=nan or 0.0, posinf=posinf, neginf=neginf
+    ),
+    samples=with_options(
+        {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}, {"nan": 0.5, "posinf": 3.0, "neginf": 0.0}
+    ),
+    dtypes="real",
+    tolerance=exact,
+    smooth=False,
+    inplace=True,
+)
+def nan_to_num(
+    self: Tensor,
+    nan: float | None = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Tensor:
+    """Replace NaN and the infinities.
+
+    Args:
+        self: any real tensor; integers are returned unchanged.
+        nan: what NaN becomes, 0 for None.
+        posinf, neginf: what the infinities become; None is the dtype's largest and smallest
+            finite value.
+    """
+    dtype = dtype_of(self)
+    if not dtype.is_floating_point:
+        return late.clone(self)
+    high = _LARGEST[dtype.name] if posinf is None else posinf
+    low = -_LARGEST[dtype.name] if neginf is None else neginf
+    out = comparison.where(comparison.isnan(self), nan or 0.0, self)
+    out = comparison.where(comparison.eq(self, float("inf")), high, out)
+    return comparison.where(comparison.eq(self, float("-inf")), low, out)
+
+
+@nan_to_num.vjp
+def _(grad, self):
+    return comparison.where(comparison.isfinite(self), grad, 0)
+
+
+@primitive(
+    out=broadcast,
+    dtype=promote_float,
+    samples=tensor_pairs,
+    dtypes="float",
+    differentiable=False,
+    tolerance=exact,
+    inplace=True,
+)
+def nextafter(self: Tensor, other: Tensor) -> Tensor:
+    """The next representable value after ``self`` in the direction of ``other``."""

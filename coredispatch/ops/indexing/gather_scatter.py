@@ -1,0 +1,335 @@
+"""``gather``, the ``scatter`` family and their kin: one index for every element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.indexing.rules import gathered, require_index, scattered
+from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.rules import (
+    broadcast_shapes,
+    dot,
+    exact,
+    normalize_dim,
+    require_one_of,
+    same,
+)
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.dtypes import ALL_DTYPES, bool_, uint16, uint32, uint64
+from coredispatch.registry.model.errors import DimError, ShapeError
+
+__all__ = [
+    "gather",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "take_along_dim",
+]
+
+
+def _open_index(index: Any, dim: int) -> tuple[Any, ...]:
+    """The NumPy index of all places that ``index`` names along ``dim``."""
+    places = list(np.indices(index.shape, sparse=True))
+    places[dim] = index
+    return tuple(places)
+
+
+def _gathers(make: Any) -> Iterator[Sample]:
+    yield Sample(make((5,)), 0, make.index((7,), 5))
+    yield Sample(make((4, 4)), 1, make.index((4, 2), 4))
+    yield Sample(make((3, 5)), 0, make.index((2, 4), 3))
+    yield Sample(make((2, 3, 5)), -1, make.index((2, 3, 257), 5))
+    yield Sample(make((3, 5)), 0, make.index((0, 5), 3))
+
+
+def _bad_gathers(make: Any) -> Iterator[tuple[Sample, type[Exception]]]:
+    yield Sample(make((3, 4)), 0, np.array([[3]])), DimError
+    yield Sample(make((3, 4)), 0, np.array([[-1]])), DimError
+    yield Sample(make((3, 4)), 0, np.array([0])), ShapeError
+    yield Sample(make((3, 4)), 0, np.zeros((1, 5), np.int64)), ShapeError
+
+
+@primitive(
+    out=gathered,
+    dtype=same,
+    reference=lambda self, dim, index: self[_open_index(index, dim)],
+    samples=_gathers,
+    errors=_bad_gathers,
+    tolerance=exact,
+)
+def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
+    """``out[i][j] = self[index[i][j]][j]`` for dim 0 of two, and so on; shaped like ``index``.
+
+    ``index`` (int64 or int32, not negative) has as many dimensions as ``self`` and is nowhere
+    longer, except along ``dim``. Raises :class:`ShapeError`, :class:`DimError`.
+    """
+
+
+@gather.vjp
+def _(grad, self_shape, dim, index):
+    zeros = late.zeros(self_shape, dtype=grad.dtype, device=grad.device)
+    return scatter_add(zeros, dim, index, grad), None
+
+
+def _scatter_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
+    out = self.copy()
+    if np.ndim(src):
+        src = src[tuple(slice(n) for n in index.shape)]
+    out[_open_index(index, dim)] = src
+    return out
+
+
+def _scatters(make: Any) -> Iterator[Sample]:
+    """Without repeated places: which of several values stays is not defined."""
+    yield Sample(make((5,)), 0, np.array([3, 0]), make((2,)))
+    yield Sample(make((5,)), 0, np.array([3, 0]), 2)
+    yield Sample(make((4, 4)), 1, np.array([[2, 0], [1, 3]]), make((3, 3)))
+    yield Sample(make((3, 5)), 0, np.array([[2, 0, 1]]), make((1, 3)))
+    yield Sample(make((2, 3, 5)), -2, np.array([[[1], [2]]]), make((2, 3, 5)))
+
+
+def _scatter_adds(make: Any) -> Iterator[Sample]:
+    for sample in _scatters(make):
+        if np.ndim(sample.args[3]):
+            yield sample
+    yield Sample(make((3, 5)), 0, make.index((4, 5), 3), make((4, 5)))
+    yield Sample(make((5,)), 0, make.index((257,), 5), make((257,)))
+
+
+@primitive(
+    out=scattered,
+    dtype=same,
+    reference=_scatter_reference,
+    samples=_scatters,
+    errors=lambda make: [(Sample(make((3,)), 0, np.array([3]), make((1,))), DimError)],
+    tolerance=exact,
+    inplace=True,
+)
+def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar) -> Tensor:
+    """``self`` with ``src`` (a tensor or a number) written where :func:`gather` would read.
+
+    ``index`` may be shorter than ``src``, whose rest is not used. Where several values go to one
+    place it is undefined which one stays, and the gradient is that of all of them. The keyword
+    ``reduce`` (``"add"`` or ``"multiply"``) combines with what is there.
+    """
+
+
+@scatter.vjp
+def _(grad, dim, index, src_shape):
+    return (
+        lambda: scatter(grad, dim, index, 0),
+        None,
+        lambda: _read_back(grad, dim, index, src_shape),
+    )
+
+
+def _read_back(grad: Any, dim: int, index: Any, src_shape: tuple[int, ...]) -> Any:
+    """The gradient of ``src``: zero where ``index`` did not reach."""
+    part = gather(grad, dim, index)
+    if tuple(part.shape) == tuple(src_shape):
+        return part
+    if not src_shape:
+        return late.sum(part)
+    pad = [n for a, b in zip(reversed(src_shape), reversed(part.shape)) for n in (0, a - b)]
+    return late.constant_pad_nd(part, tuple(pad))
+
+
+@scatter.overload
+def _(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
+    return scatter(self, dim, index, value)
+
+
+@scatter.overload
+def _(self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, reduce: str | None) -> Tensor:
+    if reduce is None:
+        return scatter(self, dim, index, src)
+    return _combined(self, dim, index, src, reduce)
+
+
+@scatter.overload
+def _(self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str) -> Tensor:
+    return _combined(self, dim, index, value, reduce)
+
+
+def _combined(self: Any, dim: int, index: Any, src: Any, reduce: str) -> Any:
+    require_one_of("reduce", reduce, ("add", "multiply"))
+    if not hasattr(src, "shape"):
+        src = late.full(tuple(index.shape), src, dtype=self.dtype, device=self.device)
+    if reduce == "add":
+        return scatter_add(self, dim, index, src)
+    return scatter_reduce(self, dim, index, src, "prod")
+
+
+def _scatter_add_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
+    out = self.copy()
+    np.add.at(out, _open_index(index, dim), src[tuple(slice(n) for n in index.shape)])
+    return out
+
+
+@primitive(
+    out=scattered,
+    dtype=same,
+    reference=_scatter_add_reference,
+    samples=_scatter_adds,
+    tolerance=dot,
+    inplace=True,
+)
+def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """``self`` with ``src`` added where :func:`gather` would read; repeated places add up."""
+
+
+@scatter_add.vjp
+def _(grad, dim, index, src_shape):
+    return grad, None, lambda: _read_back(grad, dim, index, src_shape)
+
+
+#: what PyTorch reduces: neither booleans, wide unsigned integers nor complex numbers
+REDUCIBLE = tuple(
+    d for d in ALL_DTYPES if d not in (bool_, uint16, uint32, uint64) and not d.is_complex
+)
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _scatter_reduce_reference(
+    self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    out = self.copy()
+    groups: dict[tuple[int, ...], list[Any]] = {}
+    for place in np.ndindex(index.shape):
+        target = list(place)
+        target[dim] = int(index[place])
+        groups.setdefault(tuple(target), []).append(src[place])
+    for target, values in groups.items():
+        values = np.array(([self[target]] if include_self else []) + values, out.dtype)
+        if reduce in ("amax", "amin"):
+            out[target] = values.max() if reduce == "amax" else values.min()
+        elif reduce == "mean":
+            total = np.sum(values, dtype=out.dtype)
+            out[target] = total // len(values) if out.dtype.kind in "iu" else total / len(values)
+        else:
+            out[target] = getattr(np, reduce)(values, dtype=out.dtype)
+    return out
+
+
+def _scatter_reductions(make: Any) -> Iterator[Sample]:
+    for reduce in _REDUCTIONS:
+        for include_self in (True, False):
+            yield Sample(
+                make((3, 5)),
+                0,
+                make.index((4, 5), 3),
+                make((4, 5)),
+                reduce,
+                include_self=include_self,
+            )
+    yield Sample(make((5,)), 0, make.index((7,), 5), make((7,)), "sum")
+
+
+@composite(
+    out=scattered,
+    dtype=same,
+    reference=_scatter_reduce_reference,
+    samples=_scatter_reductions,
+    dtypes=REDUCIBLE,
+    tolerance=dot,
+    smooth=False,
+    inplace=True,
+)
+def scatter_reduce(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """``self`` where all of ``src`` that go to one place are reduced: sum, prod, mean, amax, amin.
+
+    ``include_self`` counts the value that was there; without it places that nothing goes to keep
+    theirs. The mean of integers is rounded down. Raises :class:`ArgumentError` for another
+    ``reduce``.
+    """
+    require_one_of("reduce", reduce, _REDUCTIONS)
+    scattered(self, dim, index, src)
+    if 0 in index.shape:
+        return self.clone()
+    d = normalize_dim(dim, self.ndim)
+    if self.ndim == 0:
+        wide = [shape.reshape(x, (1,)) for x in (self, index, src)]
+        out = scatter_reduce(wide[0], 0, wide[1], wide[2], reduce, include_self=include_self)
+        return shape.reshape(out, ())
+    # All pairs of a place and a source along dim; places outside the index keep their value.
+    block = tuple(slice(None) if i == d else slice(n) for i, n in enumerate(index.shape))
+    own = self[block]
+    src = src[tuple(slice(n) for n in index.shape)]
+    index, src = late.movedim(index, d, -1), late.movedim(src, d, -1)
+    places = shape.unsqueeze(late.arange(self.shape[d], device=self.device), 1)
+    hits = late.eq(shape.unsqueeze(index, -2), places)
+    values = shape.unsqueeze(src, -2)
+    if include_self:
+        mine = shape.unsqueeze(late.movedim(own, d, -1), -1)
+        sizes = (*hits.shape[:-1], src.shape[-1])
+        values = late.cat([mine, shape.expand(values, sizes)], -1)
+        hits = late.cat([late.ones_like(mine, dtype=hits.dtype), hits], -1)
+    reduced = _reduced(values, hits, reduce)
+    kept = late.movedim(late.any(hits, -1), -1, d)
+    return late.index_put(self, block, late.where(kept, late.movedim(reduced, -1, d), own))
+
+
+def _neutral(reduce: str, dtype: Any) -> Any:
+    """What changes no reduction of numbers of ``dtype``."""
+    if reduce not in ("amax", "amin"):
+        return 1 if reduce == "prod" else 0
+    if dtype.kind == "f":
+        return float("-inf") if reduce == "amax" else float("inf")
+    bits = 8 * dtype.itemsize - (dtype.kind == "i")
+    lowest = -(1 << bits) if dtype.kind == "i" else 0
+    return lowest if reduce == "amax" else (1 << bits) - 1
+
+
+def _reduced(values: Any, hits: Any, reduce: str) -> Any:
+    """``values`` reduced along the last dimension, over the elements where ``hits`` holds."""
+    values = late.where(
+        hits,
+        values,
+        late.full((), _neutral(reduce, values.dtype), dtype=values.dtype, device=values.device),
+    )
+    if reduce in ("amax", "amin"):
+        return (late.amax if reduce == "amax" else late.amin)(values, -1)
+    if reduce == "prod":
+        return late.prod(values, -1).to_dtype(values.dtype)
+    total = late.sum(values, -1).to_dtype(values.dtype)
+    if reduce == "sum":
+        return total
+    count = late.clamp(late.sum(hits, -1), 1)
+    if not values.dtype.is_floating_point:
+        return late.floor_divide(total, count).to_dtype(values.dtype)
+    return total / count.to_dtype(values.dtype)
+
+
+@composite(
+    reference=lambda self, indices, dim=None: np.take_along_axis(self, indices, dim),
+    samples=lambda make: (
+        Sample(make((3, 5)), make.index((3, 2), 5), 1),
+        Sample(make((3, 5)), make.index((1, 5), 3), 0),
+        Sample(make((3, 5)), make.index((7,), 15)),
+    ),
+    tolerance=exact,
+)
+def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """Like :func:`gather`, with ``self`` and ``indices`` broadcast outside ``dim``.
+
+    Without ``dim`` both are flattened. Fit for the results of ``argsort`` and ``argmax``.
+    """
+    require_index(indices)
+    if dim is None:
+        return gather(shape.reshape(self, (-1,)), 0, shape.reshape(indices, (-1,)))
+    if self.ndim != indices.ndim:
+        raise ShapeError(f"self has {self.ndim} dimensions, indices has {indices.ndim}")
+    d = normalize_dim(dim, self.ndim)
+    common = broadcast_shapes(
+        [(*s[:d], 1, *s[d + 1 :]) for s in (tuple(self.shape), tuple(indices.shape))]
+    )
+    wide = [(*common[:d], x.shape[d], *common[d + 1 :]) for x in (self, indices)]
+    return gather(shape.expand(self, wide[0]), d, shape.expand(indices, wide[1]))

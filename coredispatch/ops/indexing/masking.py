@@ -1,0 +1,201 @@
+"""Masks: elements filled, selected and found by where something holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.indexing.rules import count_true
+from coredispatch.ops.indexing.subscripts import getitem, index_put
+from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.rules import broadcast_shapes, exact, indices, same
+from coredispatch.ops.support.samples import BROADCAST_SHAPES, Sample, unary
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.dtypes import DType, bool_
+from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
+
+__all__ = ["argwhere", "masked_fill", "masked_scatter", "masked_select", "nonzero", "one_hot"]
+
+
+def _require_mask(mask: Any) -> None:
+    if DType.of(mask.dtype) is not bool_:
+        raise DTypeError(
+            f"a mask has dtype bool, not {DType.of(mask.dtype)}", fix="use mask.bool()"
+        )
+
+
+def _masks(make: Any) -> Iterator[Sample]:
+    for a, b in BROADCAST_SHAPES:
+        yield Sample(make(a), make.mask(b))
+
+
+def _masked_shape(self: Any, mask: Any, *_: Any) -> tuple[int, ...]:
+    _require_mask(mask)
+    return broadcast_shapes([tuple(self.shape), tuple(mask.shape)])
+
+
+def _fill_shape(self: Any, mask: Any, value: Any) -> tuple[int, ...]:
+    if getattr(value, "shape", ()) != ():
+        raise ShapeError("masked_fill takes a number or a 0-dim tensor", fix="use where")
+    return _masked_shape(self, mask)
+
+
+@composite(
+    out=_fill_shape,
+    dtype=same,
+    reference=lambda self, mask, value: np.where(mask, value, self),
+    samples=lambda make: (Sample(*s.args, 1) for s in _masks(make)),
+    errors=lambda make: [(Sample(make((3,)), np.array([0, 1, 0]), 1), DTypeError)],
+    tolerance=exact,
+    inplace=True,
+    unbroadcast=True,
+)
+def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
+    """``value`` (a number or 0-dim tensor) where ``mask`` holds, else ``self``; both broadcast."""
+    _fill_shape(self, mask, value)
+    if not hasattr(value, "shape"):
+        value = late.full((), value, dtype=self.dtype, device=self.device)
+    elif value.dtype is not self.dtype:
+        value = value.to_dtype(self.dtype)
+    return late.where(mask, value, self)
+
+
+@masked_fill.vjp
+def _(grad, mask):
+    return (
+        lambda: masked_fill(grad, mask, 0),
+        None,
+        lambda: late.sum(masked_fill(grad, late.logical_not(mask), 0)),
+    )
+
+
+def _selected_shape(self: Any, mask: Any) -> tuple[int, ...]:
+    common = _masked_shape(self, mask)
+    return (count_true(mask) * prod(common) // max(prod(mask.shape), 1),)
+
+
+@composite(
+    out=_selected_shape,
+    dtype=same,
+    reference=lambda self, mask: np.broadcast_arrays(self, mask)[0][
+        np.broadcast_arrays(self, mask)[1]
+    ],
+    samples=_masks,
+    tolerance=exact,
+)
+def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements where ``mask`` holds, both broadcast, as a vector in row-major order."""
+    common = _masked_shape(self, mask)
+    if common == ():
+        self, mask, common = shape.reshape(self, (1,)), shape.reshape(mask, (1,)), (1,)
+    return getitem(shape.expand(self, common), (shape.expand(mask, common),))
+
+
+def _masked_scatter_reference(self: Any, mask: Any, source: Any) -> Any:
+    x, mask = np.broadcast_arrays(self, mask)
+    out = x.copy()
+    out[mask] = source.reshape(-1)[: int(mask.sum())]
+    return out
+
+
+@composite(
+    out=lambda self, mask, source: _masked_shape(self, mask),
+    dtype=same,
+    reference=_masked_scatter_reference,
+    samples=lambda make: (
+        Sample(make((5,)), make.mask((5,)), make((5,))),
+        Sample(make((3, 5)), make.mask((5,)), make((4, 5))),
+    ),
+    tolerance=exact,
+    inplace=True,
+)
+def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """``self`` with the elements where ``mask`` holds replaced by those of ``source``, in order.
+
+    Raises :class:`ShapeError` when ``source`` has too few.
+    """
+    common = _masked_shape(self, mask)
+    mask = shape.expand(mask, common)
+    count = int(late.sum(mask))
+    if count > source.numel():
+        raise ShapeError(f"the mask asks for {count} elements, source has {source.numel()}")
+    values = shape.reshape(source, (-1,))[:count]
+    whole = shape.expand(self, common)
+    if not common:
+        return shape.reshape(masked_scatter(self.reshape((1,)), mask.reshape((1,)), source), ())
+    return index_put(whole, (mask,), values)
+
+
+# ---- where things are ---------------------------------------------------------------------------
+
+
+def _nonzero_shape(self: Any) -> tuple[int, ...]:
+    return count_true(self), len(self.shape)
+
+
+@primitive(
+    out=_nonzero_shape,
+    dtype=indices,
+    reference=np.argwhere,
+    samples=unary,
+    tolerance=exact,
+    differentiable=False,
+)
+def nonzero(self: Tensor) -> Tensor:
+    """Coordinates of the elements that are not zero, (n, ndim) int64, in row-major order.
+
+    With ``as_tuple=True`` a tuple of one vector per dimension, fit to index with.
+    """
+
+
+@nonzero.overload
+def _(self: Tensor, *, as_tuple: bool) -> tuple[Tensor, ...]:
+    if not as_tuple:
+        return nonzero(self)
+    found = nonzero(self if self.ndim else shape.reshape(self, (1,)))
+    return tuple(late.unbind(found, 1))
+
+
+@composite(reference=np.argwhere, samples=unary, tolerance=exact, differentiable=False)
+def argwhere(self: Tensor) -> Tensor:
+    """Another name of :func:`nonzero`."""
+    return nonzero(self)
+
+
+def _one_hot_reference(tensor: Any, num_classes: int = -1) -> Any:
+    return np.eye(num_classes, dtype=np.int64)[tensor]
+
+
+@composite(
+    reference=_one_hot_reference,
+    samples=lambda make: (
+        Sample(make.index((), 3), 3),
+        Sample(make.index((5,), 4), 4),
+        Sample(make.index((2, 3), 4), 7),
+    ),
+    dtypes="int",
+    tolerance=exact,
+    differentiable=False,
+    namespace="nn.functional",
+    method=False,
+)
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 zeros with a 1 at each class number, in a new last dimension of ``num_classes``.
+
+    -1 takes the greatest number plus one. Raises :class:`DimError` for a number out of range.
+    """
+    if tensor.numel() and not (tensor.is_meta and num_classes > 0):
+        least, greatest = int(late.amin(tensor)), int(late.amax(tensor))
+        if least < 0 or 0 <= num_classes <= greatest:
+            wrong = least if least < 0 else greatest
+            raise DimError(f"class {wrong} is out of range for {num_classes} classes")
+        num_classes = greatest + 1 if num_classes < 0 else num_classes
+    elif num_classes < 1:
+        raise ArgumentError("num_classes of an empty tensor must be given")
+    classes = late.arange(num_classes, device=tensor.device)
+    return late.eq(shape.unsqueeze(tensor, -1), classes).to_dtype(classes.dtype)

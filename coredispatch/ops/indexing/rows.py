@@ -1,0 +1,199 @@
+"""Slices of a tensor read and written by number: one index vector along one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.indexing.rules import index_selected, require_index, rows_fit
+from coredispatch.ops.indexing.subscripts import getitem, getitem_backward, index_put
+from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.rules import dot, exact, normalize_dim, same
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.errors import DimError, ShapeError
+
+__all__ = ["index_add", "index_copy", "index_fill", "index_select", "take"]
+
+
+def _row_choices(make: Any) -> Iterator[Sample]:
+    yield Sample(make((5,)), 0, make.index((3,), 5))
+    yield Sample(make((5,)), 0, make.index((), 5))
+    yield Sample(make((4, 4)), 1, make.index((7,), 4))
+    yield Sample(make((2, 3, 5)), -2, make.index((4,), 3))
+    yield Sample(make((3, 5)), 0, make.index((0,), 3))
+
+
+@composite(
+    out=index_selected,
+    dtype=same,
+    reference=lambda self, dim, index: np.take(self, np.atleast_1d(index), dim),
+    samples=_row_choices,
+    errors=lambda make: [
+        (Sample(make((3, 4)), 0, np.array([3])), DimError),
+        (Sample(make((3, 4)), 0, np.array([[1]])), ShapeError),
+    ],
+    tolerance=exact,
+)
+def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices along ``dim`` that ``index`` (a vector, int64 or int32) names; a copy."""
+    index_selected(self, dim, index)
+    if self.ndim == 0:
+        return index_select(shape.reshape(self, (1,)), 0, index).reshape(())
+    _not_negative(index)
+    where = (*(slice(None),) * normalize_dim(dim, self.ndim), shape.reshape(index, (-1,)))
+    return getitem(self, where)
+
+
+def _not_negative(index: Any) -> None:
+    if index.numel() and int(index.min()) < 0:
+        raise DimError(f"index {int(index.min())} is negative", fix="count from the front")
+
+
+@index_select.vjp
+def _(grad, self_shape, dim, index):
+    if not self_shape:
+        return shape.reshape(grad, ()), None
+    where = (*(slice(None),) * normalize_dim(dim, len(self_shape)), shape.reshape(index, (-1,)))
+    return getitem_backward(grad, where, self_shape), None
+
+
+def _row_writes(make: Any) -> Iterator[Sample]:
+    yield Sample(make((5,)), 0, np.array([3, 0]), make((2,)))
+    yield Sample(make((4, 4)), 1, np.array([2]), make((4, 1)))
+    yield Sample(make((2, 3, 5)), -2, np.array([2, 0]), make((2, 2, 5)))
+
+
+def _row_adds(make: Any) -> Iterator[Sample]:
+    yield from _row_writes(make)
+    yield Sample(make((3, 5)), 0, np.array([1, 1, 2, 1]), make((4, 5)))
+
+
+def _index_add_reference(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    out = self.copy()
+    np.add.at(np.moveaxis(out, dim, 0), index, np.moveaxis(source, dim, 0) * alpha)
+    return out
+
+
+def _rows(self: Any, dim: int, index: Any) -> tuple[Any, ...]:
+    require_index(index)
+    _not_negative(index)
+    return (*(slice(None),) * normalize_dim(dim, self.ndim), shape.reshape(index, (-1,)))
+
+
+@composite(
+    out=rows_fit,
+    dtype=same,
+    reference=_index_add_reference,
+    samples=_row_adds,
+    tolerance=dot,
+    inplace=True,
+)
+def index_add(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1
+) -> Tensor:
+    """``self`` with ``alpha`` times the slices of ``source`` added to the slices of ``index``."""
+    rows_fit(self, dim, index, source)
+    return index_put(self, _rows(self, dim, index), source if alpha == 1 else source * alpha, True)
+
+
+@index_add.vjp
+def _(grad, dim, index, source_shape, alpha):
+    def source_grad():
+        rows = shape.reshape(index_select(grad, dim, index), source_shape)
+        return rows if alpha == 1 else rows * alpha
+
+    return grad, None, source_grad
+
+
+def _index_copy_reference(self: Any, dim: int, index: Any, source: Any) -> Any:
+    out = self.copy()
+    np.moveaxis(out, dim, 0)[index] = np.moveaxis(source, dim, 0)
+    return out
+
+
+@composite(
+    out=rows_fit,
+    dtype=same,
+    reference=_index_copy_reference,
+    samples=_row_writes,
+    tolerance=exact,
+    inplace=True,
+)
+def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """``self`` with the slices that ``index`` names taken from ``source``."""
+    rows_fit(self, dim, index, source)
+    return index_put(self, _rows(self, dim, index), source)
+
+
+@index_copy.vjp
+def _(grad, dim, index, source_shape):
+    return (
+        lambda: index_fill(grad, dim, index, 0),
+        None,
+        lambda: shape.reshape(index_select(grad, dim, index), source_shape),
+    )
+
+
+def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
+    out = self.copy()
+    np.moveaxis(out, dim, 0)[index] = value
+    return out
+
+
+@composite(
+    out=lambda self, dim, index, value: rows_fit(self, dim, index),
+    dtype=same,
+    reference=_index_fill_reference,
+    samples=lambda make: (Sample(*s.args[:3], 1) for s in _row_writes(make)),
+    tolerance=exact,
+    inplace=True,
+)
+def index_fill(self: Tensor, dim: int, index: Tensor, value: Tensor | Scalar) -> Tensor:
+    """``self`` with ``value`` (a number or 0-dim tensor) in the slices that ``index`` names."""
+    return index_put(self, _rows(self, dim, index), value)
+
+
+@index_fill.vjp
+def _(grad, dim, index):
+    return (
+        lambda: index_fill(grad, dim, index, 0),
+        None,
+        lambda: late.sum(index_select(grad, dim, index)),
+    )
+
+
+def _takes(make: Any) -> Iterator[Sample]:
+    yield Sample(make((5,)), make.index((3,), 5))
+    yield Sample(make((3, 5)), make.index((2, 4), 15))
+    yield Sample(make((3, 5)), make.index((), 15))
+
+
+@composite(
+    out=lambda self, index: tuple(index.shape),
+    dtype=same,
+    reference=lambda self, index: np.take(self, index),
+    samples=_takes,
+    errors=lambda make: [(Sample(make((3, 4)), np.array([12])), DimError)],
+    tolerance=exact,
+)
+def take(self: Tensor, index: Tensor) -> Tensor:
+    """The elements of the flattened ``self`` that ``index`` names, in the shape of ``index``."""
+    require_index(index)
+    flat = shape.reshape(self, (self.numel(),))
+    return shape.reshape(getitem(flat, (shape.reshape(index, (-1,)),)), tuple(index.shape))
+
+
+@take.vjp
+def _(grad, self_shape, index):
+    flat = getitem_backward(grad, (index,), (prod(self_shape),)) if index.ndim else None
+    if flat is None:
+        flat = getitem_backward(
+            shape.reshape(grad, (1,)), (index.reshape((1,)),), (prod(self_shape),)
+        )
+    return shape.reshape(flat, self_shape), None

@@ -1,0 +1,218 @@
+"""What an index selects: the result's shape, for every kind of index PyTorch takes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.support.rules import broadcast_shapes, normalize_dim
+from coredispatch.registry import Value
+from coredispatch.registry.model.dtypes import DType, bool_, uint8
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    DimError,
+    DTypeError,
+    OpError,
+    ShapeError,
+)
+
+__all__ = ["count_true", "gathered", "index_selected", "indexed", "rows_fit", "scattered"]
+
+Shape = tuple[int, ...]
+
+
+class _Array:
+    """An index tensor: how many dimensions it speaks of, and the shape it stands for."""
+
+    def __init__(self, consumed: Shape, shape: Shape) -> None:
+        self.consumed = consumed
+        self.shape = shape
+
+
+def _item(item: Any) -> Any:
+    """An index item as int, slice, None, Ellipsis or :class:`_Array`."""
+    if item is None or item is Ellipsis:
+        return item
+    if isinstance(item, bool):
+        return _Array((), (int(item),))
+    if isinstance(item, slice):
+        if item.step is not None and operator.index(item.step) < 1:
+            raise ArgumentError("the step of a slice must be greater than zero", fix="use flip")
+        return item
+    if isinstance(item, (list, tuple)):
+        return _list(item)
+    if hasattr(item, "shape") and hasattr(item, "dtype"):
+        return _tensor(item)
+    try:
+        return operator.index(item)
+    except TypeError:
+        raise DimError(
+            f"a {type(item).__name__} is no index",
+            fix="index with integers, slices, None, ..., lists or tensors of them",
+        ) from None
+
+
+def count_true(mask: Any) -> int:
+    """How many elements are not zero; raises :class:`OpError` for a meta tensor."""
+    if getattr(mask, "is_meta", False):
+        raise OpError(
+            "the size of the result depends on values, which a meta tensor does not have",
+            fix="use a form whose size is known, such as where(mask, x, 0)",
+        )
+    if isinstance(mask, Value):
+        return int((mask != 0).sum())
+    return int(np.count_nonzero(np.asarray(mask)))
+
+
+def _tensor(item: Any) -> Any:
+    dtype = DType.of(item.dtype)
+    if dtype is bool_ or dtype is uint8:
+        return _Array(tuple(item.shape), (count_true(item),))
+    if not (dtype.is_integral and dtype.is_signed):
+        raise DimError(f"tensors used as indices must be int64, int32 or bool, not {dtype}")
+    if len(item.shape) == 0:
+        return int(item.item())
+    return _Array((-1,), tuple(item.shape))
+
+
+def _list(item: Sequence[Any]) -> _Array:
+    shape: list[int] = []
+    level: Any = item
+    while isinstance(level, (list, tuple)):
+        shape.append(len(level))
+        level = level[0] if level else None
+    if isinstance(level, bool):
+        return _Array(tuple(shape), (sum(map(bool, _flat(item))),))
+    return _Array((-1,), tuple(shape))
+
+
+def _flat(items: Any) -> list[Any]:
+    if not isinstance(items, (list, tuple)):
+        return [items]
+    return [leaf for item in items for leaf in _flat(item)]
+
+
+def _used(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    return len(item.consumed) if isinstance(item, _Array) else 1
+
+
+def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
+    """The shape of ``x[index]`` for a tensor of ``shape``.
+
+    Dimensions that index tensors speak of are replaced by the broadcast shape of those tensors:
+    in place where they stand side by side, else in front. Raises :class:`DimError`.
+    """
+    items = [_item(item) for item in index]
+    used = sum(map(_used, items))
+    if used > len(shape):
+        raise DimError(f"too many indices ({used}) for a tensor of shape {shape}")
+    places = [i for i, item in enumerate(items) if item is Ellipsis]
+    missing = [slice(None)] * (len(shape) - used)
+    if places:
+        items[places[0] : places[0] + 1] = missing
+        items = [item for item in items if item is not Ellipsis]
+    else:
+        items += missing
+    result: list[int] = []
+    arrays: list[tuple[int, Shape]] = []
+    dim = 0
+    for item in items:
+        if item is None:
+            result.append(1)
+        elif isinstance(item, _Array):
+            _check_mask(item, shape, dim)
+            arrays.append((len(result), item.shape))
+        elif isinstance(item, slice):
+            result.append(len(range(*item.indices(shape[dim]))))
+        elif not -shape[dim] <= item < shape[dim]:
+            raise DimError(
+                f"index {item} is out of bounds for dimension {dim} with size {shape[dim]}"
+            )
+        dim += _used(item)
+    if not arrays:
+        return tuple(result)
+    try:
+        common = broadcast_shapes(s for _, s in arrays)
+    except ShapeError as error:
+        raise DimError(f"index tensors do not broadcast: {error.message}") from None
+    side_by_side = all(place == arrays[0][0] for place, _ in arrays)
+    start = arrays[0][0] if side_by_side else 0
+    return (*result[:start], *common, *result[start:])
+
+
+def _check_mask(item: _Array, shape: Shape, dim: int) -> None:
+    if item.consumed == (-1,):
+        return
+    if item.consumed != tuple(shape[dim : dim + len(item.consumed)]):
+        raise DimError(
+            f"the mask of shape {item.consumed} at dimension {dim} does not fit the indexed "
+            f"tensor of shape {shape}"
+        )
+
+
+# ---- gather, scatter, index_select --------------------------------------------------------------
+
+
+def require_index(index: Any) -> None:
+    """Raise :class:`DTypeError` unless ``index`` holds int64 or int32."""
+    dtype = DType.of(index.dtype)
+    if not (dtype.is_integral and dtype.is_signed):
+        raise DTypeError(f"index must be int64 or int32, got {dtype}", fix="use index.long()")
+
+
+def gathered(self: Any, dim: int, index: Any, *_: Any) -> Shape:
+    """Shape rule of ``gather``: that of ``index``, which fits ``self`` outside ``dim``."""
+    require_index(index)
+    _fits_outside(index, self, dim, "self")
+    return tuple(index.shape)
+
+
+def scattered(self: Any, dim: int, index: Any, src: Any = None, *_: Any) -> Shape:
+    """Shape rule of the scatter family: that of ``self``; ``index`` fits it and ``src``."""
+    require_index(index)
+    _fits_outside(index, self, dim, "self")
+    if 0 not in index.shape and hasattr(src, "shape"):
+        if len(src.shape) != len(index.shape) or any(a > b for a, b in zip(index.shape, src.shape)):
+            raise ShapeError(f"index {tuple(index.shape)} exceeds src {tuple(src.shape)}")
+    return tuple(self.shape)
+
+
+def _fits_outside(index: Any, self: Any, dim: int, name: str) -> None:
+    own, other = tuple(self.shape) or (1,), tuple(index.shape) or (1,)
+    d = normalize_dim(dim, len(own))
+    if 0 in other:
+        return
+    if len(own) != len(other):
+        raise ShapeError(
+            f"index has {len(other)} dimensions, {name} has {len(own)}",
+            fix="both need the same number of dimensions",
+        )
+    if any(n > m for i, (n, m) in enumerate(zip(other, own)) if i != d):
+        raise ShapeError(f"index {other} exceeds {name} {own} outside dim {dim}")
+
+
+def index_selected(self: Any, dim: int, index: Any, *_: Any) -> Shape:
+    """Shape rule of ``index_select``."""
+    require_index(index)
+    if len(index.shape) > 1:
+        raise ShapeError(f"index must be a vector, got shape {tuple(index.shape)}")
+    shape = tuple(self.shape)
+    d = normalize_dim(dim, len(shape))
+    count = index.shape[0] if len(index.shape) else 1
+    return (*shape[:d], count, *shape[d + 1 :]) if shape else ()
+
+
+def rows_fit(self: Any, dim: int, index: Any, source: Any = None, *_: Any) -> Shape:
+    """Shape rule of ``index_add`` and its siblings: that of ``self``."""
+    shape = index_selected(self, dim, index)
+    if hasattr(source, "shape") and len(source.shape) and tuple(source.shape) != shape:
+        raise ShapeError(
+            f"source has shape {tuple(source.shape)}, {shape} is needed",
+            fix="source has one slice for each index and the shape of self otherwise",
+        )
+    return tuple(self.shape)

@@ -1,0 +1,1 @@
+"""Linear algebra: products, contractions, factorizations, systems, eigenvalues, norms."""

@@ -1,0 +1,272 @@
+"""Norms of vectors and matrices, and what is read off singular values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import DType, IntList, Tensor
+from coredispatch.ops.support.rules import conditioned, normalize_dims
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import float32, float64
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+
+__all__ = [
+    "cdist",
+    "linalg_cond",
+    "linalg_matrix_norm",
+    "linalg_matrix_rank",
+    "linalg_norm",
+    "linalg_vector_norm",
+]
+
+
+def _all_but(dims: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    return tuple(d for d in range(ndim) if d not in dims)
+
+
+def _floating(x: Any, dtype: Any) -> Any:
+    if dtype is not None:
+        return x.to_dtype(dtype)
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise DTypeError(f"a norm needs floating or complex elements, got {x.dtype}")
+    return x
+
+
+def _vector_norm_reference(self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
+    dims = normalize_dims(dim, self.ndim)
+    order = (*_all_but(dims, self.ndim), *dims)
+    kept = self.transpose(order).reshape(
+        *(self.shape[d] for d in order[: self.ndim - len(dims)]), -1
+    )
+    out = np.linalg.norm(kept, ord, axis=-1)
+    return np.expand_dims(out, dims) if keepdim else out
+
+
+def _vector_norms(make: Any) -> Iterator[Sample]:
+    for ord in (2, 1, 3, 0.5, 0, math.inf, -math.inf):
+        yield Sample(make((3, 5)), ord)
+        yield Sample(make((2, 3, 4)), ord, (0, -1), True)
+    for s in ((), (1,), (257,)):
+        yield Sample(make(s))
+    yield Sample(make((3, 257)), 2, -1)
+
+
+@composite(
+    name="linalg_vector_norm",
+    reference=_vector_norm_reference,
+    samples=_vector_norms,
+    dtypes="float",
+    cast="float32",
+    tolerance=conditioned,
+    smooth=False,
+    namespace="linalg",
+    method=False,
+)
+def linalg_vector_norm(
+    self: Tensor,
+    ord: object = 2,
+    dim: IntList | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Tensor:
+    """``sum(|x|**ord) ** (1/ord)`` over ``dim`` (None: all elements).
+
+    ``inf`` and ``-inf`` are the greatest and the least magnitude, 0 the number of nonzero
+    elements. Real for complex input. Half precision adds up in float32.
+    """
+    if isinstance(ord, str):
+        raise ArgumentError(f"ord={ord!r} of a vector", fix="give a number; names are for matrices")
+    x = _floating(self, dtype)
+    half = x.dtype.itemsize == 2
+    out = late.power_norm(x.to_dtype(float32) if half else x, float(ord), dim, keepdim)
+    return out.to_dtype(x.dtype) if half else out
+
+
+def _matrix_norm_reference(
+    self: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False
+) -> Any:
+    return np.linalg.norm(self, ord, axis=tuple(dim), keepdims=keepdim)
+
+
+def _matrix_norms(make: Any) -> Iterator[Sample]:
+    for ord in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
+        yield Sample(make((3, 4)), ord)
+        yield Sample(make((2, 3, 4)), ord, (0, 2), True)
+
+
+@composite(
+    name="linalg_matrix_norm",
+    reference=_matrix_norm_reference,
+    samples=_matrix_norms,
+    dtypes=(float32, float64),
+    tolerance=conditioned,
+    smooth=False,
+    namespace="linalg",
+    method=False,
+)
+def linalg_matrix_norm(
+    self: Tensor,
+    ord: object = "fro",
+    dim: IntList = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Tensor:
+    """Norms of the matrices in the planes ``dim``.
+
+    ``"fro"`` and ``"nuc"``: root of the sum of squares, sum of singular values. 2 and -2: the
+    greatest and least singular value. 1, -1, ``inf``, ``-inf``: extremes of the sums of
+    magnitudes of the columns, of the rows.
+    """
+    x = _floating(self, dtype)
+    if len(dim) != 2:
+        raise ShapeError(f"a matrix norm needs two dimensions, got dim={tuple(dim)}")
+    row, column = normalize_dims(dim, x.ndim)
+    if ord == "fro":
+        return linalg_vector_norm(x, 2, (row, column), keepdim)
+    if ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2):
+        values = late.linalg_svdvals(late.movedim(x, (row, column), (-2, -1)))
+        pick = late.sum if ord == "nuc" else late.amax if ord > 0 else late.amin
+        out = pick(values, -1)
+    elif not isinstance(ord, str) and (abs(ord) == 1 or math.isinf(ord)):
+        first, second = (row, column) if abs(ord) == 1 else (column, row)
+        sums = late.sum(late.abs(x), first, True)
+        out = (late.amax if ord > 0 else late.amin)(sums, second, True)
+        out = shape.squeeze(out, (row, column))
+    else:
+        raise ArgumentError(f"ord={ord!r}", fix="use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
+    if keepdim:
+        for d in sorted((row, column)):
+            out = shape.unsqueeze(out, d)
+    return out
+
+
+@composite(
+    name="linalg_norm",
+    reference=lambda A, ord=None, dim=None, keepdim=False: np.linalg.norm(
+        A, ord, axis=dim, keepdims=keepdim
+    ),
+    samples=lambda make: (
+        Sample(make((5,))),
+        Sample(make((3, 4))),
+        Sample(make((3, 4)), 1),
+        Sample(make((3, 4)), 2, 1),
+        Sample(make((2, 3, 4)), "fro", (0, 1), True),
+    ),
+    dtypes=(float32, float64),
+    tolerance=conditioned,
+    smooth=False,
+    namespace="linalg",
+    method=False,
+)
+def linalg_norm(
+    A: Tensor,
+    ord: object = None,
+    dim: IntList | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Tensor:
+    """A vector norm where one dimension counts, a matrix norm where two do.
+
+    Without ``ord`` the 2-norm of all elements of ``dim``, however many there are.
+    """
+    if ord is None:
+        return linalg_vector_norm(A, 2, dim, keepdim, dtype=dtype)
+    count = A.ndim if dim is None else len(dim)
+    if count == 1:
+        return linalg_vector_norm(A, ord, dim, keepdim, dtype=dtype)
+    if count == 2:
+        return linalg_matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype)
+    raise ShapeError(f"ord={ord!r} over {count} dimensions", fix="name one or two with dim=")
+
+
+# ---- read off singular values -------------------------------------------------------------------
+
+
+@composite(
+    name="linalg_matrix_rank",
+    reference=lambda A, tol=None: np.linalg.matrix_rank(A, tol),
+    samples=lambda make: (Sample(make(s)) for s in ((4, 4), (3, 5), (2, 4, 3))),
+    dtypes=(float32, float64),
+    differentiable=False,
+    namespace="linalg",
+    method=False,
+    alias=(),
+)
+def linalg_matrix_rank(
+    A: Tensor,
+    tol: float | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """Number of singular values above ``tol`` (max(m, n) * eps * the greatest), int64."""
+    values = late.abs(late.linalg_eigvalsh(A)) if hermitian else late.linalg_svdvals(A)
+    if tol is None:
+        eps = float(np.finfo(A.dtype.to_real().name).eps)
+        limit = late.amax(values, -1, True) * (max(A.shape[-2:]) * eps)
+    else:
+        limit = tol
+    return late.sum(late.gt(values, limit), -1)
+
+
+@composite(
+    name="linalg_cond",
+    reference=lambda A, p=None: np.linalg.cond(A, p),
+    samples=lambda make: (Sample(make((4, 4)), p) for p in (None, 2, 1, "fro", math.inf)),
+    dtypes=(float32, float64),
+    tolerance=conditioned,
+    smooth=False,
+    namespace="linalg",
+    method=False,
+)
+def linalg_cond(A: Tensor, p: object = None) -> Tensor:
+    """Condition number: the norm of ``A`` times that of its inverse (2-norm by default).
+
+    Infinite for a singular matrix.
+    """
+    if p is None or (not isinstance(p, str) and abs(p) == 2):
+        values = late.linalg_svdvals(A)
+        largest, least = late.amax(values, -1), late.amin(values, -1)
+        return largest / least if p is None or p > 0 else least / largest
+    singular = late.isinf(late.linalg_slogdet(A.detach())[1])
+    unit = late.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    regular = late.where(singular.unsqueeze(-1).unsqueeze(-1), unit, A)
+    condition = linalg_matrix_norm(A, p) * linalg_matrix_norm(late.linalg_inv(regular), p)
+    return late.masked_fill(condition, singular, math.inf)
+
+
+# ---- distances ----------------------------------------------------------------------------------
+
+
+@composite(
+    reference=lambda x1, x2, p=2.0: _vector_norm_reference(
+        x1[..., :, None, :] - x2[..., None, :, :], p, -1
+    ),
+    samples=lambda make: (
+        Sample(make((4, 3)), make((5, 3))),
+        Sample(make((2, 4, 3)), make((2, 5, 3)), 1.0),
+        Sample(make((4, 3)), make((5, 3)), math.inf),
+    ),
+    dtypes=(float32, float64),
+    cast="float32",
+    tolerance=conditioned,
+    smooth=False,
+    method=False,
+)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """The ``p``-norm of all differences of a row of ``x1`` and one of ``x2``, (..., n, m).
+
+    Always computed from the differences, which is exact for equal rows; ``compute_mode`` is
+    accepted and has no effect.
+    """
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(f"rows of one length are needed, got {x1.shape} and {x2.shape}")
+    return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)

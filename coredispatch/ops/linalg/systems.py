@@ -1,0 +1,297 @@
+"""Linear systems, inverses, determinants and matrix functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.linalg.eigenvalues import linalg_eigh
+from coredispatch.ops.linalg.factorizations import (
+    FLOATS,
+    lapack_dtype,
+    linalg_svd,
+    linalg_svdvals,
+    matrix_shape,
+    square_shape,
+)
+from coredispatch.ops.linalg.products import matmul, mH
+from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promote
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.errors import ShapeError
+
+__all__ = [
+    "cholesky_inverse",
+    "cholesky_solve",
+    "inverse",
+    "linalg_inv",
+    "linalg_lstsq",
+    "linalg_pinv",
+    "linalg_solve",
+    "linalg_solve_triangular",
+]
+
+Shape = tuple[int, ...]
+
+
+def _well_conditioned(make: Any) -> Iterator[Any]:
+    for s in ((4, 4), (1, 1), (5, 5), (2, 3, 3)):
+        yield make(s) + 4 * np.eye(s[-1])
+
+
+def invertible(make: Any) -> Iterator[Sample]:
+    for x in _well_conditioned(make):
+        yield Sample(x.astype(make((1,)).dtype))
+
+
+# ---- solve --------------------------------------------------------------------------------------
+
+
+def is_vector_stack(a: Any, b: Any) -> bool:
+    """Whether ``b`` holds one vector for each matrix of ``a``, as PyTorch sees it."""
+    return len(b.shape) == 1 or (
+        len(b.shape) == len(a.shape) - 1 and tuple(b.shape) == tuple(a.shape[:-1])
+    )
+
+
+def _solve_shape(A: Any, B: Any, left: bool = True) -> Shape:
+    lapack_dtype(A)
+    *lead_a, n, _ = square_shape(A)
+    if is_vector_stack(A, B):
+        if B.shape[-1] != n:
+            raise ShapeError(f"{n} equations and {B.shape[-1]} right-hand sides")
+        return (*broadcast_shapes([tuple(lead_a), tuple(B.shape[:-1])]), n)
+    *lead_b, rows, columns = matrix_shape(B)
+    if (rows if left else columns) != n:
+        raise ShapeError(f"shapes {tuple(A.shape)} and {tuple(B.shape)} do not make a system")
+    return (*broadcast_shapes([tuple(lead_a), tuple(lead_b)]), rows, columns)
+
+
+def _systems(make: Any) -> Iterator[Sample]:
+    dtype = make((1,)).dtype
+    for x in _well_conditioned(make):
+        yield Sample(x.astype(dtype), make((*x.shape[:-1], 2)))
+    first = next(_well_conditioned(make)).astype(dtype)
+    yield Sample(first, make((4,)))
+    yield Sample(first, make((3, 4, 2)))
+    yield Sample(first, make((2, 4)), left=False)
+
+
+def _solve_reference(A: Any, B: Any, *, left: bool = True) -> Any:
+    if is_vector_stack(A, B):
+        return np.linalg.solve(A, B[..., None])[..., 0]
+    if left:
+        return np.linalg.solve(A, B)
+    return np.swapaxes(np.linalg.solve(np.swapaxes(A, -2, -1), np.swapaxes(B, -2, -1)), -2, -1)
+
+
+@primitive(
+    out=_solve_shape,
+    dtype=promote,
+    reference=_solve_reference,
+    samples=_systems,
+    errors=lambda make: [(Sample(make((2, 3)), make((3,))), ShapeError)],
+    dtypes=FLOATS,
+    tolerance=conditioned,
+    namespace="linalg",
+    method=False,
+)
+def linalg_solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """X with ``A @ X == B`` (``left=False``: ``X @ A == B``); stacks broadcast.
+
+    ``B`` is a matrix, a vector, or one vector for each matrix of ``A``. Raises :class:`OpError`
+    for a singular ``A``.
+    """
+
+
+@linalg_solve.vjp
+def _(grad, out, A, B_shape, left):
+    vector = len(B_shape) == 1 or (
+        len(B_shape) == A.ndim - 1 and tuple(B_shape) == tuple(A.shape[:-1])
+    )
+    if vector:
+        grad, out = shape.unsqueeze(grad, -1), shape.unsqueeze(out, -1)
+    of_b = linalg_solve(mH(A), grad, left=left or vector)
+    of_a = -matmul(of_b, mH(out)) if left or vector else -matmul(mH(out), of_b)
+    return of_a, shape.squeeze(of_b, -1) if vector else of_b
+
+
+@composite(
+    name="linalg_solve_triangular",
+    reference=lambda A, B, *, upper, left=True: _solve_reference(
+        np.triu(A) if upper else np.tril(A), B, left=left
+    ),
+    samples=lambda make: (
+        Sample(*s.args, upper=upper) for s in list(_systems(make))[:2] for upper in (True, False)
+    ),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+    namespace="linalg",
+    method=False,
+)
+def linalg_solve_triangular(
+    A: Tensor,
+    B: Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
+) -> Tensor:
+    """Like ``solve`` with only one triangle of ``A`` read (``unitriangular``: ones diagonal)."""
+    half = late.triu(A, int(unitriangular)) if upper else late.tril(A, -int(unitriangular))
+    if unitriangular:
+        half = half + late.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    return linalg_solve(half, B, left=left)
+
+
+@composite(
+    reference=lambda self, input2, upper=False: np.linalg.solve(
+        input2 @ np.conj(np.swapaxes(input2, -2, -1)), self
+    ),
+    samples=lambda make: (
+        Sample(make((4, 2)), np.tril(make((4, 4))) + 3 * np.eye(4, dtype=make((1,)).dtype)),
+    ),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+)
+def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    """X with ``L @ L.mH @ X == self`` for the Cholesky factor ``input2``."""
+    lower = mH(input2) if upper else input2
+    half = linalg_solve_triangular(lower, self, upper=False)
+    return linalg_solve_triangular(mH(lower), half, upper=True)
+
+
+@composite(
+    reference=lambda self, upper=False: np.linalg.inv(
+        np.conj(self.T) @ self if upper else self @ np.conj(self.T)
+    ),
+    samples=lambda make: (
+        Sample(np.tril(make((4, 4))) + 3 * np.eye(4, dtype=make((1,)).dtype)),
+        Sample(np.triu(make((3, 3))) + 3 * np.eye(3, dtype=make((1,)).dtype), True),
+    ),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+)
+def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
+    """Inverse of the matrix whose Cholesky factor ``self`` is."""
+    return cholesky_solve(
+        late.eye(self.shape[-1], dtype=self.dtype, device=self.device), self, upper
+    )
+
+
+# ---- inverses -----------------------------------------------------------------------------------
+
+
+@composite(
+    name="linalg_inv",
+    out=square_shape,
+    dtype=lapack_dtype,
+    reference=lambda A: np.linalg.inv(A),
+    samples=invertible,
+    dtypes=FLOATS,
+    tolerance=conditioned,
+    namespace="linalg",
+    method=False,
+)
+def linalg_inv(A: Tensor) -> Tensor:
+    """Inverse of square matrices. Raises :class:`OpError` for a singular one."""
+    n = square_shape(A)[-1]
+    return linalg_solve(A, late.eye(n, dtype=A.dtype, device=A.device))
+
+
+@linalg_inv.vjp
+def _(grad, out):
+    transposed = mH(out)
+    return -matmul(transposed, matmul(grad, transposed))
+
+
+@composite(reference=np.linalg.inv, samples=invertible, dtypes=FLOATS, tolerance=conditioned)
+def inverse(self: Tensor) -> Tensor:
+    """Inverse of square matrices; another name of ``linalg.inv``."""
+    return linalg_inv(self)
+
+
+@composite(
+    name="linalg_pinv",
+    reference=lambda A: np.linalg.pinv(A),
+    samples=lambda make: (Sample(make(s)) for s in ((4, 4), (5, 3), (3, 5), (2, 4, 3))),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+    namespace="linalg",
+    method=False,
+    alias=(),
+)
+def linalg_pinv(
+    A: Tensor,
+    rcond: float | None = None,
+    hermitian: bool = False,
+) -> Tensor:
+    """Moore-Penrose inverse; singular values below ``rcond`` times the greatest count as zero.
+
+    ``rcond`` is max(m, n) * eps where not given.
+    """
+    *_, m, n = matrix_shape(A)
+    if rcond is None:
+        rcond = max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)
+    if hermitian:
+        values, u = linalg_eigh(A)
+        vh = mH(u)
+    else:
+        u, values, vh = linalg_svd(A, False)
+    size = late.abs(values)
+    small = late.le(size, late.amax(size, -1, True) * rcond) if values.shape[-1] else size > 0
+    reciprocal = late.masked_fill(late.reciprocal(values), small, 0)
+    return matmul(mH(vh) * shape.unsqueeze(reciprocal, -2), mH(u))
+
+
+@linalg_pinv.vjp
+def _(grad, out, A):
+    # Golub and Pereyra, "The differentiation of pseudo-inverses" (1973)
+    ph, gh = mH(out), mH(grad)
+    first = -matmul(ph, matmul(grad, ph))
+    gram = matmul(gh, matmul(out, ph))
+    second = gram - matmul(A, matmul(out, gram))
+    gram = matmul(ph, matmul(out, gh))
+    third = gram - matmul(matmul(gram, out), A)
+    return first + second + third
+
+
+@composite(
+    name="linalg_lstsq",
+    namespace="linalg",
+    method=False,
+    dtypes=FLOATS,
+    fields=("solution", "residuals", "rank", "singular_values"),
+    samples=lambda make: (
+        Sample(make((6, 3)) + 2 * np.eye(6, 3, dtype=make((1,)).dtype), make((6, 2))),
+        Sample(make((4, 4)) + 4 * np.eye(4, dtype=make((1,)).dtype), make((4, 3))),
+    ),
+    tolerance=conditioned,
+)
+def linalg_lstsq(
+    A: Tensor,
+    B: Tensor,
+    rcond: float | None = None,
+    *,
+    driver: str | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``(solution, residuals, rank, singular_values)`` of the least-squares problem ``A X ~ B``.
+
+    The solution of least norm, through the singular values whatever ``driver`` says. Residuals
+    are the sums of squares of each column, empty unless there are more equations than unknowns
+    and the rank is full.
+    """
+    solution = matmul(linalg_pinv(A, rcond), B)
+    values = linalg_svdvals(A.detach())
+    rank = late.linalg_matrix_rank(A.detach())
+    m, n = A.shape[-2:]
+    if m > n and bool(late.all(late.eq(rank, n))):
+        residuals = late.sum(late.square(late.abs(matmul(A, solution) - B)), -2)
+    else:
+        residuals = late.zeros((0,), dtype=A.dtype, device=A.device)
+    return linalg_lstsq.result_type((solution, residuals, rank, values))

@@ -1,0 +1,182 @@
+"""Norms of the elements of a tensor, taken as one vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.elementwise import comparison, exponential, magnitude
+from coredispatch.ops.elementwise.arithmetic import add, mul, sub
+from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.reduction.extrema import amax, amin
+from coredispatch.ops.reduction.sums import spread, sum
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import DType, IntList, Tensor
+from coredispatch.ops.support.casting import in_float32
+from coredispatch.ops.support.rules import conditioned, dot, normalize_dim, reduced, require_one_of
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import complex64, complex128, float32, float64
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.value import dtype_of
+
+
+def _norm_samples(make: Any) -> Iterator[Sample]:
+    for shape in ((1,), (17,), (4, 4), (2, 3, 5)):
+        yield Sample(make(shape))
+        for p in (0, 1, 2, 3, 0.5, math.inf, -math.inf):
+            yield Sample(make(shape), p)
+    yield Sample(make((3, 5)), 2, 1, True)
+    yield Sample(make((2, 3, 5)), 1, (0, 2))
+
+
+def _norm_reference(self: Any, p: Any = "fro", dim: Any = None, keepdim: Any = False) -> Any:
+    x = np.abs(self)
+    axis = None if dim == () else dim
+    if p == math.inf:
+        return np.max(x, axis=axis, keepdims=keepdim)
+    if p == -math.inf:
+        return np.min(x, axis=axis, keepdims=keepdim)
+    if p == 0:
+        return np.sum(x != 0, axis=axis, keepdims=keepdim).astype(np.float64)
+    p = 2 if p in ("fro", None) else p
+    return np.sum(x**p, axis=axis, keepdims=keepdim) ** (1 / p)
+
+
+@composite(
+    reference=_norm_reference,
+    samples=_norm_samples,
+    dtypes="float+complex",
+    tolerance=dot,
+    smooth=False,
+    cast="float32",
+)
+def norm(
+    self: Tensor,
+    p: object = "fro",
+    dim: IntList | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
+    """The ``p``-norm of the elements over ``dim``, taken as one vector.
+
+    Args:
+        self: a floating or complex tensor; the result is real.
+        p: any number, ``inf``, ``-inf``, or ``"fro"`` (2). ``"nuc"`` is the sum of the singular
+            values of matrices over two dims.
+        dim, keepdim: the dims reduced, None for all.
+        dtype: the dtype computed in.
+
+    Where a 2-norm is 0 its gradient is 0.
+    """
+    if p == "nuc":
+        dims = (0, 1) if dim is None else dim
+        return late.linalg_matrix_norm(self, "nuc", dims, keepdim)
+    if p is None or p == "fro":
+        p = 2
+    elif isinstance(p, str):
+        require_one_of("p", p, ("fro", "nuc"))
+    x = self if dtype is None else late.to_dtype(self, dtype)
+    if dtype_of(x).category < 2:
+        raise DTypeError(
+            f"the norm of {dtype_of(x)} elements needs a floating dtype",
+            fix="convert with x.float(), or pass dtype=",
+        )
+    return in_float32(power_norm, x, float(p), dim, keepdim)
+
+
+@composite(
+    out=lambda self, p, dim, keepdim: reduced(self, dim, keepdim),
+    samples=lambda make: (
+        Sample(make(s), p, dim, keepdim)
+        for s, dim, keepdim in (
+            ((17,), None, False),
+            ((3, 5), (1,), True),
+            ((2, 3, 4), (0, 2), False),
+        )
+        for p in (2.0, 1.0, 3.0, 0.0, math.inf, -math.inf)
+    ),
+    tolerance=conditioned,
+    smooth=False,
+    dtypes=(float32, float64, complex64, complex128),  # callers widen half precision
+    namespace=(),
+    method=False,
+)
+def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Tensor:
+    """``sum(abs(self) ** p) ** (1 / p)`` over ``dim``; its limits for 0 and the infinities."""
+    size = magnitude.abs(self)
+    dims = () if dim is None else dim
+    if p == math.inf:
+        return amax(size, dims, keepdim)
+    if p == -math.inf:
+        return amin(size, dims, keepdim)
+    if p == 0:
+        return sum(comparison.ne(size, 0), dim, keepdim, dtype=dtype_of(size))
+    if p == 1:
+        return sum(size, dim, keepdim)
+    if p == 2:
+        return exponential.sqrt(sum(mul(size, size), dim, keepdim))
+    return exponential.pow(sum(exponential.pow(size, p), dim, keepdim), 1 / p)
+
+
+@power_norm.vjp
+def _(grad, out, self, p, dim, keepdim):
+    shape = self.shape
+    if p == 0:
+        return late.zeros_like(self)
+    grad = spread(grad, shape, dim, keepdim)
+    if p == 1:
+        return mul(magnitude.sgn(self), grad)
+    out = spread(out, shape, dim, keepdim)
+    if p == 2:
+        zero = comparison.eq(out, 0)
+        return mul(self, comparison.where(zero, 0, div(grad, comparison.where(zero, 1, out))))
+    size = magnitude.abs(self)
+    if math.isinf(p):
+        mask = comparison.eq(size, out)
+        share = div(grad, spread(sum(mask, dim, True), shape, dim, True))
+        return mul(magnitude.sgn(self), comparison.where(mask, share, 0))
+    zero = comparison.eq(size, 0)
+    safe = comparison.where(zero, 1, size)
+    norm_safe = comparison.where(comparison.eq(out, 0), 1, out)
+    slope = mul(exponential.pow(safe, p - 1), exponential.pow(norm_safe, 1 - p))
+    return mul(magnitude.sgn(self), mul(grad, comparison.where(zero, 0, slope)))
+
+
+@composite(
+    reference=lambda self, other, p=2: _norm_reference(self - other, p),
+    samples=lambda make: (Sample(make((5,)), make((5,))), Sample(make((3, 5)), make((5,)), 1)),
+    dtypes="float",
+    tolerance=dot,
+    smooth=False,
+)
+def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The ``p``-norm of ``self - other``, 0-dim; shapes broadcast."""
+    return power_norm(sub(self, other), float(p), None, False)
+
+
+@composite(
+    samples=lambda make: (Sample(make((3, 5)), 2, 0, 1.0), Sample(make((2, 3, 5)), 1, -1, 2.0)),
+    dtypes="float",
+    tolerance=conditioned,
+    smooth=False,
+    inplace=True,
+)
+def renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """``self`` with each slice along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
+    if self.ndim < 2:
+        raise ShapeError(f"renorm needs at least 2 dimensions, got {self.ndim}")
+    if p <= 0 or maxnorm < 0:
+        raise ArgumentError(f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}")
+    dim = normalize_dim(dim, self.ndim)
+    others = tuple(d for d in range(self.ndim) if d != dim)
+
+    def scaled(x: Tensor) -> Tensor:
+        size = power_norm(x, float(p), others, True)
+        factor = comparison.where(comparison.gt(size, maxnorm), div(maxnorm, add(size, 1e-7)), 1)
+        return mul(x, factor)
+
+    return in_float32(scaled, self)

@@ -1,0 +1,1 @@
+"""Loss functions: regression, distributions, margins, classification."""

@@ -1,0 +1,343 @@
+"""Losses of classification: cross entropy, negative log likelihood, binary and multi-label forms.
+
+``reduction`` is ``"mean"``, ``"sum"`` or ``"none"`` everywhere; anything else raises
+``ArgumentError``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.ops.loss.backward_reference import (
+    cross_entropy_backward_reference,
+    cross_entropy_backward_samples,
+)
+from coredispatch.ops.loss.reference import (
+    LOSS_FACTS,
+    bce_reference,
+    bce_with_logits_reference,
+    binary_samples,
+    cross_entropy_errors,
+    cross_entropy_reference,
+    cross_entropy_samples,
+    logit_samples,
+    multilabel_reference,
+    multilabel_samples,
+    nll_reference,
+    nll_samples,
+    no_gradient,
+    reduced_loss,
+    target_shape,
+)
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import narrow, wide
+from coredispatch.ops.support.rules import same
+from coredispatch.registry import composite
+from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+
+# ---- cross entropy ----------------------------------------------------------------------------
+
+
+def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    if input.ndim == 0:
+        raise ShapeError("a 0-d input", fix="use (C,), (N, C) or (N, C, *)")
+    expected = target_shape(tuple(input.shape))
+    if tuple(target.shape) != expected:
+        raise ShapeError(
+            f"a target of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}",
+            fix=f"use class indices of shape {expected}, or probabilities of the input's shape",
+        )
+    if target.dtype.kind not in "iu":
+        raise DTypeError(f"class indices of dtype {target.dtype}", fix="convert them with .long()")
+    classes = input.shape[-1 if input.ndim == 1 else 1]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise ShapeError(
+            f"weight of shape {tuple(weight.shape)} for {classes} classes",
+            fix=f"give one weight per class, shape ({classes},)",
+        )
+
+
+def _is_distribution(input: Tensor, target: Tensor) -> bool:
+    return tuple(target.shape) == tuple(input.shape) and target.dtype.kind not in "iub"
+
+
+def _class_weights(weight: Tensor, ndim: int) -> Tensor:
+    """``(C,)`` shaped to broadcast along the class dimension."""
+    return weight if ndim == 1 else weight.reshape(1, -1, *(1,) * (ndim - 2))
+
+
+def _kept(target: Tensor, ignore_index: int, classes: int) -> tuple[Tensor, Tensor]:
+    """The classes with ignored ones as 0, and which ones count. Raises for invalid classes."""
+    kept = target != ignore_index
+    index = target.masked_fill(~kept, 0)
+    if index.numel() and index.device.type != "meta":
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= classes:
+            raise DimError(
+                f"target {low if low < 0 else high} is out of bounds for {classes} classes",
+                fix=f"use classes 0 to {classes - 1}, or ignore_index",
+            )
+    return index, kept
+
+
+def _distribution(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+) -> tuple[Tensor, Any]:
+    """``q`` with ``loss = -sum_c q_c log_softmax_c``, and what the mean divides by."""
+    ndim = input.ndim
+    dim = 0 if ndim == 1 else 1
+    classes = input.shape[dim]
+    if _is_distribution(input, target):
+        q = target
+        if label_smoothing:
+            q = q * (1 - label_smoothing) + label_smoothing / max(classes, 1)
+        if weight is not None:
+            q = q * _class_weights(weight, ndim)
+        return q, input.numel() // max(classes, 1)
+    _check_target(input, target, weight)
+    index, kept = _kept(target, ignore_index, classes)
+    counts = kept.to(input.dtype)
+    factor = label_smoothing / max(classes, 1)
+    own = counts if weight is None else weight[index] * counts
+    # The smoothed share of each class has that class's weight, the rest that of the target.
+    given = (own * (1 - label_smoothing)).unsqueeze(dim)
+    q = late.zeros_like(input).scatter_add(dim, index.unsqueeze(dim), given)
+    if label_smoothing:
+        even = counts.unsqueeze(dim) * factor
+        q = q + (even if weight is None else even * _class_weights(weight, ndim))
+    return q, own.sum()
+
+
+def _cross_entropy_shape(input: Any, target: Any, weight: Any, *options: Any) -> Any:
+    if not _is_distribution(input, target):
+        _check_target(input, target, weight)
+    return reduced_loss(target_shape(tuple(input.shape)), options[1])
+
+
+@composite(
+    out=_cross_entropy_shape,
+    dtype=same,
+    reference=cross_entropy_reference,
+    samples=cross_entropy_samples,
+    errors=cross_entropy_errors,
+    **LOSS_FACTS,
+)
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Negative log likelihood of ``target`` under the softmax of the logits ``input``.
+
+    ``input`` is ``(C,)``, ``(N, C)`` or ``(N, C, *)``. ``target`` holds class indices (int64, the
+    input's shape without ``C``; those equal to ``ignore_index`` do not count) or probabilities
+    (floating, the input's shape). ``weight`` is ``(C,)``; the mean of class indices is weighted.
+    ``label_smoothing`` moves that share of each target to all classes evenly (Szegedy et al.,
+    2016). The result is 0-d, or of the shape of class indices for ``reduction="none"``. Raises
+    ``DimError`` for a class out of range, ``ShapeError`` and ``DTypeError`` for unfit targets.
+    """
+    shape = _cross_entropy_shape(input, target, weight, ignore_index, reduction)
+    dim = 0 if input.ndim == 1 else 1
+    logits = wide(input)
+    q, divisor = _distribution(logits, target, weight, ignore_index, label_smoothing)
+    terms = late.log_softmax(logits, dim) * q
+    # 0 * -inf is 0 here: a class without weight does not count.
+    loss = -terms.masked_fill(q == 0, 0).sum(dim)
+    if reduction == "mean":
+        loss = loss.sum() / divisor
+    elif reduction == "sum":
+        loss = loss.sum()
+    return narrow(loss.reshape(shape), input)
+
+
+@cross_entropy.vjp
+def _(grad, input, target, weight, ignore_index, reduction, label_smoothing):
+    options = weight, ignore_index, reduction, label_smoothing
+    return (
+        lambda: cross_entropy_backward(grad, input, target, *options),
+        lambda: _target_grad(grad, input, target, *options),
+        no_gradient("cross_entropy", "weight"),
+    )
+
+
+def _target_grad(
+    grad: Tensor,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> Tensor:
+    """Gradient of target probabilities."""
+    dim = 0 if input.ndim == 1 else 1
+    scale = _row_scale(grad, input, reduction, input.numel() // max(input.shape[dim], 1))
+    result = late.log_softmax(wide(input), dim) * (label_smoothing - 1) * scale
+    return result if weight is None else result * _class_weights(weight, input.ndim)
+
+
+def _row_scale(grad: Tensor, input: Tensor, reduction: str, divisor: Any) -> Tensor:
+    """What each row's gradient is multiplied by, shaped to broadcast against the input."""
+    if reduction == "none":
+        return wide(grad).unsqueeze(0 if input.ndim == 1 else 1)
+    return wide(grad) / divisor if reduction == "mean" else wide(grad)
+
+
+@composite(
+    dtype=same,
+    reference=cross_entropy_backward_reference,
+    samples=cross_entropy_backward_samples,
+    out=lambda grad_output, input, *_: tuple(input.shape),
+    **{**LOSS_FACTS, "namespace": (), "tolerance": None},
+)
+def cross_entropy_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> Tensor:
+    """Gradient of :func:`cross_entropy` with respect to the logits.
+
+    ``(softmax(input) * sum(q) - q) * grad_output``, with ``q`` the weighted target distribution.
+    """
+    dim = 0 if input.ndim == 1 else 1
+    logits = wide(input)
+    q, divisor = _distribution(logits, target, weight, ignore_index, label_smoothing)
+    scale = _row_scale(grad_output, input, reduction, divisor)
+    total = q.sum(dim, True)
+    result = (late.softmax(logits, dim) * total - q) * scale
+    # Where no target counts the scale is infinite, and the gradient 0 all the same.
+    return narrow(result.masked_fill(total == 0, 0), input)
+
+
+def _nll_shape(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
+    _check_target(input, target, weight)
+    return reduced_loss(target_shape(tuple(input.shape)), reduction)
+
+
+@composite(out=_nll_shape, dtype=same, reference=nll_reference, samples=nll_samples, **LOSS_FACTS)
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """``-weight[target] * input[target]`` for log-probabilities ``input``.
+
+    Shapes, options and errors are those of :func:`cross_entropy` with class indices.
+    """
+    shape = _nll_shape(input, target, weight, ignore_index, reduction)
+    dim = 0 if input.ndim == 1 else 1
+    index, kept = _kept(target, ignore_index, input.shape[dim])
+    own = kept.to(input.dtype) if weight is None else weight[index].masked_fill(~kept, 0)
+    picked = input.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+    loss = -(picked * own).masked_fill(~kept, 0)
+    if reduction == "mean":
+        loss = loss.sum() / own.sum()
+    elif reduction == "sum":
+        loss = loss.sum()
+    return loss.reshape(shape)
+
+
+# ---- binary and multi-label -------------------------------------------------------------------
+
+
+def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
+    """Mean, sum or all of the elementwise losses."""
+    reduced_loss((), reduction)
+    if reduction == "mean":
+        return loss.mean()
+    return loss.sum() if reduction == "sum" else loss
+
+
+def _same_shapes(input: Tensor, target: Tensor) -> None:
+    if tuple(input.shape) != tuple(target.shape):
+        raise ShapeError(
+            f"a target of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}",
+            fix="use a target of the input's shape",
+        )
+
+
+@composite(
+    reference=bce_reference,
+    samples=binary_samples,
+    values=(0.05, 0.95),
+    **{**LOSS_FACTS, "cast": None},
+)
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """``-(target * log(input) + (1 - target) * log(1 - input))`` of probabilities in ``[0, 1]``.
+
+    ``target`` has the input's shape, ``weight`` broadcasts against it. Logarithms are not taken
+    below -100, so that the loss stays finite. Raises ``ShapeError`` where the shapes differ.
+    """
+    _same_shapes(input, target)
+    positive, negative = _clamped_logs(input)
+    loss = -(target * positive + (1 - target) * negative)
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+def _clamped_logs(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.log().clamp_min(-100), (-x).log1p().clamp_min(-100)
+
+
+@binary_cross_entropy.vjp
+def _(grad, input, target, weight, reduction):
+    scale = grad / max(input.numel(), 1) if reduction == "mean" else grad
+    if weight is not None:
+        scale = scale * weight
+
+    def target_grad() -> Tensor:
+        positive, negative = _clamped_logs(input)
+        return (negative - positive) * scale
+
+    return (
+        # The clamp keeps the gradient finite at 0 and 1, as PyTorch does.
+        lambda: (input - target) / (input * (1 - input)).clamp_min(1e-12) * scale,
+        target_grad,
+        no_gradient("binary_cross_entropy", "weight"),
+    )
+
+
+@composite(reference=bce_with_logits_reference, samples=logit_samples, **LOSS_FACTS)
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """:func:`binary_cross_entropy` of ``sigmoid(input)``, without overflow.
+
+    ``pos_weight`` multiplies the loss of positive targets and broadcasts against them.
+    """
+    _same_shapes(input, target)
+    log_sigmoid = late.logsigmoid(input)
+    if pos_weight is None:
+        loss = (1 - target) * input - log_sigmoid
+    else:
+        loss = (1 - target) * input - ((pos_weight - 1) * target + 1) * log_sigmoid
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+@composite(reference=multilabel_reference, samples=multilabel_samples, **LOSS_FACTS)
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Binary cross entropy with logits, averaged over the classes (the last dimension)."""
+    _same_shapes(input, target)
+    loss = (1 - target) * input - late.logsigmoid(input)
+    return reduce_loss((loss if weight is None else loss * weight).mean(-1), reduction)

@@ -1,0 +1,1 @@
+"""Parts of networks: affine maps, embedding, attention, dropout, images, optimizer steps."""

@@ -1,0 +1,216 @@
+"""Dropout: elements, channels or features zeroed at random during training.
+
+Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014);
+the alpha form keeps mean and variance of SELU activations (Klambauer et al., 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.ops.random.factories import random_uniform
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Generator, Tensor
+from coredispatch.ops.support.rules import same, same_shape
+from coredispatch.ops.support.samples import Sample, unary
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import bool_, float32
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+
+__all__ = [
+    "alpha_dropout",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "dropout_backward",
+    "feature_alpha_dropout",
+    "native_dropout",
+]
+
+
+def _require_probability(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"a dropout probability is between 0 and 1, got {p}")
+
+
+def _scale(p: float) -> float:
+    return 1.0 / (1.0 - p) if p < 1 else 0.0
+
+
+@composite(
+    out=lambda self, *_: [tuple(self.shape), tuple(self.shape)],
+    dtype=lambda self, *_: (same(self), bool_),
+    samples=lambda make: (Sample(s.args[0], 0.3) for s in unary(make)),
+    dtypes="float",
+    random=True,
+    namespace=(),
+    method=False,
+)
+def native_dropout(
+    self: Tensor, p: float, generator: Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """``self`` with elements zeroed with probability ``p``, the others divided by ``1 - p``.
+
+    Also returns the mask (bool) of what was kept.
+    """
+    drawn = random_uniform(
+        tuple(self.shape), dtype=float32, device=self.device, generator=generator
+    )
+    kept = late.ge(drawn, p)
+    return late.masked_fill(self * _scale(p), late.logical_not(kept), 0), kept
+
+
+@native_dropout.vjp
+def _(grad, out, p):
+    return dropout_backward(grad[0], out[1], _scale(p))
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (Sample(make(s), make.mask(s), 1.5) for s in ((5,), (3, 5))),
+    dtypes="float",
+    namespace=(),
+    method=False,
+)
+def dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """``grad * scale`` where ``mask`` holds, else 0."""
+    return late.masked_fill(grad * scale, late.logical_not(mask), 0)
+
+
+@dropout_backward.vjp
+def _(grad, mask, scale):
+    return dropout_backward(grad, mask, scale), None
+
+
+_RATES = ((0.5, True), (0.0, True), (0.25, False))
+
+
+def _trained(make: Any) -> Iterator[Sample]:
+    for size in ((17,), (4, 6, 3), (0, 2)):
+        for p, training in _RATES:
+            yield Sample(make(size), p, training)
+
+
+def _finished(input: Any, out: Any, inplace: bool) -> Any:
+    return late.copy_(input, out) if inplace else out
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=_trained,
+    random=True,
+    namespace=("", "nn.functional"),
+    method=False,
+    dtypes="float",
+)
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """While ``training``: elements zeroed with probability ``p``, the rest divided by ``1 - p``.
+
+    Otherwise ``input`` itself. Raises :class:`ArgumentError` unless 0 <= p <= 1.
+    """
+    _require_probability(p)
+    if not training or p == 0 or input.numel() == 0:
+        return input
+    return _finished(input, native_dropout(input, p)[0], inplace)
+
+
+def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]) -> Any:
+    """Zero whole channels; the largest of ``ndims`` has a batch dimension in front."""
+    _require_probability(p)
+    if input.ndim not in ndims:
+        raise ShapeError(f"expected {' or '.join(map(str, ndims))} dimensions, got {input.ndim}")
+    if not training or p == 0:
+        return input
+    lead = input.ndim - max(ndims) + 2
+    mask = _channel_mask(input, p, lead)
+    return _finished(input, input * (mask * _scale(p)).to_dtype(input.dtype), inplace)
+
+
+def _channel_mask(input: Any, p: float, lead: int) -> Any:
+    size = (*input.shape[:lead], *(1,) * (input.ndim - lead))
+    return late.ge(random_uniform(size, dtype=float32, device=input.device), p)
+
+
+def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
+    @composite(
+        name=name,
+        out=same_shape,
+        dtype=same,
+        samples=lambda make: (
+            Sample(make((4, 6, *(3,) * (n - 2))), p, training)
+            for n in (max(ndims),)
+            for p, training in _RATES
+        ),
+        random=True,
+        namespace="nn.functional",
+        method=False,
+        dtypes="float",
+    )
+    def channel_dropout(
+        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        return _channels(input, p, training, inplace, ndims)
+
+    channel_dropout.__doc__ = (
+        f"Like :func:`dropout` for whole channels of input {shown}, (C, ...) without a batch."
+    )
+    return channel_dropout
+
+
+dropout1d = _channel_dropout("dropout1d", (2, 3), "(N, C, L)")
+dropout2d = _channel_dropout("dropout2d", (3, 4), "(N, C, H, W)")
+dropout3d = _channel_dropout("dropout3d", (4, 5), "(N, C, D, H, W)")
+
+# The value that SELU saturates at: -scale * alpha.
+_SATURATION = -1.7580993408473766
+
+
+def _alpha(input: Any, p: float, kept: Any) -> Any:
+    """Klambauer et al., section 3: dropped units saturate, then mean and variance are restored."""
+    a = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
+    b = -a * p * _SATURATION
+    kept = kept.to_dtype(input.dtype)
+    return (input * kept + (1 - kept) * _SATURATION) * a + b
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=_trained,
+    random=True,
+    namespace=("", "nn.functional"),
+    method=False,
+    dtypes="float",
+)
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Dropout for SELU networks: keeps mean 0 and variance 1 of its input."""
+    _require_probability(p)
+    if not training or p == 0:
+        return input
+    kept = late.ge(random_uniform(tuple(input.shape), dtype=float32, device=input.device), p)
+    return _finished(input, _alpha(input, p, kept), inplace)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=_trained,
+    random=True,
+    namespace=("", "nn.functional"),
+    method=False,
+    dtypes="float",
+)
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Like :func:`alpha_dropout` for whole channels of input (N, C, ...)."""
+    _require_probability(p)
+    if not training or p == 0:
+        return input
+    return _finished(input, _alpha(input, p, _channel_mask(input, p, 2)), inplace)

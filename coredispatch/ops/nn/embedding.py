@@ -1,0 +1,342 @@
+"""Embedding: rows of a table by index, one by one or summed by bag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.nn.backward_reference import (
+    embedding_backward_reference,
+    embedding_backward_samples,
+)
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.rules import conditioned, exact, require_one_of, same
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
+
+
+def _embedding_shape(input: Any, weight: Any, *_: Any) -> tuple[int, ...]:
+    if weight.ndim != 2:
+        raise ShapeError(f"a {weight.ndim}-d weight", fix="use (num_embeddings, embedding_dim)")
+    dtype = DType.of(input.dtype)
+    if dtype.name not in ("int32", "int64"):
+        raise DTypeError(f"indices of dtype {dtype}", fix="convert them with .long()")
+    return (*input.shape, weight.shape[1])
+
+
+def _row_dtype(input: Any, weight: Any, *_: Any) -> DType:
+    return DType.of(weight.dtype)
+
+
+def _padding(padding_idx: int | None, rows: int) -> int | None:
+    """``padding_idx`` counted from the front. Raises :class:`ArgumentError` out of range."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise ArgumentError(
+            f"padding_idx={padding_idx} for {rows} embeddings",
+            fix=f"use {-rows} to {rows - 1}, or None",
+        )
+    return padding_idx % rows
+
+
+def _reference(input, weight, padding_idx=None, scale_grad_by_freq=False, sparse=False):
+    """Rows by index."""
+    return weight[input]
+
+
+def _embedding_reference(input, weight, *_, **__):
+    """Rows by index."""
+    return weight[input]
+
+
+def _embedding_samples(make: Any) -> Iterator[Sample]:
+    """As :func:`_samples`, with PyTorch's order of options."""
+    for sample in _samples(make):
+        yield Sample(*sample.args[:3])
+
+
+def _samples(make: Any) -> Iterator[Sample]:
+    """Indices of any shape, repeated ones, an empty one, a padding row."""
+    for shape in ((), (5,), (3, 4), (0,), (2, 3, 2)):
+        yield Sample(make.index(shape, 7), make((7, 3)))
+    # The padding row does not occur: its gradient, 0, is then the derivative as well.
+    yield Sample(make.index((17,), 3), make((4, 5)), 3)
+    yield Sample(make.index((4,), 1), make((1, 1)))
+
+
+def _errors(make: Any) -> Iterator[tuple[Sample, type[Exception], str]]:
+    """Indices out of range on either side, and of a floating dtype."""
+    weight = make((3, 2))
+    yield Sample(np.array([0, 3]), weight), IndexError, "out of range"
+    yield Sample(np.array([0, -1]), weight), IndexError, "out of range"
+    yield Sample(np.array([0.0, 1.0]), weight), TypeError, "indices of dtype"
+
+
+def _check_range(indices: Tensor, rows: int) -> None:
+    if indices.numel() and indices.device.type != "meta":
+        low, high = int(indices.min()), int(indices.max())
+        if low < 0 or high >= rows:
+            raise DimError(
+                f"index {low if low < 0 else high} is out of range for {rows} embeddings",
+                fix=f"use indices from 0 to {rows - 1}",
+            )
+
+
+@composite(
+    out=_embedding_shape,
+    dtype=_row_dtype,
+    reference=_reference,
+    samples=_samples,
+    errors=_errors,
+    dtypes="float",
+    tolerance=exact,
+    unbroadcast=False,
+    namespace=(),
+)
+def embedding_lookup(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of ``weight`` (``(V, D)``) by the int32 or int64 indices ``input``: ``(*, D)``.
+
+    The row ``padding_idx`` (0 or more) gets no gradient; ``scale_grad_by_freq`` divides each row's
+    gradient by how often it was used. ``sparse`` is accepted: gradients are dense. Raises
+    ``DimError`` for an index out of range.
+    """
+    _embedding_shape(input, weight)
+    _check_range(input, weight.shape[0])
+    rows = weight.index_select(0, input.reshape(-1))
+    return rows.reshape(*input.shape, weight.shape[1])
+
+
+@embedding_lookup.vjp
+def _(grad, input, weight, padding_idx, scale_grad_by_freq):
+    return None, lambda: embedding_backward(
+        grad, input, weight.shape[0], padding_idx, scale_grad_by_freq
+    )
+
+
+@composite(
+    reference=embedding_backward_reference,
+    samples=embedding_backward_samples,
+    dtypes="float",
+    namespace=(),
+)
+def embedding_backward(
+    grad_output: Tensor,
+    indices: Tensor,
+    num_weights: int,
+    padding_idx: int | None,
+    scale_grad_by_freq: bool,
+) -> Tensor:
+    """Gradient of the table, ``(num_weights, D)``: the rows of ``grad_output`` by index, added."""
+    width = grad_output.shape[-1]
+    flat = indices.reshape(-1)
+    rows = grad_output.reshape(flat.shape[0], width)
+    if padding_idx is not None:
+        rows = rows.masked_fill((flat == padding_idx).unsqueeze(-1), 0)
+    total = grad_output.new_zeros((num_weights, width)).index_add(0, flat, rows)
+    if scale_grad_by_freq:
+        ones = late.ones_like(flat).to(total.dtype)
+        counts = total.new_zeros((num_weights,)).index_add(0, flat, ones)
+        total = total / counts.clamp_min(1).unsqueeze(-1)
+    return total
+
+
+@composite(
+    dtype=same,
+    samples=lambda make: (
+        Sample(make((7, 3)), np.array([0, 5, 5, 2]), 1.0, 2.0),
+        Sample(make((4, 5)), np.array([[1], [3]]), 0.5, 1.0),
+    ),
+    dtypes="float",
+    tolerance=conditioned,
+    differentiable=False,
+    mutates=("self",),
+    namespace=(),
+)
+def embedding_renorm_(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
+    """Scale the rows of ``self`` that ``indices`` names, in place, to at most ``max_norm``."""
+    used = indices.reshape(-1)
+    rows = self.index_select(0, used)
+    norm = (rows.abs() ** norm_type).sum(-1, True) ** (1 / norm_type)
+    # PyTorch's 1e-7 keeps the scaled norm from rounding above the limit.
+    return self.index_copy_(0, used, rows * (max_norm / (norm + 1e-7)).clamp_max(1))
+
+
+@composite(
+    reference=_embedding_reference,
+    samples=_embedding_samples,
+    errors=_errors,
+    mutates=("weight",),
+    dtypes="float",
+    tolerance=exact,
+    namespace=("nn.functional",),
+)
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of ``weight`` (``(V, D)``) by the int32 or int64 indices ``input``: ``(*, D)``.
+
+    The row ``padding_idx``, which may count from the end, gets no gradient; ``scale_grad_by_freq``
+    divides each row's gradient by how often it was used. With ``max_norm`` the rows used are first
+    scaled down, in place, to at most that ``norm_type``-norm. ``sparse`` is accepted, gradients
+    are dense. Raises ``DimError`` for an index out of range, ``DTypeError`` for other indices.
+    """
+    row = _padding(padding_idx, weight.shape[0])
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
+    return embedding_lookup(input, weight, row, scale_grad_by_freq, sparse)
+
+
+# ---- bags -------------------------------------------------------------------------------------
+
+
+def _bag_reference(
+    input, weight, offsets=None, mode="mean", per_sample_weights=None, padding_idx=None
+):
+    """Bag by bag."""
+    if input.ndim == 2:
+        bags = list(input)
+        shares = None if per_sample_weights is None else list(per_sample_weights)
+    else:
+        bags = np.split(input, offsets[1:])
+        shares = None if per_sample_weights is None else np.split(per_sample_weights, offsets[1:])
+    rows = []
+    for i, bag in enumerate(bags):
+        kept = np.ones(len(bag), bool) if padding_idx is None else bag != padding_idx
+        taken = weight[bag[kept]]
+        if shares is not None:
+            taken = taken * shares[i][kept][:, None]
+        if not len(taken):
+            rows.append(np.zeros(weight.shape[1]))
+        else:
+            rows.append(getattr(taken, mode)(0))
+    return np.stack(rows)
+
+
+def _bag_samples(make: Any) -> Iterator[Sample]:
+    """Bags by offsets (one of them empty) and by rows; every mode; weights; padding.
+
+    The offsets stay valid in any order: the suite permutes the contents of its arrays.
+    """
+    for mode in ("sum", "mean", "max"):
+        yield Sample(make.index((7,), 5), make((5, 3)), np.array([0, 0]), mode)
+        yield Sample(make.index((3, 4), 5), make((5, 3)), None, mode)
+        yield Sample(make.index((3, 4), 5), make((5, 3)), None, mode, None, 2)
+    yield Sample(make.index((7,), 5), make((5, 3)), np.array([0]), "sum", make((7,)))
+
+
+@composite(
+    reference=_bag_reference,
+    samples=_bag_samples,
+    dtypes="float",
+    tolerance=conditioned,
+    smooth=False,
+    namespace=("nn.functional",),
+)
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    mode: str = "mean",
+    per_sample_weights: Tensor | None = None,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Embeddings of each bag of indices, summed, averaged or maximized: ``(bags, D)``.
+
+    ``input`` is ``(bags, L)``, or 1-d with the start of each bag in ``offsets``.
+    ``per_sample_weights`` (``mode="sum"`` only) has the input's shape. Entries equal to
+    ``padding_idx`` do not count; an empty bag gives zeros. Raises ``ArgumentError`` for an unknown
+    mode, ``ShapeError`` for missing or superfluous offsets.
+    """
+    require_one_of("mode", mode, ("sum", "mean", "max"))
+    if per_sample_weights is not None and mode != "sum":
+        raise ArgumentError("per_sample_weights with mode=" + mode, fix='use mode="sum"')
+    if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
+        raise ShapeError(
+            f"a {input.ndim}-d input {'without' if offsets is None else 'with'} offsets",
+            fix="use a 2-d input without offsets, or a 1-d input with offsets",
+        )
+    padding = _padding(padding_idx, weight.shape[0])
+    flat = input.reshape(-1)
+    place = late.arange(flat.shape[0], device=input.device)
+    if offsets is None:
+        bags = input.shape[0]
+        bag = place // max(input.shape[1], 1)
+    else:
+        bags = offsets.shape[0]
+        # The bag of a place is the last one that starts at or before it.
+        bag = (place.unsqueeze(1) >= offsets.unsqueeze(0)).sum(1) - 1
+    rows = embedding_lookup(flat, weight, padding)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(-1, 1)
+    kept = None if padding is None else (flat != padding)
+    if mode == "max":
+        return _bag_maximum(rows, bag, bags, kept)
+    if kept is not None:
+        rows = rows.masked_fill(~kept.unsqueeze(1), 0)
+    total = rows.new_zeros((bags, weight.shape[1])).index_add(0, bag, rows)
+    if mode == "sum":
+        return total
+    ones = rows.new_ones((flat.shape[0],)) if kept is None else kept.to(rows.dtype)
+    counts = rows.new_zeros((bags,)).index_add(0, bag, ones)
+    return total / counts.clamp_min(1).unsqueeze(1)
+
+
+@embedding_bag.overload
+def _(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    # PyTorch's whole signature; what is left of it after the rows were shrunk is the operator.
+    if scale_grad_by_freq or sparse:
+        raise ArgumentError(
+            "scale_grad_by_freq and sparse gradients of embedding_bag are not supported",
+            fix="leave them False",
+        )
+    if max_norm is not None:
+        embedding_renorm_(weight.detach(), input, max_norm, norm_type)
+    if include_last_offset and offsets is not None:
+        offsets = offsets[:-1]
+    return embedding_bag(
+        input,
+        weight,
+        offsets,
+        mode=mode,
+        per_sample_weights=per_sample_weights,
+        padding_idx=padding_idx,
+    )
+
+
+def _bag_maximum(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
+    member = bag.unsqueeze(0) == late.arange(bags, device=bag.device).unsqueeze(1)
+    if kept is not None:
+        member = member & kept.unsqueeze(0)
+    spread = rows.unsqueeze(0).expand(bags, *rows.shape)
+    best = spread.masked_fill(~member.unsqueeze(2), float("-inf")).amax(1)
+    return best.masked_fill(~member.any(1, True), 0)

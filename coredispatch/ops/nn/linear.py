@@ -1,0 +1,246 @@
+"""Affine and bilinear maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.precision import narrow, wide
+from coredispatch.ops.support.rules import dot, promote
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.errors import ShapeError
+
+
+def _linear_shape(input: Any, weight: Any, bias: Any) -> tuple[int, ...]:
+    if weight.ndim not in (1, 2) or input.ndim < 1 or input.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            f"an input of shape {tuple(input.shape)} and a weight of shape {tuple(weight.shape)}",
+            fix="use a weight (out_features, in_features) and an input (*, in_features)",
+        )
+    out = tuple(weight.shape[:-1])
+    if bias is not None and tuple(bias.shape) not in (out, ()):
+        raise ShapeError(
+            f"a bias of shape {tuple(bias.shape)} for a weight of shape {tuple(weight.shape)}",
+            fix=f"use a bias of shape {out}",
+        )
+    return (*input.shape[:-1], *out)
+
+
+def _linear_reference(input, weight, bias=None):
+    """``input @ weight.T + bias``."""
+    result = input @ weight.T
+    return result if bias is None else result + bias
+
+
+def _linear_samples(make: Any) -> Iterator[Sample]:
+    """1-d to 3-d inputs, with and without bias; long rows."""
+    for lead in ((), (4,), (2, 3), (0,)):
+        yield Sample(make((*lead, 5)), make((3, 5)), make((3,)))
+        yield Sample(make((*lead, 5)), make((3, 5)))
+    yield Sample(make((4, 4)), make((4, 4)), make((4,)))
+    yield Sample(make((17, 257)), make((5, 257)), make((5,)))
+    yield Sample(make((3, 5)), make((5,)), None)
+
+
+def _linear_errors(make: Any) -> Iterator[tuple[Sample, type[Exception], str]]:
+    """Features and bias that do not fit."""
+    yield Sample(make((4, 5)), make((3, 4))), RuntimeError, "weight"
+    yield Sample(make((4, 5)), make((3, 5)), make((1,))), RuntimeError, "bias"
+
+
+@composite(
+    out=_linear_shape,
+    dtype=promote,
+    unbroadcast=False,
+    cast="lower",
+    reference=_linear_reference,
+    samples=_linear_samples,
+    errors=_linear_errors,
+    dtypes="float",
+    tolerance=dot,
+    namespace="nn.functional",
+)
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``.
+
+    ``input`` is ``(*, in_features)``, ``weight`` ``(out_features, in_features)``, ``bias``
+    ``(out_features,)``; the result is ``(*, out_features)``. Raises ``ShapeError`` where they do
+    not fit.
+    """
+    _linear_shape(input, weight, bias)
+    input, weight, bias = common(promote, input, weight, bias)
+    result = input.matmul(weight.mT if weight.ndim == 2 else weight)
+    return result if bias is None else result + bias
+
+
+@linear.vjp
+def _(grad, input, weight, bias):
+    if weight.ndim == 1:
+        return (
+            lambda: grad.unsqueeze(-1) * weight,
+            lambda: (
+                (grad.unsqueeze(-1) * input).sum(tuple(range(grad.ndim)))
+                if grad.ndim
+                else grad * input
+            ),
+            lambda: grad if bias.ndim == grad.ndim else grad.sum(),
+        )
+    return (
+        lambda: grad.matmul(weight),
+        lambda: linear_weight_grad(grad, input),
+        lambda: _bias_grad(grad, bias),
+    )
+
+
+def _bias_grad(grad: Tensor, bias: Tensor) -> Tensor:
+    dims = tuple(range(grad.ndim - bias.ndim))
+    return grad.sum(dims) if dims else grad
+
+
+def _rows(x: Any) -> Any:
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
+
+
+def _weight_grad_shape(grad_output: Any, input: Any) -> tuple[int, int]:
+    return (grad_output.shape[-1], input.shape[-1])
+
+
+@composite(
+    out=_weight_grad_shape,
+    dtype=promote,
+    unbroadcast=False,
+    cast="lower",
+    reference=lambda grad_output, input: _rows(grad_output).T @ _rows(input),
+    samples=lambda make: (
+        Sample(make((*lead, 3)), make((*lead, 5))) for lead in ((), (4,), (2, 3))
+    ),
+    dtypes="float",
+    tolerance=dot,
+    namespace=(),
+)
+def linear_weight_grad(grad_output: Tensor, input: Tensor) -> Tensor:
+    """``grad_output.T @ input`` over all leading dimensions: ``(out_features, in_features)``."""
+    rows = prod(input.shape[:-1])
+    return grad_output.reshape(rows, grad_output.shape[-1]).mT.matmul(
+        input.reshape(rows, input.shape[-1])
+    )
+
+
+@linear_weight_grad.vjp
+def _(grad, grad_output, input):
+    return lambda: input.matmul(grad.mT), lambda: grad_output.matmul(grad)
+
+
+def _bilinear_reference(input1, input2, weight, bias=None):
+    """One quadratic form per output feature."""
+    result = np.einsum("...i,oij,...j->...o", input1, weight, input2)
+    return result if bias is None else result + bias
+
+
+def _bilinear_samples(make: Any) -> Iterator[Sample]:
+    """1-d to 3-d inputs, with and without bias."""
+    for lead in ((), (4,), (2, 3)):
+        yield Sample(make((*lead, 3)), make((*lead, 2)), make((5, 3, 2)), make((5,)))
+    yield Sample(make((4, 3)), make((4, 2)), make((1, 3, 2)))
+
+
+@composite(
+    cast="lower",
+    reference=_bilinear_reference,
+    samples=_bilinear_samples,
+    dtypes="float",
+    tolerance=dot,
+    namespace="nn.functional",
+)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input1^T weight[o] input2 + bias[o]`` for each output feature ``o``.
+
+    Inputs are ``(*, I)`` and ``(*, J)``, ``weight`` is ``(O, I, J)``, the result ``(*, O)``. Raises
+    ``ShapeError`` where they do not fit.
+    """
+    features = (input1.shape[-1], input2.shape[-1])
+    if weight.ndim != 3 or tuple(weight.shape[1:]) != features:
+        raise ShapeError(
+            f"a weight of shape {tuple(weight.shape)} for {features} input features",
+            fix="use (out_features, in1_features, in2_features)",
+        )
+    # (*, 1, 1, I) @ (O, I, J) -> (*, O, 1, J): each output's linear form in input2
+    forms = input1.unsqueeze(-2).unsqueeze(-2).matmul(weight)
+    if features[0]:  # a sum over nothing is 0, whatever it would be multiplied by
+        forms = forms * input2.unsqueeze(-2).unsqueeze(-2)
+    result = forms.sum((-2, -1))
+    return result if bias is None else result + bias
+
+
+# ---- similarity and distance ------------------------------------------------------------------
+
+
+def _similarity_reference(x1, x2, dim=1, eps=1e-8):
+    """Each norm clamped on its own."""
+    n1 = np.maximum(np.sqrt((x1 * x1).sum(dim, keepdims=True)), eps)
+    n2 = np.maximum(np.sqrt((x2 * x2).sum(dim, keepdims=True)), eps)
+    return (x1 / n1 * (x2 / n2)).sum(dim)
+
+
+def _similarity_samples(make: Any) -> Iterator[Sample]:
+    """Each dimension, and broadcasting."""
+    for dim in (1, 0, -1):
+        yield Sample(make((4, 3)), make((4, 3)), dim)
+    yield Sample(make((2, 3, 4)), make((1, 3, 4)), 1)
+
+
+@composite(
+    cast="float32",
+    reference=_similarity_reference,
+    samples=_similarity_samples,
+    dtypes="float",
+    tolerance=dot,
+    namespace=("nn.functional", ""),
+)
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """``x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))`` over ``dim``, which is removed."""
+    a, b = wide(x1), wide(x2)  # half precision knows no eps as small as this
+    unit1 = a / late.sqrt((a * a).sum(dim, True)).clamp_min(eps)
+    unit2 = b / late.sqrt((b * b).sum(dim, True)).clamp_min(eps)
+    result = (unit1 * unit2).sum(dim)
+    return result if x1.dtype is not x2.dtype else narrow(result, x1)
+
+
+def _distance_reference(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    """The norm of the shifted difference."""
+    return (np.abs(x1 - x2 + eps) ** p).sum(-1, keepdims=keepdim) ** (1 / p)
+
+
+def _distance_samples(make: Any) -> Iterator[Sample]:
+    """Norms 1, 2 and 3, and broadcasting."""
+    for p in (2.0, 1.0, 3.0):
+        yield Sample(make((4, 3)), make((4, 3)), p)
+    yield Sample(make((2, 4, 3)), make((3,)), 2.0, 1e-6, True)
+
+
+@composite(
+    cast="float32",
+    reference=_distance_reference,
+    samples=_distance_samples,
+    dtypes="float",
+    tolerance=dot,
+    namespace=("nn.functional", ""),
+)
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The ``p``-norm of ``x1 - x2 + eps`` over the last dimension: floating, also of integers."""
+    difference = wide(x1) - wide(x2) + eps  # whose square half precision does not know
+    if p == 2.0 and not difference.dtype.is_complex:
+        result = late.sqrt((difference * difference).sum(-1, keepdim))
+    else:
+        result = late.linalg_vector_norm(difference, p, -1, keepdim)
+    exact = x1.dtype is not x2.dtype or not x1.dtype.is_floating_point
+    return result if exact else narrow(result, x1)

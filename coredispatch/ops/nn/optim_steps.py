@@ -1,0 +1,239 @@
+"""Optimizer updates: one operator per step and parameter, so that a backend may fuse it.
+
+Each body is the definition, in place and unrecorded: every operand is detached. The arguments
+that change are named by ``mutates``; gradients are read only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+
+_FACTS: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
+
+
+def _steps(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
+    """Samples of a step: parameter and gradient, then what each call lists.
+
+    In a call ``"average"`` and ``"square"`` stand for a state of the parameter's shape, of any
+    sign and not negative.
+    """
+
+    def samples(make: Any) -> Iterator[Sample]:
+        for shape in ((5,), (3, 5), (257,)):
+            state = {"average": lambda s=shape: make(s), "square": lambda s=shape: make.positive(s)}
+            for call in calls:
+                rest = [state[x]() if isinstance(x, str) else x for x in call]
+                yield Sample(make(shape), make(shape), *rest)
+
+    return samples
+
+
+def _decayed(param: Tensor, grad: Tensor, weight_decay: float, maximize: bool) -> Tensor:
+    """The gradient to go down, with the L2 penalty's added."""
+    if maximize:
+        grad = -grad
+    return grad + param * weight_decay if weight_decay else grad
+
+
+@composite(
+    samples=_steps(
+        (None, 0.1, 0.0, 0.0, 0.01, False, False, True),
+        ("average", 0.1, 0.9, 0.0, 0.0, False, False, False),
+        ("average", 0.1, 0.9, 0.1, 0.01, False, True, True),
+        ("average", 0.1, 0.9, 0.0, 0.0, True, False, False),
+    ),
+    mutates=("param", "momentum_buffer"),
+    **_FACTS,
+)
+def sgd_step(
+    param: Tensor,
+    grad: Tensor,
+    momentum_buffer: Tensor | None,
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    nesterov: bool,
+    maximize: bool,
+    first: bool,
+) -> None:
+    """One step of stochastic gradient descent, in place.
+
+    With momentum, ``buffer = momentum * buffer + (1 - dampening) * grad`` (the plain gradient on
+    the ``first`` step), and the step goes along the buffer, or along
+    ``grad + momentum * buffer`` for Nesterov's form. Sutskever et al., 2013.
+    """
+    d = _decayed(param, grad, weight_decay, maximize)
+    if momentum_buffer is not None:
+        if first:
+            momentum_buffer.copy_(d)
+        else:
+            momentum_buffer.mul_(momentum).add_(d * (1 - dampening))
+        d = d + momentum_buffer * momentum if nesterov else momentum_buffer
+    param.sub_(d * lr)
+
+
+@composite(
+    samples=_steps(
+        ("average", "square", None, 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False, False),
+        ("average", "square", None, 1, 0.01, 0.9, 0.99, 1e-8, 0.1, True, False),
+        ("average", "square", "square", 7, 0.01, 0.8, 0.9, 1e-6, 0.1, False, True),
+    ),
+    mutates=("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+    **_FACTS,
+)
+def adam_step(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    max_exp_avg_sq: Tensor | None,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+) -> None:
+    """One step of Adam, in place; ``step`` counts from 1.
+
+    ``decoupled`` applies the weight decay to the parameter (AdamW), else it joins the gradient.
+    With ``max_exp_avg_sq`` the largest second moment so far is used (AMSGrad). Kingma and Ba,
+    2015; Loshchilov and Hutter, 2019; Reddi et al., 2018.
+    """
+    if decoupled:
+        if weight_decay:
+            param.mul_(1 - lr * weight_decay)
+        d = -grad if maximize else grad
+    else:
+        d = _decayed(param, grad, weight_decay, maximize)
+    exp_avg.lerp_(d, 1 - beta1)
+    exp_avg_sq.mul_(beta2).add_(d * d * (1 - beta2))
+    second = exp_avg_sq
+    if max_exp_avg_sq is not None:
+        max_exp_avg_sq.copy_(max_exp_avg_sq.maximum(exp_avg_sq))
+        second = max_exp_avg_sq
+    denominator = second.sqrt() / (1 - beta2**step) ** 0.5 + eps
+    param.sub_(exp_avg / denominator * (lr / (1 - beta1**step)))
+
+
+@composite(
+    samples=_steps(
+        ("square", None, None, 0.01, 0.9, 1e-8, 0.0, 0.0, False),
+        ("square", None, "average", 0.01, 0.9, 1e-8, 0.1, 0.9, True),
+    ),
+    mutates=("param", "square_avg", "grad_avg", "momentum_buffer"),
+    **_FACTS,
+)
+def rmsprop_step(
+    param: Tensor,
+    grad: Tensor,
+    square_avg: Tensor,
+    grad_avg: Tensor | None,
+    momentum_buffer: Tensor | None,
+    lr: float,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+    maximize: bool,
+) -> None:
+    """One step of RMSprop, in place; with ``grad_avg`` the second moment is centered.
+
+    Tieleman and Hinton, 2012; Graves, 2013.
+    """
+    d = _decayed(param, grad, weight_decay, maximize)
+    square_avg.mul_(alpha).add_(d * d * (1 - alpha))
+    second = square_avg
+    if grad_avg is not None:
+        grad_avg.lerp_(d, 1 - alpha)
+        second = square_avg - grad_avg * grad_avg
+    d = d / (second.sqrt() + eps)
+    if momentum_buffer is not None:
+        d = momentum_buffer.mul_(momentum).add_(d)
+    param.sub_(d * lr)
+
+
+@composite(
+    samples=_steps(
+        ("square", 0.1, 1e-10, 0.0, False),
+        ("square", 0.1, 1e-10, 0.1, True),
+    ),
+    mutates=("param", "state_sum"),
+    **_FACTS,
+)
+def adagrad_step(
+    param: Tensor,
+    grad: Tensor,
+    state_sum: Tensor,
+    lr: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of Adagrad, in place; ``lr`` is already decayed. Duchi, Hazan and Singer, 2011."""
+    d = _decayed(param, grad, weight_decay, maximize)
+    state_sum.add_(d * d)
+    param.sub_(d / (state_sum.sqrt() + eps) * lr)
+
+
+@composite(
+    samples=_steps(
+        ("square", "square", 1.0, 0.9, 1e-6, 0.0, False),
+        ("square", "square", 1.0, 0.9, 1e-6, 0.1, True),
+    ),
+    mutates=("param", "square_avg", "acc_delta"),
+    **_FACTS,
+)
+def adadelta_step(
+    param: Tensor,
+    grad: Tensor,
+    square_avg: Tensor,
+    acc_delta: Tensor,
+    lr: float,
+    rho: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of Adadelta, in place. Zeiler, 2012."""
+    d = _decayed(param, grad, weight_decay, maximize)
+    square_avg.mul_(rho).add_(d * d * (1 - rho))
+    d = (acc_delta + eps).sqrt() / (square_avg + eps).sqrt() * d
+    acc_delta.mul_(rho).add_(d * d * (1 - rho))
+    param.sub_(d * lr)
+
+
+@composite(
+    samples=_steps(
+        ("average", "square", 3, 0.01, 0.9, 0.99, 1e-8, 0.0, False),
+        ("average", "square", 1, 0.01, 0.9, 0.99, 1e-8, 0.1, True),
+    ),
+    mutates=("param", "exp_avg", "exp_inf"),
+    **_FACTS,
+)
+def adamax_step(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_inf: Tensor,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of Adamax, in place; ``step`` counts from 1. Kingma and Ba, 2015, section 7.1."""
+    d = _decayed(param, grad, weight_decay, maximize)
+    exp_avg.lerp_(d, 1 - beta1)
+    exp_inf.copy_((exp_inf * beta2).maximum(d.abs() + eps))
+    param.sub_(exp_avg / exp_inf * (lr / (1 - beta1**step)))

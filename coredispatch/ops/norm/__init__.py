@@ -1,0 +1,1 @@
+"""Normalization layers: layer, RMS, group, batch and instance norm."""

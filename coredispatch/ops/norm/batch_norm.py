@@ -1,0 +1,247 @@
+"""Normalization by statistics of a batch: batch norm and, with its running form, instance norm.
+
+Training and inference are operators of their own, each one autograd node with a backward; the
+public functions choose between them and keep the running statistics.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from coredispatch.ops.norm import layer_norms
+from coredispatch.ops.norm.backward_reference import (
+    batch_backward_samples,
+    batch_norm_backward_reference,
+)
+from coredispatch.ops.norm.layer_norms import channelwise, group_norm
+from coredispatch.ops.norm.reference import (
+    batch_norm_pair_shapes,
+    batch_norm_reference,
+    batch_norm_train_reference,
+    check_channels,
+    inference_reference,
+    inference_samples,
+    instance_norm_reference,
+    instance_samples,
+    statistics_dtypes,
+    train_samples,
+    trained_samples,
+)
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import narrow, wide
+from coredispatch.ops.support.rules import same
+from coredispatch.registry import composite
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+
+# Unlike its relatives, batch norm under autocast takes half precision with float32 statistics.
+FACTS = {**layer_norms.FACTS, "cast": None}
+INNER = {**layer_norms.INNER, "cast": None}
+
+
+def _update(running: Tensor | None, batch: Tensor, momentum: float) -> None:
+    """``running = (1 - momentum) * running + momentum * batch``, in place, unrecorded."""
+    if running is not None:
+        running.lerp_(narrow(batch.detach(), running), momentum)
+
+
+@composite(
+    reference=instance_norm_reference,
+    samples=instance_samples,
+    mutates=("running_mean", "running_var"),
+    **FACTS,
+)
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer norm over each channel of each sample of ``(N, C, *spatial)``.
+
+    Running statistics, where given, are updated with the batch's mean of the samples' statistics,
+    or used in their place with ``use_input_stats=False``. Ulyanov et al., 2016.
+    """
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise ArgumentError(
+                "use_input_stats=False without running statistics",
+                fix="give running_mean and running_var",
+            )
+        return batch_norm_inference(input, running_mean, running_var, weight, bias, eps)
+    if input.ndim > 2 and prod(input.shape[2:]) == 1:
+        raise ShapeError(
+            f"one value per channel in {tuple(input.shape)}", fix="use more spatial positions"
+        )
+    if running_mean is not None or running_var is not None:
+        x, count = wide(input.detach()).flatten(2), prod(input.shape[2:])
+        mean = x.mean(2, True)
+        var = ((x - mean) * (x - mean)).sum(2) / (count - 1)
+        _update(running_mean, mean.squeeze(2).mean(0), momentum)
+        _update(running_var, var.mean(0), momentum)
+    return group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def _inference_shape(input: Any, mean: Any, var: Any, weight: Any, bias: Any, *_: Any) -> Any:
+    check_channels(input, mean, var, weight, bias)
+    return tuple(input.shape)
+
+
+def _others(input: Tensor) -> tuple[int, ...]:
+    return (0, *range(2, input.ndim))
+
+
+@composite(
+    out=batch_norm_pair_shapes,
+    dtype=statistics_dtypes,
+    reference=batch_norm_train_reference,
+    samples=train_samples,
+    **INNER,
+)
+def batch_norm_train(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch norm by the batch's own statistics, which are returned as well.
+
+    For ``(N, C)`` or ``(N, C, *)`` the results are the normalized input, and the mean and biased
+    variance of each channel, ``(C,)``, in float32 for half precision inputs.
+    """
+    batch_norm_pair_shapes(input, weight, bias, eps)
+    x, dims = wide(input), _others(input)
+    mean = x.mean(dims)
+    centered = x - channelwise(mean, x.ndim)
+    var = (centered * centered).mean(dims)
+    scale = (var + eps).rsqrt()
+    if weight is not None:
+        scale = scale * weight
+    result = centered * channelwise(scale, x.ndim)
+    if bias is not None:
+        result = result + channelwise(bias, x.ndim)
+    return narrow(result, input), mean, var
+
+
+@batch_norm_train.vjp
+def _(grad, out, input, weight, eps):
+    return batch_norm_train_backward(*grad, input, weight, *out[1:], eps)
+
+
+@composite(
+    dtype=same,
+    reference=batch_norm_backward_reference,
+    samples=batch_backward_samples,
+    **{**INNER, "tolerance": None},
+)
+def batch_norm_train_backward(
+    grad_output: Tensor,
+    mean_grad: Tensor,
+    var_grad: Tensor,
+    input: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of :func:`batch_norm_train`: of the input, the weight and the bias.
+
+    The gradients of the two statistics only change the coefficients per channel, so that they
+    cost nothing. Ioffe and Szegedy, "Batch Normalization", 2015.
+    """
+    grad, x, dims, n = wide(grad_output), wide(input), _others(input), input.ndim
+    count = input.numel() // max(input.shape[1], 1)
+    centered = x - channelwise(mean, n)
+    rstd = (var + eps).rsqrt()
+    bias_grad = grad.sum(dims)
+    weight_grad = (grad * centered).sum(dims) * rstd
+    scale = rstd if weight is None else rstd * weight
+    slope = (var_grad * 2 - scale * rstd * weight_grad) / count
+    level = (mean_grad - scale * bias_grad) / count
+    result = grad * channelwise(scale, n) + centered * channelwise(slope, n)
+    return narrow(result + channelwise(level, n), input), weight_grad, bias_grad
+
+
+@composite(
+    out=_inference_shape,
+    dtype=same,
+    reference=inference_reference,
+    samples=inference_samples,
+    **INNER,
+)
+def batch_norm_inference(
+    input: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """Batch norm by given statistics: one scale and one shift per channel."""
+    check_channels(input, mean, var, weight, bias)
+    scale = (var + eps).rsqrt()
+    if weight is not None:
+        scale = scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    n = input.ndim
+    return narrow(wide(input) * channelwise(scale, n) + channelwise(shift, n), input)
+
+
+@batch_norm_inference.vjp
+def _(grad, input, mean, var, weight, eps):
+    n = input.ndim
+    rstd = (var + eps).rsqrt()
+    scale = rstd if weight is None else rstd * weight
+    given, dims = wide(grad), _others(input)
+
+    def along() -> Tensor:
+        """Per channel, the sum of ``grad * (input - mean)``."""
+        return (given * (wide(input) - channelwise(mean, n))).sum(dims)
+
+    return (
+        lambda: narrow(given * channelwise(scale, n), input),
+        lambda: -scale * given.sum(dims),
+        lambda: along() * scale * (var + eps).reciprocal() * -0.5,
+        lambda: along() * rstd,
+        lambda: given.sum(dims),
+    )
+
+
+@composite(
+    reference=batch_norm_reference,
+    samples=trained_samples,
+    mutates=("running_mean", "running_var"),
+    **FACTS,
+)
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """``(input - mean) / sqrt(var + eps) * weight + bias`` per channel of ``(N, C, *)``.
+
+    With ``training`` the statistics are the batch's, by its biased variance, and the running ones
+    (where given) move towards the batch's mean and *unbiased* variance by ``momentum``; otherwise
+    they are the running ones. Raises ``ShapeError`` for wrong shapes and for a batch of one value
+    per channel. Ioffe and Szegedy, "Batch Normalization", 2015.
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ArgumentError(
+                "batch_norm without running statistics needs training=True",
+                fix="give running_mean and running_var, or training=True",
+            )
+        return batch_norm_inference(input, running_mean, running_var, weight, bias, eps)
+    check_channels(input, running_mean, running_var)
+    result, mean, var = batch_norm_train(input, weight, bias, eps)
+    count = input.numel() // max(input.shape[1], 1)
+    _update(running_mean, mean, momentum)
+    if running_var is not None:
+        _update(running_var, var.detach() * (count / (count - 1)), momentum)
+    return result

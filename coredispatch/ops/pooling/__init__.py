@@ -1,0 +1,1 @@
+"""Pooling: general operators over the last dimensions, and PyTorch's named forms."""

@@ -1,0 +1,105 @@
+"""NumPy references and samples of the backward operators of pooling, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.pooling.reference import adaptive_bins, each_window
+from coredispatch.ops.support.samples import Sample
+from coredispatch.ops.support.windows import pool_geometry
+
+
+def max_pool_backward_reference(
+    grad_output, input, kernel_size, stride, padding, dilation, ceil_mode
+):
+    """Each window's gradient added to the first of its maxima."""
+    n = len(kernel_size)
+    lead, spatial = input.shape[:-n], input.shape[-n:]
+    result = np.zeros((int(np.prod(lead)), *spatial))
+    planes = input.reshape(result.shape)
+    grads = grad_output.reshape(len(planes), *grad_output.shape[-n:])
+    options = kernel_size, stride, padding, dilation, ceil_mode
+    for place, positions in each_window(spatial, *options):
+        at = np.ix_(*positions)
+        for plane, total, grad in zip(planes, result, grads):
+            window = plane[at]
+            first = np.unravel_index(window.argmax(), window.shape)
+            total[tuple(p[i] for p, i in zip(positions, first))] += grad[place]
+    return result.reshape(input.shape)
+
+
+def avg_pool_backward_reference(
+    grad_output,
+    input_shape,
+    kernel_size,
+    stride,
+    padding,
+    ceil_mode,
+    count_include_pad,
+    divisor_override,
+):
+    """Each window's gradient shared among its elements."""
+    n = len(kernel_size)
+    spatial = input_shape[-n:]
+    result = np.zeros(input_shape)
+    options = kernel_size, stride, padding, (1,) * n, ceil_mode
+    for place, positions in each_window(spatial, *options):
+        count = divisor_override or 1
+        if divisor_override is None:
+            for i, inside in enumerate(positions):
+                start = place[i] * stride[i] - padding[i]
+                whole = min(start + kernel_size[i], spatial[i] + padding[i]) - start
+                count *= whole if count_include_pad else len(inside)
+        share = grad_output[(..., *place)] / count
+        result[(..., *np.ix_(*positions))] += share[(..., *(None,) * n)]
+    return result
+
+
+def adaptive_backward_reference(grad_output, input_shape, output_size):
+    """Each window's gradient shared among its elements."""
+    n = len(output_size)
+    result = np.zeros(input_shape)
+    bins = [adaptive_bins(s, o) for s, o in zip(input_shape[-n:], output_size)]
+    for place in np.ndindex(*output_size):
+        at = tuple(slice(*bins[i][o]) for i, o in enumerate(place))
+        count = int(np.prod([s.stop - s.start for s in at]))
+        result[(..., *at)] += (grad_output[(..., *place)] / count)[(..., *(None,) * n)]
+    return result
+
+
+#: spatial size, kernel, stride, padding, dilation, ceil_mode
+_WINDOWS: tuple[tuple[Any, ...], ...] = (
+    ((4, 4), (2, 2), (2, 2), (0, 0), (1, 1), False),
+    ((7, 6), (3, 2), (2, 1), (1, 0), (1, 1), True),
+    ((6, 7), (2, 3), (1, 2), (1, 1), (2, 1), False),
+)
+
+
+def max_backward_samples(make: Any) -> Iterator[Sample]:
+    """Windows apart, overlapping and dilated; ties."""
+    for spatial, *options in _WINDOWS:
+        output, _ = pool_geometry(spatial, *options)
+        yield Sample(make((2, 3, *output)), make((2, 3, *spatial)), *options)
+
+
+def avg_backward_samples(make: Any) -> Iterator[Sample]:
+    """Windows apart and overlapping, with every way to count."""
+    for spatial, kernel, stride, padding, dilation, ceil in _WINDOWS:
+        if dilation != (1, 1):
+            continue
+        output, _ = pool_geometry(spatial, kernel, stride, padding, dilation, ceil)
+        for counting in ((True, None), (False, None), (True, 3)):
+            options = kernel, stride, padding, ceil, *counting
+            yield Sample(make((2, 3, *output)), (2, 3, *spatial), *options)
+
+
+def adaptive_backward_samples(make: Any) -> Iterator[Sample]:
+    """Windows that divide the size, overlap, or are one."""
+    for spatial, size in (((4, 6), (2, 3)), ((5, 7), (3, 4)), ((7, 5), (1, 1)), ((3, 2), (5, 4))):
+        yield Sample(make((2, 3, *size)), (2, 3, *spatial), size)
+
+
+# ---- embedding and columns --------------------------------------------------------------------

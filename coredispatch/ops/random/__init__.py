@@ -1,0 +1,1 @@
+"""Random numbers: factories, in-place fills, samples of distributions."""

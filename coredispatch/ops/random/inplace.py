@@ -1,0 +1,308 @@
+"""Tensors filled with random numbers in place, and samplers for single distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.random.factories import random_integers, random_normal, random_uniform
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Generator, Scalar, Tensor
+from coredispatch.ops.support.rules import same, same_shape
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import float32, float64
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
+
+__all__ = [
+    "bernoulli_",
+    "binomial",
+    "cauchy_",
+    "exponential",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "normal_",
+    "poisson",
+    "random_",
+    "standard_gamma",
+    "uniform_",
+]
+
+
+def _require_floating(x: Any) -> None:
+    if x.dtype.category < 2:
+        raise DTypeError(f"{x.dtype} cannot hold these numbers", fix="use a floating tensor")
+
+
+def _wide(x: Any) -> Any:
+    return float64 if x.dtype.itemsize >= 8 else float32
+
+
+def _open_uniform(x: Any, generator: Any) -> Any:
+    """Uniform numbers in (0, 1] in the shape of ``x``, fit for logarithms."""
+    drawn = random_uniform(tuple(x.shape), dtype=_wide(x), device=x.device, generator=generator)
+    return 1.0 - drawn
+
+
+def _targets(make: Any) -> Iterator[Sample]:
+    for size in ((), (0,), (17,), (3, 5)):
+        yield Sample(make(size))
+
+
+_IN_PLACE: dict[str, Any] = {
+    "out": same_shape,
+    "dtype": same,
+    "dtypes": "float",
+    "mutates": ("self",),
+    "random": True,
+    "namespace": (),
+}
+
+
+# ---- in place -----------------------------------------------------------------------------------
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def uniform_(
+    self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill ``self`` with numbers uniform in [low, high)."""
+    _require_floating(self)
+    if low > high:
+        raise ArgumentError(f"uniform_ needs low <= high, got {low} and {high}")
+    return late.copy_(
+        self,
+        random_uniform(
+            tuple(self.shape),
+            low,
+            high,
+            dtype=self.dtype,
+            device=self.device,
+            generator=generator,
+        ),
+    )
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill ``self`` with numbers of the normal distribution."""
+    _require_floating(self)
+    if std < 0:
+        raise ArgumentError(f"std must not be negative, got {std}")
+    return late.copy_(
+        self,
+        random_normal(
+            tuple(self.shape),
+            mean,
+            std,
+            dtype=self.dtype,
+            device=self.device,
+            generator=generator,
+        ),
+    )
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def bernoulli_(
+    self: Tensor, p: Tensor | Scalar = 0.5, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill ``self`` with 1 (with probability ``p``, a number or a tensor) and 0."""
+    if not hasattr(p, "shape") and not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli_ needs a probability between 0 and 1, got {p}")
+    drawn = random_uniform(
+        tuple(self.shape), dtype=float32, device=self.device, generator=generator
+    )
+    return late.copy_(self, late.lt(drawn, p))
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def random_(
+    self: Tensor,
+    low: int = 0,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Fill ``self`` with integers in [low, high).
+
+    ``random_(high)`` starts at 0; without bounds the range of an integer dtype above zero, of a
+    floating one up to 2**mantissa bits.
+    """
+    return _fill_integers(self, low, high if high is not None else _top(self), generator)
+
+
+@random_.overload
+def _(self: Tensor, high: int, *, generator: Generator | None = None) -> Tensor:
+    return _fill_integers(self, 0, high, generator)
+
+
+_MANTISSA = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+
+
+def _top(x: Any) -> int:
+    if x.dtype.name in _MANTISSA:
+        return 2 ** _MANTISSA[x.dtype.name] + 1
+    if x.dtype.kind == "b":
+        return 2
+    return 2 ** (8 * x.dtype.itemsize - (x.dtype.kind == "i"))
+
+
+def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
+    drawn = random_integers(
+        tuple(x.shape), low, min(high, 1 << 63), device=x.device, generator=generator
+    )
+    return late.copy_(x, drawn)
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill ``self`` with numbers of the exponential distribution of rate ``lambd``."""
+    return late.copy_(self, exponential(self.detach(), lambd, generator=generator))
+
+
+@composite(
+    samples=lambda make: (Sample(*x.args, 0.3) for x in _targets(make)),
+    **_IN_PLACE,
+)
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fill ``self`` with the numbers of trials up to the first success of probability ``p``."""
+    if not 0 < p < 1:
+        raise ArgumentError(f"geometric_ needs 0 < p < 1, got {p}")
+    trials = late.ceil(late.log(_open_uniform(self, generator)) / math.log1p(-p))
+    return late.copy_(self, late.clamp(trials, 1.0))
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def cauchy_(
+    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill ``self`` with numbers of the Cauchy distribution."""
+    _require_floating(self)
+    angle = (_open_uniform(self, generator) - 0.5) * math.pi
+    return late.copy_(self, late.tan(angle) * sigma + median)
+
+
+@composite(samples=_targets, **_IN_PLACE)
+def log_normal_(
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fill ``self`` with numbers whose logarithm has the normal distribution."""
+    _require_floating(self)
+    drawn = random_normal(
+        tuple(self.shape), mean, std, dtype=_wide(self), device=self.device, generator=generator
+    )
+    return late.copy_(self, late.exp(drawn))
+
+
+# ---- samplers -----------------------------------------------------------------------------------
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (Sample(make(s)) for s in ((), (0,), (17,), (3, 5))),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+    namespace=(),
+    method=False,
+)
+def exponential(self: Tensor, rate: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Numbers of the exponential distribution in the shape and dtype of ``self``, above zero."""
+    _require_floating(self)
+    if rate <= 0:
+        raise ArgumentError(f"the rate must be positive, got {rate}")
+    drawn = -late.log(_open_uniform(self, generator))
+    return late.clamp(drawn / rate, 1e-38).to_dtype(self.dtype)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (Sample(make.positive(s)) for s in ((), (17,), (3, 5))),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+    method=False,
+)
+def poisson(self: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers of the Poisson distribution, one for each rate in ``self``.
+
+    The definition counts the arrivals of a process within one unit of time (Knuth); backends
+    have faster kernels. Raises :class:`ArgumentError` for a negative rate.
+    """
+    if self.numel() and not bool(late.all(late.ge(self, 0))):
+        raise ArgumentError("poisson needs rates that are not negative")
+    rate = self.to_dtype(float64)
+    count, time = late.zeros_like(rate), exponential(rate, generator=generator)
+    while bool(late.any(late.lt(time, rate))):
+        count = count + late.lt(time, rate)
+        time = time + exponential(rate, generator=generator)
+    return count.to_dtype(self.dtype)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (Sample(make.positive(s)) for s in ((), (17,), (3, 5))),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+    namespace=(),
+    method=False,
+)
+def standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers of the gamma distribution of scale 1, one for each concentration in ``self``.
+
+    By rejection (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000);
+    below 1 through the concentration one higher. Not differentiable.
+    """
+    if self.numel() and not bool(late.all(late.gt(self, 0))):
+        raise ArgumentError("gamma needs concentrations above zero")
+    shape = self.to_dtype(float64)
+    raised = late.where(late.lt(shape, 1), shape + 1, shape)
+    d = raised - 1 / 3
+    c = 1 / late.sqrt(9 * d)
+    out = late.zeros_like(d)
+    waiting = late.gt(d, 0)
+    while bool(late.any(waiting)):
+        x = random_normal(tuple(d.shape), dtype=float64, device=self.device, generator=generator)
+        v = (1 + c * x) ** 3
+        u = late.log(_open_uniform(d, generator))
+        bound = 0.5 * late.square(x) + d - d * v + d * late.log(late.clamp(v, 1e-300))
+        accepted = waiting & late.gt(v, 0) & late.lt(u, bound)
+        out = late.where(accepted, d * v, out)
+        waiting = waiting & late.logical_not(accepted)
+    boost = _open_uniform(d, generator) ** (1 / shape)
+    return late.where(late.lt(shape, 1), out * boost, out).to_dtype(self.dtype)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (
+        Sample(np.round(make(s, low=1.0, high=9.0)), make(s, low=0.1, high=0.9))
+        for s in ((17,), (3, 5), (0,))
+    ),
+    differentiable=False,
+    random=True,
+    method=False,
+    dtypes="float",
+)
+def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
+    """Numbers of successes in ``count`` trials of probability ``prob``, in the dtype of count."""
+    if count.numel() == 0:
+        return count.clone()
+    trials = int(late.amax(count))
+    number = late.arange(trials, device=count.device)
+    drawn = random_uniform(
+        (*count.shape, trials), dtype=float64, device=count.device, generator=generator
+    )
+    success = late.lt(drawn, prob.unsqueeze(-1)) & late.lt(number, count.unsqueeze(-1))
+    return late.sum(success, -1).to_dtype(count.dtype)

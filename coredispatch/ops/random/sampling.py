@@ -1,0 +1,153 @@
+"""Samples of distributions whose parameters are tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.ops.random.factories import random_normal, random_uniform
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Scalar, Tensor
+from coredispatch.ops.support.rules import broadcast_shapes, same, same_shape
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import float32, int64
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+
+__all__ = [
+    "bernoulli",
+    "multinomial",
+    "normal",
+]
+
+
+def _uniform_like(x: Any, generator: Any) -> Any:
+    """Uniform numbers in the shape of ``x``, with the resolution of float32 at least."""
+    dtype = x.dtype if x.dtype.is_floating_point and x.dtype.itemsize > 4 else float32
+    return random_uniform(tuple(x.shape), dtype=dtype, device=x.device, generator=generator)
+
+
+@composite(
+    out=same_shape,
+    dtype=same,
+    samples=lambda make: (Sample(make(s, low=0.0, high=1.0)) for s in ((), (5,), (3, 5))),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+)
+def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that ``self`` holds, else 0, in the dtype of ``self``.
+
+    ``bernoulli(x, p)`` takes one probability for all elements. Raises :class:`ArgumentError` for
+    a probability outside [0, 1].
+    """
+    if self.dtype.category != 2:
+        raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
+    if self.numel() and not bool(late.all(late.ge(self, 0) & late.le(self, 1))):
+        raise ArgumentError("bernoulli needs probabilities between 0 and 1")
+    return late.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
+
+
+@bernoulli.overload
+def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli needs a probability between 0 and 1, got {p}")
+    return late.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
+
+
+@composite(
+    samples=lambda make: (
+        Sample(make((17,)), 2.0),
+        Sample(0.5, make.positive((3, 5))),
+        Sample(make((3, 1)), make.positive((1, 5))),
+    ),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+)
+def normal(
+    mean: Tensor | Scalar, std: Tensor | Scalar = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Numbers of the normal distributions that ``mean`` and ``std`` (broadcast) name.
+
+    ``normal(mean, std, size)`` takes two numbers and a shape.
+    """
+    tensors = [x for x in (mean, std) if hasattr(x, "shape")]
+    if not tensors:
+        raise DTypeError("normal of two numbers needs a size", fix="use normal(mean, std, size)")
+    size = broadcast_shapes([tuple(x.shape) for x in tensors])
+    like = tensors[0]
+    drawn = random_normal(size, dtype=like.dtype, device=like.device, generator=generator)
+    return drawn * std + mean
+
+
+@normal.overload
+def _(
+    mean: float,
+    std: float,
+    size: IntList,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    return random_normal(size, mean, std, dtype=dtype, device=device, generator=generator)
+
+
+def _multinomial_shape(self: Any, num_samples: int, replacement: bool = False, *_: Any) -> Any:
+    sizes = tuple(self.shape)
+    if len(sizes) not in (1, 2):
+        raise ShapeError(f"multinomial takes a vector or a matrix of weights, got shape {sizes}")
+    if num_samples <= 0 or (not replacement and num_samples > sizes[-1]):
+        raise ArgumentError(
+            f"{num_samples} samples of {sizes[-1]} categories"
+            + ("" if replacement else " without replacement"),
+            fix="use 0 < num_samples <= categories, or replacement=True",
+        )
+    return (*sizes[:-1], num_samples)
+
+
+@composite(
+    out=_multinomial_shape,
+    dtype=lambda *_: int64,
+    samples=lambda make: (
+        Sample(make.positive((5,)), 3),
+        Sample(make.positive((2, 5)), 7, True),
+    ),
+    dtypes="float",
+    differentiable=False,
+    random=True,
+)
+def multinomial(
+    self: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Category numbers drawn with the weights in each row of ``self``, int64.
+
+    The weights need not add up to 1. Raises :class:`ArgumentError` for negative or non-finite
+    weights, or where too few are positive.
+    """
+    sizes = _multinomial_shape(self, num_samples, replacement)
+    if self.dtype.category != 2:
+        raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
+    weights = self.detach().to_dtype(_wide(self))
+    if not bool(late.all(late.isfinite(weights) & late.ge(weights, 0))):
+        raise ArgumentError("weights must be finite and not negative")
+    needed = 1 if replacement else num_samples
+    if not bool(late.all(late.ge(late.sum(late.gt(weights, 0), -1), needed))):
+        raise ArgumentError(f"each row needs at least {needed} positive weight(s)")
+    if not replacement:
+        # The greatest of weight / exponential: Efraimidis and Spirakis (2006).
+        clocks = -late.log1p(-_uniform_like(weights, generator))
+        keys = late.masked_fill(weights / clocks, late.eq(weights, 0), -1.0)
+        return late.topk(keys, num_samples, -1)[1]
+    bounds = late.cumsum(weights, -1)
+    drawn = random_uniform(sizes, dtype=weights.dtype, device=self.device, generator=generator)
+    drawn = drawn * bounds[..., -1:]
+    return late.searchsorted(bounds, drawn, right=True)
+
+
+def _wide(x: Any) -> DType:
+    return x.dtype if x.dtype.itemsize > 4 else float32

@@ -1,0 +1,1 @@
+"""Many numbers into fewer: sums, extrema, moments, quantiles, scans, sorting and searching."""

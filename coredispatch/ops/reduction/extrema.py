@@ -1,0 +1,237 @@
+"""Extrema over dimensions, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.elementwise import comparison, magnitude
+from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.reduction.sums import reduction_reference, spread, sum
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import IntList, Tensor
+from coredispatch.ops.support.rules import (
+    exact,
+    indices,
+    normalize_dims,
+    reduced,
+    same,
+    values_and_indices,
+)
+from coredispatch.ops.support.samples import (
+    Sample,
+    dim_reductions,
+    nonempty_reductions,
+    unary,
+)
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.errors import DimError
+
+
+def nonempty(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
+    """Shape rule of reductions without a neutral element."""
+    shape = reduced(self, dim, keepdim)
+    _require_elements(self.shape, dim)
+    return shape
+
+
+def _require_elements(shape: Any, dim: Any) -> None:
+    for d in normalize_dims(dim, len(shape)):
+        if shape[d] == 0:
+            raise DimError(
+                f"dimension {d} of shape {tuple(shape)} is empty, and this reduction has no "
+                "neutral element",
+                fix="reduce a dimension that has elements",
+            )
+
+
+def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
+    """The gradient shared evenly among the elements that attain the extremum."""
+    shape = x.shape
+    mask = comparison.eq(x, spread(out, shape, dim, keepdim))
+    share = div(grad, sum(mask, dim, keepdim))
+    return comparison.where(mask, spread(share, shape, dim, keepdim), 0)
+
+
+@primitive(
+    out=nonempty,
+    dtype=same,
+    reference=reduction_reference(np.max),
+    samples=nonempty_reductions,
+    dtypes="real",
+    tolerance=exact,
+    smooth=False,
+)
+def amax(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
+    """Largest element over ``dim``; NaN wins. Equal largest elements share the gradient evenly.
+
+    Raises ``DimError`` for an empty dimension.
+    """
+
+
+@amax.vjp
+def _(grad, out, self, dim, keepdim):
+    return _extremum_grad(grad, out, self, dim, keepdim)
+
+
+@primitive(
+    out=nonempty,
+    dtype=same,
+    reference=reduction_reference(np.min),
+    samples=nonempty_reductions,
+    dtypes="real",
+    tolerance=exact,
+    smooth=False,
+)
+def amin(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
+    """Smallest element over ``dim``; NaN wins. Equal smallest elements share the gradient evenly.
+
+    Raises ``DimError`` for an empty dimension.
+    """
+
+
+@amin.vjp
+def _(grad, out, self, dim, keepdim):
+    return _extremum_grad(grad, out, self, dim, keepdim)
+
+
+def _one_dim(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:
+    return nonempty(self, None if dim is None else (dim,), keepdim)
+
+
+def _index_samples(make: Any) -> Iterator[Sample]:
+    for shape in ((), (1,), (17,), (4, 4), (2, 3, 5)):
+        yield Sample(make(shape))
+        yield Sample(make(shape), None, True)
+    yield from dim_reductions(make)
+
+
+_INDEX = {
+    "out": _one_dim,
+    "dtype": indices,
+    "samples": _index_samples,
+    "dtypes": "real",
+    "differentiable": False,
+    "tolerance": exact,
+}
+
+
+@primitive(reference=reduction_reference(np.argmax), **_INDEX)
+def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """int64 index of the largest element over ``dim`` (of the flattened tensor for None).
+
+    The first one among equals; NaN wins. Raises ``DimError`` for an empty dimension.
+    """
+
+
+@primitive(reference=reduction_reference(np.argmin), **_INDEX)
+def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """int64 index of the smallest element over ``dim`` (of the flattened tensor for None).
+
+    The first one among equals; NaN wins. Raises ``DimError`` for an empty dimension.
+    """
+
+
+def _pair_shapes(self: Any, dim: int, keepdim: bool = False) -> Any:
+    shape = _one_dim(self, dim, keepdim)
+    return [shape, shape]
+
+
+def _select(x: Any, dim: int, index: Any, keepdim: bool) -> Any:
+    """The elements at ``index`` (one per slice, dimension kept) and the indices."""
+    if not x.ndim:
+        return x, late.reshape(index, ())
+    values = late.gather(x, dim, index)
+    return (values, index) if keepdim else (late.squeeze(values, dim), late.squeeze(index, dim))
+
+
+_PAIR = {
+    "out": _pair_shapes,
+    "dtype": values_and_indices,
+    "samples": dim_reductions,
+    "dtypes": "real",
+    "tolerance": exact,
+    "smooth": False,
+    "namespace": (),
+    "method": False,
+    "fields": ("values", "indices"),
+}
+
+
+@composite(**_PAIR)
+def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Largest elements over ``dim`` and their indices: ``max(self, dim, keepdim)``."""
+    return max_dim.result_type(_select(self, dim, argmax(self, dim, True), keepdim))
+
+
+@composite(**_PAIR)
+def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Smallest elements over ``dim`` and their indices: ``min(self, dim, keepdim)``."""
+    return min_dim.result_type(_select(self, dim, argmin(self, dim, True), keepdim))
+
+
+_WHOLE = {
+    "out": lambda self: nonempty(self),
+    "dtype": same,
+    "samples": lambda make: (s for s in unary(make) if s.args[0].size),
+    "dtypes": "real",
+    "tolerance": exact,
+    "smooth": False,
+}
+
+
+@composite(reference=np.max, **_WHOLE)
+def max(self: Tensor) -> Tensor:
+    """The largest element, 0-dim; NaN wins.
+
+    ``max(self, dim, keepdim=False)`` gives the named tuple (values, indices) over one dim,
+    ``max(self, other)`` is :func:`maximum`.
+    """
+    return amax(self)
+
+
+@max.overload
+def _(self: Tensor, other: Tensor) -> Tensor:
+    return magnitude.maximum(self, other)
+
+
+@max.overload
+def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return max_dim(self, dim, keepdim)
+
+
+@composite(reference=np.min, **_WHOLE)
+def min(self: Tensor) -> Tensor:
+    """The smallest element, 0-dim; NaN wins.
+
+    ``min(self, dim, keepdim=False)`` gives the named tuple (values, indices) over one dim,
+    ``min(self, other)`` is :func:`minimum`.
+    """
+    return amin(self)
+
+
+@min.overload
+def _(self: Tensor, other: Tensor) -> Tensor:
+    return magnitude.minimum(self, other)
+
+
+@min.overload
+def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return min_dim(self, dim, keepdim)
+
+
+@composite(
+    dtypes="real",
+    samples=lambda make: (Sample(make(s)) for s in ((1,), (17,), (3, 5))),
+    tolerance=exact,
+    smooth=False,
+    fields=("min", "max"),
+)
+def aminmax(
+    self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Smallest and largest elements over ``dim`` as the named tuple (min, max)."""
+    dims = () if dim is None else (dim,)
+    return aminmax.result_type((amin(self, dims, keepdim), amax(self, dims, keepdim)))

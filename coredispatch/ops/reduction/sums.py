@@ -1,0 +1,247 @@
+"""Reductions: sums, products, extrema, truth, moments and norms.
+
+``dim`` is an int or a sequence of ints, counted from either end; None (or an empty sequence)
+reduces every dimension. ``keepdim`` keeps reduced dimensions with size 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.elementwise import comparison
+from coredispatch.ops.elementwise.arithmetic import mul
+from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.support import late
+from coredispatch.ops.support.adjoint import adjoint
+from coredispatch.ops.support.annotations import DType, IntList, Tensor
+from coredispatch.ops.support.rules import (
+    accumulated,
+    conditioned,
+    dot,
+    exact,
+    normalize_dims,
+    reduced,
+    same,
+)
+from coredispatch.ops.support.samples import (
+    Sample,
+    nonempty_reductions,
+    reductions,
+)
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.dtypes import bool_, int64
+from coredispatch.registry.model.errors import DTypeError
+
+
+def kept_shape(shape: Any, dim: Any) -> tuple[int, ...]:
+    """``shape`` with the reduced dims of size 1."""
+    dims = normalize_dims(dim, len(shape))
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def reduced_count(shape: Any, dim: Any) -> int:
+    """How many elements each result is made of."""
+    return math.prod(shape[d] for d in normalize_dims(dim, len(shape)))
+
+
+def spread(x: Any, shape: Any, dim: Any, keepdim: bool) -> Any:
+    """A reduced tensor brought back over the shape it was reduced from, as a view."""
+    if x.ndim and not keepdim:
+        x = late.reshape(x, kept_shape(shape, dim))
+    return late.expand(x, shape)
+
+
+def _axis(dim: Any) -> Any:
+    return None if dim is None or dim == () else dim
+
+
+def reduction_reference(function: Any, wide: bool = True) -> Any:
+    """A NumPy reduction under the op's argument names."""
+
+    def reference(self: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        if not np.ndim(self):
+            dim = None
+        return function(self, axis=_axis(dim), keepdims=keepdim, **options)
+
+    return reference
+
+
+# ---- sums and products ------------------------------------------------------------------------
+
+
+@primitive(
+    out=reduced,
+    dtype=accumulated,
+    reference=reduction_reference(np.sum),
+    samples=reductions,
+    tolerance=dot,
+    cast="float32",
+)
+def sum(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Sum over ``dim``; 0 for no elements.
+
+    The result is int64 for bool and integer inputs, else of the input's dtype, or ``dtype``.
+    Half precision accumulates in float32.
+    """
+
+
+@sum.vjp
+def _(grad, self_shape, dim, keepdim):
+    return spread(grad, self_shape, dim, keepdim)
+
+
+@primitive(
+    out=reduced,
+    dtype=accumulated,
+    reference=reduction_reference(np.prod),
+    samples=reductions,
+    dtypes="real",
+    tolerance=conditioned,
+    cast="float32",
+)
+def prod(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Product over ``dim``; 1 for no elements. Dtypes as in :func:`sum`, complex ones too."""
+
+
+@prod.vjp
+def _(grad, self, dim, keepdim):
+    dims = normalize_dims(dim, self.ndim)
+    others = [d for d in range(self.ndim) if d not in dims]
+    if not dims:
+        return grad
+    # All reduced dims as one last dim; each element's factor is the product of all others.
+    order = [*others, *dims]
+    x = late.permute(self, order)
+    lead = tuple(x.shape[: len(others)])
+    flat = late.reshape(x, (*lead, reduced_count(self.shape, dim)))
+    factors = adjoint(product_of_others(flat))
+    slope = late.permute(late.reshape(factors, x.shape), list(np.argsort(order)))
+    return mul(spread(grad, self.shape, dim, keepdim), slope)
+
+
+def product_of_others(x: Any) -> Any:
+    """For each element the product of all others of its row (last dim); exact with zeros."""
+    n = x.shape[-1]
+    if n == 0:
+        return x
+    ones = late.ones_like(late.narrow(x, -1, 0, 1))
+    before = late.cumprod(late.cat([ones, late.narrow(x, -1, 0, n - 1)], -1), -1)
+    later = late.cat([ones, late.flip(late.narrow(x, -1, 1, n - 1), (-1,))], -1)
+    after = late.flip(late.cumprod(later, -1), (-1,))
+    return mul(before, after)
+
+
+def _mean_dtype(self: Any, dim: Any = None, keepdim: Any = None, dtype: Any = None) -> Any:
+    own = dtype if dtype is not None else same(self)
+    if own.category < 2:
+        raise DTypeError(
+            f"the mean of {own} elements needs a floating dtype",
+            fix="pass dtype=cd.float32, or convert with x.float()",
+        )
+    return own
+
+
+@composite(
+    out=reduced,
+    dtype=_mean_dtype,
+    reference=reduction_reference(np.mean),
+    samples=nonempty_reductions,
+    dtypes="float+complex",
+    tolerance=dot,
+)
+def mean(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Arithmetic mean over ``dim``; NaN for no elements.
+
+    Raises ``DTypeError`` for bool and integer inputs unless a floating ``dtype`` is given.
+    """
+    _mean_dtype(self, dim, keepdim, dtype)
+    return div(sum(self, dim, keepdim, dtype=dtype), reduced_count(self.shape, dim) or math.nan)
+
+
+@mean.vjp
+def _(grad, self_shape, dim, keepdim):
+    return spread(div(grad, reduced_count(self_shape, dim) or 1), self_shape, dim, keepdim)
+
+
+@composite(
+    out=reduced,
+    dtype=accumulated,
+    reference=reduction_reference(np.nansum),
+    samples=reductions,
+    dtypes="real",
+    tolerance=dot,
+    cast="float32",
+)
+def nansum(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """:func:`sum` with NaN counted as 0."""
+    return sum(comparison.where(comparison.isnan(self), 0, self), dim, keepdim, dtype=dtype)
+
+
+@composite(
+    out=reduced,
+    dtype=_mean_dtype,
+    reference=reduction_reference(np.nanmean),
+    samples=nonempty_reductions,
+    dtypes="float",
+    tolerance=dot,
+)
+def nanmean(
+    self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """Mean of the elements that are not NaN."""
+    count = sum(comparison.logical_not(comparison.isnan(self)), dim, keepdim)
+    return div(nansum(self, dim, keepdim, dtype=dtype), count)
+
+
+@composite(
+    out=lambda self, dim=None: reduced(self, dim),
+    dtype=int64,
+    reference=lambda self, dim=None: np.count_nonzero(self, axis=_axis(dim)),
+    samples=lambda make: (
+        Sample(make(s), *d)
+        for s, d in (((), ()), ((0,), ()), ((17,), ()), ((3, 5), (0,)), ((2, 3, 5), ((0, 2),)))
+    ),
+    differentiable=False,
+    tolerance=exact,
+)
+def count_nonzero(self: Tensor, dim: IntList | None = None) -> Tensor:
+    """Number of nonzero elements over ``dim``, int64. NaN counts."""
+    return sum(comparison.ne(self, 0), dim)
+
+
+# ---- truth ------------------------------------------------------------------------------------
+
+
+@primitive(
+    out=reduced,
+    dtype=bool_,
+    reference=reduction_reference(np.any),
+    samples=reductions,
+    differentiable=False,
+    tolerance=exact,
+)
+def any(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tensor:
+    """Whether any element over ``dim`` is nonzero, as bool; false for no elements."""
+
+
+@primitive(
+    out=reduced,
+    dtype=bool_,
+    reference=reduction_reference(np.all),
+    samples=reductions,
+    differentiable=False,
+    tolerance=exact,
+)
+def all(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tensor:
+    """Whether every element over ``dim`` is nonzero, as bool; true for no elements."""

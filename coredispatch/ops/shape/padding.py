@@ -1,0 +1,127 @@
+"""Padding: borders of a constant, of mirrored, repeated or wrapped elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.shape.rules import padded
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
+from coredispatch.ops.support.rules import exact, require_one_of, same
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite, primitive
+from coredispatch.registry.model.errors import ShapeError
+
+__all__ = ["constant_pad_nd", "pad"]
+
+_NUMPY_MODES = {
+    "constant": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+}
+
+
+def _pairs(pad: Sequence[int], ndim: int) -> list[tuple[int, int]]:
+    """NumPy's order of the pairs: the first dimension first."""
+    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return [*((0, 0) for _ in range(ndim - len(given))), *reversed(given)]
+
+
+def _reference(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
+    pairs = _pairs(pad, self.ndim)
+    if mode == "constant":  # what is cropped may be border
+        grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
+        whole = np.pad(self, grow, constant_values=value or 0)
+        inside = zip(whole.shape, pairs)
+        return whole[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in inside)]
+    keep = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(self.shape, pairs))
+    grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    return np.pad(self[keep], grow, _NUMPY_MODES[mode])
+
+
+def _constant_pads(make: Any) -> Iterator[Sample]:
+    yield Sample(make((5,)), (1, 2))
+    yield Sample(make((5,)), (-1, 2), 3)
+    yield Sample(make((4, 4)), (1, 0, 2, 1))
+    yield Sample(make((3, 5)), (2, -2))
+    yield Sample(make((2, 3, 5)), (0, 0, 1, 1, 0, 2), 1)
+    yield Sample(make((0, 3)), (1, 1))
+    yield Sample(make((2, 3, 4, 5)), (1, 1, 1, 1))
+
+
+@primitive(
+    out=padded,
+    dtype=same,
+    reference=lambda self, pad, value=0: _reference(self, pad, "constant", value),
+    samples=_constant_pads,
+    errors=lambda make: [
+        (Sample(make((3,)), (1,)), ShapeError),
+        (Sample(make((3,)), (-2, -2)), ShapeError),
+    ],
+    tolerance=exact,
+)
+def constant_pad_nd(self: Tensor, pad: IntList, value: Scalar = 0) -> Tensor:
+    """Borders of ``value`` around ``self``.
+
+    ``pad`` holds pairs (before, after), the last dimension first; a negative number crops.
+    Raises :class:`ShapeError` for an odd number of pads or a negative length.
+    """
+
+
+@constant_pad_nd.vjp
+def _(grad, pad):
+    return constant_pad_nd(grad, tuple(-n for n in pad))
+
+
+def _modes(make: Any) -> Iterator[Sample]:
+    yield Sample(make((2, 5)), (1, 2))
+    yield Sample(make((2, 5)), (1, 2), "constant", 3)
+    for mode in ("reflect", "replicate", "circular"):
+        yield Sample(make((2, 3, 5)), (2, 1), mode)
+        yield Sample(make((2, 3, 4, 5)), (1, 2, 2, 1), mode)
+
+
+@composite(reference=_reference, samples=_modes, tolerance=exact, namespace="nn.functional")
+def pad(
+    input: Tensor,
+    pad: IntList,
+    mode: str = "constant",
+    value: Scalar | None = None,
+) -> Tensor:
+    """Borders around ``input``: pairs (before, after) in ``pad``, the last dimension first.
+
+    ``mode``: ``"constant"`` fills with ``value`` (0); ``"reflect"`` mirrors without repeating
+    the edge; ``"replicate"`` repeats the edge; ``"circular"`` takes the other end. Raises
+    :class:`ShapeError` where there is not enough to mirror or wrap.
+    """
+    require_one_of("mode", mode, tuple(_NUMPY_MODES))
+    if mode == "constant":
+        return constant_pad_nd(input, pad, 0 if value is None else value)
+    padded(input, pad)
+    for i in range(len(pad) // 2):
+        before, after = pad[2 * i], pad[2 * i + 1]
+        if before or after:
+            dim = input.ndim - 1 - i
+            places = _sources(input.shape[dim], before, after, mode, input.device)
+            input = late.index_select(input, dim, places)
+    return input
+
+
+def _sources(length: int, before: int, after: int, mode: str, device: Any) -> Any:
+    """Where each element along a padded dimension comes from, int64."""
+    limit = {"reflect": length - 1, "circular": length}.get(mode)
+    if length == 0 or (limit is not None and max(before, after) > limit):
+        raise ShapeError(
+            f"padding ({before}, {after}) by {mode} needs more than the {length} elements there are"
+        )
+    places = late.arange(-before, length + after, device=device)
+    if mode == "replicate":
+        return late.clamp(places, 0, length - 1)
+    if mode == "circular":
+        return late.remainder(places, length)
+    last = length - 1
+    return last - late.abs(last - late.abs(places))

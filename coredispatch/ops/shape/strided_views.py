@@ -1,0 +1,191 @@
+"""Diagonals, windows and strided views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.shape import reshaping as shape
+from coredispatch.ops.shape.slicing import along
+from coredispatch.ops.support import late
+from coredispatch.ops.support.annotations import IntList, Tensor
+from coredispatch.ops.support.rules import exact, normalize_dim, same
+from coredispatch.ops.support.samples import Sample
+from coredispatch.registry import composite
+from coredispatch.registry.model.errors import ArgumentError, DimError
+
+__all__ = [
+    "as_strided",
+    "diagonal",
+    "diagonal_places",
+    "unfold",
+]
+
+
+def diagonal_places(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
+    """First row, first column and length of a diagonal."""
+    row, column = max(-offset, 0), max(offset, 0)
+    return row, column, max(min(rows - row, columns - column), 0)
+
+
+def _diagonal_shape(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> tuple[int, ...]:
+    sizes = tuple(self.shape)
+    i, j = normalize_dim(dim1, len(sizes)), normalize_dim(dim2, len(sizes))
+    if i == j or len(sizes) < 2:
+        raise DimError(f"a diagonal needs two different dimensions, got {dim1} and {dim2}")
+    rest = [n for d, n in enumerate(sizes) if d not in (i, j)]
+    return (*rest, diagonal_places(sizes[i], sizes[j], offset)[2])
+
+
+@composite(
+    out=_diagonal_shape,
+    dtype=same,
+    reference=np.diagonal,
+    samples=lambda make: (
+        Sample(make((4, 4))),
+        Sample(make((3, 5)), 1),
+        Sample(make((3, 5)), -2),
+        Sample(make((3, 5)), 7),
+        Sample(make((2, 3, 4, 5)), -1, 1, 3),
+        Sample(make((2, 3, 5)), 0, -1, 0),
+    ),
+    tolerance=exact,
+    view=True,
+)
+def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonals of the planes (``dim1``, ``dim2``), as the last dimension.
+
+    ``offset`` > 0 lies above the main diagonal. Raises :class:`DimError` for equal dims.
+    """
+    _diagonal_shape(self, offset, dim1, dim2)
+    planes = late.movedim(self, (dim1, dim2), (-2, -1))
+    row, column, length = diagonal_places(*planes.shape[-2:], offset)
+    i = late.arange(length, device=self.device)
+    return planes[..., i + row, i + column]
+
+
+@diagonal.vjp
+def _(grad, self_shape, offset, dim1, dim2):
+    i, j = normalize_dim(dim1, len(self_shape)), normalize_dim(dim2, len(self_shape))
+    row, column, length = diagonal_places(self_shape[i], self_shape[j], offset)
+    rest = [n for d, n in enumerate(self_shape) if d not in (i, j)]
+    k = late.arange(length, device=grad.device)
+    where = (..., k + row, k + column)
+    planes = late.getitem_backward(grad, where, (*rest, self_shape[i], self_shape[j]))
+    return late.movedim(planes, (-2, -1), (i, j))
+
+
+def _unfold_shape(self: Any, dimension: int, size: int, step: int) -> tuple[int, ...]:
+    sizes = list(self.shape) or [1]
+    d = normalize_dim(dimension, len(self.shape))
+    if not 0 <= size <= sizes[d] or step <= 0:
+        raise ArgumentError(
+            f"windows of size {size} and step {step} in dimension {dimension} of size {sizes[d]}",
+            fix="use 0 <= size <= length and step > 0",
+        )
+    sizes[d] = (sizes[d] - size) // step + 1
+    return (*(sizes if self.shape else ()), size)
+
+
+def _unfold_reference(self: Any, dimension: int, size: int, step: int) -> Any:
+    windows = np.lib.stride_tricks.sliding_window_view(self, size, dimension)
+    return np.take(windows, range(0, windows.shape[dimension], step), dimension)
+
+
+def _windows(dim: int, length: int, size: int, step: int, device: Any) -> tuple[Any, ...]:
+    """The index that reads all windows; the new dimension follows ``dim``."""
+    starts = late.arange(0, length - size + 1, step, device=device)
+    places = shape.unsqueeze(starts, 1) + late.arange(size, device=device)
+    return along(dim, places)
+
+
+@composite(
+    out=_unfold_shape,
+    dtype=same,
+    reference=_unfold_reference,
+    samples=lambda make: (
+        Sample(make((5,)), 0, 2, 1),
+        Sample(make((17,)), 0, 4, 3),
+        Sample(make((4, 4)), 1, 3, 2),
+        Sample(make((2, 3, 5)), -1, 5, 1),
+    ),
+    tolerance=exact,
+    view=True,
+    namespace=(),
+)
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of ``size`` along ``dimension``, ``step`` apart, as a new last dimension.
+
+    The windows of one tensor share memory where they overlap.
+    """
+    _unfold_shape(self, dimension, size, step)
+    x = self if self.ndim else shape.reshape(self, (1,))
+    d = normalize_dim(dimension, x.ndim)
+    out = late.movedim(x[_windows(d, x.shape[d], size, step, x.device)], d + 1, -1)
+    return out if self.ndim else late.select(out, 0, 0)
+
+
+@unfold.vjp
+def _(grad, self_shape, dimension, size, step):
+    sizes = self_shape or (1,)
+    d = normalize_dim(dimension, len(sizes))
+    if not self_shape:
+        grad = shape.unsqueeze(grad, 0)
+    where = _windows(d, sizes[d], size, step, grad.device)
+    out = late.getitem_backward(late.movedim(grad, -1, d + 1), where, sizes)
+    return shape.reshape(out, self_shape)
+
+
+def _positions(size: Any, stride: Any, offset: int, device: Any) -> Any:
+    """The place in memory, counted in elements, of every element of a strided view."""
+    places = late.full((), offset, device=device)
+    for n, s in zip(size, stride):
+        places = shape.unsqueeze(places, -1) + late.arange(n, device=device) * s
+    return places
+
+
+@composite(
+    out=lambda self, size, stride, storage_offset=None: tuple(size),
+    dtype=same,
+    reference=lambda self, size, stride, storage_offset=0: np.lib.stride_tricks.as_strided(
+        np.ascontiguousarray(self).reshape(-1)[storage_offset:],
+        size,
+        [s * self.itemsize for s in stride],
+    ),
+    samples=lambda make: (
+        Sample(make((12,)), (3, 4), (4, 1)),
+        Sample(make((12,)), (3, 3), (1, 2), 2),
+        Sample(make((4, 4)), (4,), (5,)),
+    ),
+    errors=lambda make: [(Sample(make((4,)), (5,), (1,)), ArgumentError)],
+    tolerance=exact,
+    view=True,
+)
+def as_strided(
+    self: Tensor, size: IntList, stride: IntList, storage_offset: int | None = None
+) -> Tensor:
+    """A view of the memory of ``self`` with any ``size``, ``stride`` and offset, in elements.
+
+    The offset counts from the start of the storage; None keeps that of ``self``. Raises
+    :class:`ArgumentError` for what reaches beyond the storage. A backend without strided views
+    sees ``self`` as its own row-major storage.
+    """
+    places = _positions(size, stride, storage_offset or 0, self.device)
+    if 0 not in size and int(places.max()) >= self.numel():
+        raise ArgumentError(f"size {size} with stride {stride} reaches beyond {self.numel()}")
+    return shape.reshape(self, (-1,))[places]
+
+
+@as_strided.vjp
+def _(grad, self, size, stride, storage_offset):
+    # Both tensors are places in one storage: gradients add up there, then self reads its own.
+    own_stride, own_offset = self.stride(), self.storage_offset()
+    offset = own_offset if storage_offset is None else storage_offset
+    own = _positions(self.shape, own_stride, own_offset, grad.device)
+    if 0 in size or 0 in self.shape:
+        return late.zeros_like(self)
+    theirs = _positions(size, stride, offset, grad.device)
+    count = max(int(own.max()), int(theirs.max())) + 1
+    storage = late.getitem_backward(grad, (theirs,), (count,))
+    return storage[own]

@@ -1,0 +1,1 @@
+"""What operator definitions share: type names, shape and dtype rules, samples, tolerances."""

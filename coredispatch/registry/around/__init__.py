@@ -1,0 +1,1 @@
+"""Around a call: binding, slow paths, checks, explain, observe, fallback, plugin loading."""

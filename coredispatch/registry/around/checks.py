@@ -1,0 +1,335 @@
+"""What is wrong with a call: argument types, shape and dtype rules, and errors that explain.
+
+Nothing here runs on a call that succeeds.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher, Entry
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
+from coredispatch.registry.model.errors import (
+    CoreDispatchError,
+    DimError,
+    DTypeError,
+    KernelError,
+    OpError,
+    ShapeError,
+    kernel_error,
+)
+from coredispatch.registry.model.value import Value, dtype_of
+
+__all__ = ["check_call", "check_raw", "check_types", "describe", "describe_call", "participants"]
+
+
+def describe(argument: Any) -> str:
+    """A short description of one argument: ``float32[2, 3] on cpu``, ``3``, ``[int64[2], ...]``."""
+    if isinstance(argument, Value):
+        try:
+            shape = ", ".join(map(str, argument.raw.shape))
+            keys = "+".join(TABLE.snapshot.order.names(argument.keys))
+            return f"{dtype_of(argument).name}[{shape}] ({keys})"
+        except Exception as error:  # the description must not hide the error it describes
+            return f"<{type(argument).__name__}: {error}>"
+    if isinstance(argument, (list, tuple)) and any(isinstance(i, Value) for i in argument):
+        inside = ", ".join(describe(i) for i in argument[:3])
+        return f"[{inside}{', ...' if len(argument) > 3 else ''}]"
+    if isinstance(argument, (str, DType, Device, type(None), bool)):
+        return repr(argument)
+    if isinstance(argument, numbers.Number) or isinstance(argument, (list, tuple, slice)):
+        text = repr(argument)
+        return text if len(text) <= 40 else text[:37] + "..."
+    return type(argument).__name__
+
+
+def describe_call(op: Dispatcher, args: tuple[Any, ...]) -> str:
+    """``add(float32[2] (cpu), float32[3] (cpu))``; trailing defaults are left out."""
+    shown = list(args)
+    if isinstance(op, Operator):
+        defaults = [p.default for p in op.schema.params]
+        while shown and len(shown) <= len(defaults) and shown[-1] is defaults[len(shown) - 1]:
+            shown.pop()
+    return f"{op.name}({', '.join(describe(a) for a in shown)})"
+
+
+def name_call(error: CoreDispatchError, op: Dispatcher, args: tuple[Any, ...]) -> None:
+    if error.call is None:
+        error.call = describe_call(op, args)
+
+
+def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
+    """What to raise for an exception out of a kernel.
+
+    Argument types, the shape rule and the dtype rule are asked first: if one of them refuses
+    the call, its answer is the better error. The exception of the kernel is its cause.
+    """
+    found = _explained(entry, args, error)
+    if found is not error:  # an exception that is its own cause would live until the next gc
+        found.__cause__ = error
+    return found
+
+
+def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
+    op = entry.op
+    assert isinstance(op, Operator)
+    if isinstance(error, (MemoryError, RecursionError)):
+        return error
+    refused = refusal(entry, args)
+    if refused is not None and not _taken(error, op, args):
+        return refused
+    if isinstance(error, CoreDispatchError):
+        if error.inside is None:
+            name_call(error, op, args)
+        return error
+    try:
+        check_call(op, args)
+    except CoreDispatchError as better:
+        name_call(better, op, args)
+        return better
+    except Exception as rule_error:
+        error = rule_error if isinstance(error, AttributeError) else error
+    unresized = _unresized(op, args)
+    if unresized is not None:
+        return unresized
+    undeclared = _undeclared(op, args) if isinstance(error, TypeError) else None
+    if undeclared is not None:
+        return undeclared
+    kernel = entry.record
+    beyond = isinstance(error, IndexError) and "out of bounds" in str(error)
+    if beyond or type(error).__name__ == "AxisError":  # what array libraries say of a dim or index
+        dim = DimError(str(error))
+        name_call(dim, op, args)
+        return dim
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        unwritable = OpError(
+            "this tensor cannot be written: its elements share memory (expand), or its memory "
+            "is read-only",
+            fix="write to a .clone()",
+        )
+        name_call(unwritable, op, args)
+        return unwritable
+    wrapped = KernelError(
+        f"{type(error).__name__}: {error}",
+        fix=None if kernel is None else f"the kernel is {kernel}",
+    )
+    name_call(wrapped, op, args)
+    return _as_builtin(wrapped, error)
+
+
+def _unresized(op: Operator, args: tuple[Any, ...]) -> ShapeError | None:
+    """The error of an in-place call whose result has not the shape of self."""
+    if op.functional is None or op.out_rule is None or not isinstance(args[0], Value):
+        return None
+    shape, wanted = tuple(op.out_rule(*args)), tuple(args[0].raw.shape)
+    if shape == wanted:
+        return None
+    error = cannot_resize(shape, wanted)
+    name_call(error, op, args)
+    return error
+
+
+def cannot_resize(shape: tuple[int, ...], wanted: tuple[int, ...]) -> ShapeError:
+    """The error of a result of ``shape`` for a tensor of shape ``wanted``."""
+    return ShapeError(
+        f"the result has shape {shape}, but self has shape {wanted} and cannot be resized",
+        fix="use the out-of-place form, or expand self first",
+    )
+
+
+_DOMAINS: dict[str, tuple[str, Callable[[DType], bool]]] = {
+    "real": ("real numbers", lambda d: not d.is_complex),
+    "float": ("floating point", lambda d: d.is_floating_point),
+    "float+complex": ("floating point and complex numbers", lambda d: d.category > 1),
+    "int": ("integers", lambda d: d.is_integral),
+    "bool+int": ("bool and integers", lambda d: d.category < 2),
+}
+
+
+def _undeclared(op: Operator, args: tuple[Any, ...]) -> DTypeError | None:
+    """The error of a tensor of a dtype that the operator is not declared for."""
+    if isinstance(op.dtypes, str):
+        if op.dtypes not in _DOMAINS:
+            return None
+        takes, accepts = _DOMAINS[op.dtypes]
+    else:
+        accepts = op.dtypes.__contains__
+        refused = [d.name for d in ALL_DTYPES if not accepts(d)]
+        if len(refused) <= 3:
+            takes = f"every dtype but {', '.join(refused)}"
+        else:
+            takes = ", ".join(d.name for d in op.dtypes)
+    for position in op.tensors:
+        argument = args[position]
+        if isinstance(argument, Value) and not accepts(dtype_of(argument)):
+            name = op.schema.params[position].name
+            error = DTypeError(
+                f"not defined for {name!r} of dtype {dtype_of(argument).name}",
+                fix=f"it takes {takes}",
+            )
+            name_call(error, op, args)
+            return error
+    return None
+
+
+def _taken(error: Exception, op: Operator, args: tuple[Any, ...]) -> bool:
+    """Whether a body took one tensor for a list of them, as einsum does, and found more wrong."""
+    if not isinstance(error, CoreDispatchError) or isinstance(error, DTypeError):
+        return False
+    position = unfit(op, args)
+    return position is not None and isinstance(args[position], Value)
+
+
+def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
+    """The error of an argument of the wrong type, or None where all types are right."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    try:
+        check_types(op, args)
+    except CoreDispatchError as error:
+        error.inside = describe_call(op, args)
+        return error
+    return None
+
+
+def _as_builtin(wrapped: KernelError, error: Exception) -> Exception:
+    """Keep the built-in class of the kernel's error beside ours."""
+    for builtin in (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
+        if isinstance(error, builtin):
+            dual = kernel_error(builtin)(wrapped.message, fix=wrapped.fix)
+            dual.call = wrapped.call
+            return dual
+    return wrapped
+
+
+def check_call(op: Operator, args: tuple[Any, ...]) -> None:
+    """Check argument types against the schema, then run the shape and dtype rules."""
+    check_types(op, args)
+    if op.out_rule is not None:
+        op.out_rule(*args)
+    rule = op.dtype_rule
+    if isinstance(rule, Promotion):
+        rule(*participants(op, args))
+    elif callable(rule):
+        rule(*args)
+
+
+def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
+    """:func:`check_call` for the raw arguments of a kernel that does not look at them itself."""
+    for position in op.tensors:
+        param, raw = op.schema.params[position], raws[position]
+        absent = raw is None and (param.optional or param.default is None)
+        if not (absent or hasattr(raw, "shape") or (param.scalar and is_scalar(raw))):
+            raise DTypeError(
+                f"argument {param.name!r} must be {param.annotation}, not {type(raw).__name__}"
+                + shown(raw)
+            )
+    indexed = any(op.schema.params[position].kind == "Index" for position in op.lists)
+    if op.out_rule is not None and not indexed:  # that would read the values of the index
+        op.out_rule(*raws)
+    rule = op.dtype_rule
+    if isinstance(rule, Promotion):
+        rule(*participants(op, raws))
+    elif callable(rule):
+        rule(*raws)
+
+
+def check_types(op: Operator, args: tuple[Any, ...]) -> None:
+    """Raise :class:`DTypeError` naming the first argument whose type does not fit."""
+    position = unfit(op, args)
+    if position is not None:
+        param, argument = op.schema.params[position], args[position]
+        raise DTypeError(
+            f"argument {param.name!r} must be {param.annotation}, not "
+            f"{type(argument).__name__}" + shown(argument),
+            fix=hint(param.kind, argument),
+        )
+
+
+def unfit(op: Operator, args: tuple[Any, ...]) -> int | None:
+    """Position of the first argument whose type does not fit the schema."""
+    position = 0
+    for param in op.schema.params:
+        argument = args[position]
+        if (
+            (argument is not None or not (param.optional or param.default is None))
+            and not (param.is_tensor and isinstance(argument, Value))
+            and not _TYPE_CHECKS[param.kind](argument, param.scalar)
+        ):
+            return position
+        position += 1
+    return None
+
+
+def shown(argument: Any) -> str:
+    text = repr(argument)
+    return f" ({text})" if len(text) <= 40 and "\n" not in text else ""
+
+
+def hint(kind: str, argument: Any) -> str | None:
+    if kind == "Tensor" and hasattr(argument, "__array__"):
+        return "convert it with cd.from_numpy(...) or cd.tensor(...)"
+    if kind == "Tensor" and isinstance(argument, (list, tuple, int, float)):
+        return "convert it with cd.tensor(...)"
+    return None
+
+
+def is_scalar(x: Any) -> bool:
+    return isinstance(x, numbers.Number) or (
+        not isinstance(x, Value)
+        and hasattr(x, "item")
+        and getattr(x, "shape", None) == ()
+        and type(x).__module__ == "numpy"
+    )
+
+
+def _is_int(x: Any) -> bool:
+    if isinstance(x, bool):
+        return True
+    if isinstance(x, Value):
+        return dtype_of(x).is_integral and tuple(x.raw.shape) == ()
+    return hasattr(x, "__index__")
+
+
+_TYPE_CHECKS: dict[str, Any] = {
+    "Tensor": lambda x, scalar: isinstance(x, Value) or (scalar and is_scalar(x)),
+    "list[Tensor]": lambda x, _: (
+        isinstance(x, (list, tuple)) and all(isinstance(i, Value) for i in x)
+    ),
+    "Scalar": lambda x, _: is_scalar(x) or (isinstance(x, Value) and tuple(x.raw.shape) == ()),
+    "int": lambda x, _: _is_int(x),
+    "float": lambda x, _: is_scalar(x) and not isinstance(x, complex),
+    "bool": lambda x, _: isinstance(x, bool) or type(x).__name__ == "bool",
+    "str": lambda x, _: isinstance(x, str),
+    "IntList": lambda x, _: (
+        _is_int(x) or (isinstance(x, (list, tuple)) and all(_is_int(i) for i in x))
+    ),
+    "FloatList": lambda x, _: (
+        is_scalar(x) or (isinstance(x, (list, tuple)) and all(is_scalar(i) for i in x))
+    ),
+    "DType": lambda x, _: isinstance(x, DType) or x in (int, float, bool, complex),
+    "Device": lambda x, _: isinstance(x, (str, Device)),
+    "Generator": lambda x, _: type(x).__name__ == "Generator",
+    "Index": lambda x, _: True,
+    "object": lambda x, _: True,
+}
+
+
+def participants(op: Operator, args: tuple[Any, ...]) -> list[Any]:
+    """The arguments that take part in promotion: tensors and the scalars in their places."""
+    rule, params = op.dtype_rule, op.schema.params
+    skip = rule.skip if isinstance(rule, Promotion) else ()
+    found = [args[i] for i in op.tensors if args[i] is not None and params[i].name not in skip]
+    for position in op.lists:
+        if op.schema.params[position].kind == "list[Tensor]":
+            found.extend(args[position])
+    return found
+
+
+HOOKS.failure = failure
+HOOKS.refusal = refusal

@@ -1,0 +1,208 @@
+"""``explain``: the resolution of one call, step by step, with the winner's provenance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coredispatch.registry.around import checks
+from coredispatch.registry.around.binding import complete
+from coredispatch.registry.dispatch import resolve as _resolve
+from coredispatch.registry.dispatch.dispatcher import keys_of, normalized
+from coredispatch.registry.dispatch.masks import current_masks
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.raw_kernels import RawEntry
+from coredispatch.registry.dispatch.resolve import Resolution, Step, walk
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import RegistrationError
+
+__all__ = ["Explanation", "explain", "explain_keys"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What ``cd.explain`` returns; ``str()`` is the readable form, ``to_dict()`` the data."""
+
+    op: str
+    arguments: tuple[tuple[str, tuple[str, ...]], ...]
+    included: tuple[str, ...]
+    excluded: tuple[str, ...]
+    keys: tuple[str, ...]
+    hops: tuple[Resolution, ...]
+    generation: int
+
+    @property
+    def winner(self) -> str:
+        """What finally serves the call, below all layers."""
+        last = self.hops[-1]
+        won = [step for step in last.steps if step.won]
+        return won[-1].candidate if won else last.kind
+
+    @property
+    def provenance(self) -> str | None:
+        """Plugin, version, file and line of the winning kernel, if a kernel won."""
+        last = self.hops[-1]
+        if not last.kernels:
+            return None
+        kernel = last.kernels[0]
+        return f"{kernel.plugin} {kernel.version} {kernel.where}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same facts as plain data."""
+        return {
+            "op": self.op,
+            "arguments": [{"argument": a, "keys": list(k)} for a, k in self.arguments],
+            "included": list(self.included),
+            "excluded": list(self.excluded),
+            "keys": list(self.keys),
+            "generation": self.generation,
+            "winner": self.winner,
+            "provenance": self.provenance,
+            "hops": [
+                {
+                    "kind": hop.kind,
+                    "key": None if hop.key is None else hop.key.name,
+                    "steps": [
+                        {
+                            "key": s.key,
+                            "candidate": s.candidate,
+                            "verdict": s.verdict,
+                            "won": s.won,
+                        }
+                        for s in hop.steps
+                    ],
+                }
+                for hop in self.hops
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.op}  (table generation {self.generation})"]
+        for argument, keys in self.arguments:
+            lines.append(f"  argument  {argument}  brings {', '.join(keys) or 'no key'}")
+        lines.append(f"  included  {', '.join(self.included) or '-'}")
+        lines.append(f"  excluded  {', '.join(self.excluded) or '-'}")
+        lines.append(f"  key set   {' > '.join(self.keys) or 'empty'}")
+        for number, hop in enumerate(self.hops):
+            lines.append(f"  {'call' if number == 0 else 'redispatch'}")
+            for step in hop.steps:
+                mark = "->" if step.won else "  "
+                lines.append(f"    {mark} [{step.key}] {step.candidate}: {step.verdict}")
+            if hop.kind in ("nothing", "unloaded", "mixed", "missing"):
+                lines.append(f"    {_NO_WINNER[hop.kind]}")
+        lines.append(f"  winner    {self.winner}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+_NO_WINNER = {
+    "nothing": "there is no tensor among the arguments",
+    "unloaded": "a tensor carries a key whose plugin is not loaded",
+    "mixed": "two backends: 0-dim CPU tensors move over, anything else is an error",
+    "missing": "MissingKernel",
+}
+
+
+def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
+    """How ``op(*args, **kwargs)`` would be resolved now; no kernel is called.
+
+    Kernels that take calls by size or by predicate are asked for these very arguments.
+
+    Raises :class:`RegistrationError` for an unknown operator and the error of the call itself
+    when the arguments do not bind.
+    """
+    _resolve.LOADER()
+    operator = op if isinstance(op, Operator) else TABLE.operator(op)
+    full = normalized(operator, complete(operator, args, kwargs), operator.arity)
+    s = TABLE.snapshot
+    described = []
+    for argument in full:
+        items = argument if isinstance(argument, (list, tuple)) else (argument,)
+        for item in items:
+            keys = getattr(item, "keys", None)
+            if isinstance(keys, int):
+                described.append((checks.describe(item), s.order.names(keys)))
+    return _explain(operator, keys_of(operator, full), tuple(described), full)
+
+
+def explain_keys(op: str | Operator, names: tuple[str, ...]) -> Explanation:
+    """How ``op`` resolves for the named keys; raises RegistrationError for an unknown key."""
+    _resolve.LOADER()
+    operator = op if isinstance(op, Operator) else TABLE.operator(op)
+    order = TABLE.snapshot.order
+    keys = 0
+    for name in names:
+        key = order.by_name.get(name)
+        if key is None:
+            raise RegistrationError(
+                f"there is no key {name!r}",
+                fix=f"known keys: {', '.join(k.name for k in order.highest_first)}",
+            )
+        keys |= key.bit
+    return _explain(operator, keys, ())
+
+
+def _explain(
+    operator: Operator,
+    keys: int,
+    described: tuple[tuple[str, tuple[str, ...]], ...],
+    arguments: tuple[Any, ...] | None = None,
+) -> Explanation:
+    s = TABLE.snapshot
+    included, excluded = current_masks()
+    keys = (keys | included) & ~excluded
+    hops = []
+    remaining = keys
+    while True:
+        found = walk(s, operator, remaining)
+        hops.append(found)
+        if found.key is None or found.key.kind != "layer":
+            break
+        remaining &= ~s.order.from_above(found.key)
+    if found.kind == "inplace" and operator.functional is not None:
+        hops.append(walk(s, operator.functional, remaining))
+    if arguments is not None and hops[-1].kind == "raw" and len(hops[-1].kernels) > 1:
+        function = (
+            operator if len(hops) == 1 or operator.functional is None else operator.functional
+        )
+        hops[-1] = _settled(hops[-1], function, remaining, arguments)
+    return Explanation(
+        operator.name,
+        described,
+        s.order.names(included),
+        s.order.names(excluded),
+        s.order.names(keys),
+        tuple(hops),
+        s.generation,
+    )
+
+
+def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, ...]) -> Resolution:
+    """``found`` with the kernels passed over that decline these arguments.
+
+    By their size or by their predicate: what a kernel declines only when it is called (by
+    returning NotImplemented) is not known without calling it.
+    """
+    entry = _resolve.build(TABLE.snapshot, op, keys, 0)
+    if not isinstance(entry, RawEntry):
+        return found
+    raw = entry.unwrap(arguments)
+    size = getattr(raw[0], "size", None)
+    kernels = found.kernels
+    steps = found.steps[: -len(kernels)]
+    spot = found.steps[-1].key
+    for number, kernel in enumerate(kernels):
+        last = number == len(kernels) - 1
+        if not last and kernel.least and size is not None and size < kernel.least:
+            verdict = f"declines {size} elements, takes {kernel.least} or more"
+        elif not last and kernel.when is not None and not kernel.when(*raw):
+            verdict = "its predicate declines these arguments"
+        else:
+            verdict = f"own kernel, priority {kernel.priority}"
+            steps.append(Step(spot, str(kernel), verdict, True))
+            covered = "covered, serves what is declined"
+            steps += [Step(spot, str(other), covered) for other in kernels[number + 1 :]]
+            return replace(found, kernels=kernels[number:], steps=steps)
+        steps.append(Step(spot, str(kernel), verdict))
+    raise AssertionError("unreachable: the last kernel takes what comes")

@@ -1,0 +1,39 @@
+"""The pluggy hooks of coredispatch. A plugin module implements what it needs with ``hookimpl``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from coredispatch.registry.dispatch.table import Registrar
+
+__all__ = ["API_VERSION", "PROJECT", "hookimpl", "hookspec"]
+
+PROJECT = "coredispatch"
+#: (major, minor): a plugin of another major, or of a later minor, is refused with an explanation
+API_VERSION = (1, 0)
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class Hooks:
+    """What coredispatch asks of a plugin."""
+
+    @hookspec
+    def coredispatch_api_version(self) -> tuple[int, int]:  # type: ignore[empty-body]
+        """The :data:`API_VERSION` the plugin was written for; (1, 0) where it does not say."""
+
+    @hookspec
+    def coredispatch_register(self, registrar: Registrar) -> None:
+        """Register backends, layouts, layers, operators and kernels. All or nothing."""
+
+    @hookspec
+    def coredispatch_info(self) -> dict[str, Any]:  # type: ignore[empty-body]
+        """Facts about the plugin for ``coredispatch info``, such as devices found."""
+
+    @hookspec
+    def coredispatch_unregister(self) -> None:
+        """Called when the plugin is unloaded, before its rows go."""

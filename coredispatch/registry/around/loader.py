@@ -1,0 +1,332 @@
+"""Finding, loading and unloading plugins.
+
+Entry points of the group ``coredispatch.plugins`` are read once, on first need of a key. A
+plugin that fails to import or to register is quarantined with its cause and a hint; nothing it
+registered stays. ``COREDISPATCH_PLUGINS=a,b`` loads only those, ``none`` loads none.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from types import ModuleType
+from typing import Any, Literal
+
+import pluggy
+
+from coredispatch.registry.around.hookspecs import API_VERSION, PROJECT, Hooks
+from coredispatch.registry.dispatch import resolve as _resolve
+from coredispatch.registry.dispatch.dispatcher import HOOKS
+from coredispatch.registry.dispatch.table import TABLE, Registrar
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import Device, current_device
+from coredispatch.registry.model.errors import CoreDispatchError, DeviceError, PluginError
+
+__all__ = ["GROUP", "Plugin", "PluginLoader", "backend_of_device", "plugins"]
+
+GROUP = "coredispatch.plugins"
+VARIABLE = "COREDISPATCH_PLUGINS"
+#: plugins the project knows of, for the hint when a key is asked for that nobody registered
+INSTALL_HINTS = {
+    "cpu_numba": "pip install coredispatch-cpu-numba",
+    "cuda": "pip install 'coredispatch-cuda-cupy[cuda13x]'",
+    "sparse": "pip install coredispatch-sparse",
+    "sparse_csr": "pip install coredispatch-sparse",
+    "quant": "pip install coredispatch-quant",
+    "quantized": "pip install coredispatch-quant",
+}
+
+Status = Literal["available", "loaded", "quarantined", "disabled", "unloaded"]
+
+
+@dataclass
+class Plugin:
+    """One plugin and what became of it."""
+
+    name: str
+    version: str = "0"
+    distribution: str | None = None
+    module: Any = None
+    status: Status = "available"
+    error: str | None = None
+    hint: str | None = None
+    builtin: bool = False
+    entry_point: metadata.EntryPoint | None = field(default=None, repr=False)
+    cause: BaseException | None = field(default=None, repr=False)
+
+
+class PluginLoader:
+    """The plugins of the process, as ``cd.plugins``."""
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(Hooks)
+        self._plugins: dict[str, Plugin] = {}
+        self._lock = threading.RLock()
+        self._discovered = False
+        self._discovering = False
+        self._disabled: set[str] = set()
+        #: called once, when the entry points have been read
+        self.discovered: list[Callable[[], None]] = []
+
+    # -- what there is ---------------------------------------------------------------------
+
+    def __iter__(self) -> Any:
+        self.discover()
+        return iter(list(self._plugins.values()))
+
+    def __getitem__(self, name: str) -> Plugin:
+        self.discover()
+        found = self._plugins.get(name)
+        if found is None:
+            raise PluginError(
+                f"there is no plugin {name!r}",
+                fix=f"installed: {', '.join(self._plugins)}; or "
+                + INSTALL_HINTS.get(name, "pip install the distribution that has it"),
+            )
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        self.discover()
+        return name in self._plugins
+
+    def __repr__(self) -> str:
+        self.discover()
+        return "\n".join(
+            f"{p.name} {p.version} {p.status}" + (f": {p.error}" if p.error else "")
+            for p in self._plugins.values()
+        )
+
+    def info(self, name: str) -> dict[str, Any]:
+        """The facts a loaded plugin reports about itself."""
+        plugin = self[name]
+        if plugin.status != "loaded" or not hasattr(plugin.module, "coredispatch_info"):
+            return {}
+        try:
+            return dict(plugin.module.coredispatch_info() or {})
+        except Exception as error:  # a plugin's broken self-report must not break the listing
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    # -- finding ---------------------------------------------------------------------------
+
+    def discover(self) -> None:
+        """Read the entry points and load the selected plugins, once."""
+        if self._discovered or self._discovering:
+            return
+        with self._lock:
+            if self._discovered or self._discovering:
+                return
+            self._discovering = True
+            try:
+                selected = self._selection()
+                for point in metadata.entry_points(group=GROUP):
+                    distribution = point.dist
+                    plugin = Plugin(
+                        point.name,
+                        version=distribution.version if distribution else "0",
+                        distribution=distribution.name if distribution else None,
+                        entry_point=point,
+                    )
+                    if point.name in self._plugins:
+                        continue
+                    self._plugins[point.name] = plugin
+                    if selected is not None and point.name not in selected:
+                        plugin.status = "disabled"
+                        plugin.hint = f"not in {VARIABLE}"
+                    elif point.name in self._disabled:
+                        plugin.status = "disabled"
+                    else:
+                        self._try(plugin)
+                for name in sorted((selected or set()) - self._plugins.keys()):
+                    self._plugins[name] = Plugin(
+                        name,
+                        status="quarantined",
+                        error=f"named in {VARIABLE}, but no installed distribution provides it",
+                        hint=INSTALL_HINTS.get(name),
+                    )
+            finally:
+                self._discovering = False
+                self._discovered = True
+                for callback in self.discovered:
+                    callback()
+
+    @staticmethod
+    def _selection() -> set[str] | None:
+        text = os.environ.get(VARIABLE)
+        if text is None:
+            return None
+        names = {name.strip() for name in text.split(",") if name.strip()}
+        return set() if names <= {"none"} else names
+
+    # -- loading and unloading -------------------------------------------------------------
+
+    def load(
+        self, name: str, module: ModuleType | Any | None = None, *, version: str = "0"
+    ) -> Plugin:
+        """Load plugin ``name``, found through its entry point or given as a module or object.
+
+        Raises :class:`PluginError` with the cause; the table is then as it was.
+        """
+        with self._lock:
+            if module is not None:
+                known = self._plugins.get(name)
+                if known is not None and known.status == "loaded":
+                    raise PluginError(
+                        f"a plugin {name!r} is already loaded", fix=f"cd.plugins.unload({name!r})"
+                    )
+                self._plugins[name] = Plugin(name, version=version, module=module)
+            plugin = self[name]
+            if plugin.status == "loaded":
+                return plugin
+            self._disabled.discard(name)
+            self._try(plugin)
+        if plugin.error is not None:
+            raise PluginError(
+                f"plugin {name!r} could not be loaded: {plugin.error}", fix=plugin.hint
+            ) from plugin.cause
+        return plugin
+
+    def unload(self, name: str) -> None:
+        """Take the plugin's keys, kernels and operators out; what they covered serves again."""
+        with self._lock:
+            plugin = self[name]
+            if plugin.builtin:
+                raise PluginError(f"plugin {name!r} is part of coredispatch and stays loaded")
+            if plugin.status == "loaded":
+                try:
+                    if hasattr(plugin.module, "coredispatch_unregister"):
+                        plugin.module.coredispatch_unregister()
+                finally:  # what it left undone must not keep its rows in the table
+                    self._forget(plugin)
+                    plugin.status = "unloaded"
+
+    def disable(self, name: str) -> None:
+        """Unload the plugin if it is loaded, and do not load it on discovery."""
+        with self._lock:
+            self._disabled.add(name)
+            if self._discovered:
+                self.unload(name)
+                self[name].status = "disabled"
+
+    def builtin(self, name: str, module: Any, version: str) -> None:
+        """Register a part of coredispatch itself, through the same hook as a stranger's."""
+        plugin = Plugin(name, version=version, module=module, builtin=True)
+        plugin.distribution = PROJECT
+        with self._lock:
+            self._plugins[name] = plugin
+            self._register(plugin)
+            plugin.status = "loaded"
+
+    def _try(self, plugin: Plugin) -> None:
+        try:
+            if plugin.module is None:
+                assert plugin.entry_point is not None
+                plugin.module = plugin.entry_point.load()
+            self._register(plugin)
+        except (Exception, SystemExit) as error:  # quarantine whatever a stranger's code raises
+            self._forget(plugin)
+            plugin.status = "quarantined"
+            plugin.cause = error
+            plugin.error = _one_line(error)
+            plugin.hint = _hint(plugin, error)
+        else:
+            plugin.status, plugin.error, plugin.hint, plugin.cause = "loaded", None, None, None
+
+    def _register(self, plugin: Plugin) -> None:
+        module = plugin.module
+        version = getattr(module, "coredispatch_api_version", lambda: API_VERSION)()
+        if version[0] != API_VERSION[0] or version[1] > API_VERSION[1]:
+            raise PluginError(
+                f"it speaks API version {_dotted(version)}, this coredispatch speaks "
+                f"{_dotted(API_VERSION)}",
+                fix="install versions of the two that fit together",
+            )
+        if not hasattr(module, "coredispatch_register"):
+            raise PluginError(
+                f"{getattr(module, '__name__', module)!r} has no coredispatch_register hook",
+                fix="add `@hookimpl def coredispatch_register(registrar): ...`",
+            )
+        self._manager.register(module, plugin.name)
+        self._manager.check_pending()
+        others = [p for p in self._manager.get_plugins() if p is not module]
+        registrar = Registrar(plugin.name, plugin.version)
+        self._manager.subset_hook_caller("coredispatch_register", others)(registrar=registrar)
+        registrar.commit()
+
+    def _forget(self, plugin: Plugin) -> None:
+        if self._manager.get_plugin(plugin.name) is not None:
+            self._manager.unregister(name=plugin.name)
+        TABLE.remove(plugin.name)
+
+    def hint_for_key(self, key: str) -> str:
+        """What to do about a key nobody registered."""
+        for plugin in self._plugins.values():
+            if plugin.status == "quarantined" and plugin.name in (key, INSTALL_HINTS.get(key)):
+                return f"plugin {plugin.name!r} is quarantined: {plugin.error}"
+        broken = [p.name for p in self._plugins.values() if p.status == "quarantined"]
+        hint = INSTALL_HINTS.get(key, "install a plugin that provides it")
+        return hint + (f" (quarantined plugins: {', '.join(broken)})" if broken else "")
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _one_line(error: BaseException) -> str:
+    text = error.message if isinstance(error, CoreDispatchError) else str(error)
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    spot = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first}{spot}"
+
+
+def _hint(plugin: Plugin, error: BaseException) -> str:
+    if isinstance(error, CoreDispatchError) and error.fix:
+        return error.fix
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"pip install {error.name.partition('.')[0]}"
+    origin = plugin.distribution or plugin.name
+    return f"report it to the authors of {origin}, or set {VARIABLE} without {plugin.name}"
+
+
+plugins = PluginLoader()
+
+
+def _need() -> None:
+    if not plugins._discovered:
+        plugins.discover()
+
+
+_resolve.LOADER = _need
+
+
+def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
+    """The backend that owns ``device`` and its key's bit.
+
+    Raises :class:`DeviceError` for an unknown key, with what to install, and for an index that
+    is not there.
+    """
+    device = current_device(device)
+    found = TABLE.snapshot.backends.get(device.type)
+    if found is None:
+        plugins.discover()
+        found = TABLE.snapshot.backends.get(device.type)
+    if found is None:
+        raise DeviceError(
+            f"there is no device {str(device)!r}; known: {', '.join(TABLE.snapshot.backends)}",
+            fix=plugins.hint_for_key(device.type),
+        )
+    backend = found[0]
+    backend.check_device(device.index)
+    return backend, TABLE.snapshot.order.by_name[device.type].bit
+
+
+def _device_bit(device: Device | str | None) -> int:
+    return backend_of_device(device)[1]
+
+
+HOOKS.device_bit = _device_bit

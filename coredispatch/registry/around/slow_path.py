@@ -1,0 +1,341 @@
+"""The slow paths of a call: normalisation, promotion, odd results, mixed devices.
+
+Nothing here runs on a call whose arguments share a dtype and whose kernel returns the
+backend's own array type.
+"""
+
+from __future__ import annotations
+
+import operator as _operator
+import sys
+from typing import Any
+
+from coredispatch.registry.around.checks import (
+    cannot_resize,
+    check_call,
+    check_types,
+    describe,
+    hint,
+    is_scalar,
+    name_call,
+    participants,
+    refusal,
+    shown,
+)
+from coredispatch.registry.dispatch.boxed_kernels import CallEntry
+from coredispatch.registry.dispatch.dispatcher import (
+    HOOKS,
+    NORMAL_DEVICE,
+    NORMAL_DTYPE,
+    NORMAL_INDEX,
+    NORMAL_INT,
+    NORMAL_NO_TEXT,
+    NORMAL_NUMBER,
+    Dispatcher,
+    dispatch_below,
+)
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import current_device
+from coredispatch.registry.model.dtypes import DType, Promotion, can_cast
+from coredispatch.registry.model.errors import (
+    CoreDispatchError,
+    DeviceError,
+    DTypeError,
+    KernelError,
+    MissingKernel,
+    OpError,
+)
+from coredispatch.registry.model.value import Value, bump_version, dtype_of
+
+__all__: list[str] = []
+
+
+def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
+    """The form of an argument that kernels see; raises :class:`DTypeError`."""
+    try:
+        if code == NORMAL_DTYPE:
+            return DType.of(argument)
+        if code == NORMAL_DEVICE:
+            return current_device(argument)
+        if code in (NORMAL_NUMBER, NORMAL_NO_TEXT):
+            raise TypeError("no number")
+        if code in (NORMAL_INT, NORMAL_INDEX):
+            return _operator.index(argument)
+        if isinstance(argument, (tuple, list)) or hasattr(argument, "tolist"):
+            if isinstance(argument, tuple) and all(type(i) is int for i in argument):
+                return tuple(argument)
+            return tuple([_operator.index(i) for i in argument])
+        if isinstance(argument, bool):
+            raise TypeError("a flag is no list of int")
+        return (_operator.index(argument),)
+    except CoreDispatchError as error:
+        error.call = error.call or op.name
+        raise
+    except TypeError:
+        assert isinstance(op, Operator)
+        param = op.schema.params[position]
+        refused = DTypeError(
+            f"argument {param.name!r} must be {param.annotation}, not "
+            f"{type(argument).__name__}{shown(argument)}",
+            fix=f"the signature is {op.signature}",
+        )
+        refused.inside = f"{op.name}()"
+        raise refused from None
+
+
+def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
+    """Raw arguments with every participating tensor cast to the op's computing dtype."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    check_types(op, args)
+    assert isinstance(op.dtype_rule, Promotion)
+    dtype = op.dtype_rule.compute(*participants(op, args))
+    cast = entry.finish.cast
+    raws: list[Any] = []
+    for position, argument in enumerate(args):
+        if isinstance(argument, Value):
+            same = not entry.tensor_flags[position] or dtype_of(argument) is dtype
+            raws.append(argument.raw if same else cast(argument.raw, dtype))
+        elif entry.tensor_flags[position] and argument is not None:
+            raws.append(entry.finish.backend.scalar(_scalar_of(argument, dtype), dtype))
+        elif position in op.lists and isinstance(argument, (list, tuple)):
+            raws.append(
+                type(argument)(
+                    [v.raw if dtype_of(v) is dtype else cast(v.raw, dtype) for v in argument]
+                )
+            )
+        else:
+            raws.append(argument)
+    if all(not isinstance(args[p], Value) for p in op.tensors) and op.tensors:
+        raise DTypeError("none of the tensor arguments is a tensor", fix="pass cd.tensor(...)")
+    return raws
+
+
+def _scalar_of(argument: Any, dtype: DType) -> Any:
+    value = argument.item() if hasattr(argument, "item") else argument
+    if dtype.is_integral and isinstance(value, int):
+        bits = 8 * dtype.itemsize  # integers wrap, as in PyTorch
+        value = int(value) & ((1 << bits) - 1)
+        if dtype.is_signed and value >> (bits - 1):
+            value -= 1 << bits
+    elif dtype.is_floating_point and isinstance(value, (bool, int)):
+        value = float(value)
+    return value
+
+
+def scalar(entry: RawEntry, position: int, argument: Any) -> Any:
+    """A number in a tensor's place of an op that does not promote."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    param = op.schema.params[position]
+    if param.scalar and is_scalar(argument):
+        return argument.item() if hasattr(argument, "item") else argument
+    raise DTypeError(
+        f"argument {param.name!r} must be {param.annotation}, not "
+        f"{type(argument).__name__}{shown(argument)}",
+        fix=hint("Tensor", argument),
+    )
+
+
+class Finisher:
+    """Wraps what is not a plain array of the backend: tuples, layouts, NumPy scalars."""
+
+    def __init__(
+        self, backend: Backend, out_keys: int, layouts: tuple[tuple[type, int], ...]
+    ) -> None:
+        self.backend = backend
+        self.out_keys = out_keys
+        self.layouts = layouts
+
+    def __call__(self, entry: RawEntry, args: tuple[Any, ...], out: Any) -> Any:
+        op = entry.op
+        assert isinstance(op, Operator)
+        if out is NotImplemented and entry.otherwise is not None:
+            return entry.otherwise.call(args)
+        try:
+            if op.schema.several:
+                if not isinstance(out, (tuple, list)):
+                    raise KernelError(
+                        f"the kernel returned {type(out).__name__}, the schema says "
+                        f"{op.schema.returns}"
+                    )
+                return op.result_type([self.wrap(entry, item) for item in out])
+            if op.mutates and out is None:
+                written = [args[op.schema.position(name)] for name in op.mutates]
+                for target in written:
+                    if isinstance(target, Value):
+                        bump_version(target)
+                return None if op.schema.returns == "None" else written[0]
+            if op.schema.returns == "None":
+                return None
+            return self.wrap(entry, out)
+        except CoreDispatchError as error:
+            if error.fix is None and entry.record is not None:
+                error.fix = f"the kernel is {entry.record}"
+            name_call(error, op, args)
+            raise
+
+    def wrap(self, entry: RawEntry, out: Any) -> Any:
+        """One raw result as a tensor with the keys its type calls for."""
+        for data_type, keys in self.layouts:
+            if isinstance(out, data_type):
+                return entry.wrap(out, keys)
+        if not isinstance(out, self.backend.array_type):
+            out = self.backend.coerce(out)
+        return entry.wrap(out, self.out_keys)
+
+    def cast(self, raw: Any, dtype: DType) -> Any:
+        """``raw`` in ``dtype``; a layout casts itself through its ``astype``."""
+        if isinstance(raw, self.backend.array_type):
+            return self.backend.cast(raw, dtype)
+        for data_type, _ in self.layouts:
+            if isinstance(raw, data_type) and hasattr(raw, "astype"):
+                return raw.astype(dtype)
+        raise DTypeError(
+            f"{type(raw).__name__} of {DType.of(raw.dtype)} would have to be promoted to {dtype}",
+            fix="convert the operands to one dtype first",
+        )
+
+
+def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
+    """Refuse a result that cannot be written into ``target``; returns it otherwise."""
+    shape, wanted = tuple(result.shape), tuple(target.raw.shape)
+    if shape != wanted:
+        raise cannot_resize(shape, wanted)
+    source, dtype = DType.of(result.dtype), dtype_of(target)
+    if source is not dtype and not can_cast(source, dtype):
+        raise DTypeError(
+            f"the result has dtype {source}, which cannot be written into self of {dtype}",
+            fix=f"use the out-of-place form, or convert the operands to {dtype}",
+        )
+    alive = 0 if entry.strided else _living_aliases(target)
+    if alive:
+        raise OpError(
+            f"this tensor has {alive} living alias(es) and its backend has no strided views, so "
+            "a write here could not be seen there",
+            fix="delete the views first, or write to a .clone()",
+        )
+    return result
+
+
+def _living_aliases(target: Value) -> int:
+    """How many other tensors somebody holds that alias ``target``."""
+    bases: list[Value] = []
+    root = target
+    while root._view is not None:
+        root = root._view.base
+        bases.append(root)
+    storage = root._storage
+    del root  # it would count below
+    if storage is None:
+        return 0
+    storage.aliases = [ref for ref in storage.aliases if ref() is not None]
+    held = 0
+    for ref in storage.aliases:
+        alias = ref()
+        held += alias is not target and all(alias is not base for base in bases)
+    alias = None
+    for position in range(len(bases)):
+        # A base that only its view's link keeps alive (three references: the link, the list and
+        # the call) can be read by nobody.
+        held += sys.getrefcount(bases[position]) > 3
+    return held
+
+
+def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
+    """Two backends in one call: 0-dim CPU tensors move over, anything else is an error."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    s = TABLE.snapshot
+    cpu = s.order.by_name.get("cpu")
+    others = entry.keys & s.order.backend_bits & ~(cpu.bit if cpu else 0)
+    names = s.order.names(others)
+
+    def movable(v: Any) -> bool:
+        return isinstance(v, Value) and cpu is not None and bool(v.keys & cpu.bit)
+
+    tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
+    tensors = [v for v in tensors if isinstance(v, Value)]
+    blocked = len(names) != 1 or any(movable(v) and tuple(v.raw.shape) != () for v in tensors)
+    if blocked or op.mutates and movable(args[op.schema.position(op.mutates[0])]):
+        first = tensors[0]
+        second = (
+            next(v for v in tensors if (v.keys ^ first.keys) & s.order.backend_bits)
+            if len({v.keys & s.order.backend_bits for v in tensors}) > 1
+            else first
+        )
+        device = s.order.names(first.keys & s.order.backend_bits)[0]
+        error = DeviceError(
+            f"expected all tensors on one device, but found {describe(first)} and "
+            f"{describe(second)}",
+            fix=f"move one over, for example other.to({device!r})",
+        )
+        name_call(error, op, args)
+        raise error
+
+    def move(item: Any) -> Any:
+        if movable(item):
+            return HOOKS.value_type.to(item, names[0])
+        if isinstance(item, (list, tuple)):
+            return type(item)(move(i) for i in item)
+        return item
+
+    return dispatch_below(op, tuple(move(a) for a in args), entry.mask)
+
+
+def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
+    """Nobody serves this call: say who would."""
+    op = entry.op
+    assert isinstance(op, Operator)
+    s = TABLE.snapshot
+    found = entry.record
+    if found.kind == "nothing":
+        refused = refusal(entry, args)
+        if refused is not None:
+            raise refused
+        check = DTypeError("there is no tensor among the arguments", fix="pass cd.tensor(...)")
+        name_call(check, op, args)
+        raise check
+    if found.kind == "unloaded" or s.unloaded_ops.get(op.name):
+        error: OpError = DeviceError(
+            f"a tensor carries a key whose plugin is not loaded: "
+            f"{', '.join(s.order.absent(entry.keys)) or 'that of its operator'}",
+            fix="load the plugin again with cd.plugins.load(name)",
+        )
+        name_call(error, op, args)
+        raise error
+    if not entry.keys & s.order.layout_bits:  # shape and dtype rules know nothing of layouts
+        refused = refusal(entry, args)
+        if refused is not None:
+            raise refused
+        try:
+            check_call(op, args)
+        except CoreDispatchError as better:
+            name_call(better, op, args)
+            raise
+    have = sorted(
+        {
+            f"{k.key}{'+' + k.backend if k.backend else ''} ({k.plugin})"
+            for spot, kernels in s.rows.items()
+            if spot[0] == op.name
+            for k in kernels
+        }
+    )
+    keys = "+".join(s.order.names(entry.keys))
+    error = MissingKernel(
+        f"no kernel for keys {keys}; "
+        + (f"kernels exist for {', '.join(have)}" if have else "no plugin has a kernel for it"),
+        fix=f"see cd.explain({op.name!r}, ...), register a kernel for {keys.split('+')[0]!r}, "
+        "or move the tensor to a backend that has one",
+    )
+    name_call(error, op, args)
+    raise error
+
+
+HOOKS.promoted = promoted
+HOOKS.scalar = scalar
+HOOKS.normalize = normalize
+HOOKS.check_inplace = check_inplace

@@ -1,0 +1,350 @@
+"""Operators: one object per op, holding every fact its block states.
+
+The block is read once, here; what is derived from it (method, in-place form, meta kernel,
+conformance cases, docs row) is derived by whoever needs it, from these attributes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.registry.dispatch.dispatcher import (
+    NORMAL_DEVICE,
+    NORMAL_DTYPE,
+    NORMAL_INDEX,
+    NORMAL_INT,
+    NORMAL_INTLIST,
+    NORMAL_NO_TEXT,
+    NORMAL_NUMBER,
+    Dispatcher,
+    Memo,
+)
+from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, FROM_SHAPE, VjpRule
+from coredispatch.registry.model.dtypes import Promotion
+from coredispatch.registry.model.errors import SchemaError
+from coredispatch.registry.model.schema import REQUIRED, Schema
+
+__all__ = ["CAST_POLICIES", "Operator", "composite", "primitive"]
+
+CAST_POLICIES = (None, "lower", "float32", "widest")
+_NORMAL = {
+    "int": NORMAL_INT,
+    "IntList": NORMAL_INTLIST,
+    "DType": NORMAL_DTYPE,
+    "Device": NORMAL_DEVICE,
+}
+
+
+class Operator(Dispatcher):
+    """A callable operator. Declare one with :func:`primitive` or :func:`composite`.
+
+    Attributes:
+        schema: the :class:`Schema` read from the signature.
+        body: the definition of a composite, or None for a primitive.
+        out_rule, dtype_rule: shape and dtype of the result, from the complete arguments.
+        vjp_rule: the :class:`VjpRule`, or None.
+        differentiable: False where a derivative does not exist; smooth: False where the second
+            derivative is not worth checking.
+        reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite.
+        gradcheck: what to check the derivative of instead of the operator itself, with the same
+            arguments: where only symmetric inputs have a meaning or phases are undetermined.
+        cast: the autocast policy, one of :data:`CAST_POLICIES`.
+        functional: for a derived in-place operator, the operator it was derived from.
+        inplace_op: the derived in-place operator, or None.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        kind: str,
+        *,
+        name: str | None = None,
+        out: Callable[..., Any] | None = None,
+        dtype: Any = None,
+        reference: Callable[..., Any] | None = None,
+        cast: str | None = None,
+        samples: Callable[..., Any] | None = None,
+        dtypes: Any = "all",
+        values: tuple[float, float] | None = None,
+        tolerance: Any = None,
+        errors: Callable[..., Any] | None = None,
+        differentiable: bool = True,
+        smooth: bool = True,
+        view: bool | str = False,
+        mutates: tuple[str, ...] = (),
+        inplace: bool = False,
+        method: bool | None = None,
+        namespace: str | tuple[str, ...] = "",
+        alias: tuple[str, ...] = (),
+        factory: bool = False,
+        random: bool = False,
+        unbroadcast: bool | None = None,
+        fields: tuple[str, ...] = (),
+        gradcheck: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name or function.__name__
+        self.kind = kind
+        self.schema = Schema.parse(function, self.name, mutates=tuple(mutates), view=view)
+        self.body: Callable[..., Any] | None = _body(function) if kind == "composite" else None
+        self.function = function
+        self.out_rule = out
+        self.dtype_rule = dtype
+        self.reference = reference
+        self.cast = cast
+        self.samples = samples
+        self.dtypes = dtypes
+        self.values = values
+        self.tolerance = tolerance
+        self.errors = errors
+        self.gradcheck = gradcheck
+        self.differentiable = differentiable
+        self.smooth = smooth
+        self.view = view
+        self.mutates = tuple(mutates)
+        self.namespaces = (namespace,) if isinstance(namespace, str) else tuple(namespace)
+        self.alias = tuple(alias)
+        self.factory = factory
+        self.random = random
+        self.vjp_rule: VjpRule | None = None
+        self.overloads: list[Operator] = []
+        self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
+        self.functional: Operator | None = None
+        self.inplace_op: Operator | None = None
+        self.plugin = "coredispatch"
+        code = inspect.unwrap(function).__code__
+        self.file, self.line = code.co_filename, code.co_firstlineno
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+        self.__qualname__ = self.name
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+        params = self.schema.params
+        first_is_self = bool(params) and params[0].is_tensor and params[0].name == "self"
+        self.method = first_is_self if method is None else method
+        self._check()
+        if unbroadcast is None:
+            unbroadcast = isinstance(dtype, Promotion) and len(self.tensors) > 1
+        self.unbroadcast = unbroadcast
+        self.result_type: Any = tuple
+        if fields:
+            self.result_type = _record(self.name, fields)._make
+        elif self.schema.returns == "list[Tensor]":
+            self.result_type = list
+        if inplace:
+            self.inplace_op = self._derive_inplace()
+
+    def _check(self) -> None:
+        """Fill the dispatcher's tables; refuse a block whose facts do not fit together."""
+        name, params = self.name, self.schema.params
+        if self.cast not in CAST_POLICIES:
+            raise SchemaError(
+                f"operator {name!r}: unknown cast policy {self.cast!r}",
+                fix=f"use one of {CAST_POLICIES}",
+            )
+        if self.kind == "primitive" and (self.out_rule is None or self.dtype_rule is None):
+            missing = "out=" if self.out_rule is None else "dtype="
+            raise SchemaError(
+                f"primitive {name!r} has no {missing} rule",
+                fix="state the shape and dtype rules; meta tensors and errors need them",
+            )
+        self.arity = len(params)
+        positional = [p for p in params if not p.keyword_only]
+        self.required = sum(p.default is REQUIRED for p in positional)
+        if any(p.keyword_only and p.default is REQUIRED for p in params):
+            self.required = len(params) + 1  # always through bind
+        defaults = [p.default for p in params]
+        self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
+        for i, p in enumerate(params):
+            absent = p.optional or p.default is None
+            if p.kind == "int" and not absent:
+                self.normal.append(8 * i + NORMAL_INDEX)
+            elif p.kind in _NORMAL:
+                self.normal.append(8 * i + _NORMAL[p.kind])
+            elif p.kind in ("Scalar", "float"):
+                asked = p.default is REQUIRED and self.namespaces and not absent
+                self.normal.append(8 * i + (NORMAL_NUMBER if asked else NORMAL_NO_TEXT))
+        if self.normal:
+            self.plain = self.normal[0] >> 3
+            self.ints = all(p.kind == "int" for p in params[self.plain :])
+            self.sized = self.plain == 1 and [p.kind for p in params[1:]] == ["IntList"]
+        self.tensors = [i for i, p in enumerate(params) if p.kind == "Tensor"]
+        self.lists = [i for i, p in enumerate(params) if p.kind in ("list[Tensor]", "Index")]
+        self.device = -1
+        if self.factory:
+            devices = [i for i, p in enumerate(params) if p.kind == "Device"]
+            if not devices:
+                raise SchemaError(
+                    f"factory {name!r} has no device parameter",
+                    fix="add `*, device: Device | None = None`",
+                )
+            self.device = devices[0]
+        elif not self.tensors and not self.lists:
+            raise SchemaError(
+                f"operator {name!r} has no tensor parameter",
+                fix="declare factory=True and give it a device parameter",
+            )
+        self.positional = len(positional)
+        self.exact = self.arity if self.positional == self.arity and self.arity else -1
+        self.searched = bool(self.lists) or self.device >= 0
+        self.paired = self.arity == 2 and not self.searched
+        # Where a number may stand, so may a tensor of one element.
+        numbers = any(p.kind in ("Scalar", "float", "FloatList", "object") for p in params)
+        self.alone = self.tensors == [0] and not self.searched and not numbers
+
+    def _derive_inplace(self) -> Operator:
+        derived = Operator(
+            self.function,
+            "composite",
+            name=self.name + "_",
+            mutates=(self.schema.params[0].name,),
+            cast=self.cast,
+            samples=self.samples,
+            dtypes=self.dtypes,
+            values=self.values,
+            tolerance=self.tolerance,
+            differentiable=self.differentiable,
+            smooth=self.smooth,
+            namespace=() if self.namespaces == ("",) and self.method else self.namespaces,
+            method=self.method,
+            random=self.random,
+        )
+        derived.body = None
+        derived.functional = self
+        derived.out_rule, derived.dtype_rule = self.out_rule, self.dtype_rule
+        derived.unbroadcast = self.unbroadcast
+        derived.__doc__ = f"In-place form of :func:`{self.name}`: writes the result into ``self``."
+        return derived
+
+    def vjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach the derivative: ``function(grad, [out], [parameters it needs])``.
+
+        A vjp that needs no more of a tensor parameter ``self`` than its shape names
+        ``self_shape`` (a tuple of int, a list of them for a list of tensors).
+
+        Returns one gradient per tensor parameter in schema order. Raises :class:`SchemaError`
+        when the function names something that is no parameter of the operator.
+        """
+        names = [p.name for p in self.schema.params]
+        sources: list[int] = []
+        for parameter in inspect.signature(function).parameters:
+            if parameter == "grad":
+                sources.append(FROM_GRAD)
+            elif parameter == "out":
+                sources.append(FROM_OUT)
+            elif parameter in names:
+                sources.append(names.index(parameter))
+            elif parameter.removesuffix("_shape") in names:
+                sources.append(FROM_SHAPE - names.index(parameter.removesuffix("_shape")))
+            else:
+                raise SchemaError(
+                    f"the vjp of {self.name!r} names {parameter!r}, which is neither 'grad', "
+                    f"'out' nor a parameter of {self.schema}",
+                    fix="name only what the derivative needs",
+                )
+        if not self.differentiable:
+            raise SchemaError(f"{self.name!r} is declared differentiable=False and has a vjp")
+        kinds = [p.kind for p in self.schema.params]
+        lists = [i for i, kind in enumerate(kinds) if kind == "list[Tensor]"]
+        tensors = sorted(self.tensors + lists)
+        rule = VjpRule(function, sources, tensors, lists, self.schema.several, self.unbroadcast)
+        self.vjp_rule = rule
+        self.memo = Memo()
+        if self.inplace_op is not None:
+            self.inplace_op.vjp_rule = rule
+        return function
+
+    def overload(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Attach another Python signature, tried where the main one does not bind."""
+        kinds = {p.kind for p in Schema.parse(function, self.name).params}
+        # randint(high, size) has no tensor either: its device says where.
+        factory = "Device" in kinds and "Tensor" not in kinds
+        other = Operator(function, "composite", name=self.name, factory=factory)
+        self.overloads.append(other)
+        for mine, theirs in zip(self.schema.params, other.schema.params, strict=False):
+            if theirs.keyword_only or mine.keyword_only:
+                break
+            if theirs.kind != mine.kind:
+                self.ambiguous, self.exact = True, -1
+        return function
+
+    @property
+    def signature(self) -> str:
+        """The schema as text."""
+        return str(self.schema)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.schema}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_find, (self.name,))
+
+
+def _record(op: str, fields: tuple[str, ...]) -> Any:
+    """The class of an operator's named results: printed as PyTorch's, pickled by the operator."""
+    base: Any = namedtuple(op, fields)  # type: ignore[misc]
+    name = op.removesuffix("_dim")
+
+    def show(self: Any) -> str:
+        pairs = zip(fields, self, strict=True)
+        return f"{name}(\n" + ",\n".join(f"{field}={item!r}" for field, item in pairs) + ")"
+
+    def reduce(self: Any) -> tuple[Any, ...]:
+        return (_results, (op, tuple(self)))
+
+    return type(name, (base,), {"__slots__": (), "__repr__": show, "__reduce__": reduce})
+
+
+def _results(op: str, items: tuple[Any, ...]) -> Any:
+    return _find(op).result_type(items)
+
+
+def _find(name: str) -> Operator:
+    from coredispatch.registry.dispatch.table import TABLE
+
+    return TABLE.operator(name)
+
+
+def _body(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as the dispatcher calls it: every argument by position."""
+    code = inspect.unwrap(function).__code__
+    positional = code.co_argcount
+    names = code.co_varnames[positional : positional + code.co_kwonlyargcount]
+    if not names:
+        return function
+
+    @functools.wraps(function)
+    def body(*args: Any) -> Any:
+        return function(*args[:positional], **dict(zip(names, args[positional:], strict=True)))
+
+    return body
+
+
+def primitive(**facts: Any) -> Callable[[Callable[..., Any]], Operator]:
+    """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
+
+    def declare(function: Callable[..., Any]) -> Operator:
+        return Operator(function, "primitive", **facts)
+
+    return declare
+
+
+def composite(
+    function: Callable[..., Any] | None = None, /, **facts: Any
+) -> Operator | Callable[[Callable[..., Any]], Operator]:
+    """Declare an operator whose body, made of other operators, is its definition."""
+    if function is not None:
+        return Operator(function, "composite", **facts)
+
+    def declare(body: Callable[..., Any]) -> Operator:
+        return Operator(body, "composite", **facts)
+
+    return declare

@@ -1,0 +1,464 @@
+"""Resolution: the four rules that turn (op, key set) into the kernel that serves it.
+
+For the highest key in ``(keys of the arguments | included) & ~excluded``:
+
+1. this op's own kernel for (layer, layout), for (layer or layout, backend), then for the key
+   alone;
+2. the key's generic kernel; no kernel of either kind makes the key transparent;
+3. at the backend key: the op's body, if it is a composite;
+4. the backend's declared fallback, else :class:`MissingKernel`.
+
+A layout is never transparent to the backend's raw kernels: they would read the layout's data
+as if it were a dense array. Below a layout only a composite's body may serve.
+
+:func:`walk` is the only implementation of the rules; resolving takes its winner and
+``explain`` prints its steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coredispatch.registry.around import checks, fallback, slow_path
+from coredispatch.registry.dispatch.boxed_kernels import BodyEntry, CallEntry, LayerEntry
+from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher, Entry
+from coredispatch.registry.dispatch.interpreted import specialize, specialize_inplace
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.raw_kernels import (
+    PROMOTE_COMMON,
+    PROMOTE_FLOAT,
+    PROMOTE_NONE,
+    InplaceEntry,
+    RawEntry,
+    ViewEntry,
+    link_view,
+)
+from coredispatch.registry.dispatch.table import TABLE, Snapshot
+from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
+from coredispatch.registry.model.errors import OpError
+from coredispatch.registry.model.keys import Key
+from coredispatch.registry.model.value import Value, storage_of
+
+__all__ = ["Resolution", "Step", "walk"]
+
+FLOATS = frozenset(d for d in ALL_DTYPES if d.is_floating_point or d.is_complex)
+# Array libraries know bfloat16 as a foreign dtype, which a Python number promotes to float32.
+WEAK = FLOATS - {bfloat16}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One row considered: at which key, what stood there, and what became of it."""
+
+    key: str
+    candidate: str
+    verdict: str
+    won: bool = False
+
+
+@dataclass
+class Resolution:
+    """The winner of a walk. ``kind`` says what serves the call:
+
+    ``layer``, ``generic``, ``raw``, ``boxed``, ``inplace``, ``body``, ``fallback``, ``mixed``,
+    ``missing``, ``unloaded`` or ``nothing`` (no tensor among the arguments).
+    """
+
+    kind: str = "nothing"
+    key: Key | None = None
+    kernels: tuple[Kernel, ...] = ()
+    backend: Backend | None = None
+    fn: Any = None
+    steps: list[Step] = field(default_factory=list)
+
+    def lost(self, key: str, candidate: str, verdict: str) -> None:
+        """Record a candidate that does not serve."""
+        self.steps.append(Step(key, candidate, verdict))
+
+    def won(self, kind: str, key: Key, candidate: str, verdict: str, **found: Any) -> Resolution:
+        """Record the winner."""
+        self.kind, self.key = kind, key
+        for name, value in found.items():
+            setattr(self, name, value)
+        self.steps.append(Step(key.name, candidate, verdict, True))
+        return self
+
+
+def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
+    """Apply the four rules to ``op`` and the (already masked) key set ``keys``."""
+    order = s.order
+    result = Resolution()
+    known = order.backend_bits | order.layout_bits | order.layer_bits
+    if keys & ~known:
+        result.kind = "unloaded"
+        return result
+    backends = [key for key in order.highest_first if key.bit & keys & order.backend_bits]
+    if not backends:
+        return result
+    if len(backends) > 1:
+        result.kind = "mixed"
+        return result
+    backend_key = backends[0]
+    backend = s.backends[backend_key.name][0]
+    result.backend = backend
+    layouts = [key.name for key in order.highest_first if key.bit & keys & order.layout_bits]
+    below_layout = False
+    for key in order.members(keys):
+        if key.kind == "backend":
+            return _at_backend(s, op, keys, key, backend, below_layout, result)
+        below = (*layouts, backend_key.name) if key.kind == "layer" else (backend_key.name,)
+        for spot in ((op.name, key.name, name) for name in (*below, None)):
+            rows = s.rows.get(spot)
+            if rows:
+                return _own(result, key, rows)
+        if key.kind == "layer":
+            layer = s.layers[key.name][0]
+            if layer.generic is None:
+                result.lost(key.name, "no kernel of its own, no generic kernel", "transparent")
+            elif layer.applies is not None and not layer.applies(op):
+                result.lost(key.name, "generic kernel does not apply to this op", "transparent")
+            else:
+                return result.won(
+                    "generic", key, "generic kernel", "serves every op", fn=layer.generic
+                )
+        else:
+            below_layout = True
+            result.lost(key.name, "no kernel of its own", "only a composite's body may serve")
+    raise AssertionError("unreachable: a backend key is always the lowest")
+
+
+def _own(result: Resolution, key: Key, rows: tuple[Kernel, ...]) -> Resolution:
+    top = rows[0]
+    if key.kind == "layer":
+        kind = "layer"
+    else:
+        kind = "boxed" if top.boxed else "raw"
+    condition = "" if top.when is None else " when its predicate accepts the arguments"
+    if top.least:
+        condition += f" from {top.least} elements on"
+    result.won(kind, key, str(top), f"own kernel, priority {top.priority}{condition}", kernels=rows)
+    for other in rows[1:]:
+        result.lost(key.name, str(other), "covered, serves what is declined")
+    return result
+
+
+def _at_backend(
+    s: Snapshot,
+    op: Operator,
+    keys: int,
+    key: Key,
+    backend: Backend,
+    below_layout: bool,
+    result: Resolution,
+) -> Resolution:
+    rows = s.rows.get((op.name, key.name, None))
+    if rows and not below_layout:
+        return _own(result, key, rows)
+    if rows:
+        result.lost(key.name, str(rows[0]), "takes plain arrays, not this layout")
+    else:
+        result.lost(key.name, "no kernel of its own", "next rule")
+    if backend.generic is not None and not below_layout:
+        return result.won("generic", key, "generic kernel", "serves every op", fn=backend.generic)
+    if op.functional is not None:
+        return result.won(
+            "inplace", key, f"derived from {op.functional.name!r}", "computes, then writes to self"
+        )
+    if op.body is not None:
+        return result.won(
+            "body", key, f"body ({op.file}:{op.line})", "made of other operators", fn=op.body
+        )
+    target = fallback.target(backend)
+    if target is not None:
+        return result.won(
+            "fallback", key, f"declared fallback to {target!r}", "enabled, counted", fn=target
+        )
+    result.kind, result.key = "missing", key
+    result.lost(key.name, "no body, no enabled fallback", "MissingKernel")
+    return result
+
+
+def resolve(op: Dispatcher, keys: int, mask: int) -> Entry:
+    """Make the entry for a key set and remember it in the op's memo."""
+    assert isinstance(op, Operator)
+    LOADER()
+    memo = op.memo  # before the snapshot: see table.py
+    snapshot = TABLE.snapshot
+    entry = build(snapshot, op, keys, mask)
+    if OBSERVE is not None:
+        entry = OBSERVE(entry)
+    if mask:
+        memo.below[(keys, mask)] = entry
+    else:
+        memo.entries[keys] = entry
+    return entry
+
+
+def _no_loader() -> None:
+    """Until the loader is installed there is nothing to load."""
+
+
+#: reads the entry points on first need (installed by .loader)
+LOADER: Callable[[], None] = _no_loader
+#: wraps every entry while somebody watches the dispatch (see .observe)
+OBSERVE: Callable[[Entry], Entry] | None = None
+
+
+def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
+    """The entry for ``op`` and ``keys`` as of snapshot ``s``."""
+    found = walk(s, op, keys)
+    kind = found.kind
+    if kind in ("layer", "generic") and found.key is not None and found.key.kind == "layer":
+        bits = s.order.from_above(found.key)
+        if kind == "layer":
+            return LayerEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn, False, bits)
+        make: type[LayerEntry] = found.fn if isinstance(found.fn, type) else LayerEntry
+        return make(op, keys, mask, op, found.fn, True, bits)
+    if kind == "generic":
+        return CallEntry(op, keys, mask, None, _marking(found.fn, op, _marks(s, keys)))
+    if kind == "raw":
+        return _raw(s, op, keys, mask, found)
+    if kind == "boxed":
+        return BodyEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn)
+    if kind == "body":
+        if op.mutates and len(op.tensors) > 1:
+            return BodyEntry(op, keys, mask, None, _writing(op))
+        copies = op.view is True and found.backend is not None and not found.backend.views
+        return BodyEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
+    if kind == "inplace":
+        return _inplace(s, op, keys, mask, found)
+    if kind == "fallback":
+        return CallEntry(op, keys, mask, None, _marking(fallback.serve, op, _marks(s, keys)))
+    if kind == "mixed":
+        return CallEntry(op, keys, mask, None, slow_path.mixed_devices)
+    return CallEntry(op, keys, mask, found, slow_path.refuse)
+
+
+def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> RawEntry:
+    backend = found.backend
+    assert backend is not None
+    make = ViewEntry if op.view else RawEntry
+    kernels = found.kernels
+    entry = make(op, keys, mask, kernels[0])
+    if len(kernels) > 1:
+        entry.fn = _conditional(kernels[0])
+        entry.otherwise = _raw(s, op, keys, mask, replace(found, kernels=kernels[1:]))
+        entry.least = kernels[0].least
+    else:
+        entry.fn = kernels[0].fn
+    if isinstance(entry.fn, ContextKernel):
+        entry.fn, entry.inside = entry.fn.fn, entry.fn.inside
+    _promotion(entry, op)
+    entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
+    entry.array_type = backend.array_type
+    entry.simple = not op.lists
+    entry.beside = (
+        entry.simple
+        and op.arity == 2
+        and not op.schema.params[1].is_tensor
+        and entry.promotion == PROMOTE_NONE
+    )
+    entry.finish = slow_path.Finisher(
+        backend,
+        entry.out_keys,
+        tuple(
+            (layout.data_type, s.order.by_name[name].bit | entry.out_keys)
+            for name, (layout, _) in s.layouts.items()
+        ),
+    )
+    if isinstance(entry, ViewEntry):
+        entry.is_view = backend.is_view if op.view == "maybe" else None
+        entry.by_base = backend.has_base and op.view == "maybe"
+        entry.plain = entry.inside is None and not entry.least and entry.promotion == PROMOTE_NONE
+        if op.view == "maybe" and not backend.views and _indexed(op):
+            entry.fn = selection = _Selection(entry.fn)
+            entry.is_view = selection.is_view
+        if keys & s.order.layout_bits:
+            entry.is_view, entry.by_base = _same_object, False
+    if OBSERVE is None:  # observation puts its own functions in the place of the kernels
+        specialize(entry)
+    return entry
+
+
+def _marks(s: Snapshot, keys: int) -> int:
+    """Keys that the layers of a call put on its results."""
+    bits = 0
+    for name, (layer, _) in s.layers.items():
+        if layer.marks is not None and s.order.by_name[name].bit & keys:
+            bits |= s.order.by_name[layer.marks].bit
+    return bits
+
+
+def _marking(fn: Callable[..., Any], op: Operator, bits: int) -> Callable[..., Any]:
+    """``fn``, which makes tensors itself, with the marks of the call's layers put on them."""
+    if not bits or op.view or op.mutates:
+        return fn
+
+    @functools.wraps(fn)
+    def marking(call: CallEntry, args: tuple[Any, ...]) -> Any:
+        out = fn(call, args)
+        for item in out if isinstance(out, (list, tuple)) else (out,):
+            if isinstance(item, Value) and all(item is not argument for argument in args):
+                item.keys |= bits
+        return out
+
+    return marking
+
+
+def _promotion(entry: Any, op: Operator) -> None:
+    rule = op.dtype_rule
+    entry.promotion = PROMOTE_NONE
+    if isinstance(rule, Promotion):
+        entry.promotion = PROMOTE_FLOAT if rule.to_float else PROMOTE_COMMON
+    entry.floats = FLOATS
+    entry.weak = WEAK
+    skip = rule.skip if isinstance(rule, Promotion) else ()
+    entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
+    if isinstance(entry, RawEntry):
+        entry.optional = [p.optional or p.default is None for p in op.schema.params]
+
+
+def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:
+    functional, backend = op.functional, found.backend
+    assert functional is not None and backend is not None
+    laid_out = keys & s.order.layout_bits
+    copyto = _layout_copyto(s, backend) if laid_out else backend.copyto
+    strided = backend.views and not laid_out
+    return _inplace_over(op, build(s, functional, keys, mask), copyto, strided)
+
+
+def _inplace_over(
+    op: Operator, inner: Entry, copyto: Callable[[Any, Any], Any], strided: bool
+) -> InplaceEntry:
+    """The in-place entry over one functional entry, and over those it may decline to."""
+    functional = op.functional
+    assert functional is not None
+    entry = InplaceEntry(op, inner.keys, inner.mask, inner.record, inner)
+    entry.copyto, entry.strided = copyto, strided
+    _promotion(entry, functional)
+    rule = functional.dtype_rule
+    kernel = inner.record
+    if (
+        isinstance(inner, RawEntry)
+        and isinstance(kernel, Kernel)
+        and kernel.takes_out
+        and strided
+        and isinstance(rule, Promotion)
+        and rule.result is None
+        and not functional.lists
+    ):
+        entry.fn, entry.inside, entry.least = inner.fn, inner.inside, inner.least
+        entry.positional_out = type(inner.fn).__name__ == "ufunc"
+    if isinstance(inner, RawEntry) and inner.otherwise is not None:
+        entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
+    if OBSERVE is None:
+        specialize_inplace(entry)
+    return entry
+
+
+def _same_object(out: Any, source: Any) -> bool:
+    """Whether a layout's result aliases its input: data that are only ever replaced as a whole."""
+    return out is source
+
+
+def _writing(op: Operator) -> Callable[..., Any]:
+    """The body of an operator that writes: it must not have begun when an argument is refused."""
+    body = op.body
+    assert body is not None
+
+    def writing(*args: Any) -> Any:
+        checks.check_types(op, args)
+        return body(*args)
+
+    return writing
+
+
+def _viewing(op: Operator) -> Callable[..., Any]:
+    """The body of a view operator on a backend without strided views.
+
+    Where it selects with indices (a diagonal, windows) the result has memory of its own; by the
+    operator's contract it is an alias nevertheless.
+    """
+    body = op.body
+    assert body is not None
+
+    def viewing(*args: Any) -> Any:
+        out = body(*args)
+        for i, item in enumerate(out) if isinstance(out, (list, tuple)) else ((-1, out),):
+            if item is not args[0] and storage_of(item) is not storage_of(args[0]):
+                rest = args[1:] if i < 0 else (*args[1:], i)
+                link_view(op, args[0], item, rest, i >= 0)
+        return out
+
+    return viewing
+
+
+def _indexed(op: Operator) -> bool:
+    return any(op.schema.params[position].kind == "Index" for position in op.lists)
+
+
+class _Selection(threading.local):
+    """The kernel of ``x[index]`` on a backend without strided views, which always copies.
+
+    To the frontend, which keeps the contract of aliases there, the result is a view where the
+    index is basic, and has memory of its own where tensors, lists or masks select.
+    """
+
+    fresh: Any = None
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+    def __call__(self, raw: Any, index: tuple[Any, ...]) -> Any:
+        out = self.fn(raw, index)
+        self.fresh = None if all(map(_basic, index)) else out
+        return out
+
+    def is_view(self, out: Any, source: Any) -> bool:
+        fresh, self.fresh = self.fresh, None
+        return out is not fresh
+
+
+def _basic(item: Any) -> bool:
+    if isinstance(item, (list, tuple, bool)):
+        return False
+    shape = getattr(item, "shape", None)
+    return shape is None or (tuple(shape) == () and DType.of(item.dtype) is not bool_)
+
+
+def _layout_copyto(s: Snapshot, backend: Backend) -> Callable[[Any, Any], Any]:
+    """``copyto`` where layouts take part: their data are replaced as a whole, not written to."""
+    types = tuple(layout.data_type for layout, _ in s.layouts.values())
+
+    def copyto(target: Any, result: Any) -> Any:
+        if not isinstance(target, types) and not isinstance(result, types):
+            return backend.copyto(target, result)
+        if type(result) is not type(target):
+            raise OpError(
+                f"the result is {type(result).__name__}, which cannot be written into "
+                f"{type(target).__name__}",
+                fix="use the out-of-place form",
+            )
+        return result if result.dtype == target.dtype else result.astype(target.dtype)
+
+    return copyto
+
+
+def _conditional(kernel: Kernel) -> Any:
+    """The kernel as one that declines by returning NotImplemented."""
+    if kernel.when is None:
+        return kernel.fn
+    accepts, fn = kernel.when, kernel.fn
+
+    def conditional(*raw: Any, **out: Any) -> Any:
+        return fn(*raw, **out) if accepts(*raw) else NotImplemented
+
+    return conditional
+
+
+HOOKS.resolve = resolve

@@ -1,0 +1,1 @@
+"""What things are: keys, values, dtypes, devices, schemas, derivative rules, backends, errors."""

@@ -1,0 +1,224 @@
+"""What a plugin registers: backends, layouts, layers and kernel packs.
+
+A backend is two conversions, some facts and a dict of kernels over raw arrays. Subclass
+:class:`Backend` and set or override what differs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from coredispatch.registry.dispatch.raw_kernels import Surroundings
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import DeviceError, KernelError
+
+__all__ = ["Backend", "ContextKernel", "Kernel", "Layer", "Layout"]
+
+
+class ContextKernel:
+    """A kernel that runs in a prepared :class:`contextvars.Context`.
+
+    For array libraries that keep settings in context variables (NumPy's error state): the kernel
+    sees the prepared settings, the caller's stay as they are. The dispatcher enters the context
+    itself, which saves the function call a wrapper would cost.
+    """
+
+    def __init__(self, fn: Callable[..., Any], inside: Surroundings) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.inside = inside
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # A copy (constant time), because two threads cannot enter one context at once.
+        return self.inside.context.copy().run(self.fn, *args, **kwargs)
+
+
+class Backend:
+    """Owner of a device key.
+
+    Class attributes to set:
+        name: the key, such as ``"mydevice"``; ``cd.device("mydevice")`` then exists.
+        array_type: the type of its raw arrays; they have ``.shape`` and ``.dtype``.
+        views: whether view kernels return zero-copy views that share memory with their input.
+            Without, view kernels copy, and an in-place write to a tensor with a living view
+            is refused.
+        has_base: whether a view names the array it views in ``.base``, as in NumPy. It is then
+            not asked through :meth:`is_view`.
+        fallback: the backend that may serve missing ops when the user enables the edge
+            (``cd.fallback.enable``); None forbids it.
+        kernels: op name -> function over raw arrays.
+    """
+
+    name: ClassVar[str] = ""
+    array_type: ClassVar[type] = object
+    views: ClassVar[bool] = False
+    has_base: ClassVar[bool] = False
+    fallback: ClassVar[str | None] = None
+    kernels: Mapping[str, Callable[..., Any]] = {}
+    #: boxed generic kernel ``generic(call, args)`` for every op without one of its own
+    generic: Callable[..., Any] | None = None
+
+    def from_numpy(self, array: Any) -> Any:
+        """A raw array with the contents of a ``numpy.ndarray`` (shared where that is free)."""
+        raise NotImplementedError(f"backend {self.name!r} must define from_numpy")
+
+    def to_numpy(self, raw: Any) -> Any:
+        """A ``numpy.ndarray`` with the contents of ``raw`` (shared where that is free)."""
+        raise NotImplementedError(f"backend {self.name!r} must define to_numpy")
+
+    def device_count(self) -> int:
+        """How many devices there are; 0 where the hardware is absent."""
+        return 1
+
+    def device_name(self, index: int = 0) -> str:
+        """A readable name of the device."""
+        return self.name
+
+    def device_index(self, raw: Any) -> int:
+        """On which device ``raw`` lies."""
+        return 0
+
+    def memory(self, index: int = 0) -> dict[str, int]:
+        """Bytes ``{"allocated": ..., "reserved": ..., "total": ...}`` as far as known."""
+        return {}
+
+    def synchronize(self, index: int = 0) -> None:
+        """Wait until all work of the device is done."""
+
+    def cast(self, raw: Any, dtype: DType) -> Any:
+        """``raw`` converted to ``dtype``: the backend's ``to_dtype`` kernel."""
+        kernel = self.kernels.get("to_dtype")
+        if kernel is None:
+            raise KernelError(
+                f"backend {self.name!r} has no 'to_dtype' kernel, needed to promote to {dtype}",
+                fix="add a 'to_dtype' kernel",
+            )
+        return kernel(raw, dtype)
+
+    def scalar(self, value: Any, dtype: DType) -> Any:
+        """What a kernel gets for a Python number among arrays of ``dtype``: the number itself.
+
+        Override where the array library would promote the arrays to another dtype.
+        """
+        return value
+
+    def copyto(self, dst: Any, src: Any) -> Any:
+        """Write ``src`` (broadcast, cast) into ``dst``.
+
+        Return None when ``dst`` was written, or the array that replaces it where arrays are
+        immutable.
+        """
+        raise NotImplementedError(f"backend {self.name!r} must define copyto for in-place ops")
+
+    def strides(self, raw: Any) -> tuple[int, ...] | None:
+        """Strides in elements, or None where the notion does not exist (then: contiguous)."""
+        return None
+
+    def offset(self, raw: Any) -> int:
+        """Elements between the start of the storage and the first element."""
+        return 0
+
+    def is_view(self, out: Any, source: Any) -> bool:
+        """Whether ``out`` shares memory with ``source`` (asked of reshape-like results)."""
+        return not self.views
+
+    def coerce(self, out: Any) -> Any:
+        """Turn an odd kernel result (a NumPy scalar, say) into ``array_type`` or raise."""
+        raise KernelError(
+            f"the kernel returned {type(out).__name__}, not {self.array_type.__name__}",
+            fix="return the backend's own array type",
+        )
+
+    def nbytes(self, raw: Any) -> int:
+        """Size of the data of ``raw`` in bytes."""
+        size = DType.of(raw.dtype).itemsize
+        for length in raw.shape:
+            size *= length
+        return int(size)
+
+    def check_device(self, index: int | None) -> int:
+        """``index`` (None: 0) if there is such a device, else :class:`DeviceError`."""
+        count = self.device_count()
+        if count == 0:
+            raise DeviceError(f"no {self.name} device: {self.device_name()}")
+        if index is not None and not 0 <= index < count:
+            raise DeviceError(
+                f"no device {self.name}:{index}: there {'is' if count == 1 else 'are'} {count}",
+                fix=f"use {self.name}:0 to {self.name}:{count - 1}",
+            )
+        return index or 0
+
+
+@dataclass
+class Layout:
+    """A layout key, above the backends: ``data_type`` is its raw class.
+
+    ``kernels`` serve the layout on any backend, ``kernels_for[backend]`` on that one only.
+    """
+
+    name: str
+    data_type: type
+    kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    kernels_for: Mapping[str, Mapping[str, Callable[..., Any]]] = field(default_factory=dict)
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    #: raw -> the text that ``repr`` shows between ``tensor(`` and the dtype
+    describe: Callable[[Any], str] | None = None
+    #: raw -> {name: array of the backend, number, string or list of them}, and back: how
+    #: tensors of this layout are saved
+    pack: Callable[[Any], dict[str, Any]] | None = None
+    unpack: Callable[[dict[str, Any]], Any] | None = None
+    #: element types of its own, public as ``cd.NAME`` while the layout is loaded
+    dtypes: tuple[DType, ...] = ()
+
+
+@dataclass
+class Layer:
+    """A layer key, above layouts and backends.
+
+    ``kernels[op](call, *args)`` serve single ops, ``generic(call, args)`` every op for which
+    ``applies(op)`` is true. ``above``/``below`` order it among the layers. New tensors that
+    kernels return to a call with this key carry the key of the layer ``marks`` as well. A
+    ``generic`` that is a subclass of :class:`LayerEntry` is made once per operator and key set
+    instead of being called (autograd is one: it saves a hop per call).
+    """
+
+    name: str
+    generic: Callable[..., Any] | None = None
+    kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    applies: Callable[[Any], bool] | None = None
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    marks: str | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One row of the table, with its provenance."""
+
+    op: str
+    key: str
+    backend: str | None  # a (layout or layer, backend) row
+    fn: Any
+    plugin: str
+    version: str
+    file: str
+    line: int
+    priority: int = 0
+    sequence: int = 0
+    when: Callable[..., bool] | None = None
+    least: int = 0
+    boxed: bool = False
+    takes_out: bool = False
+
+    @property
+    def where(self) -> str:
+        """``file:line`` of the kernel."""
+        return f"{self.file}:{self.line}" if self.file else "<built-in>"
+
+    def __str__(self) -> str:
+        spot = self.key if self.backend is None else f"{self.key}, {self.backend}"
+        return f"{self.op} [{spot}] from {self.plugin} {self.version} ({self.where})"
