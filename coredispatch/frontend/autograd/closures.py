@@ -1,8 +1,8 @@
 """The interpreted form of recording: closures over what is known of an operator's rule.
 
 What :class:`RecordEntry` does, for operators of one output and without lists of tensors, with
-everything constant bound and no call that can be saved (see ``registry/dispatch/interpreted.py``). Measured on
-``a + b`` with gradients: 1.7 us with them, 2.1 us without.
+everything constant bound and no call that can be saved (see ``registry/dispatch/interpreted.py``).
+Measured on ``a + b`` with gradients: 1.7 us with them, 2.1 us without.
 """
 
 from __future__ import annotations
