@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import Any
 
 from coredispatch._compiled import choose_form as _choose_form
 
 _choose_form()
 
-from coredispatch import _namespaces  # noqa: E402
-from coredispatch._version import __version__  # noqa: E402
-
-_namespaces.install()
-
 from coredispatch import frontend as _frontend  # noqa: E402, F401
+from coredispatch._namespaces import NAMESPACES as _NAMESPACES  # noqa: E402
+from coredispatch._version import __version__  # noqa: E402
 from coredispatch.frontend import public as _public  # noqa: E402
 from coredispatch.frontend.public import *  # noqa: E402, F403
 
@@ -26,10 +24,8 @@ __all__ = ["__version__", *_public.__all__, *_public.operators()]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _namespaces.ALIASES:
-        module = _namespaces.load(name)
-        globals()[name] = module
-        return module
+    if name in _NAMESPACES:
+        return _importlib.import_module(f"coredispatch.{name}")
     late = _public.late_name(name)
     if late is not None:
         return late
@@ -37,4 +33,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *(name for name in _namespaces.ALIASES if "." not in name)})
+    return sorted({*globals(), *(name for name in _NAMESPACES if "." not in name)})

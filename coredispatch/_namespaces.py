@@ -1,24 +1,24 @@
-"""Public module names that live elsewhere: ``coredispatch.nn`` is ``coredispatch.frontend.nn``.
+"""Public names of modules: ``coredispatch.nn`` is ``coredispatch.frontend.nn``, the same object.
 
-``import coredispatch.nn.functional as F`` must give the very module that ``cd.nn.functional``
-is, and must not cost anything before somebody asks for it.
+Every public name has a small file (``coredispatch/nn/functional.py``), written by ``python -m
+coredispatch.stubs``, so that type checkers and editors find it. When the package behind a public
+name is first imported, ``publish`` enters the modules themselves under their public names. A module
+is therefore never run a second time under its other name, in whatever order and by whatever
+spelling the names are imported.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import pkgutil
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
-__all__ = ["ALIASES", "install", "load"]
+__all__ = ["NAMESPACES", "publish"]
 
-#: public name -> where it is
-ALIASES: dict[str, str] = {
+#: public name, without the package in front -> the module it stands for
+NAMESPACES: dict[str, str] = {
     "amp": "coredispatch.frontend.amp",
     "autograd": "coredispatch.frontend.autograd",
     "cuda": "coredispatch.frontend.cuda",
@@ -36,63 +36,39 @@ ALIASES: dict[str, str] = {
 }
 
 
-class _Alias(Loader):
-    """Loads a public name by importing the module that it stands for."""
+def publish(public: str) -> None:
+    """Put the module that the public name stands for, and all below it, in ``sys.modules``.
 
-    def __init__(self, real: str) -> None:
-        self._real = real
-        self._spec: Any = None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = importlib.import_module(self._real)
-        self._spec = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        # The import system has just given the module the alias's spec; it keeps its own.
-        module.__spec__ = self._spec
-
-
-class _Finder(MetaPathFinder):
-    """Answers for ``coredispatch.<alias>`` and everything below it."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: Any = None
-    ) -> ModuleSpec | None:
-        package, _, rest = fullname.partition(".")
-        if package != "coredispatch" or not rest:
-            return None
-        real = _real_name(rest)
-        if real is None:
-            return None
-        try:
-            found = importlib.util.find_spec(real)
-        except ModuleNotFoundError:
-            return None
-        if found is None:
-            return None
-        return ModuleSpec(
-            fullname, _Alias(real), is_package=found.submodule_search_locations is not None
-        )
+    Called by the file of the public name while that file is imported; the import system then hands
+    out what is in ``sys.modules``. The modules below come first: whoever sees the package
+    under its public name, in another thread, also sees them.
+    """
+    package, _, name = public.partition(".")
+    real = importlib.import_module(_behind(name))
+    names = {f"{public}.{below}": module for below, module in _modules_below(real)}
+    for namespace, stands_for in NAMESPACES.items():
+        nested = f"{package}.{namespace}"
+        if nested.startswith(public + "."):
+            module = importlib.import_module(stands_for)
+            names[nested] = module
+            names |= {f"{nested}.{below}": found for below, found in _modules_below(module)}
+    sys.modules.update(names)
+    sys.modules[public] = real
 
 
-def _real_name(name: str) -> str | None:
-    """Where ``coredispatch.<name>`` is, by the longest alias that ``name`` begins with."""
+def _behind(name: str) -> str:
+    """The module that the public ``name`` stands for, by the longest namespace above it."""
     head, tail = name, ""
-    while head:
-        real = ALIASES.get(head)
-        if real is not None:
-            return real + tail
+    while head not in NAMESPACES:
         head, _, last = head.rpartition(".")
         tail = f".{last}{tail}"
-    return None
+    return NAMESPACES[head] + tail
 
 
-def install() -> None:
-    """Make the aliases importable."""
-    sys.meta_path.append(_Finder())
-
-
-def load(name: str) -> ModuleType:
-    """The module behind the public name ``name``."""
-    return importlib.import_module(f"coredispatch.{name}")
+def _modules_below(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
+    """``(name relative to the package, module)`` of all modules below, imported."""
+    for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        yield info.name, module
+        for below, found in _modules_below(module):
+            yield f"{info.name}.{below}", found

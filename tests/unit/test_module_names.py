@@ -1,0 +1,199 @@
+"""A module has one object, by whatever name and in whatever order it is imported."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import coredispatch
+from coredispatch._namespaces import NAMESPACES
+
+ROOT = Path(coredispatch.__file__).parent
+
+# Runs in a process in which no public namespace has been imported yet, and forks for each case.
+CASES = """
+import importlib, os, sys, traceback, types
+import coredispatch
+
+def check(first, second, attribute):
+    one, other = importlib.import_module(first), importlib.import_module(second)
+    assert one is other, (first, second)
+    value = coredispatch
+    for part in attribute.split(".")[1:]:
+        value = getattr(value, part)
+    # cd.amp.autocast is the class, as in PyTorch, although a module is called so, too.
+    assert value is one or not isinstance(value, types.ModuleType), attribute
+    objects = {}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "coredispatch":
+            assert "frontend" in module.__name__ or module.__name__ == name, name
+            file = getattr(module, "__file__", None)
+            assert objects.setdefault(file, module) is module, (name, module.__name__)
+
+before = set(sys.modules)
+failed = 0
+for line in sys.stdin:
+    assert set(sys.modules) == before, set(sys.modules) - before
+    child = os.fork()
+    if not child:
+        try:
+            check(*line.split())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    failed += os.waitpid(child, 0)[1] != 0
+sys.exit(failed != 0)
+"""
+
+
+def names() -> list[tuple[str, str]]:
+    """``(public name, name below frontend)`` of every module that has both."""
+    found = []
+    for namespace, real in NAMESPACES.items():
+        found.append((f"coredispatch.{namespace}", real))
+        folder = ROOT.parent.joinpath(*real.split("."))
+        for info in pkgutil.walk_packages([str(folder)] if folder.is_dir() else [], f"{real}."):
+            found.append((f"coredispatch.{namespace}{info.name.removeprefix(real)}", info.name))
+    return found
+
+
+def python(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COREDISPATCH_PLUGINS": "none"}
+    return subprocess.run(
+        [sys.executable, *arguments], input=text, capture_output=True, text=True, env=environment
+    )
+
+
+def test_there_are_modules_of_two_names() -> None:
+    assert len(names()) > 60
+    assert ("coredispatch.nn.parameter", "coredispatch.frontend.nn.parameter") in names()
+    assert ("coredispatch.utils.data.sampler", "coredispatch.frontend.data.sampler") in names()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each case is a fork of a fresh process")
+@pytest.mark.parametrize("public_first", [True, False])
+def test_both_names_give_one_object(public_first: bool) -> None:
+    lines = [
+        f"{public} {real} {public}" if public_first else f"{real} {public} {public}"
+        for public, real in names()
+    ]
+    done = python("-c", CASES, text="\n".join(lines))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+# Each program is a fresh process whose first statement is the spelling in question.
+PROGRAMS = {
+    "a module, as": "import coredispatch.nn.functional as F; import coredispatch as cd;"
+    " assert F is cd.nn.functional",
+    "a package": "import coredispatch.optim; import coredispatch.frontend.optim as real;"
+    " assert coredispatch.optim is real",
+    "from a package": "from coredispatch.nn import functional; import coredispatch.nn.functional"
+    " as F; assert F is functional",
+    "from the top": "from coredispatch import nn; import coredispatch.frontend.nn.modules.linear"
+    " as real; import coredispatch.nn.modules.linear as M; assert M is real;"
+    " assert nn.modules.linear is real",
+    "from a module": "from coredispatch.optim.lr_scheduler import StepLR; import coredispatch as"
+    " cd; assert StepLR is cd.optim.lr_scheduler.StepLR",
+    "by attribute": "import coredispatch as cd; data = cd.utils.data; from"
+    " coredispatch.utils.data.dataloader import DataLoader; assert data.DataLoader is DataLoader;"
+    " from coredispatch.data.dataloader import DataLoader; assert data.DataLoader is DataLoader",
+    "by importlib": "from importlib import import_module;"
+    " f = import_module('coredispatch.autograd.function');"
+    " import coredispatch as cd; assert f.Function is cd.autograd.Function",
+    "all": "from coredispatch.linalg import *; import coredispatch as c; assert qr is c.linalg.qr",
+    "by pickle": "import pickle, coredispatch.nn.modules.linear as m; from coredispatch.frontend"
+    " import nn; assert pickle.loads(pickle.dumps(m.Linear)) is nn.Linear;"
+    " assert pickle.loads(b'ccoredispatch.nn.modules.linear\\nLinear\\n.') is nn.Linear",
+    "the finder": "from importlib.util import find_spec; import coredispatch.nn.functional as F;"
+    " assert find_spec('coredispatch.nn.functional') is F.__spec__;"
+    " assert F.__spec__.name == F.__name__",
+    "a reload": "import importlib, coredispatch.nn.init as i; assert importlib.reload(i) is i;"
+    " import coredispatch.frontend.nn.init as j; assert i is j",
+}
+
+
+@pytest.mark.parametrize("spelling", PROGRAMS)
+def test_a_spelling(spelling: str) -> None:
+    done = python("-c", PROGRAMS[spelling])
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_parameter_is_trained_by_whatever_name_its_class_was_imported() -> None:
+    program = """
+from coredispatch.nn.parameter import Parameter
+import coredispatch as cd
+
+class Scale(cd.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = Parameter(cd.ones(3))
+
+model = Scale()
+assert [name for name, _ in model.named_parameters()] == ["factor"]
+optimizer = cd.optim.SGD(model.parameters(), lr=0.5)
+(model.factor * 2).sum().backward()
+optimizer.step()
+assert model.factor.tolist() == [0, 0, 0]
+"""
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_name_below_a_public_name_that_is_no_module() -> None:
+    for name in ("coredispatch.nn.absent", "coredispatch.absent", "coredispatch.fft.absent"):
+        with pytest.raises(ModuleNotFoundError, match=name):
+            __import__(name)
+
+
+def test_threads_that_import_at_once_see_one_object() -> None:
+    # Packages only: CPython itself may report a deadlock where one thread imports a package and
+    # another a module that the package imports.
+    program = """
+import importlib, sys, threading
+import coredispatch
+names = ["coredispatch.nn", "coredispatch.frontend.nn"] * 12
+found, barrier = [], threading.Barrier(len(names))
+def load(name):
+    barrier.wait()
+    package = importlib.import_module(name)
+    found.append((package, importlib.import_module(name + ".functional")))
+threads = [threading.Thread(target=load, args=(name,)) for name in names]
+sys.setswitchinterval(1e-5)
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert len(found) == len(names) and len(set(found)) == 1, found
+"""
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_coredispatch_imports_no_public_namespace() -> None:
+    program = "import sys, coredispatch; print(*sys.modules)"
+    loaded = python("-c", program).stdout.split()
+    assert not [n for n in NAMESPACES if f"coredispatch.{n}" in loaded]
+    assert "multiprocessing" not in loaded
+
+
+def test_the_package_itself_uses_the_names_below_frontend() -> None:
+    """A public name imported half way through its own module would see half a module."""
+    public = {f"coredispatch.{namespace}" for namespace in NAMESPACES}
+    generated = [ROOT / namespace.partition(".")[0] for namespace in NAMESPACES]
+    for path in ROOT.rglob("*.py"):
+        if any(path.is_relative_to(f) or path == f.with_suffix(".py") for f in generated):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported = [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+            else:
+                continue
+            for name in imported:
+                assert not any(name == p or name.startswith(p + ".") for p in public), (path, name)
