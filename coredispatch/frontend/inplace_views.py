@@ -14,6 +14,7 @@ from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, OpError
+from coredispatch.registry.model.sizes import as_sizes
 from coredispatch.registry.model.value import bump_version, storage_of
 
 __all__ = ["become", "install"]
@@ -61,9 +62,15 @@ def resize_(self: Any, *size: Any) -> Any:
     """Give ``self`` another size in place; returns self.
 
     As many elements as before are viewed anew, fewer are the first ones in row-major order, and
-    of more the new ones are 0. Raises :class:`OpError` for a tensor that requires grad.
+    of more the new ones are 0. Raises :class:`OpError` for a tensor that requires grad and
+    :class:`ArgumentError` for a negative length.
     """
-    sizes = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else size
+    given = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    try:
+        sizes = as_sizes(given)
+    except OpError as error:
+        error.call = "resize_()"
+        raise
     if self.keys & AUTOGRAD:
         raise OpError("resize_(): a tensor that requires grad cannot be resized")
     flat = self.reshape(-1)

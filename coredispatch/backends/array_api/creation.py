@@ -8,6 +8,7 @@ from typing import Any
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType, default_dtype, float64, int64, scalar_dtype
 from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.sizes import as_sizes
 
 __all__ = ["arange_bounds", "kernels"]
 
@@ -26,8 +27,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
 
     def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> Any:
-        if size and min(size) < 0:
-            raise ArgumentError(f"size {size} has a negative dimension", fix="use sizes >= 0")
+        size = as_sizes(size)
         value = value.item() if hasattr(value, "item") else value
         return xp.full(size, value, dtype=numpy_dtype(dtype or scalar_dtype(value)))
 

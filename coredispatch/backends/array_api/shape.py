@@ -13,6 +13,7 @@ from typing import Any
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.sizes import expand_size, infer_size
 
 __all__ = ["kernels"]
 
@@ -37,10 +38,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.permute_dims(x, dims)
 
     def expand(x: Any, size: tuple[int, ...]) -> Any:
-        lead = len(size) - x.ndim
-        return xp.broadcast_to(
-            x, tuple(x.shape[i - lead] if n == -1 else n for i, n in enumerate(size))
-        )
+        return xp.broadcast_to(x, expand_size(x.shape, size))
 
     def squeeze(x: Any, dim: tuple[int, ...] | None) -> Any:
         dims = range(x.ndim) if dim is None else dim
@@ -127,12 +125,7 @@ def _strided_views(xp: Any) -> dict[str, Callable[..., Any]]:
 
 def _sizes(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with -1 worked out, which the standard leaves open for arrays of size 0."""
-    if -1 not in shape:
-        return shape
-    known = prod(n for n in shape if n != -1)
-    if not known or prod(x.shape) % known:
-        raise ShapeError(f"{prod(x.shape)} elements do not divide into shape {shape}")
-    return tuple(prod(x.shape) // known if n == -1 else n for n in shape)
+    return infer_size(shape, prod(x.shape)) if min(shape, default=0) < 0 else shape
 
 
 def _owned(xp: Any, x: Any) -> Any:

@@ -10,15 +10,9 @@ import numpy as np
 from coredispatch.backends.array_api.creation import arange_bounds
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType, default_dtype, scalar_dtype
-from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.sizes import as_size, as_sizes
 
 __all__ = ["KERNELS"]
-
-
-def _sizes(size: tuple[int, ...]) -> tuple[int, ...]:
-    if size and min(size) < 0:
-        raise ArgumentError(f"size {size} has a negative dimension", fix="use sizes >= 0")
-    return size
 
 
 def _dtype(dtype: DType | None) -> np.dtype:
@@ -27,24 +21,22 @@ def _dtype(dtype: DType | None) -> np.dtype:
 
 def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> np.ndarray:
     """An array of one value."""
-    return np.full(
-        _sizes(size), value, numpy_dtype(scalar_dtype(value) if dtype is None else dtype)
-    )
+    return np.full(size, value, numpy_dtype(scalar_dtype(value) if dtype is None else dtype))
 
 
 def zeros(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
     """An array of zeros."""
-    return np.zeros(_sizes(size), _dtype(dtype))
+    return np.zeros(size, _dtype(dtype))
 
 
 def ones(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
     """An array of ones."""
-    return np.ones(_sizes(size), _dtype(dtype))
+    return np.ones(size, _dtype(dtype))
 
 
 def empty(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
     """An array of whatever was in memory."""
-    return np.empty(_sizes(size), _dtype(dtype))
+    return np.empty(size, _dtype(dtype))
 
 
 def full_like(x: np.ndarray, value: Any, dtype: DType | None) -> np.ndarray:
@@ -83,15 +75,14 @@ def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) ->
 
 def linspace(start: Any, end: Any, steps: int, dtype: DType | None, device: Any) -> np.ndarray:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
-    if steps < 0:
-        raise ArgumentError(f"linspace needs steps >= 0, got {steps}")
+    as_size(steps, "steps")
     return np.linspace(start, end, steps).astype(_dtype(dtype))
 
 
 def eye(n: int, m: int | None, dtype: DType | None, device: Any) -> np.ndarray:
     """The n by m matrix with ones on its diagonal."""
-    if n < 0 or (m is not None and m < 0):
-        raise ArgumentError(f"eye needs sizes >= 0, got {n} and {m}")
+    if n < 0 or (m is not None and m < 0):  # NumPy reads a negative number of columns as 0
+        as_sizes((n, n if m is None else m))
     return np.eye(n, m, dtype=_dtype(dtype))
 
 

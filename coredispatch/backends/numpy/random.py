@@ -18,6 +18,7 @@ from coredispatch.backends.numpy.elementwise.masks import keep_where
 from coredispatch.registry.model.dtypes import DType, default_dtype
 from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.generator import Generator, default_generator
+from coredispatch.registry.model.sizes import as_size
 
 __all__ = ["KERNELS", "Stream", "stream"]
 
@@ -136,9 +137,7 @@ def random_integers(
 
 def randperm(n: int, generator: Generator | None, dtype: DType | None, device: Any) -> np.ndarray:
     """A random order of 0 to n-1."""
-    if n < 0:
-        raise ArgumentError(f"randperm needs n >= 0, got {n}")
-    order = stream(generator).permutation(n)
+    order = stream(generator).permutation(as_size(n, "n"))  # SFC64 wraps what 64 bits do not hold
     return order if dtype is None else order.astype(numpy_dtype(dtype), copy=False)
 
 

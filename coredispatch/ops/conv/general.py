@@ -89,7 +89,8 @@ def convolution(
     )
     input, weight, bias = common(promote, input, weight, bias)
     n = input.ndim - 2
-    stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
+    stride = spatial_tuple("stride", stride, n)
+    padding = spatial_tuple("padding", padding, n, least=0)
     dilation = spatial_tuple("dilation", dilation, n)
     if transposed:
         result = conv_input_grad(input, weight, full, stride, padding, dilation, groups)
@@ -160,7 +161,8 @@ def conv_input_grad(
     gives every position in it the product of its gradient with that position's weights.
     """
     n = grad_output.ndim - 2
-    stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
+    stride = spatial_tuple("stride", stride, n)
+    padding = spatial_tuple("padding", padding, n, least=0)
     dilation = spatial_tuple("dilation", dilation, n)
     out_channels, per_group, *kernel = weight.shape
     batch, output, spatial = grad_output.shape[0], grad_output.shape[2:], input_shape[2:]
@@ -218,7 +220,8 @@ def conv_weight_grad(
     ``grad_output`` is ``(N, O, *output)``, ``input`` is ``(N, C, *spatial)``.
     """
     n = input.ndim - 2
-    stride, padding = spatial_tuple("stride", stride, n), spatial_tuple("", padding, n, least=0)
+    stride = spatial_tuple("stride", stride, n)
+    padding = spatial_tuple("padding", padding, n, least=0)
     dilation = spatial_tuple("dilation", dilation, n)
     batch, out_channels, *output = grad_output.shape
     columns = _columns(input, weight_shape[2:], stride, padding, dilation, groups, output)

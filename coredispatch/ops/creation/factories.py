@@ -18,15 +18,14 @@ from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import default_dtype, scalar_dtype
 from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.sizes import as_sizes
 
 # ---- rules --------------------------------------------------------------------------------------
 
 
 def sized(size: Any, *_: Any) -> tuple[int, ...]:
-    """Shape rule of ``op(size, ...)``; raises :class:`ArgumentError` for a negative length."""
-    if any(n < 0 for n in size):
-        raise ArgumentError(f"size {tuple(size)} has a negative dimension", fix="use sizes >= 0")
-    return tuple(size)
+    """Shape rule of ``op(size, ...)``; raises :class:`ArgumentError` for an impossible length."""
+    return as_sizes(size)
 
 
 def given_or_default(*args: Any) -> DType:

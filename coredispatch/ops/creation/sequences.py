@@ -16,6 +16,7 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import default_dtype, float64, int64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import as_size, as_sizes
 
 __all__ = [
     "arange",
@@ -117,9 +118,7 @@ def closed_range(
 
 
 def _steps_shape(start: Any, end: Any, steps: int, *_: Any) -> tuple[int, ...]:
-    if steps < 0:
-        raise ArgumentError(f"steps must not be negative, got {steps}", fix="use steps >= 0")
-    return (steps,)
+    return (as_size(steps, "steps"),)
 
 
 @composite(
@@ -201,6 +200,7 @@ def eye(
 
 def _triangle_indices(name: str, upper: bool) -> Any:
     def shape(row: int, col: int, offset: int = 0, *_: Any) -> tuple[int, ...]:
+        as_sizes((row, col), "(row, col)")
         make = np.triu_indices if upper else np.tril_indices
         return (2, len(make(row, offset, col)[0]))
 
@@ -224,6 +224,7 @@ def _triangle_indices(name: str, upper: bool) -> Any:
         dtype: DType | None = None,
         device: Device | None = None,
     ) -> Tensor:
+        row, col = as_sizes((row, col), "(row, col)")
         i = arange(row, device=device).unsqueeze(1)
         j = arange(col, device=device)
         inside = j - i >= offset if upper else j - i <= offset
@@ -259,7 +260,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Vandermonde matrix, (len(x), N): column j holds ``x ** j`` (``x ** (N-1-j)`` by default)."""
     if x.ndim != 1:
         raise ShapeError(f"x of shape {tuple(x.shape)}", fix="give a vector")
-    count = len(x) if N is None else N
+    count = len(x) if N is None else as_size(N, "N")
     exponents = arange(count, dtype=int64, device=x.device)
     if not increasing:
         exponents = (count - 1) - exponents

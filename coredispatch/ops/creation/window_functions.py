@@ -14,7 +14,7 @@ from coredispatch.ops.support.rules import ulp
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import default_dtype, float64
-from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.sizes import as_size
 
 Tensor = Any
 
@@ -28,9 +28,7 @@ __all__ = [
 
 
 def _length(window_length: int, *_: Any) -> tuple[int, ...]:
-    if window_length < 0:
-        raise ArgumentError(f"a window length must not be negative, got {window_length}")
-    return (window_length,)
+    return (as_size(window_length, "window_length"),)
 
 
 def _places(length: int, periodic: bool, device: Any) -> tuple[Any, int]:

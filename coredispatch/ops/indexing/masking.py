@@ -18,6 +18,7 @@ from coredispatch.ops.support.samples import BROADCAST_SHAPES, Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import DType, bool_
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import as_size
 
 __all__ = ["argwhere", "masked_fill", "masked_scatter", "masked_select", "nonzero", "one_hot"]
 
@@ -189,6 +190,8 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     -1 takes the greatest number plus one. Raises :class:`DimError` for a number out of range.
     """
+    if num_classes != -1:
+        as_size(num_classes, "num_classes")
     if tensor.numel() and not (tensor.is_meta and num_classes > 0):
         least, greatest = int(late.amin(tensor)), int(late.amax(tensor))
         if least < 0 or 0 <= num_classes <= greatest:

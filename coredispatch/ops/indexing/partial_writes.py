@@ -18,7 +18,8 @@ from coredispatch.ops.support.rules import dot, exact, normalize_dim
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import int32, int64
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.sizes import as_sizes
 
 __all__ = [
     "diagonal_scatter",
@@ -205,9 +206,7 @@ def index_reduce(
 def unravel_index(indices: Tensor, shape: IntList) -> tuple[Tensor, ...]:
     """Coordinates, one tensor per dimension, of element numbers of a tensor of ``shape``."""
     require_index(indices)
-    sizes, parts, rest = tuple(shape), [], indices
-    if any(n < 0 for n in sizes):
-        raise ArgumentError(f"shape {sizes} has a negative length")
+    sizes, parts, rest = as_sizes(shape, "shape"), [], indices
     for n in reversed(sizes):
         parts.append(late.remainder(rest, n))
         rest = late.floor_divide(rest, n)

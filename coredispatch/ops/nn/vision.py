@@ -302,7 +302,8 @@ def im2col(
     stride: IntList = 1,
 ) -> Tensor:
     """``nn.functional.unfold``: each window of ``(N, C, H, W)`` as a column, ``(N, C * K, L)``."""
-    k, d, s = (spatial_tuple("", v, 2) for v in (kernel_size, dilation, stride))
+    k = spatial_tuple("kernel_size", kernel_size, 2)
+    d, s = spatial_tuple("dilation", dilation, 2), spatial_tuple("stride", stride, 2)
     p = spatial_tuple("padding", padding, 2, least=0)
     if input.ndim not in (3, 4):
         raise ShapeError(f"a {input.ndim}-d input", fix="use (N, C, H, W) or (C, H, W)")
@@ -332,7 +333,8 @@ def col2im(
 
     The adjoint of :func:`im2col`. Raises ``ShapeError`` where the columns do not fit.
     """
-    size, k = spatial_tuple("output_size", output_size, 2), spatial_tuple("", kernel_size, 2)
+    size = spatial_tuple("output_size", output_size, 2)
+    k = spatial_tuple("kernel_size", kernel_size, 2)
     d, s = spatial_tuple("dilation", dilation, 2), spatial_tuple("stride", stride, 2)
     p = spatial_tuple("padding", padding, 2, least=0)
     places = tuple(

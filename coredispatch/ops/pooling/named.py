@@ -24,6 +24,7 @@ from coredispatch.ops.support.rules import dot, exact
 from coredispatch.ops.support.windows import Ints, spatial_tuple
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import as_sizes
 
 
 def _options(
@@ -65,8 +66,11 @@ def _sizes(input: Tensor, output_size: Any, n: int) -> Ints:
     )
     sizes = tuple(given) * (n if len(given) == 1 else 1)
     if len(sizes) != n:
-        raise ArgumentError(f"output_size={output_size!r}", fix=f"give one int, or {n} of them")
-    return tuple(s if o is None else o for o, s in zip(sizes, input.shape[-n:]))
+        raise ArgumentError(
+            f"output_size={output_size!r} does not fit {n} pooled dimensions",
+            fix=f"give one int, or {n} of them",
+        )
+    return as_sizes([s if o is None else o for o, s in zip(sizes, input.shape[-n:])], "output_size")
 
 
 _NAMESPACE = ("nn.functional",)

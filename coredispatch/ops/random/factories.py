@@ -16,7 +16,8 @@ from coredispatch.ops.support.rules import same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import float32, float64, int32, int64
-from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.sizes import as_size
 
 __all__ = [
     "rand",
@@ -186,9 +187,7 @@ def _(
 
 
 def _count(n: int, *_: Any) -> tuple[int, ...]:
-    if n < 0:
-        raise ArgumentError(f"n must not be negative, got {n}")
-    return (n,)
+    return (as_size(n, "n"),)
 
 
 @composite(

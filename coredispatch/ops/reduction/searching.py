@@ -22,6 +22,7 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import Value, composite
 from coredispatch.registry.model.dtypes import bool_, float32, float64, int32, int64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import as_size
 from coredispatch.registry.model.value import dtype_of
 
 # ---- sorted sequences -------------------------------------------------------------------------
@@ -169,9 +170,7 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
     require_int("bincount", self)
     if self.ndim != 1:
         raise ShapeError(f"bincount needs a 1-d tensor, got {self.ndim} dimensions")
-    if minlength < 0:
-        raise ArgumentError(f"minlength must be >= 0, got {minlength}")
-    count = minlength
+    count = as_size(minlength, "minlength")
     if self.numel():
         if amin(self).item() < 0:
             raise ArgumentError("bincount needs non-negative integers")
@@ -201,8 +200,8 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     The last cell includes ``max``; elements outside are not counted. ``min == max`` means the
     range of the elements.
     """
-    if bins <= 0:
-        raise ArgumentError(f"bins must be positive, got {bins}")
+    if as_size(bins, "bins") == 0:
+        raise ArgumentError("bins must be positive, got 0", fix="use at least 1")
     low, high = min, max
     if low == high and self.numel():
         low, high = amin(self).item(), amax(self).item()

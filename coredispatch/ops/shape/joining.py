@@ -18,6 +18,7 @@ from coredispatch.ops.support.rules import broadcast_shapes, exact, normalize_di
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import as_size
 
 __all__ = [
     "atleast_1d",
@@ -326,6 +327,7 @@ def combinations(self: Tensor, r: int = 2, with_replacement: bool = False) -> Te
     """All combinations of ``r`` elements of a vector, (count, r), in order of position."""
     if self.ndim != 1:
         raise ShapeError(f"combinations takes a vector, got {self.ndim} dimensions")
+    r = as_size(r, "r")
     pick = combinations_with_replacement if with_replacement else _combinations
     places = [list(c) for c in pick(range(len(self)), r)]
     if not places or r == 0:

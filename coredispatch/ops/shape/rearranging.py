@@ -18,6 +18,7 @@ from coredispatch.ops.support.rules import exact, normalize_dim, normalize_dims,
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
+from coredispatch.registry.model.sizes import as_size, as_sizes
 
 __all__ = [
     "diag",
@@ -153,12 +154,13 @@ def rot90(self: Tensor, k: int = 1, dims: IntList = (0, 1)) -> Tensor:
 
 def _repeat_shape(self: Any, repeats: Sequence[int]) -> tuple[int, ...]:
     lead = len(repeats) - len(self.shape)
-    if lead < 0 or any(n < 0 for n in repeats):
+    if lead < 0:
         raise ShapeError(
-            f"repeats {tuple(repeats)} do not fit {len(self.shape)} dimensions",
+            f"{len(repeats)} repeats {tuple(repeats)} are too few for {len(self.shape)} dimensions",
             fix="give a number >= 0 for each dimension, with further ones in front",
         )
-    return tuple(n * r for n, r in zip((*(1,) * lead, *self.shape), repeats))
+    counts = as_sizes(repeats, "repeats")
+    return as_sizes([n * r for n, r in zip((*(1,) * lead, *self.shape), counts)], "the result")
 
 
 @composite(
@@ -210,7 +212,7 @@ def _(grad, self_shape, repeats):
 )
 def tile(self: Tensor, dims: IntList) -> Tensor:
     """Like :func:`repeat`, with fewer repeats than dimensions allowed (1 in front)."""
-    return repeat(self, (*(1,) * (self.ndim - len(dims)), *dims))
+    return repeat(self, (*(1,) * (self.ndim - len(dims)), *as_sizes(dims, "dims")))
 
 
 @composite(
@@ -240,19 +242,22 @@ def repeat_interleave(
     if isinstance(counts, list) and len(counts) == 1:
         counts = counts[0]
     if isinstance(counts, int):
-        if counts < 0:
-            raise ArgumentError(f"repeats must not be negative, got {counts}")
+        as_size(counts, "repeats")
         sizes = (*self.shape[: d + 1], counts, *self.shape[d + 1 :])
         x = shape.expand(shape.unsqueeze(self, d + 1), sizes)
         return shape.flatten(x.clone(), d, d + 1)
-    if len(counts) != length or min(counts, default=0) < 0:
-        raise ShapeError(f"{len(counts)} repeats for {length} slices along dim {dim}")
+    counts = [as_size(n, "repeats") for n in counts]
+    if len(counts) != length:
+        raise ShapeError(
+            f"{len(counts)} repeats do not count the {length} slices along dim {dim}",
+            fix="give one number, or one for each slice",
+        )
     return late.index_select(self, d, _runs(counts, self.device))
 
 
 def _runs(counts: Sequence[int], device: Any) -> Any:
     """0 ``counts[0]`` times, 1 ``counts[1]`` times, and so on."""
-    runs = [late.full((n,), i, device=device) for i, n in enumerate(counts)]
+    runs = [late.full((as_size(n, "repeats"),), i, device=device) for i, n in enumerate(counts)]
     return joining.cat(runs) if runs else late.arange(0, device=device)
 
 

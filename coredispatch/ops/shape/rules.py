@@ -9,32 +9,14 @@ from typing import Any
 from coredispatch.ops.support.rules import normalize_dim, normalize_dims
 from coredispatch.ops.support.samples import SHAPES, Sample
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
+from coredispatch.registry.model.sizes import as_sizes, expand_size, infer_size
 
 Shape = tuple[int, ...]
 
 
 def viewed(self: Any, shape: Sequence[int], *_: Any) -> Shape:
     """``shape`` with its -1, if any, worked out; raises :class:`ShapeError` if sizes differ."""
-    size, sizes = prod(self.shape), list(shape)
-    known = prod(n for n in sizes if n != -1)
-    if sizes.count(-1) > 1 or any(n < -1 for n in sizes):
-        raise ShapeError(
-            f"shape {tuple(shape)} is invalid", fix="use sizes >= 0 and -1 for at most one of them"
-        )
-    if -1 in sizes:
-        if known == 0 or size % known:
-            raise ShapeError(
-                f"{size} elements do not divide into shape {tuple(shape)}",
-                fix="write the size out instead of -1" if known == 0 else None,
-            )
-        sizes[sizes.index(-1)] = size // known
-    elif known != size:
-        raise ShapeError(
-            f"shape {tuple(shape)} has {known} elements, the tensor of shape "
-            f"{tuple(self.shape)} has {size}",
-            fix="use -1 for one of the sizes to have it worked out",
-        )
-    return tuple(sizes)
+    return infer_size(shape, prod(self.shape))
 
 
 def permuted(self: Any, dims: Sequence[int], *_: Any) -> Shape:
@@ -60,25 +42,7 @@ def swapped(self: Any, dim0: int, dim1: int, *_: Any) -> Shape:
 
 def expanded(self: Any, size: Sequence[int], *_: Any) -> Shape:
     """``size`` with -1 standing for the tensor's own length."""
-    shape = tuple(self.shape)
-    lead = len(size) - len(shape)
-    if lead < 0:
-        raise ShapeError(
-            f"{len(shape)} dimensions do not expand to the {len(size)} of {tuple(size)}",
-            fix="give at least as many sizes as the tensor has dimensions",
-        )
-    if any(n < 0 for n in size[:lead]):
-        raise ShapeError(f"{tuple(size)}: -1 keeps a length, and the leading {lead} are new")
-    result = list(size[:lead])
-    for i, (have, want) in enumerate(zip(shape, size[lead:])):
-        if have != 1 and want not in (have, -1) or want < -1:
-            raise ShapeError(
-                f"shape {shape} does not expand to {tuple(size)}: length {have} meets {want} in "
-                f"dimension {i + lead}",
-                fix="only lengths of 1 expand",
-            )
-        result.append(have if want == -1 else want)
-    return tuple(result)
+    return expand_size(self.shape, size)
 
 
 def squeezed(self: Any, dim: Any = None, *_: Any) -> Shape:
@@ -146,8 +110,11 @@ def padded(self: Any, pad: Sequence[int], *_: Any) -> Shape:
     for i in range(len(pad) // 2):
         shape[-1 - i] += pad[2 * i] + pad[2 * i + 1]
     if any(n < 0 for n in shape):
-        raise ShapeError(f"padding {tuple(pad)} leaves the negative shape {tuple(shape)}")
-    return tuple(shape)
+        raise ShapeError(
+            f"padding {tuple(pad)} leaves the negative shape {tuple(shape)} of {tuple(self.shape)}",
+            fix="crop by no more than a length",
+        )
+    return as_sizes(shape)
 
 
 def cut(self: Any, sizes: Sequence[int], dim: int) -> list[Shape]:

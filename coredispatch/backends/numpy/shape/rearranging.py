@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.numpy.shape.views import unsqueeze
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import as_size, as_sizes
 
 __all__ = ["KERNELS"]
 
@@ -55,15 +56,37 @@ def roll(x: np.ndarray, shifts: tuple[int, ...], dims: tuple[int, ...]) -> np.nd
 def repeat(x: np.ndarray, repeats: tuple[int, ...]) -> np.ndarray:
     """Copies of ``x`` side by side."""
     if len(repeats) < x.ndim:
-        raise ShapeError(f"repeats {repeats} do not fit {x.ndim} dimensions")
-    return np.tile(x, repeats)
+        raise ShapeError(f"{len(repeats)} repeats {repeats} are too few for {x.ndim} dimensions")
+    return np.tile(x, as_sizes(repeats, "repeats"))
 
 
 def repeat_interleave(
     x: np.ndarray, repeats: Any, dim: int | None, output_size: int | None
 ) -> np.ndarray:
     """Each element (or slice along ``dim``) ``repeats`` times in a row."""
-    return np.repeat(x, repeats, dim)
+    if type(repeats) is int:
+        as_size(repeats, "repeats")
+    else:
+        repeats = np.asarray(repeats)
+        length = x.size if dim is None else x.shape[dim]
+        if repeats.dtype.kind not in "iu" and repeats.size:
+            raise DTypeError(f"repeats must be integers, not {repeats.dtype}", fix="round them")
+        if repeats.size and int(repeats.min()) < 0:
+            as_size(int(repeats.min()), "repeats")
+        if repeats.size not in (1, length) or repeats.ndim > 1:
+            raise ShapeError(
+                f"repeats of shape {repeats.shape} do not count {length} elements",
+                fix="give one number, or one for each element",
+            )
+        repeats = repeats.astype(np.int64)
+    out = np.repeat(x, repeats, dim)
+    if output_size is not None and output_size != (out.size if dim is None else out.shape[dim]):
+        raise ArgumentError(
+            f"output_size={output_size} is not the sum of the repeats, "
+            f"{out.size if dim is None else out.shape[dim]}",
+            fix="leave output_size away",
+        )
+    return out
 
 
 def constant_pad(x: np.ndarray, pad: tuple[int, ...], value: Any) -> np.ndarray:

@@ -1,0 +1,151 @@
+"""What a size is: the length of a dimension, and how a list of them is read.
+
+Factories, ``reshape``, ``expand`` and every operator that takes a length ask here, so that a
+negative or an impossible one is refused in the same words everywhere, by the name of the argument.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from .errors import ArgumentError, DTypeError, ShapeError
+
+__all__ = ["MOST_ELEMENTS", "as_size", "as_sizes", "expand_size", "infer_size", "is_size"]
+
+#: what 64 bits can address, with the 16 bytes of the widest element
+MOST_ELEMENTS = (1 << 59) - 1
+
+
+def is_size(value: Any) -> bool:
+    """Whether ``value`` is an integer that a dimension can be long."""
+    try:
+        return 0 <= operator.index(value) <= MOST_ELEMENTS
+    except TypeError:
+        return False
+
+
+def as_size(value: Any, name: str = "size") -> int:
+    """``value`` as the length of a dimension.
+
+    Raises :class:`DTypeError` unless it is an integer, :class:`ArgumentError` for a negative
+    one and for one beyond :data:`MOST_ELEMENTS`.
+    """
+    try:
+        length = operator.index(value)
+    except TypeError:
+        raise DTypeError(
+            f"{name} must be an integer, not {type(value).__name__} ({value!r})",
+            fix="round it first, for example with int(...)",
+        ) from None
+    if length < 0:
+        raise ArgumentError(f"{name} must not be negative, got {length}", fix=f"use {name} >= 0")
+    if length > MOST_ELEMENTS:
+        raise ArgumentError(
+            f"{name} {length} is more than the 2**59 - 1 elements that a tensor can have",
+            fix="use a smaller one",
+        )
+    return length
+
+
+def as_sizes(values: Sequence[Any], name: str = "size") -> tuple[int, ...]:
+    """``values`` as the lengths of a tensor's dimensions.
+
+    Raises what :func:`as_size` raises, and :class:`ArgumentError` where the lengths multiply to
+    more than :data:`MOST_ELEMENTS`.
+    """
+    sizes = tuple(values)
+    for length in sizes:
+        if type(length) is not int or not 0 <= length <= MOST_ELEMENTS:
+            sizes = tuple([_listed(n, sizes, name) for n in sizes])
+            break
+    if prod(sizes) > MOST_ELEMENTS:
+        raise ArgumentError(
+            f"{name} {sizes} multiplies to {prod(sizes)} elements, more than the 2**59 - 1 that a "
+            "tensor can have",
+            fix="use smaller sizes",
+        )
+    return sizes
+
+
+def _listed(value: Any, sizes: tuple[Any, ...], name: str) -> int:
+    """:func:`as_size` of one of several lengths; an error shows them all."""
+    if len(sizes) == 1 or is_size(value):
+        return as_size(value, name)
+    try:
+        length = operator.index(value)
+    except TypeError:
+        return as_size(value, f"each length of {name} {sizes}")
+    raise ArgumentError(
+        f"{name} {sizes} has the length {length}, "
+        + ("which is negative" if length < 0 else "more than the 2**59 - 1 elements of a tensor"),
+        fix="use lengths >= 0" if length < 0 else "use smaller lengths",
+    )
+
+
+def infer_size(shape: Sequence[Any], count: int, name: str = "shape") -> tuple[int, ...]:
+    """``shape`` for ``count`` elements, with its one -1 worked out.
+
+    Raises :class:`ShapeError` for a second -1, for any other negative length, and where ``count``
+    elements do not fill the shape.
+    """
+    sizes = [operator.index(n) for n in shape]
+    shown = tuple(sizes)
+    wrong = next((n for n in sizes if n < -1), None)
+    if wrong is not None:
+        raise ShapeError(
+            f"{name} {shown} has the negative length {wrong}",
+            fix="use lengths >= 0, and -1 for at most one of them",
+        )
+    if sizes.count(-1) > 1:
+        raise ShapeError(f"{name} {shown} leaves more than one length open", fix="use one -1")
+    known = prod(n for n in sizes if n != -1)
+    if -1 in sizes:
+        if known == 0 or count % known:
+            raise ShapeError(
+                f"{count} elements do not divide into {name} {shown}",
+                fix="write the length out instead of -1"
+                if known == 0
+                else f"make the other lengths multiply to a divisor of {count}, not to {known}",
+            )
+        sizes[sizes.index(-1)] = count // known
+    elif known != count:
+        raise ShapeError(
+            f"{name} {shown} has {known} elements, and the tensor has {count}",
+            fix="use -1 for one of the lengths to have it worked out",
+        )
+    return tuple(sizes)
+
+
+def expand_size(shape: Sequence[int], size: Sequence[Any]) -> tuple[int, ...]:
+    """What a tensor of ``shape`` expanded to ``size`` has for a shape; -1 keeps a length.
+
+    Raises :class:`ShapeError` where a length other than 1 would change, for fewer sizes than
+    dimensions, and for a negative length other than a -1 in the place of an old one.
+    """
+    have, wanted = tuple(shape), tuple([operator.index(n) for n in size])
+    lead = len(wanted) - len(have)
+    if lead < 0:
+        raise ShapeError(
+            f"a tensor of shape {have} cannot expand to {wanted}, which has fewer dimensions",
+            fix=f"give at least {len(have)} sizes",
+        )
+    result = []
+    for i, n in enumerate(wanted):
+        old = have[i - lead] if i >= lead else None
+        if n < -1 or (n == -1 and old is None):
+            raise ShapeError(
+                f"size {wanted} has {n} at dimension {i}, which is "
+                + ("negative" if n < -1 else "a new one and has no length to keep"),
+                fix="use lengths >= 0, or -1 to keep the length of a dimension the tensor has",
+            )
+        if old is not None and n not in (old, -1) and old != 1:
+            raise ShapeError(
+                f"shape {have} does not expand to {wanted}: dimension {i} has length {old}, "
+                f"{n} is asked for",
+                fix="only lengths of 1 expand",
+            )
+        result.append(old if n == -1 and old is not None else n)
+    return as_sizes(result)
