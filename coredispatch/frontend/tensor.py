@@ -633,6 +633,11 @@ class Tensor(TensorBase):
 
         return tensor_repr(self)
 
+    def __copy__(self) -> Any:
+        from coredispatch.frontend.serialization import copy_tensor
+
+        return copy_tensor(self)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         from coredispatch.frontend.serialization import deepcopy_tensor
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from coredispatch.frontend.serialization.errors import SerializationError, UnsafeGlobalError
 from coredispatch.frontend.serialization.loading import load
 from coredispatch.frontend.serialization.memory import (
+    copy_tensor,
     deepcopy_tensor,
     rebuild_tensor,
     reduce_tensor,
@@ -22,6 +23,7 @@ __all__ = [
     "UnsafeGlobalError",
     "add_safe_globals",
     "clear_safe_globals",
+    "copy_tensor",
     "deepcopy_tensor",
     "get_safe_globals",
     "load",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (makes np.dtype("bfloat16") known)
@@ -20,10 +19,29 @@ def span(array: Array) -> tuple[int, int]:
     return np.lib.array_utils.byte_bounds(array)
 
 
-def bytes_between(low: int, high: int) -> Array:
-    """The memory from address `low` to `high`. The caller keeps its owner alive."""
-    buffer = (ctypes.c_ubyte * (high - low)).from_address(low)
-    return np.frombuffer(buffer, np.uint8)
+class _OwnedMemory:
+    """A range of addresses together with the objects that keep it allocated.
+
+    NumPy makes this object the base of every array over the memory, so whoever holds such an
+    array, or a view of one, holds the owner as well.
+    """
+
+    def __init__(self, low: int, high: int, owner: Any, writeable: bool) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "data": (low, not writeable),
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def bytes_between(low: int, high: int, owner: Any, writeable: bool = False) -> Array:
+    """The memory from address `low` to `high`, which `owner` keeps allocated, as bytes.
+
+    The array and all its views hold `owner`.
+    """
+    return np.asarray(_OwnedMemory(low, high, owner, writeable))
 
 
 def array_in(block: Array, record: dict[str, Any]) -> Array:
@@ -74,7 +92,8 @@ class BlockWriter:
             for number in numbers:
                 member = self.arrays[number]
                 records[number] = _record(member, len(blocks), address(member) - low + padding)
-            blocks.append([bytes(padding), bytes_between(low, high)])
+            owners = [self.arrays[number] for number in numbers]
+            blocks.append([bytes(padding), bytes_between(low, high, owners)])
         for number, record in enumerate(records):
             if not record:
                 records[number] = _record(self.arrays[number], -1, 0)

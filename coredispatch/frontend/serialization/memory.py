@@ -23,6 +23,7 @@ from coredispatch.registry.model.value import Storage, Value, storage_of
 
 __all__ = [
     "attributes",
+    "copy_tensor",
     "deepcopy_tensor",
     "host_array",
     "make_tensor",
@@ -99,9 +100,9 @@ class SharedMemory:
     storage is what makes them share memory again afterwards.
     """
 
-    def __init__(self, block: Array, owner: Any = None) -> None:
-        self.block = block
-        self.owner = owner  # keeps the memory, and the id below, alive
+    def __init__(self, block: Array, storage: Storage | None = None) -> None:
+        self.block = block  # an array that holds the owner of its memory
+        self.source = storage  # the storage in whose place this stands; keeps the id below alive
         self.storage = Storage()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,7 +130,8 @@ def _shared_memory(tensor: Tensor) -> SharedMemory | None:
         return None
     found = _in_use.get(id(storage))
     if found is None or address(found.block) != low or found.block.nbytes != high - low:
-        found = SharedMemory(bytes_between(low, high), (root.raw, storage))
+        block = bytes_between(low, high, root.raw, root.raw.flags.writeable)
+        found = SharedMemory(block, storage)
         _in_use[id(storage)] = found
     return found
 
@@ -183,6 +185,29 @@ def rebuild_other(raw: Any, names: tuple[str, ...], requires_grad: bool, cls: ty
     for name in names:
         keys |= TABLE.bit(name)
     return instance(cls, raw, keys | (AUTOGRAD if requires_grad else 0))
+
+
+# -- copy ----------------------------------------------------------------------------------
+
+
+def copy_tensor(tensor: Tensor) -> Any:
+    """What ``Tensor.__copy__`` returns: a leaf over the same memory, with the same attributes.
+
+    As in PyTorch, class and requires_grad are kept; history, gradient and hooks are not.
+    """
+    if tensor.layout == "strided":
+        plain = TABLE.operator("detach")(tensor)
+    else:
+        plain = instance(Tensor, tensor.raw, tensor.keys & ~AUTOGRAD)
+    twin = plain
+    if type(tensor) is not Tensor:
+        twin = instance(type(tensor), plain.raw, plain.keys)
+        twin._view = plain._view
+        storage_of(twin).aliases.append(weakref.ref(twin))
+    if tensor.requires_grad:
+        twin.keys |= AUTOGRAD
+    twin.__dict__.update(attributes(tensor))
+    return twin
 
 
 # -- deepcopy ------------------------------------------------------------------------------
