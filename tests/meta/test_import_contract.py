@@ -1,8 +1,9 @@
-"""The check of import directions has teeth, and importing brings in three packages only."""
+"""The check of import directions has teeth; importing brings in three packages and does little."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,44 @@ def test_importing_coredispatch_brings_three_packages() -> None:
     beside = {name for name in done.stdout.split() if not name.startswith("coredispatch")}
     # NumPy's compiled modules announce Cython's runtime.
     assert beside - {"cython_runtime"} == {"numpy", "pluggy", "ml_dtypes"}
+
+
+#: what a program may never need, and is imported by what needs it
+LATER = (
+    *("asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "argparse"),
+    *("unittest", "doctest", "pdb", "ssl", "http", "sqlite3", "xml", "tkinter"),
+    *("numpy.testing", "numpy.f2py", "numpy.fft", "numpy.polynomial"),
+    *("coredispatch.plugin", "coredispatch.cli", "coredispatch.stubs", "coredispatch.conformance"),
+)
+#: Python calls while importing; about 120,000 of them are the declarations of the operators
+CALLS = 250_000
+COUNTED = """
+import sys
+import numpy, pluggy, ml_dtypes
+before, calls = set(sys.modules), 0
+
+def count(frame, event, argument):
+    global calls
+    calls += event == "call"
+
+sys.setprofile(count)
+import coredispatch
+sys.setprofile(None)
+print(calls, *sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize("interpreted", ["", "1"], ids=["as installed", "interpreted"])
+def test_importing_does_little(interpreted: str) -> None:
+    """How long that takes depends on the machine: benchmarks/import_time.py measures it."""
+    environment = {**os.environ, "COREDISPATCH_INTERPRETED": interpreted}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    calls, *modules = done.stdout.split()
+    early = [m for m in modules if any(m == name or m.startswith(name + ".") for name in LATER)]
+    assert early == []
+    plugins = [m for m in modules if m.startswith("coredispatch_") and "__mypyc" not in m]
+    assert plugins == [], "a plugin is imported when one of its keys is needed first"
+    assert int(calls) < CALLS, "python benchmarks/import_time.py lists the slowest modules"
