@@ -78,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--jobs", type=int, default=_cores(), help="worker processes (default: one per core)"
     )
-    run.add_argument("--timeout", type=float, default=60.0, help="seconds per case")
+    hang = "seconds without progress after which a case counts as hanging"
+    run.add_argument("--timeout", type=float, default=shards.LIMIT, help=hang)
     run.add_argument(
         "--fresh-seed",
         type=int,
@@ -99,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         single.add_argument("case", help="a case id, as `list` and the report print it")
         single.add_argument("--backend", required=True, help="key of the backend")
         single.add_argument("--seed", type=int, default=0, help="the fresh seed of a run")
-        single.add_argument("--timeout", type=float, default=60.0, help="seconds for the case")
+        single.add_argument("--timeout", type=float, default=shards.LIMIT, help=hang)
         single.add_argument("--expectations", type=Path, help="a conformance.toml to use instead")
     repro.add_argument("--out", type=Path, help="write it to a file")
     diff = command("diff", _diff, "compare two JSON reports")

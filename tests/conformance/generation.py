@@ -29,6 +29,7 @@ from .checks.values import decomposes, in_domain
 from .context import Context, Failure, NotRun, elements
 from .covering_array import LAYOUTS, ConfiguredMake, strided
 from .distributions import distributions_for, extremes, integer_range, specials
+from .hypothesis_profile import profile
 from .reference import NoReference, Reference
 from .subject import numpy_dtype
 from .templates import (
@@ -49,7 +50,7 @@ __all__ = ["explore"]
 
 #: examples of one operator; a run with a fresh seed takes about half as long again as one without
 EXAMPLES = 11
-#: seconds that finding a smaller example of a failure may take
+#: seconds that finding a smaller example of a failure may take; it stays a failure after them
 SHRINKING = 15.0
 #: elements of all arrays of a drawn sample together, unless the block's own has more
 ELEMENTS = 3000
@@ -118,9 +119,9 @@ def explore(
     _settle()
     run = hypothesis.given(st.data())(property_)
     run = hypothesis.settings(
+        profile(),
         max_examples=EXAMPLES,
         database=None,
-        deadline=None,
         derandomize=False,
         report_multiple_bugs=False,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),

@@ -29,8 +29,10 @@ from .subject import Subject, SuiteError
 
 __all__ = ["Options", "Pool", "Run", "WorkerLost", "planned", "probe", "run"]
 
+#: seconds without progress after which a case hangs: nothing that merely is slow takes so long
+LIMIT = 180.0
 #: seconds until a worker has imported its backend, and until a finished one has ended
-START_LIMIT = 120.0
+START_LIMIT = 300.0
 EXIT_LIMIT = 10.0
 #: workers in a row that may die while loading the backend
 START_ATTEMPTS = 3
@@ -57,7 +59,7 @@ class Options:
     ops: tuple[str, ...] | None = None
     checks: tuple[int, ...] = ()
     jobs: int = 1
-    limit: float = 60.0
+    limit: float = LIMIT
     fresh: int = 0
     expectations: Path | None = None
 

@@ -24,7 +24,7 @@ def run(program: str, folder: Path, **variables: str) -> str:
     path.write_text(program)
     command = [sys.executable, "-W", "error", str(path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

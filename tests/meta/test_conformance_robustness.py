@@ -63,7 +63,6 @@ def command(*arguments: str, env: dict[str, str] | None = None) -> Any:
         capture_output=True,
         text=True,
         env={**os.environ, "COREDISPATCH_PLUGINS": "none", **(env or {})},
-        timeout=240,
     )
 
 

@@ -58,7 +58,6 @@ def run(*arguments: str) -> Any:
         capture_output=True,
         text=True,
         env={k: v for k, v in os.environ.items() if k != "COREDISPATCH_PLUGINS"},
-        timeout=600,
     )
 
 

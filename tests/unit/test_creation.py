@@ -89,7 +89,7 @@ STEPS = st.sampled_from([1, 2, 3, -1, -2, 0.5, 0.25, -0.75])
 
 
 @given(NUMBERS, NUMBERS, STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_arange_agrees_with_torch(start: Any, end: Any, step: Any) -> None:
     torch = pytest.importorskip("torch")
     if (end - start) * step < 0:

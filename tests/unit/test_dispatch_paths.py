@@ -114,7 +114,7 @@ def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return copy.deepcopy(args)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(UNARY), tensors())
 def test_calls_of_one_argument_give_what_the_general_way_gives(name: str, a: Any) -> None:
     entry, reference = entry_of(name), entry_of(name)
@@ -127,7 +127,7 @@ def test_calls_of_one_argument_give_what_the_general_way_gives(name: str, a: Any
         assert outcome(entry.call, (a,)) == outcome(general(reference), (a,))
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(st.sampled_from(BINARY), tensors(), anything())
 @example("leaky_relu", cd.ones(3), cd.tensor(2.0))
 @example("elu", cd.ones(3), cd.tensor(2.0))

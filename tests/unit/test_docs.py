@@ -47,6 +47,6 @@ def test_make_commands_exist(page: Path) -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=name)
 def test_programs_run(program: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-W", "error", str(program)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

@@ -100,7 +100,7 @@ def _outcome(function: Callable[[], Any]) -> Any:
 
 
 @given(subscripts())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_reading_agrees_with_torch(case: tuple[tuple[int, ...], list[Any]]) -> None:
     shape, items = case
     x, t, ours, theirs = _both(shape, items)
@@ -120,7 +120,7 @@ def test_reading_agrees_with_torch(case: tuple[tuple[int, ...], list[Any]]) -> N
 
 
 @given(subscripts(), st.sampled_from(["number", "one", "full", "more"]))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_writing_agrees_with_torch(case: tuple[tuple[int, ...], list[Any]], kind: str) -> None:
     torch = pytest.importorskip("torch")
     shape, items = case
@@ -251,7 +251,7 @@ def test_half_precision_adds_up_in_float32(dtype: str) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_gather_and_scatter_agree_with_torch(data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")
     shape = tuple(data.draw(st.lists(SIDES, min_size=1, max_size=3)))

@@ -43,7 +43,7 @@ SIDES = st.integers(0, 4)
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_matmul_and_its_gradients_agree_with_torch(data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")
     n, k, m = (data.draw(SIDES) for _ in range(3))
@@ -237,7 +237,6 @@ def test_gradients_agree_with_torch(name: str) -> None:
 
 
 @given(st.integers(-3, 6))
-@settings(deadline=None)
 def test_powers_of_a_matrix(n: int) -> None:
     x = rand(3, 3) + 3 * np.eye(3)
     got = cd.matrix_power(cd.from_numpy(x), n)

@@ -204,7 +204,7 @@ def test_conversions_are_silent(source: str, target: str) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_reshape_and_view_agree_with_torch(data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")
     sizes = data.draw(st.lists(st.integers(0, 4), max_size=4))
@@ -224,7 +224,7 @@ def test_reshape_and_view_agree_with_torch(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_padding_agrees_with_torch(data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")
     mode = data.draw(st.sampled_from(["constant", "reflect", "replicate", "circular"]))

@@ -32,7 +32,7 @@ def test_surroundings_that_another_thread_takes_meanwhile_are_not_entered(
         def kernel(_: Any, *raws: Any, **out: Any) -> Any:
             if threading.current_thread() is not threading.main_thread():
                 inside.set()
-                assert leave.wait(10)
+                assert leave.wait(600)
             return function(*raws, **out)
 
         ufunc = type("ufunc", (), {"__call__": kernel})  # in place, those are called without out=
@@ -46,7 +46,7 @@ def test_surroundings_that_another_thread_takes_meanwhile_are_not_entered(
         def _dtype(self) -> None:  # read on the way to the kernel
             if not inside.is_set():
                 other.start()
-                assert inside.wait(10)
+                assert inside.wait(600)
 
         @_dtype.setter
         def _dtype(self, value: object) -> None:

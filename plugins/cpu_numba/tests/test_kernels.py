@@ -245,7 +245,7 @@ def test_optimizer_steps(reference: Reference, dtype: Any, maximize: bool, decay
     check("sgd_step", arrays[:2], 1e-2, 0.0, 0.0, decay, False, maximize, False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     x=hnp.arrays(
         st.sampled_from([np.float32, np.float64]),

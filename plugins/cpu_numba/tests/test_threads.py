@@ -99,7 +99,6 @@ def run_python(program: str, **environment: str) -> str:
         env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

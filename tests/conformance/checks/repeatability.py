@@ -83,7 +83,6 @@ def new_process(context: Context) -> None:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("digest ")]
     context.expect(done.returncode == 0 and lines, f"the new process failed: {done.stderr[-300:]}")
