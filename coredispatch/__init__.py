@@ -15,18 +15,19 @@ _choose_form()
 from coredispatch import frontend as _frontend  # noqa: E402, F401
 from coredispatch._namespaces import NAMESPACES as _NAMESPACES  # noqa: E402
 from coredispatch._version import __version__  # noqa: E402
+from coredispatch.frontend import operators as _operators  # noqa: E402
 from coredispatch.frontend import public as _public  # noqa: E402
 from coredispatch.frontend.public import *  # noqa: E402, F403
 
-globals().update(_public.operators())
+globals().update(_operators.operators())
 
-__all__ = ["__version__", *_public.__all__, *_public.operators()]
+__all__ = ["__version__", *_public.__all__, *_operators.operators()]
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return _importlib.import_module(f"coredispatch.{name}")
-    late = _public.late_name(name)
+    late = _operators.late_name(name)
     if late is not None:
         return late
     raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")

@@ -21,10 +21,8 @@ and, in its ``pyproject.toml``, the entry point that lets coredispatch find it::
     mine = "my_package"
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
+import pkgutil as _pkgutil
+import typing as _typing
 
 from coredispatch.registry import (
     API_VERSION,
@@ -54,14 +52,11 @@ from coredispatch.registry import (
     promote_types,
     result_type,
 )
-from coredispatch.registry.around import checks
-from coredispatch.registry.around import slow_path as calls
-from coredispatch.registry.dispatch.dispatcher import HOOKS
-from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.around.raw_values import check, from_raw, operator, to_raw
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.generator import Generator, default_generator
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
@@ -120,85 +115,28 @@ __all__ = [
     "to_raw",
 ]
 
-
-def to_raw(tensor: Any) -> Any:
-    """The backend's own array inside ``tensor``."""
-    return tensor.raw
-
-
-def from_raw(
-    raw: Any, *, keys_like: Any = None, backend: str | None = None, layout: str | None = None
-) -> Any:
-    """A tensor around ``raw``, with the backend of another tensor or a named one.
-
-    ``layout`` names the layout key where ``raw`` is a layout's data; None means a dense array.
-    Raises :class:`RegistrationError` for an unknown backend or layout.
-    """
-    order = TABLE.snapshot.order
-    keys = 0 if keys_like is None else keys_like.keys & order.backend_bits
-    for name, kind in ((backend, "backend"), (layout, "layout")):
-        if name is None:
-            continue
-        key = order.by_name.get(name)
-        if key is None or key.kind != kind:
-            raise RegistrationError(
-                f"from_raw(): there is no {kind} {name!r}",
-                fix=f"known: {', '.join(k.name for k in order.highest_first if k.kind == kind)}",
-            )
-        keys |= key.bit
-    if not keys & order.backend_bits:
-        raise RegistrationError("from_raw(): give keys_like= or backend=")
-    return HOOKS.value_type(raw, keys)
+#: names imported on demand: they pull in NumPy and the frontend, which register plugins themselves
+_LATER = {
+    "ArrayApiBackend": "coredispatch.backends.array_api:ArrayApiBackend",
+    "FloatList": "coredispatch.ops.support.annotations:FloatList",
+    "Index": "coredispatch.ops.support.annotations:Index",
+    "IndexParts": "coredispatch.backends.index_parts:IndexParts",
+    "IntList": "coredispatch.ops.support.annotations:IntList",
+    "NumpyStream": "coredispatch.backends.numpy.random:Stream",
+    "Scalar": "coredispatch.ops.support.annotations:Scalar",
+    "Tensor": "coredispatch.frontend.tensor:Tensor",
+    "nn": "coredispatch.frontend.nn",
+    "no_grad": "coredispatch.frontend.modes:no_grad",
+    "numpy_dtype": "coredispatch.backends.dtypes:numpy_dtype",
+    "rules": "coredispatch.ops.support.rules",
+}
 
 
-def check(op: str, args: tuple[Any, ...]) -> None:
-    """Refuse raw arguments that operator ``op`` does not take: types, shapes, dims, dtypes.
-
-    Array libraries refuse most of them by themselves, and the error is then improved; this is
-    for kernels whose library would go on with what it was given. Raises as the operator does.
-    """
-    checks.check_raw(operator(op), args)
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _pkgutil.resolve_name(_LATER[name])
 
 
-def operator(name: str) -> Operator:
-    """The operator called ``name``; raises :class:`RegistrationError` where there is none."""
-    return TABLE.operator(name)
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on demand: these pull in NumPy and the frontend, which register plugins themselves.
-    if name == "ArrayApiBackend":
-        from coredispatch.backends.array_api import ArrayApiBackend
-
-        return ArrayApiBackend
-    if name == "IndexParts":
-        from coredispatch.backends.index_parts import IndexParts
-
-        return IndexParts
-    if name == "NumpyStream":
-        from coredispatch.backends.numpy.random import Stream
-
-        return Stream
-    if name == "nn":
-        from coredispatch.frontend import nn
-
-        return nn
-    if name == "no_grad":
-        from coredispatch.frontend.modes import no_grad
-
-        return no_grad
-    if name == "numpy_dtype":
-        from coredispatch.backends.dtypes import numpy_dtype
-
-        return numpy_dtype
-    if name == "Tensor":
-        from coredispatch.frontend.tensor import Tensor
-
-        return Tensor
-    if name in ("FloatList", "Index", "IntList", "Scalar"):
-        return getattr(importlib.import_module("coredispatch.ops.support.annotations"), name)
-    if name == "rules":
-        from coredispatch.ops.support import rules
-
-        return rules
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,7 +22,7 @@ from typing import Any
 
 import coredispatch
 from coredispatch._namespaces import NAMESPACES
-from coredispatch.frontend import public
+from coredispatch.frontend import operators, public
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.operator import Operator
@@ -262,7 +262,7 @@ def _package_stub() -> str:
         "",
         "__version__: str",
     ]
-    for name, value in sorted(public.operators().items()):
+    for name, value in sorted(operators.operators().items()):
         op = getattr(value, "operator", value)
         if isinstance(op, Operator) and name not in names and _own(op):
             lines += _functions(name, op, method=False, indent="")

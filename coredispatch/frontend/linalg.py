@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.public import operators
+from coredispatch.frontend.operators import operators
 
 globals().update(operators("linalg"))
 __all__ = sorted(operators("linalg"))

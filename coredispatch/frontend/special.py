@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.public import operators
+from coredispatch.frontend.operators import operators
 
 globals().update(operators("special"))
 __all__ = sorted(operators("special"))

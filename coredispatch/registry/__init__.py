@@ -11,6 +11,7 @@ from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
 from coredispatch.registry.around.loader import Plugin, plugins
 from coredispatch.registry.dispatch.operator import Operator, composite, primitive
 from coredispatch.registry.dispatch.table import TABLE, Registrar, Snapshot
+from coredispatch.registry.model import errors
 from coredispatch.registry.model.backend import Backend, Kernel, Layer, Layout
 from coredispatch.registry.model.device import Device, default_device, set_default_device
 from coredispatch.registry.model.dtypes import (
@@ -21,55 +22,28 @@ from coredispatch.registry.model.dtypes import (
     promote_types,
     result_type,
 )
-from coredispatch.registry.model.errors import (
-    ArgumentError,
-    AutogradError,
-    CoreDispatchError,
-    DeviceError,
-    DimError,
-    DTypeError,
-    KernelError,
-    MissingKernel,
-    OpError,
-    PluginError,
-    RegistrationError,
-    SchemaError,
-    ShapeError,
-)
+from coredispatch.registry.model.errors import *  # noqa: F403
 from coredispatch.registry.model.keys import Key, KeyOrder
 from coredispatch.registry.model.schema import Param, Schema
 from coredispatch.registry.model.value import Storage, Value
 
 __all__ = [
     "API_VERSION",
-    "ArgumentError",
-    "AutogradError",
     "Backend",
-    "CoreDispatchError",
     "DType",
-    "DTypeError",
     "Device",
-    "DeviceError",
-    "DimError",
     "Explanation",
     "Kernel",
-    "KernelError",
     "Key",
     "KeyOrder",
     "Layer",
     "Layout",
-    "MissingKernel",
-    "OpError",
     "Operator",
     "Param",
     "Plugin",
-    "PluginError",
     "Promotion",
     "Registrar",
-    "RegistrationError",
     "Schema",
-    "SchemaError",
-    "ShapeError",
     "Snapshot",
     "Storage",
     "TABLE",
@@ -90,3 +64,4 @@ __all__ = [
     "result_type",
     "set_default_device",
 ]
+__all__ += errors.__all__

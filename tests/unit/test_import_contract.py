@@ -87,3 +87,23 @@ def test_the_conformance_suite_uses_public_names_only() -> None:
             )
             private = name.startswith("coredispatch._")
             assert not (inside or private), f"{path}:{line} imports {name}"
+
+
+def test_the_plugin_module_has_its_public_names_and_no_others() -> None:
+    from coredispatch import plugin
+
+    public = [name for name in vars(plugin) if not name.startswith(("_", "@"))]
+    assert set(public) <= set(plugin.__all__)
+    assert dir(plugin) == sorted(plugin.__all__)
+    assert all(getattr(plugin, name) is not None for name in plugin.__all__)
+    for name in ("HOOKS", "TABLE", "slow_path", "checks", "Any", "annotations", "importlib"):
+        assert not hasattr(plugin, name)
+
+
+def test_the_public_names_of_the_package_are_no_leftovers_of_its_imports() -> None:
+    import coredispatch as cd
+
+    for name in cd.__all__:
+        value = getattr(cd, name)
+        module = getattr(value, "__module__", None) or "coredispatch"
+        assert module.partition(".")[0] in ("coredispatch", "builtins"), name

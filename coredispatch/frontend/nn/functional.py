@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.public import operators
+from coredispatch.frontend.operators import operators
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError
 

@@ -1,0 +1,43 @@
+"""Functions of the top level that are no operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.tensor import Tensor
+
+__all__ = ["is_complex", "is_floating_point", "is_inference", "load", "numel", "save"]
+
+
+def numel(input: Tensor) -> int:
+    """Number of elements of ``input``."""
+    return input.numel()
+
+
+def is_inference(input: Tensor) -> bool:
+    """Whether ``input`` was made under :class:`inference_mode`."""
+    return input.is_inference()
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype of ``input`` is floating (not complex)."""
+    return input.is_floating_point()
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype of ``input`` is complex."""
+    return input.is_complex()
+
+
+def save(obj: Any, f: Any, **options: Any) -> None:
+    """Write ``obj`` (tensors, containers, state dicts) to a path or file."""
+    from coredispatch.frontend.serialization import save as write
+
+    write(obj, f, **options)
+
+
+def load(f: Any, map_location: Any = None, **options: Any) -> Any:
+    """Read what :func:`save` wrote; ``map_location`` says on which device."""
+    from coredispatch.frontend.serialization import load as read
+
+    return read(f, map_location, **options)

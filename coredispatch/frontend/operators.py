@@ -1,0 +1,61 @@
+"""The operators of the table as public names: ``cd.NAME``, ``cd.ops.NAME``, ``cd.fft.NAME``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from coredispatch.frontend.creation import with_requires_grad
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE, layout_dtype
+from coredispatch.registry.model.errors import RegistrationError
+
+__all__ = ["late_name", "operators", "ops"]
+
+
+class _Operators:
+    """``cd.ops.NAME``: every operator of the table, those of plugins included.
+
+    It stands where the package ``coredispatch.ops`` would, so it answers for its modules as well:
+    ``import coredispatch.ops.support.samples as samples`` asks here.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        plugins.discover()
+        found = TABLE.snapshot.ops.get(name)
+        if found is None:
+            module = sys.modules.get(f"coredispatch.ops.{name}")
+            if module is not None:
+                return module
+            try:
+                return TABLE.operator(name)
+            except RegistrationError as error:
+                raise AttributeError(str(error)) from None
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted(TABLE.snapshot.ops)
+
+
+ops = _Operators()
+
+
+def operators(namespace: str = "") -> dict[str, Any]:
+    """The operators of a namespace under all their names; factories take ``requires_grad=``."""
+    found: dict[str, Any] = {}
+    for op in TABLE.snapshot.ops.values():
+        if namespace in op.namespaces:
+            function = with_requires_grad(op) if op.factory or op.name.endswith("_like") else op
+            # The operator behind cd.linalg.norm is called linalg_norm: names are unique.
+            prefix = namespace.rpartition(".")[2] + "_"
+            for name in (op.name, *op.alias):
+                found.setdefault(name.removeprefix(prefix) if namespace else name, function)
+    return found
+
+
+def late_name(name: str) -> Any:
+    """A top-level operator or an element type that a plugin brought along, or None."""
+    if name.startswith("__"):
+        return None
+    plugins.discover()
+    return operators().get(name) or layout_dtype(name)

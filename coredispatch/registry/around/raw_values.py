@@ -1,0 +1,57 @@
+"""What a kernel's author needs beside the declarations: raw values, checks, operators by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.registry.around import checks
+from coredispatch.registry.dispatch.dispatcher import HOOKS
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import RegistrationError
+
+__all__ = ["check", "from_raw", "operator", "to_raw"]
+
+
+def to_raw(tensor: Any) -> Any:
+    """The backend's own array inside ``tensor``."""
+    return tensor.raw
+
+
+def from_raw(
+    raw: Any, *, keys_like: Any = None, backend: str | None = None, layout: str | None = None
+) -> Any:
+    """A tensor around ``raw``, with the backend of another tensor or a named one.
+
+    ``layout`` names the layout key where ``raw`` is a layout's data; None means a dense array.
+    Raises :class:`RegistrationError` for an unknown backend or layout.
+    """
+    order = TABLE.snapshot.order
+    keys = 0 if keys_like is None else keys_like.keys & order.backend_bits
+    for name, kind in ((backend, "backend"), (layout, "layout")):
+        if name is None:
+            continue
+        key = order.by_name.get(name)
+        if key is None or key.kind != kind:
+            raise RegistrationError(
+                f"from_raw(): there is no {kind} {name!r}",
+                fix=f"known: {', '.join(k.name for k in order.highest_first if k.kind == kind)}",
+            )
+        keys |= key.bit
+    if not keys & order.backend_bits:
+        raise RegistrationError("from_raw(): give keys_like= or backend=")
+    return HOOKS.value_type(raw, keys)
+
+
+def check(op: str, args: tuple[Any, ...]) -> None:
+    """Refuse raw arguments that operator ``op`` does not take: types, shapes, dims, dtypes.
+
+    Array libraries refuse most of them by themselves, and the error is then improved; this is
+    for kernels whose library would go on with what it was given. Raises as the operator does.
+    """
+    checks.check_raw(operator(op), args)
+
+
+def operator(name: str) -> Operator:
+    """The operator called ``name``; raises :class:`RegistrationError` where there is none."""
+    return TABLE.operator(name)
