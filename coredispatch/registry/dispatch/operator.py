@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections import namedtuple
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from coredispatch.registry.dispatch.dispatcher import (
     NORMAL_DEVICE,
@@ -29,6 +29,10 @@ from coredispatch.registry.model.errors import SchemaError
 from coredispatch.registry.model.schema import REQUIRED, Schema
 
 __all__ = ["CAST_POLICIES", "Operator", "composite", "primitive"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 CAST_POLICIES = (None, "lower", "float32", "widest")
 _NORMAL = {
@@ -258,7 +262,7 @@ class Operator(Dispatcher):
             self.inplace_op.vjp_rule = rule
         return function
 
-    def overload(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def overload(self, function: F) -> F:
         """Attach another Python signature, tried where the main one does not bind."""
         kinds = {p.kind for p in Schema.parse(function, self.name).params}
         # randint(high, size) has no tensor either: its device says where.
@@ -286,6 +290,17 @@ class Operator(Dispatcher):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_find, (self.name,))
+
+
+if TYPE_CHECKING:
+
+    class TypedOperator(Operator, Generic[P, R]):
+        """An operator, for type checkers: called as the function it was declared with."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+else:
+    TypedOperator = Operator
 
 
 def _record(op: str, fields: tuple[str, ...]) -> Any:
@@ -328,23 +343,29 @@ def _body(function: Callable[..., Any]) -> Callable[..., Any]:
     return body
 
 
-def primitive(**facts: Any) -> Callable[[Callable[..., Any]], Operator]:
+def primitive(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]:
     """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
 
-    def declare(function: Callable[..., Any]) -> Operator:
-        return Operator(function, "primitive", **facts)
+    def declare(function: Callable[P, R]) -> TypedOperator[P, R]:
+        return TypedOperator(function, "primitive", **facts)
 
     return declare
 
 
-def composite(
-    function: Callable[..., Any] | None = None, /, **facts: Any
-) -> Operator | Callable[[Callable[..., Any]], Operator]:
+@overload
+def composite(function: Callable[P, R], /, **facts: Any) -> TypedOperator[P, R]: ...
+
+
+@overload
+def composite(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: ...
+
+
+def composite(function: Callable[P, R] | None = None, /, **facts: Any) -> Any:
     """Declare an operator whose body, made of other operators, is its definition."""
     if function is not None:
-        return Operator(function, "composite", **facts)
+        return TypedOperator(function, "composite", **facts)
 
-    def declare(body: Callable[..., Any]) -> Operator:
-        return Operator(body, "composite", **facts)
+    def declare(body: Callable[P, R]) -> TypedOperator[P, R]:
+        return TypedOperator(body, "composite", **facts)
 
     return declare
