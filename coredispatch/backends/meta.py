@@ -13,7 +13,7 @@ from coredispatch.registry.around.checks import check_types, describe_call, part
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.around.slow_path import check_inplace
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry
-from coredispatch.registry.dispatch.dispatcher import HOOKS, dispatch, push_and_call
+from coredispatch.registry.dispatch.dispatcher import dispatch, push_and_call
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.dispatch.table import Registrar
@@ -21,6 +21,7 @@ from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.dtypes import DType, Promotion
 from coredispatch.registry.model.errors import CoreDispatchError, KernelError, OpError
 from coredispatch.registry.model.value import bump_version
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["MetaArray", "MetaBackend", "coredispatch_register"]
 

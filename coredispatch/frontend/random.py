@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.creation import from_numpy
-from coredispatch.registry.model import generator as _generator
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
     "Generator",
@@ -67,5 +67,5 @@ def _from_tensor(state: Any) -> bytes:
     return bytes(np.asarray(state.numpy(force=True), np.uint8).tobytes())
 
 
-_generator.TO_TENSOR = _to_tensor
-_generator.FROM_TENSOR = _from_tensor
+HOOKS.bytes_to_tensor = _to_tensor
+HOOKS.tensor_to_bytes = _from_tensor

@@ -18,7 +18,6 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.loader import plugins
-from coredispatch.registry.dispatch.dispatcher import HOOKS
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import Backend
@@ -31,6 +30,7 @@ from coredispatch.registry.model.errors import (
     OpError,
 )
 from coredispatch.registry.model.value import storage_of, version_of
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Tensor", "is_tensor"]
 

@@ -5,12 +5,13 @@ Knows nothing of tensors, NumPy or any operator; imports the standard library an
 
 from __future__ import annotations
 
-from coredispatch.registry.around import binding, fallback, slow_path
+from coredispatch.registry.around import binding, checks, fallback, loader, slow_path
 from coredispatch.registry.around.explain import Explanation, explain, explain_keys
 from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
 from coredispatch.registry.around.loader import Plugin, plugins
+from coredispatch.registry.dispatch import resolve
 from coredispatch.registry.dispatch.operator import Operator, composite, primitive
-from coredispatch.registry.dispatch.table import TABLE, Registrar, Snapshot
+from coredispatch.registry.dispatch.table import TABLE, Registrar, Snapshot, layout_dtype
 from coredispatch.registry.model import errors
 from coredispatch.registry.model.backend import Backend, Kernel, Layer, Layout
 from coredispatch.registry.model.device import Device, default_device, set_default_device
@@ -26,6 +27,7 @@ from coredispatch.registry.model.errors import *  # noqa: F403
 from coredispatch.registry.model.keys import Key, KeyOrder
 from coredispatch.registry.model.schema import Param, Schema
 from coredispatch.registry.model.value import Storage, Value
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
     "API_VERSION",
@@ -48,8 +50,6 @@ __all__ = [
     "Storage",
     "TABLE",
     "Value",
-    "binding",
-    "slow_path",
     "can_cast",
     "composite",
     "default_device",
@@ -65,3 +65,24 @@ __all__ = [
     "set_default_device",
 ]
 __all__ += errors.__all__
+
+# The calls that go upwards (see wiring.py, which says what each slot takes and gives).
+HOOKS.bind = binding.bind
+HOOKS.normalize = slow_path.normalize
+HOOKS.device_bit = loader.device_bit
+HOOKS.resolve = resolve.resolve
+HOOKS.load_plugins = loader.load_plugins
+HOOKS.fallback_target = fallback.target
+HOOKS.promoted = slow_path.promoted
+HOOKS.scalar = slow_path.scalar
+HOOKS.check_inplace = slow_path.check_inplace
+HOOKS.check_types = checks.check_types
+HOOKS.output_wrapper = slow_path.Finisher
+HOOKS.serve_fallback = fallback.serve
+HOOKS.mixed_devices = slow_path.mixed_devices
+HOOKS.refuse = slow_path.refuse
+HOOKS.failure = checks.failure
+HOOKS.refusal = checks.refusal
+HOOKS.dtype_of_native = DType.of
+HOOKS.layout_dtype = layout_dtype
+HOOKS.operator = TABLE.operator

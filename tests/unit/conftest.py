@@ -16,7 +16,7 @@ from coredispatch.autograd import gradcheck, gradgradcheck
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.plugin import hookimpl
-from coredispatch.registry.around.binding import complete
+from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.around.checks import participants
 from coredispatch.registry.dispatch.dispatcher import normalized
 from coredispatch.registry.dispatch.operator import Operator

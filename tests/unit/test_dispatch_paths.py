@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 from coredispatch.ops.support.samples import Make
-from coredispatch.registry.around.binding import complete
+from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.dispatch.dispatcher import normalized
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.resolve import build

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,58 @@ def test_the_public_names_of_the_package_are_no_leftovers_of_its_imports() -> No
         value = getattr(cd, name)
         module = getattr(value, "__module__", None) or "coredispatch"
         assert module.partition(".")[0] in ("coredispatch", "builtins"), name
+
+
+def floors(package: Path) -> dict[str, int]:
+    """For each module of ``package`` the length of its longest chain of imports inside it."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in package.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    below = {
+        module: {
+            name if name in modules else name.rpartition(".")[0]
+            for _, name in run_time_imports(path)
+        }
+        & modules.keys() - {module}
+        for module, path in modules.items()
+    }
+
+    @cache
+    def floor(module: str) -> int:
+        return 1 + max(map(floor, below[module]), default=0)
+
+    return {module: floor(module) for module in modules}
+
+
+def run_time_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """:func:`imports` without those under ``if TYPE_CHECKING:``."""
+    unseen = [
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    for line, name in imports(path):
+        if not any(line in lines for lines in unseen):
+            yield line, name
+
+
+def test_the_registry_has_fewer_than_eight_floors() -> None:
+    found = floors(ROOT / "coredispatch" / "registry")
+    highest = [module for module, floor in found.items() if floor >= 8]
+    assert not highest, f"{highest} stand on seven floors: call upwards through wiring.py"
+
+
+def test_every_slot_of_the_registry_is_filled() -> None:
+    from coredispatch.registry import wiring
+
+    # Declared as `self.name: type = call`; compiled, an object lists no attributes.
+    declared = [
+        node.target.attr
+        for node in ast.walk(ast.parse((ROOT / "coredispatch/registry/wiring.py").read_text()))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute)
+    ]
+    unfilled = (wiring._unconnected, wiring._nothing)
+    empty = {name for name in declared if getattr(wiring.HOOKS, name) in unfilled}
+    assert len(declared) > 20 and not empty

@@ -11,7 +11,7 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.ops.support.samples import Make
-from coredispatch.registry.around.binding import complete
+from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.resolve import build
 from coredispatch.registry.dispatch.table import TABLE

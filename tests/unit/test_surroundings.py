@@ -14,9 +14,9 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.registry.dispatch.masks import MASKS, pop_masks, push_masks
-from coredispatch.registry.dispatch.raw_kernels import Surroundings
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import ContextKernel
+from coredispatch.registry.model.kernel_context import KernelContext
 
 # -- kernels in surroundings of their own ----------------------------------------------------------
 
@@ -36,7 +36,7 @@ def test_surroundings_that_another_thread_takes_meanwhile_are_not_entered(
             return function(*raws, **out)
 
         ufunc = type("ufunc", (), {"__call__": kernel})  # in place, those are called without out=
-        return ContextKernel(ufunc(), Surroundings(contextvars.Context()))
+        return ContextKernel(ufunc(), KernelContext(contextvars.Context()))
 
     load("held", lambda r: r.kernels("cpu", {"exp": held(np.exp), "add": held(np.add)}, priority=9))
     other = threading.Thread(target=call, args=(cd.ones(3),))
@@ -100,7 +100,7 @@ def test_a_finalizer_inside_a_kernel_may_call_the_same_operators(load: Any) -> N
 
         return ContextKernel(type("ufunc", (), {"__call__": kernel})(), shared)
 
-    shared = Surroundings(contextvars.Context())
+    shared = KernelContext(contextvars.Context())
     kernels = {"add": collecting(np.add), "exp": collecting(np.exp)}
     load("collecting", lambda r: r.kernels("cpu", kernels, priority=9))
     expected = [[2.0, 4.0], (2,), [14.778, 109.196], True]
@@ -119,7 +119,7 @@ def test_a_finalizer_inside_a_kernel_may_call_the_same_operators(load: Any) -> N
 
 @pytest.mark.parametrize("call", [cd.exp, lambda x: x + x, lambda x: x.add_(x), lambda x: x + 1.0])
 def test_an_exception_in_a_kernel_leaves_its_surroundings_free(load: Any, call: Any) -> None:
-    shared = Surroundings(contextvars.Context())
+    shared = KernelContext(contextvars.Context())
 
     class Odd(BaseException):
         pass

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.registry.dispatch.raw_kernels import Surroundings
 from coredispatch.registry.model.backend import ContextKernel
+from coredispatch.registry.model.kernel_context import KernelContext
 
 __all__ = ["silent", "silent_binary", "silent_unary"]
 
-_SILENT = Surroundings(contextvars.Context())
+_SILENT = KernelContext(contextvars.Context())
 _SILENT.run(np.seterr, all="ignore")
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach, number
 from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.dispatch.dispatcher import HOOKS
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import storage_of, version_of
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Function", "FunctionCtx"]
 

@@ -15,10 +15,11 @@ from typing import Any, Final
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
-from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher
+from coredispatch.registry.dispatch.dispatcher import Dispatcher
 from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Storage, Value, dtype_of, storage_of, version_of
+from coredispatch.registry.wiring import HOOKS
 
 
 class GraphState:

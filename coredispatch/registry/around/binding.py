@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from coredispatch.registry.around import checks
-from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher, dispatch, normalized
+from coredispatch.registry.around.arguments import completed, mismatch
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch, normalized
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import can_cast
@@ -17,122 +18,9 @@ from coredispatch.registry.model.errors import (
     DTypeError,
     ShapeError,
 )
-from coredispatch.registry.model.schema import REQUIRED
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
 
-__all__ = ["bind", "complete"]
-
-#: other spellings that PyTorch accepts: NumPy's, those of methods beside functions', and names
-#: that are no Python identifiers
-_SPELLINGS = {
-    "axis": "dim",
-    "keepdims": "keepdim",
-    "input": "self",
-    "x": "self",
-    "tensor": "self",
-    "logits": "self",
-    "from": "low",
-    "to": "high",
-    "split_size": "split_size_or_sections",
-    "sections": "indices_or_sections",
-    "indices": "indices_or_sections",
-    "element": "elements",
-    "test_element": "test_elements",
-}
-#: the ``inside`` of an error whose own text names the call
-_IN_TEXT = ""
-#: calls with more positional arguments are planned anew each time: x.view(1, 2, ...), cat(*many)
-_PLANNED = 16
-
-
-class _Plan:
-    """Where each argument comes from in calls with so many positions and these keywords.
-
-    Attributes:
-        spread: position from which on the positional arguments are one list, or None.
-        rest: for each parameter after the positional arguments the keyword that gives it, or
-            None where it has its default.
-        defaults: parallel to ``rest``.
-    """
-
-    __slots__ = ("defaults", "rest", "spread")
-
-    def __init__(
-        self, spread: int | None, rest: tuple[str | None, ...], defaults: tuple[Any, ...]
-    ) -> None:
-        self.spread = spread
-        self.rest = rest
-        self.defaults = defaults
-
-
-def _plan(op: Operator, count: int, keywords: tuple[str, ...]) -> _Plan | str:
-    """The plan for such calls, or why they do not fit the signature."""
-    params, positional, spread = op.schema.params, op.positional, None
-    if count > positional:
-        # x.view(2, 3), meshgrid(x, y): the last positional list takes all that is left
-        last = positional - 1
-        if last < 0 or params[last].kind not in ("IntList", "list[Tensor]"):
-            plural = "" if positional == 1 else "s"
-            return f"takes {positional} positional argument{plural}, got {count}"
-        spread, count = last, positional
-    given: dict[str, str] = {}
-    names = {p.name for p in params}
-    for name in keywords:
-        target = name
-        if name not in names:
-            target = _SPELLINGS.get(name, name)
-            if target == "self" and params and params[0].is_tensor:
-                target = params[0].name
-        if target not in names:
-            return f"got an unexpected keyword argument {name!r}"
-        if target in given or any(p.name == target for p in params[:count]):
-            return f"got several values for argument {target!r}"
-        given[target] = name
-    for param in params[count:]:
-        if param.name not in given and param.default is REQUIRED:
-            return f"missing the argument {param.name!r}"
-    rest = params[count:]
-    return _Plan(spread, tuple(given.get(p.name) for p in rest), tuple(p.default for p in rest))
-
-
-def _completed(
-    op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, ...] | str:
-    """The full positional argument tuple in schema order, or why there is none."""
-    key = (len(args), *kwargs)
-    plan = op.plans.get(key)
-    if plan is None:
-        plan = _plan(op, len(args), tuple(kwargs))
-        if len(args) <= _PLANNED:
-            op.plans[key] = plan
-    if isinstance(plan, str):
-        return plan
-    if plan.spread is not None:
-        if any(isinstance(a, bool) for a in args[plan.spread :]):  # a flag of another signature
-            return f"got a bool among the {op.schema.params[plan.spread].name!r}"
-        args = (*args[: plan.spread], tuple(args[plan.spread :]))
-    if not plan.rest:
-        return args
-    rest = [
-        default if keyword is None else kwargs[keyword]
-        for keyword, default in zip(plan.rest, plan.defaults, strict=True)
-    ]
-    return (*args, *rest)
-
-
-def complete(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The full positional argument tuple in schema order; raises where it does not fit."""
-    full = _completed(op, args, kwargs)
-    if isinstance(full, str):
-        raise _mismatch(op, full)
-    return full
-
-
-def _mismatch(op: Operator, problem: str) -> DTypeError:
-    """The error of arguments that do not fit the signature of ``op``."""
-    error = DTypeError(f"{op.name}() {problem}", fix=f"the signature is {op.signature}")
-    error.inside = _IN_TEXT
-    return error
+__all__ = ["bind"]
 
 
 def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,7 +30,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):
         kwargs = dict(kwargs)
         return _into(op, args, kwargs.pop("out"), kwargs)
-    full = _completed(op, args, kwargs)
+    full = completed(op, args, kwargs)
     error: DTypeError | None = None
     if isinstance(full, tuple):
         try:
@@ -163,7 +51,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return TABLE.operator("copy_")(args[0], result) if inplace else result
     if found is None:
         assert isinstance(full, str)
-        found = _mismatch(op, full)
+        found = mismatch(op, full)
         if op.overloads:
             signatures = "; ".join([op.signature, *(o.signature for o in op.overloads)])
             found.fix = f"the signatures are {signatures}"
@@ -185,7 +73,7 @@ def _overload(
     """
     nearest: list[tuple[Operator, tuple[Any, ...]]] = []
     for other in overloads:
-        full = _completed(other, args, kwargs)
+        full = completed(other, args, kwargs)
         if isinstance(full, str):
             continue
         with suppress(DTypeError):
@@ -258,6 +146,3 @@ def _write(op: Operator, out: Any, result: Any) -> None:
     except CoreDispatchError as error:
         error.call = error.call or f"{op.name}(..., out={checks.describe(out)})"
         raise
-
-
-HOOKS.bind = bind

@@ -9,7 +9,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher, Entry
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
@@ -329,7 +329,3 @@ def participants(op: Operator, args: tuple[Any, ...]) -> list[Any]:
         if op.schema.params[position].kind == "list[Tensor]":
             found.extend(args[position])
     return found
-
-
-HOOKS.failure = failure
-HOOKS.refusal = refusal

@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coredispatch.registry.around import checks
-from coredispatch.registry.around.binding import complete
-from coredispatch.registry.dispatch import resolve as _resolve
+from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.dispatch.dispatcher import keys_of, normalized
 from coredispatch.registry.dispatch.masks import current_masks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import RawEntry
-from coredispatch.registry.dispatch.resolve import Resolution, Step, walk
+from coredispatch.registry.dispatch.resolve import Resolution, Step, build, walk
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Explanation", "explain", "explain_keys"]
 
@@ -112,7 +112,7 @@ def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
     Raises :class:`RegistrationError` for an unknown operator and the error of the call itself
     when the arguments do not bind.
     """
-    _resolve.LOADER()
+    HOOKS.load_plugins()
     operator = op if isinstance(op, Operator) else TABLE.operator(op)
     full = normalized(operator, complete(operator, args, kwargs), operator.arity)
     s = TABLE.snapshot
@@ -128,7 +128,7 @@ def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
 
 def explain_keys(op: str | Operator, names: tuple[str, ...]) -> Explanation:
     """How ``op`` resolves for the named keys; raises RegistrationError for an unknown key."""
-    _resolve.LOADER()
+    HOOKS.load_plugins()
     operator = op if isinstance(op, Operator) else TABLE.operator(op)
     order = TABLE.snapshot.order
     keys = 0
@@ -184,7 +184,7 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
     By their size or by their predicate: what a kernel declines only when it is called (by
     returning NotImplemented) is not known without calling it.
     """
-    entry = _resolve.build(TABLE.snapshot, op, keys, 0)
+    entry = build(TABLE.snapshot, op, keys, 0)
     if not isinstance(entry, RawEntry):
         return found
     raw = entry.unwrap(arguments)

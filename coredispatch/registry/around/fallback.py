@@ -11,12 +11,13 @@ from collections import Counter
 from typing import Any
 
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry
-from coredispatch.registry.dispatch.dispatcher import HOOKS, dispatch
+from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.model.value import Value, bump_version
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["disable", "enable", "report", "reset", "serve", "target"]
 

@@ -19,8 +19,6 @@ from typing import Any, Literal
 import pluggy
 
 from coredispatch.registry.around.hookspecs import API_VERSION, PROJECT, Hooks
-from coredispatch.registry.dispatch import resolve as _resolve
-from coredispatch.registry.dispatch.dispatcher import HOOKS
 from coredispatch.registry.dispatch.table import TABLE, Registrar
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device, current_device
@@ -296,12 +294,9 @@ def _hint(plugin: Plugin, error: BaseException) -> str:
 plugins = PluginLoader()
 
 
-def _need() -> None:
+def load_plugins() -> None:
     if not plugins._discovered:
         plugins.discover()
-
-
-_resolve.LOADER = _need
 
 
 def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
@@ -325,8 +320,5 @@ def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
     return backend, TABLE.snapshot.order.by_name[device.type].bit
 
 
-def _device_bit(device: Device | str | None) -> int:
+def device_bit(device: Device | str | None) -> int:
     return backend_of_device(device)[1]
-
-
-HOOKS.device_bit = _device_bit

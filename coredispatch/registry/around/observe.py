@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coredispatch.registry.around import fallback as _fallback
-from coredispatch.registry.dispatch import resolve as _resolve
 from coredispatch.registry.dispatch.boxed_kernels import BodyEntry, CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Entry
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Kernel
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Observation", "observe"]
 
@@ -139,7 +139,7 @@ def observe() -> Iterator[list[Observation]]:
     log: list[Observation] = []
     with _lock:
         _logs.append(log)
-        _resolve.OBSERVE = _wrap
+        HOOKS.observe = _wrap
         TABLE.forget()
     try:
         yield log
@@ -147,5 +147,5 @@ def observe() -> Iterator[list[Observation]]:
         with _lock:
             _logs[:] = [other for other in _logs if other is not log]
             if not _logs:
-                _resolve.OBSERVE = None
+                HOOKS.observe = None
             TABLE.forget()

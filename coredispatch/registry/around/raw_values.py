@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.registry.around import checks
-from coredispatch.registry.dispatch.dispatcher import HOOKS
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["check", "from_raw", "operator", "to_raw"]
 

@@ -24,7 +24,6 @@ from coredispatch.registry.around.checks import (
 )
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry
 from coredispatch.registry.dispatch.dispatcher import (
-    HOOKS,
     NORMAL_DEVICE,
     NORMAL_DTYPE,
     NORMAL_INDEX,
@@ -49,6 +48,7 @@ from coredispatch.registry.model.errors import (
     OpError,
 )
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
+from coredispatch.registry.wiring import HOOKS
 
 __all__: list[str] = []
 
@@ -333,9 +333,3 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     )
     name_call(error, op, args)
     raise error
-
-
-HOOKS.promoted = promoted
-HOOKS.scalar = scalar
-HOOKS.normalize = normalize
-HOOKS.check_inplace = check_inplace

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.registry.dispatch.dispatcher import (
-    HOOKS,
     Dispatcher,
     Entry,
     dispatch_below,
@@ -16,6 +15,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     push_and_call,
 )
 from coredispatch.registry.model.errors import CoreDispatchError
+from coredispatch.registry.wiring import HOOKS
 
 
 class BodyEntry(Entry):

@@ -18,6 +18,7 @@ from coredispatch.registry.dispatch.masks import MASKS, masked, pop_masks, push_
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Value
+from coredispatch.registry.wiring import HOOKS
 
 # What a parameter needs before a kernel may see it (see Dispatcher.normal).
 NORMAL_INT: Final = 1
@@ -27,25 +28,6 @@ NORMAL_DEVICE: Final = 4
 NORMAL_INDEX: Final = 5  # an int that must not be None
 NORMAL_NUMBER: Final = 6  # a number that must not be None
 NORMAL_NO_TEXT: Final = 7  # a number that has a default
-
-
-class Hooks:
-    """Slow paths, installed by the modules above this one."""
-
-    def __init__(self) -> None:
-        self.resolve: Any = None  # (dispatcher, keys, mask) -> Entry
-        self.bind: Any = None  # (dispatcher, args, kwargs) -> result of the call
-        self.normalize: Any = None  # (dispatcher, position, code, argument) -> argument
-        self.failure: Any = None  # (entry, args, exception) -> exception
-        self.refusal: Any = None  # (entry, args) -> exception or None: wrong types
-        self.promoted: Any = None  # (entry, args) -> list of raw arguments
-        self.scalar: Any = None  # (entry, position, argument) -> Python scalar
-        self.device_bit: Any = None  # (device or None) -> int
-        self.value_type: Any = None  # the class that wraps results
-        self.check_inplace: Any = None  # (entry, target, raw result) -> raw result
-
-
-HOOKS: Final = Hooks()
 
 
 class Entry:

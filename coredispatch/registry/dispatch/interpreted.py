@@ -14,7 +14,6 @@ from types import FunctionType
 from typing import Any
 from weakref import ref
 
-from coredispatch.registry.dispatch.dispatcher import HOOKS
 from coredispatch.registry.dispatch.raw_kernels import (
     PROMOTE_COMMON,
     PROMOTE_FLOAT,
@@ -24,6 +23,7 @@ from coredispatch.registry.dispatch.raw_kernels import (
     ViewEntry,
 )
 from coredispatch.registry.model.value import Value, ViewLink, dtype_of, storage_of
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["specialize", "specialize_inplace"]
 

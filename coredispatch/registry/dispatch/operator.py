@@ -27,6 +27,7 @@ from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, FROM_SHA
 from coredispatch.registry.model.dtypes import Promotion
 from coredispatch.registry.model.errors import SchemaError
 from coredispatch.registry.model.schema import REQUIRED, Schema
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["CAST_POLICIES", "Operator", "composite", "primitive"]
 
@@ -323,9 +324,8 @@ def _results(op: str, items: tuple[Any, ...]) -> Any:
 
 
 def _find(name: str) -> Operator:
-    from coredispatch.registry.dispatch.table import TABLE
-
-    return TABLE.operator(name)
+    op: Operator = HOOKS.operator(name)
+    return op
 
 
 def _body(function: Callable[..., Any]) -> Callable[..., Any]:

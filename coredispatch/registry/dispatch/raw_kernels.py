@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 from weakref import ref
 
-from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher, Entry
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import (
     Fresh,
     Value,
@@ -18,35 +19,12 @@ from coredispatch.registry.model.value import (
     dtype_of,
     storage_of,
 )
+from coredispatch.registry.wiring import HOOKS
 
 # How tensor arguments are promoted before a kernel sees them.
 PROMOTE_NONE: Final = 0
 PROMOTE_COMMON: Final = 1
 PROMOTE_FLOAT: Final = 2
-
-
-class Surroundings:
-    """The contextvars.Context that a kernel runs in.
-
-    A context can be entered once at a time. Whoever finds it ``busy`` (another thread, or a
-    finalizer that runs inside a kernel) takes a copy, which costs 0.1 us more. No Python function
-    may be called between looking at ``busy`` and setting it: another thread could take over there.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self.context: Any = context
-        self.run: Any = context.run
-        self.busy: bool = False
-
-    def call(self, fn: Any, raws: list[Any]) -> Any:
-        """``fn(*raws)`` inside the context."""
-        if self.busy:
-            return self.context.copy().run(fn, *raws)
-        self.busy = True
-        try:
-            return self.run(fn, *raws)
-        finally:
-            self.busy = False
 
 
 class RawEntry(Entry):
@@ -55,7 +33,7 @@ class RawEntry(Entry):
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any) -> None:
         super().__init__(op, keys, mask, record)
         self.fn: Any = None
-        self.inside: Surroundings | None = None  # where the kernel must run
+        self.inside: KernelContext | None = None  # where the kernel must run
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
@@ -367,7 +345,7 @@ class InplaceEntry(Entry):
         super().__init__(op, keys, mask, record)
         self.inner: Entry = inner
         self.fn: Any = None  # the raw kernel when it takes out=
-        self.inside: Surroundings | None = None
+        self.inside: KernelContext | None = None
         self.positional_out: bool = False
         self.least: int = 0
         self.otherwise: InplaceEntry | None = None

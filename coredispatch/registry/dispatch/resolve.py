@@ -23,9 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coredispatch.registry.around import checks, fallback, slow_path
 from coredispatch.registry.dispatch.boxed_kernels import BodyEntry, CallEntry, LayerEntry
-from coredispatch.registry.dispatch.dispatcher import HOOKS, Dispatcher, Entry
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.dispatch.interpreted import specialize, specialize_inplace
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import (
@@ -43,6 +42,7 @@ from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfl
 from coredispatch.registry.model.errors import OpError
 from coredispatch.registry.model.keys import Key
 from coredispatch.registry.model.value import Value, storage_of
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Resolution", "Step", "walk"]
 
@@ -173,7 +173,7 @@ def _at_backend(
         return result.won(
             "body", key, f"body ({op.file}:{op.line})", "made of other operators", fn=op.body
         )
-    target = fallback.target(backend)
+    target = HOOKS.fallback_target(backend)
     if target is not None:
         return result.won(
             "fallback", key, f"declared fallback to {target!r}", "enabled, counted", fn=target
@@ -186,27 +186,17 @@ def _at_backend(
 def resolve(op: Dispatcher, keys: int, mask: int) -> Entry:
     """Make the entry for a key set and remember it in the op's memo."""
     assert isinstance(op, Operator)
-    LOADER()
+    HOOKS.load_plugins()
     memo = op.memo  # before the snapshot: see table.py
     snapshot = TABLE.snapshot
     entry = build(snapshot, op, keys, mask)
-    if OBSERVE is not None:
-        entry = OBSERVE(entry)
+    if HOOKS.observe is not None:
+        entry = HOOKS.observe(entry)
     if mask:
         memo.below[(keys, mask)] = entry
     else:
         memo.entries[keys] = entry
     return entry
-
-
-def _no_loader() -> None:
-    """Until the loader is installed there is nothing to load."""
-
-
-#: reads the entry points on first need (installed by .loader)
-LOADER: Callable[[], None] = _no_loader
-#: wraps every entry while somebody watches the dispatch (see .observe)
-OBSERVE: Callable[[Entry], Entry] | None = None
 
 
 def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
@@ -233,10 +223,10 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "inplace":
         return _inplace(s, op, keys, mask, found)
     if kind == "fallback":
-        return CallEntry(op, keys, mask, None, _marking(fallback.serve, op, _marks(s, keys)))
+        return CallEntry(op, keys, mask, None, _marking(HOOKS.serve_fallback, op, _marks(s, keys)))
     if kind == "mixed":
-        return CallEntry(op, keys, mask, None, slow_path.mixed_devices)
-    return CallEntry(op, keys, mask, found, slow_path.refuse)
+        return CallEntry(op, keys, mask, None, HOOKS.mixed_devices)
+    return CallEntry(op, keys, mask, found, HOOKS.refuse)
 
 
 def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> RawEntry:
@@ -263,7 +253,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         and not op.schema.params[1].is_tensor
         and entry.promotion == PROMOTE_NONE
     )
-    entry.finish = slow_path.Finisher(
+    entry.finish = HOOKS.output_wrapper(
         backend,
         entry.out_keys,
         tuple(
@@ -280,7 +270,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
             entry.is_view = selection.is_view
         if keys & s.order.layout_bits:
             entry.is_view, entry.by_base = _same_object, False
-    if OBSERVE is None:  # observation puts its own functions in the place of the kernels
+    if HOOKS.observe is None:  # observation puts its own functions in the place of the kernels
         specialize(entry)
     return entry
 
@@ -356,7 +346,7 @@ def _inplace_over(
         entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
         entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
-    if OBSERVE is None:
+    if HOOKS.observe is None:
         specialize_inplace(entry)
     return entry
 
@@ -372,7 +362,7 @@ def _writing(op: Operator) -> Callable[..., Any]:
     assert body is not None
 
     def writing(*args: Any) -> Any:
-        checks.check_types(op, args)
+        HOOKS.check_types(op, args)
         return body(*args)
 
     return writing
@@ -459,6 +449,3 @@ def _conditional(kernel: Kernel) -> Any:
         return fn(*raw, **out) if accepts(*raw) else NotImplemented
 
     return conditional
-
-
-HOOKS.resolve = resolve

@@ -16,7 +16,6 @@ from typing import Any
 
 from coredispatch.registry.dispatch.dispatcher import Memo
 from coredispatch.registry.dispatch.operator import Operator
-from coredispatch.registry.model import dtypes as _dtypes
 from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, Layer, Layout
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import RegistrationError, SchemaError
@@ -131,9 +130,6 @@ def layout_dtype(name: str) -> DType | None:
             if dtype.name == name:
                 return dtype
     return None
-
-
-_dtypes.OF_LAYOUT = layout_dtype
 
 
 class Registrar:

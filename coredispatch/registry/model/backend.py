@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from coredispatch.registry.dispatch.raw_kernels import Surroundings
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DeviceError, KernelError
+from coredispatch.registry.model.kernel_context import KernelContext
 
 __all__ = ["Backend", "ContextKernel", "Kernel", "Layer", "Layout"]
 
@@ -26,7 +26,7 @@ class ContextKernel:
     itself, which saves the function call a wrapper would cost.
     """
 
-    def __init__(self, fn: Callable[..., Any], inside: Surroundings) -> None:
+    def __init__(self, fn: Callable[..., Any], inside: KernelContext) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.inside = inside

@@ -13,11 +13,11 @@ integers; here the smallest integer type that holds both is used, and only a pai
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar
 
 from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
     "DType",
@@ -106,18 +106,14 @@ class DType:
             return _lookup(x)
 
 
-#: the element type of a loaded layout by its name (installed by .table)
-OF_LAYOUT: Callable[[str], DType | None] | None = None
-
-
 def _lookup(x: Any) -> DType:
     """Resolve by name and remember the object, so that the next look-up is one dict access."""
     name = getattr(x, "name", None)
     if not isinstance(name, str):
         name = x.__name__ if isinstance(x, type) else str(x)
     found = DType._by_name.get(name.rpartition(".")[2])
-    if found is None and OF_LAYOUT is not None:
-        foreign = OF_LAYOUT(name.rpartition(".")[2])
+    if found is None:
+        foreign: DType | None = HOOKS.layout_dtype(name.rpartition(".")[2])
         if foreign is not None:
             return foreign  # not remembered: its plugin may be unloaded
     if found is None:

@@ -14,15 +14,12 @@ from typing import Any, Final
 
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.errors import ArgumentError, OpError
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["DEFAULT_SEED", "Generator", "default_generator", "manual_seed"]
 
 DEFAULT_SEED: Final = 67280421310721  # PyTorch's
 _MAGIC: Final = b"cdrng1"
-
-#: bytes -> uint8 tensor and back, installed by the vocabulary (this package has no tensors)
-TO_TENSOR: Callable[[bytes], Any] | None = None
-FROM_TENSOR: Callable[[Any], bytes] | None = None
 
 
 class Generator:
@@ -100,13 +97,11 @@ class Generator:
 
     def get_state(self) -> Any:
         """Seed and position as a uint8 tensor on the CPU."""
-        assert TO_TENSOR is not None
-        return TO_TENSOR(self.state_bytes())
+        return HOOKS.bytes_to_tensor(self.state_bytes())
 
     def set_state(self, state: Any) -> None:
         """Go back to what :meth:`get_state` returned; raises :class:`ArgumentError` otherwise."""
-        assert FROM_TENSOR is not None
-        self.load_state_bytes(FROM_TENSOR(state))
+        self.load_state_bytes(HOOKS.tensor_to_bytes(state))
 
     def clone_state(self) -> Generator:
         """A second generator that goes on where this one stands."""

@@ -5,10 +5,13 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.native import mypyc_attr
+from coredispatch.registry.wiring import HOOKS
+
+if TYPE_CHECKING:
+    from coredispatch.registry.model.dtypes import DType
 
 # Native dtype -> DType. One dict hit instead of a name lookup on every dtype question.
 _DTYPES: Final[dict[Any, DType]] = {}
@@ -109,7 +112,7 @@ def dtype_of(value: Value) -> DType:
         else:
             dtype = _DTYPES.get(native)
             if dtype is None:
-                dtype = DType.of(native)
+                dtype = HOOKS.dtype_of_native(native)
                 _DTYPES[native] = dtype
             _RECENT.known = Known(native, dtype)
         value._dtype = dtype
