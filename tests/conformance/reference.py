@@ -19,7 +19,7 @@ from coredispatch.registry.around.checks import participants
 
 from .subject import numpy_dtype
 
-__all__ = ["NoReference", "Reference", "complete", "wide"]
+__all__ = ["NoReference", "Reference", "complete", "positional", "wide"]
 
 
 class NoReference(Exception):
@@ -240,7 +240,7 @@ def _body_on_arrays(op: Any) -> Callable[..., Any]:
             return x
 
         converted = {k: there(v) for k, v in kwargs.items()}
-        full = _positional(op, [there(a) for a in args], converted)
+        full = positional(op, [there(a) for a in args], converted)
         with cd.no_grad():
             result = op.body(*full)
         if result is None:  # judged by what it wrote
@@ -252,7 +252,8 @@ def _body_on_arrays(op: Any) -> Callable[..., Any]:
     return run
 
 
-def _positional(op: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+def positional(op: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments of a call as a body takes them: all of them, by position."""
     params = op.schema.params
     positional = [p for p in params if not p.keyword_only]
     if len(args) > len(positional):

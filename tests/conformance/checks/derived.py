@@ -10,7 +10,7 @@ from coredispatch.registry import CoreDispatchError
 
 from ..case import Case
 from ..context import Context, Failure, has_values, sample_tensors, tensors_in
-from ..reference import Reference
+from ..reference import Reference, positional
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
 from .values import VALUE_SHAPED, choose_dtypes
@@ -78,12 +78,10 @@ def _to_meta(tensors: Any) -> Any:
 @check(24, plan=_plan)
 def body(context: Context) -> None:
     """A fused kernel computes what the composite's body computes: both match the reference."""
-    from ..reference import _positional
-
     for sample in context.samples(limit=8):
         tensors = context.subject.tensors(sample)
         fused = context.call(tensors)
-        defined = context.op.body(*_positional(context.op, list(tensors.args), tensors.kwargs))
+        defined = context.op.body(*positional(context.op, list(tensors.args), tensors.kwargs))
         reference = Reference(context.op, sample)
         context.values(tensors_in(fused), reference, 1.0)
         context.values(tensors_in(defined), reference, 2.0)

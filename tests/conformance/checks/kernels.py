@@ -120,7 +120,7 @@ def _fits(context: Context, sample: Any) -> bool:
     return True
 
 
-def _trials(context: Context, sample: Any) -> Iterator[Any]:
+def grown_trials(context: Context, sample: Any) -> Iterator[Any]:
     """The sample, and the first growth of it to each size that the operator accepts."""
     rng = np.random.default_rng(context.case.seed)
     for size in SIZES:
@@ -137,7 +137,7 @@ def every_kernel(context: Context) -> None:
     plugin = context.case.variant.partition("+")[2]
     judged = 0
     for sample in [*context.samples()]:
-        for trial in _trials(context, sample):
+        for trial in grown_trials(context, sample):
             result, seen = _served(context, trial)
             if plugin in seen:
                 context.close(result, trial)

@@ -11,6 +11,7 @@ from coredispatch.plugin import from_raw, to_raw
 
 from ..subject import Subject
 from .fake_backend import NAME
+from .forms import INPLACE, KERNELS
 from .framework import FRAMEWORK
 from .mutants import Mutant, Mutation
 
@@ -46,7 +47,8 @@ def mutant(
 def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
     kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
-    framework = [Mutant(name, "", **facts) for name, facts in FRAMEWORK.items()]
+    kernels += [Mutant(name, mutation=make, **facts) for name, (make, facts) in KERNELS.items()]
+    framework = [Mutant(name, "", **facts) for name, facts in {**FRAMEWORK, **INPLACE}.items()]
     return [*kernels, *framework]
 
 

@@ -1,0 +1,252 @@
+"""Check 24, against the decomposition: a kernel of one's own and the op's body agree.
+
+The body of a composite is its definition. Whoever serves the operator with a kernel promises the
+same for every call: for options that no sample has, for arrays of no elements and of no
+dimensions, and for the gradients. Here the block's samples are varied, and the two are compared.
+Rounding is the business of check 1; what differs here is a difference in meaning.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.registry import TABLE, AutogradError, CoreDispatchError, plugins
+from coredispatch.registry.around.observe import observe
+
+from ..case import Case
+from ..context import Context, Failure, NotRun, has_values, tensors_in
+from ..reference import positional
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..variations import Variation, variations, variations_of_two
+from . import check
+from .kernels import grown_trials
+from .pending import DECOMPOSITION
+from .values import choose_dtypes
+
+#: calls that are compared for each case, fewer of large arrays, and for how many gradients are
+LIMIT, LARGE_LIMIT = 600, 150
+GRADIENTS = 40
+#: elements of a result: an option may ask for very many
+LARGEST = 20_000
+
+Call = Callable[[Any], Any]
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or facts.op.samples is None or not has_values(facts.op):
+        return
+    rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
+    if facts.op.body is None or not rows or facts.name in DECOMPOSITION:
+        return
+    precise = "float64" if "float64" in subject.dtypes else "float32"
+    for dtype in choose_dtypes(facts, (precise, "int64", "bool", "complex128"), 4):
+        if dtype in subject.dtypes:
+            mandatory = dtype in MANDATORY_DTYPES
+            yield Case(24, facts.op.name, dtype, variant="decomposition", mandatory=mandatory)
+    packs = dict.fromkeys(k.plugin for k in rows[:-1] if plugins[k.plugin].distribution)
+    for dtype, plugin in itertools.product(choose_dtypes(facts, ("float32", precise), 2), packs):
+        if dtype in subject.dtypes:
+            yield Case(24, facts.op.name, dtype, variant=f"decomposition+{plugin}")
+
+
+@check(24, plan=_plan, variant="decomposition")
+def decomposition(context: Context) -> None:
+    """A kernel gives what the body gives for every option and shape, gradients included."""
+    plugin = context.case.variant.partition("+")[2]
+    calls = _grown(context, plugin) if plugin else _varied(context)
+    judged = 0
+    for variation in itertools.islice(calls, LARGE_LIMIT if plugin else LIMIT):
+        judged += _agree(context, variation, plugin, gradients=judged < GRADIENTS)
+    if not judged:
+        raise NotRun("no call is served by both the kernel and the decomposition")
+
+
+def public(op: Any) -> bool:
+    """Whether users call the operator by name: as a function or as a method."""
+    return bool(op.namespaces) or bool(op.method)
+
+
+def _varied(context: Context) -> Iterator[Variation]:
+    """Variations of all samples; of an operator that nobody calls by name, the samples alone.
+
+    Its callers check the options, and hand on shapes that belong together.
+    """
+    drawn = [*context.samples()]
+    if not public(context.op):
+        yield from (Variation(sample, "as it stands") for sample in drawn)
+        return
+    for vary in (variations, variations_of_two):
+        for sample in drawn:
+            yield from vary(context.op, sample)
+
+
+def _grown(context: Context, plugin: str) -> Iterator[Variation]:
+    """Variations of samples that are large enough for the kernels of ``plugin``."""
+    for sample in [*context.samples(limit=6)]:
+        for trial in grown_trials(context, sample):
+            if plugin in _servers(context, trial):
+                named = public(context.op)
+                found = variations(context.op, trial)
+                yield from found if named else itertools.islice(found, 1)
+                break
+
+
+def _servers(context: Context, sample: Any) -> set[str]:
+    tensors = context.subject.tensors(sample)
+    with observe() as log:
+        context.call(tensors)
+    return {o.plugin for o in log if o.op == context.op.name and o.kind == "kernel"}
+
+
+def _by_kernel(context: Context, tensors: Any) -> Any:
+    return _written(context, tensors, context.op(*tensors.args, **tensors.kwargs))
+
+
+def _by_body(context: Context, tensors: Any) -> Any:
+    full = positional(context.op, list(tensors.args), tensors.kwargs)
+    return _written(context, tensors, context.op.body(*full))
+
+
+def _written(context: Context, tensors: Any, result: Any) -> Any:
+    """The result, or of an operator that returns nothing what it wrote to."""
+    if result is not None:
+        return result
+    given = dict(zip((p.name for p in context.op.schema.params), tensors.args, strict=False))
+    given |= tensors.kwargs
+    return [given[name] for name in context.op.mutates if given.get(name) is not None]
+
+
+def _outcome(
+    context: Context, sample: Any, call: Callable[[Context, Any], Any]
+) -> tuple[list[Any] | None, str]:
+    """The results as arrays, or None and what was raised."""
+    try:
+        found = tensors_in(call(context, context.subject.tensors(sample)))
+    except CoreDispatchError as error:
+        return None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if call is _by_kernel:
+            raise
+        return None, f"{type(error).__name__}: {error}"  # a body is not called through the table
+    return [context.subject.array(t) for t in found], ""
+
+
+def _agree(context: Context, variation: Variation, plugin: str, *, gradients: bool) -> bool:
+    """Compare one call; False where it says nothing: refused by both, or served by another."""
+    sample = context.placed(variation.sample)
+    by_body, body_error = _outcome(context, sample, _by_body)
+    by_kernel, kernel_error = _outcome(context, sample, _by_kernel)
+    if by_body is None and by_kernel is None:
+        return False
+    if by_body is None or by_kernel is None:
+        if plugin:
+            return False  # not the pack alone: what it declines is served by others
+        refused, served = ("kernel", "decomposition") if by_body else ("decomposition", "kernel")
+        context.expect(
+            False,
+            f"{variation.what}: the {refused} refuses what the {served} serves "
+            f"({kernel_error or body_error})",
+        )
+        return True
+    if sum(a.size for a in by_body) > LARGEST and not plugin:
+        return False
+    if plugin and plugin not in _servers(context, sample):
+        return False
+    _same(context, by_kernel, by_body, variation.what)
+    if gradients and context.op.differentiable and context.op.gradcheck is None:
+        _gradients_agree(context, sample, variation.what)
+    return True
+
+
+def _same(context: Context, kernel: list[Any], body: list[Any], what: str) -> None:
+    context.expect(
+        len(kernel) == len(body), f"{what}: kernel gives {len(kernel)} results, body {len(body)}"
+    )
+    for k, b in zip(kernel, body, strict=True):
+        context.expect(k.dtype == b.dtype, f"{what}: kernel gives {k.dtype}, body {b.dtype}")
+        context.expect(k.shape == b.shape, f"{what}: kernel gives {k.shape}, body {b.shape}")
+        error = disagreement(k, b)
+        context.expect(error <= 1, f"{what}: kernel and body differ {error:.3g} times too much")
+
+
+def disagreement(found: Any, wanted: Any) -> float:
+    """How far two results lie apart, 1 being what rounding in another order explains."""
+    if wanted.size == 0:
+        return 0.0
+    if wanted.dtype.kind in "biu":
+        return float("inf") if not np.array_equal(found, wanted) else 0.0
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    precise = wanted.dtype in (np.float64, np.complex128)
+    allowed = 1e-7 if precise else 2e-3 if wanted.dtype.itemsize >= 4 else 6e-2
+    found, wanted = found.astype(wide), wanted.astype(wide)
+    finite = np.isfinite(wanted)
+    if not np.array_equal(finite, np.isfinite(found)):
+        return float("inf")
+    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+        return float("inf")
+    scale = 1.0 + np.abs(wanted[finite]).max(initial=0.0)
+    return float(np.abs(found[finite] - wanted[finite]).max(initial=0.0) / (allowed * scale))
+
+
+# ---- gradients --------------------------------------------------------------------------------
+
+
+def _leaves(tensors: Any) -> list[Any]:
+    found = tensors_in([list(tensors.args), tensors.kwargs])
+    return [t for t in found if t.dtype.is_floating_point or t.dtype.is_complex]
+
+
+def weighted_gradients(
+    context: Context, sample: Any, call: Callable[[Context, Any], Any]
+) -> list[Any] | None:
+    """The gradients of a weighted sum of the results; None where there is none or it is refused."""
+    tensors = context.subject.tensors(sample)
+    leaves = [t.requires_grad_(True) for t in _leaves(tensors)]
+    try:
+        total = weighted_sum(context, tensors_in(call(context, tensors)))
+        if not leaves or total is None:
+            return None
+        found = cd.autograd.grad(total, leaves, allow_unused=True)
+    except AutogradError:
+        return None  # a documented refusal
+    except CoreDispatchError as error:
+        raise Failure(f"the gradient: {error} [{context.shown()}]") from None
+    return [None if g is None else context.subject.array(g) for g in found]
+
+
+def weighted_sum(context: Context, results: list[Any]) -> Any:
+    """The differentiable results times fixed weights, summed; None where there are none."""
+    total = None
+    for result in results:
+        if not result.requires_grad or not result.numel():
+            continue
+        numbers = np.cos(np.arange(result.numel())).reshape(tuple(result.shape))
+        product = result * context.subject.tensor(np.asarray(numbers)).to(result.dtype)
+        term = (product.real if result.dtype.is_complex else product).sum()
+        total = term if total is None else total + term
+    return total
+
+
+def _gradients_agree(context: Context, sample: Any, what: str) -> None:
+    by_body = weighted_gradients(context, sample, _by_body)
+    by_kernel = weighted_gradients(context, sample, _by_kernel)
+    if by_body is None or by_kernel is None:
+        return
+    for number, (k, b) in enumerate(zip(by_kernel, by_body, strict=True)):
+        if k is None and b is None:
+            continue
+        k, b = (np.zeros_like(b) if k is None else k), (np.zeros_like(k) if b is None else b)
+        context.expect(
+            k.shape == b.shape, f"{what}: gradient {number} is {k.shape}, by the body {b.shape}"
+        )
+        known = np.isfinite(b)  # where the body has no derivative, a kernel may choose one
+        error = disagreement(k[known], b[known])
+        context.expect(
+            error <= 1,
+            f"{what}: gradient {number} and that of the body differ {error:.3g} times too much",
+        )
