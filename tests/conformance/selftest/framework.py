@@ -40,7 +40,7 @@ def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 def wrong_priority() -> Any:
     """The kernel registered last wins, whatever its priority."""
-    table = _module("registry.table")
+    table = _module("registry.dispatch.table")
 
     def last_first(rows: Any, **options: Any) -> Any:
         return sorted(rows, key=lambda k: k.sequence, reverse=True)
@@ -80,7 +80,7 @@ def unrestored_mask() -> Any:
 @contextmanager
 def _masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
-    masks, modes = _module("registry.masks"), _module("frontend.modes")
+    masks, modes = _module("registry.dispatch.masks"), _module("frontend.modes")
     amp = _module("frontend.amp.autocast")
     active = dict(masks.MASKS.active)
     kept = masks._CURRENT.get(), active, modes._entered.get(), amp._state.get()
@@ -96,7 +96,7 @@ def _masks_restored(block: Any) -> Iterator[None]:
 
 def first_keys_only() -> Any:
     """Only the first argument brings its keys."""
-    module = _module("registry.dispatch")
+    module = _module("registry.dispatch.dispatcher")
     originals = {"dispatch": module.dispatch, "dispatch_two": module.dispatch_two}
 
     def dispatch(op: Any, args: Any) -> Any:
@@ -117,7 +117,7 @@ def first_keys_only() -> Any:
 
 def lists_ignored() -> Any:
     """Tensors in a list bring no keys of their own but the first's backend."""
-    dispatch = _module("registry.dispatch")
+    dispatch = _module("registry.dispatch.dispatcher")
     backends = TABLE.snapshot.order.backend_bits
     original = dispatch.list_keys
     return replaced((dispatch, "list_keys", lambda items: original(items) & backends))
@@ -125,7 +125,7 @@ def lists_ignored() -> Any:
 
 def no_version() -> Any:
     """In-place writes do not count."""
-    storage = _module("registry.value").Storage
+    storage = _module("registry.model.value").Storage
     return replaced((storage, "version", property(lambda self: 0, lambda self, version: None)))
 
 
