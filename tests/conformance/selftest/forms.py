@@ -5,15 +5,14 @@ Each shows only for calls that no sample of the operator makes, or only in gradi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 import coredispatch as cd
 from coredispatch.plugin import ArgumentError
-from coredispatch.registry import TABLE
+
+from .framework import module, replaced
 
 __all__ = ["INPLACE", "KERNELS"]
 
@@ -92,35 +91,19 @@ KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-@contextmanager
-def _rule_of(name: str, other: str) -> Iterator[None]:
+def _rule_of(name: str, other: str) -> Any:
     """The in-place form ``name`` with the derivative of another operator."""
-    op = getattr(cd.ops, name)
-    kept = op.vjp_rule
-    op.vjp_rule = getattr(cd.ops, other).vjp_rule
-    TABLE.forget()
-    try:
-        yield
-    finally:
-        op.vjp_rule = kept
-        TABLE.forget()
+    return replaced((getattr(cd.ops, name), "vjp_rule", getattr(cd.ops, other).vjp_rule))
 
 
-@contextmanager
-def _without_the_base() -> Iterator[None]:
+def _without_the_base() -> Any:
     """A write to a view stays out of the history of its base."""
-    from coredispatch.frontend.autograd import inplace
-
-    kept = inplace._rebase
+    inplace = module("frontend.autograd.inplace")
 
     def rebase(node: Any, root: Any, path: Any, base_target: Any, target: Any) -> None:
         inplace.attach(node, target)
 
-    inplace._rebase = rebase
-    try:
-        yield
-    finally:
-        inplace._rebase = kept
+    return replaced((inplace, "_rebase", rebase))
 
 
 _FORM = {"checks": (12,), "cases": "in-place-form"}

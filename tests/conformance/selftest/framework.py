@@ -13,10 +13,11 @@ from typing import Any
 
 from coredispatch.registry import TABLE
 
-__all__ = ["FRAMEWORK"]
+__all__ = ["FRAMEWORK", "module", "replaced"]
 
 
-def _module(name: str) -> Any:
+def module(name: str) -> Any:
+    """A module of the framework, which the program has imported."""
     return sys.modules[f"coredispatch.{name}"]
 
 
@@ -40,7 +41,7 @@ def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 def wrong_priority() -> Any:
     """The kernel registered last wins, whatever its priority."""
-    table = _module("registry.dispatch.table")
+    table = module("registry.dispatch.table")
 
     def last_first(rows: Any, **options: Any) -> Any:
         return sorted(rows, key=lambda k: k.sequence, reverse=True)
@@ -68,7 +69,7 @@ def surviving_memo() -> Any:
 
 def unrestored_mask() -> Any:
     """A mode is not undone when its block is left by an exception."""
-    mode = _module("frontend.modes").Mode
+    mode = module("frontend.modes").Mode
     leave = mode.__exit__
 
     def broken(self: Any, kind: Any = None, *rest: Any) -> Any:
@@ -80,8 +81,8 @@ def unrestored_mask() -> Any:
 @contextmanager
 def _masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
-    masks, modes = _module("registry.dispatch.masks"), _module("frontend.modes")
-    amp = _module("frontend.amp.autocast")
+    masks, modes = module("registry.dispatch.masks"), module("frontend.modes")
+    amp = module("frontend.amp.autocast")
     active = dict(masks.MASKS.active)
     kept = masks._CURRENT.get(), active, modes._entered.get(), amp._state.get()
     try:
@@ -96,18 +97,18 @@ def _masks_restored(block: Any) -> Iterator[None]:
 
 def first_keys_only() -> Any:
     """Only the first argument brings its keys."""
-    module = _module("registry.dispatch.dispatcher")
-    originals = {"dispatch": module.dispatch, "dispatch_two": module.dispatch_two}
+    hot = module("registry.dispatch.dispatcher")
+    originals = {"dispatch": hot.dispatch, "dispatch_two": hot.dispatch_two}
 
     def dispatch(op: Any, args: Any) -> Any:
-        first = next((a for a in args if isinstance(a, module.Value)), None)
+        first = next((a for a in args if isinstance(a, hot.Value)), None)
         if first is None:
             return originals["dispatch"](op, args)
-        return module.find(op, module.masked(first.keys)).call(args)
+        return hot.find(op, hot.masked(first.keys)).call(args)
 
     faulty = {"dispatch": dispatch, "dispatch_two": lambda op, a, b: dispatch(op, (a, b))}
     # Whatever else calls an operator is sent through binding, and so through dispatch().
-    changes = [(module, "invoke", module.HOOKS.bind)]
+    changes = [(hot, "invoke", hot.HOOKS.bind)]
     for name, other in list(sys.modules.items()):
         for function, original in originals.items():
             if name.startswith("coredispatch.") and vars(other).get(function) is original:
@@ -117,7 +118,7 @@ def first_keys_only() -> Any:
 
 def lists_ignored() -> Any:
     """Tensors in a list bring no keys of their own but the first's backend."""
-    dispatch = _module("registry.dispatch.dispatcher")
+    dispatch = module("registry.dispatch.dispatcher")
     backends = TABLE.snapshot.order.backend_bits
     original = dispatch.list_keys
     return replaced((dispatch, "list_keys", lambda items: original(items) & backends))
@@ -125,13 +126,13 @@ def lists_ignored() -> Any:
 
 def no_version() -> Any:
     """In-place writes do not count."""
-    storage = _module("registry.model.value").Storage
+    storage = module("registry.model.value").Storage
     return replaced((storage, "version", property(lambda self: 0, lambda self, version: None)))
 
 
 def detached_double_backward() -> Any:
     """Gradients are computed without being recorded, although create_graph asks for it."""
-    engine, modes = _module("frontend.autograd.engine"), _module("frontend.modes")
+    engine, modes = module("frontend.autograd.engine"), module("frontend.modes")
     import coredispatch as cd
 
     original = cd.autograd.grad
@@ -141,19 +142,19 @@ def detached_double_backward() -> Any:
         return tuple(None if g is None else g.detach() for g in found)
 
     del engine, modes
-    gradcheck = _module("frontend.autograd.gradcheck")
+    gradcheck = module("frontend.autograd.gradcheck")
     return replaced((cd.autograd, "grad", grad), (gradcheck, "grad", grad))
 
 
 def stale_weight_cache() -> Any:
     """The cast of a weight is kept although the weight was written to."""
-    layer = _module("frontend.amp.layer")
+    layer = module("frontend.amp.layer")
     return replaced((layer, "version_of", lambda value: 0))
 
 
 def unsummed_gradient() -> Any:
     """The gradient of an input that was broadcast is cut to its shape, not summed."""
-    checks = _module("frontend.autograd.checks")
+    checks = module("frontend.autograd.checks")
 
     def cut(grad: Any, shape: tuple[int, ...]) -> Any:
         while grad.ndim > len(shape):
@@ -168,7 +169,7 @@ def unsummed_gradient() -> Any:
 
 def leaking_autocast() -> Any:
     """Autocast stays in force when its block is left by an exception."""
-    amp = _module("frontend.amp.autocast").autocast
+    amp = module("frontend.amp.autocast").autocast
     leave = amp.__exit__
 
     def broken(self: Any, kind: Any = None, *rest: Any) -> Any:
