@@ -1,24 +1,33 @@
 """Neural networks: modules, layers, initialization and functions, under PyTorch's names."""
+# ruff: isort: skip_file
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from coredispatch.frontend.nn import functional, init, modules, parameter, utils
+from coredispatch.frontend.nn import (
+    functional as functional,
+    init as init,
+    modules as modules,
+    parameter as parameter,
+    utils as utils,
+)
 from coredispatch.frontend.nn.calling import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
+    register_module_forward_hook as register_module_forward_hook,
+    register_module_forward_pre_hook as register_module_forward_pre_hook,
 )
 from coredispatch.frontend.nn.modules import *  # noqa: F403
-from coredispatch.frontend.nn.parameter import Buffer, Parameter
+from coredispatch.frontend.nn.parameter import Buffer as Buffer, Parameter as Parameter
 
-__all__ = [
-    "Buffer",
-    "Parameter",
-    "functional",
-    "init",
-    "modules",
-    "parameter",
-    "register_module_forward_hook",
-    "register_module_forward_pre_hook",
-    "utils",
-]
-__all__ += modules.__all__
+# mypy reads literal lists only; where it sees none it takes what is imported.
+if not TYPE_CHECKING:
+    __all__ = [
+        "Buffer",
+        "Parameter",
+        "functional",
+        "init",
+        "modules",
+        "parameter",
+        "register_module_forward_hook",
+        "register_module_forward_pre_hook",
+        "utils",
+        *modules.__all__,
+    ]

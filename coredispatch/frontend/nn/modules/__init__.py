@@ -1,8 +1,8 @@
 """The layers, by family; ``coredispatch.nn`` has them all."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.module import Module as Module
 from coredispatch.frontend.nn.modules import (
     activation,
     attention,
@@ -34,19 +34,23 @@ from coredispatch.frontend.nn.modules.rnn import *  # noqa: F403
 from coredispatch.frontend.nn.modules.transformer import *  # noqa: F403
 from coredispatch.frontend.nn.modules.vision import *  # noqa: F403
 
-# In the form that type checkers read.
-__all__ = ["Module"]
-__all__ += activation.__all__
-__all__ += attention.__all__
-__all__ += container.__all__
-__all__ += conv.__all__
-__all__ += dropout.__all__
-__all__ += embedding.__all__
-__all__ += linear.__all__
-__all__ += loss.__all__
-__all__ += norm.__all__
-__all__ += padding.__all__
-__all__ += pooling.__all__
-__all__ += rnn.__all__
-__all__ += transformer.__all__
-__all__ += vision.__all__
+# mypy reads literal lists only; where it sees none it takes what is imported.
+if not TYPE_CHECKING:
+    __all__ = ["Module"]
+    for _family in (
+        activation,
+        attention,
+        container,
+        conv,
+        dropout,
+        embedding,
+        linear,
+        loss,
+        norm,
+        padding,
+        pooling,
+        rnn,
+        transformer,
+        vision,
+    ):
+        __all__ += _family.__all__
