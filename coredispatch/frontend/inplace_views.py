@@ -6,6 +6,7 @@ sharing it; autograd records the view operator as it does out of place.
 
 from __future__ import annotations
 
+import weakref
 from math import prod
 from typing import Any
 
@@ -39,12 +40,17 @@ def become(target: Any, name: str, *args: Any) -> Any:
     storage = storage_of(target)
     past = Tensor(target.raw, target.keys)
     past._node, past._nr, past._view = target._node, target._nr, target._view
-    if past._view is None:
-        past._storage = storage
+    past._storage = storage
     result = TABLE.operator(name)(past, *args)
+    for reference in storage.aliases:  # views of what it was stay views of that
+        alias = reference()
+        if alias is not None and alias._view.base is target:
+            alias._view.base = past
+    if past._view is None and result._view is not None:
+        storage.aliases.append(weakref.ref(target))
     target.raw, target.keys = result.raw, result.keys
     target._node, target._nr = result._node, result._nr
-    target._view, target._storage = result._view, None
+    target._view, target._storage = result._view, result._storage
     bump_version(target)
     return target
 

@@ -22,6 +22,7 @@ from coredispatch.frontend.autograd.node import (
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.around.checks import describe_call
 from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
+from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
@@ -62,9 +63,9 @@ def replay(base: Any, path: list[ViewLink]) -> Any:
     """Apply the view operators of ``path`` (outermost first) to ``base``."""
     for link in path:
         if link.several:
-            base = link.op(base, *link.args[:-1])[link.args[-1]]
+            base = dispatch(link.op, (base, *link.args[:-1]))[link.args[-1]]
         else:
-            base = link.op(base, *link.args)
+            base = dispatch(link.op, (base, *link.args))
     return base
 
 
@@ -197,24 +198,51 @@ def _mark_aliases(root: TensorBase) -> None:
     storage = root._storage
     if storage is None:
         return
-    for reference in storage.aliases:
+    follows = {id(root): True}  # whether a tensor's history follows that of root
+    for reference in list(storage.aliases):
         alias = reference()
-        if alias is not None and _differentiable_root(alias)[0] is root:
+        if alias is not None and _follows(alias, follows):
             alias.keys |= AUTOGRAD
 
 
+def _follows(value: Any, known: dict[int, bool]) -> bool:
+    """Whether differentiable views lead from ``value`` to a tensor of which ``known`` says so.
+
+    What is found on the way is noted, so that many views of one chain are looked at once each.
+    """
+    passed: list[int] = []
+    while id(value) not in known:
+        passed.append(id(value))
+        link = value._view
+        if link is None or not link.op.differentiable:
+            break
+        value = link.base
+    found = known.get(id(value), False)
+    known.update(dict.fromkeys(passed, found))
+    return found
+
+
 def refresh(value: TensorBase) -> None:
-    """Give a view whose base was written its new ``grad_fn``."""
+    """Give a view whose base was written its new ``grad_fn``, and its bases theirs first."""
+    version = version_of(value)
+    stale: list[TensorBase] = []
+    link = value._view
+    while link is not None and link.version != version:
+        stale.append(value)
+        if not link.op.differentiable:
+            break
+        base = link.base
+        assert isinstance(base, TensorBase)
+        value, link = base, base._view
+    for view in reversed(stale):
+        _refresh_one(view, version)
+
+
+def _refresh_one(value: TensorBase, version: int) -> None:
     link = value._view
     assert link is not None
     base = link.base
-    assert isinstance(base, TensorBase)
-    version = version_of(value)
-    if not link.op.differentiable:
-        link.version = version
-        return
-    node_of(base)
-    if base.keys & AUTOGRAD:
+    if link.op.differentiable and base.keys & AUTOGRAD:
         token = push_masks(0, 0, AUTOGRAD)
         try:
             again = replay(base, [link])

@@ -202,8 +202,8 @@ def copy_tensor(tensor: Tensor) -> Any:
     twin = plain
     if type(tensor) is not Tensor:
         twin = instance(type(tensor), plain.raw, plain.keys)
-        twin._view = plain._view
-        storage_of(twin).aliases.append(weakref.ref(twin))
+        twin._view, twin._storage = plain._view, storage_of(plain)
+        twin._storage.aliases.append(weakref.ref(twin))
     if tensor.requires_grad:
         twin.keys |= AUTOGRAD
     twin.__dict__.update(attributes(tensor))

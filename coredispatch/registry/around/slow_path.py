@@ -232,11 +232,12 @@ def _living_aliases(target: Value) -> int:
     del root  # it would count below
     if storage is None:
         return 0
-    storage.aliases = [ref for ref in storage.aliases if ref() is not None]
+    storage.prune()
+    own = {id(target), *map(id, bases)}
     held = 0
-    for ref in storage.aliases:
+    for ref in list(storage.aliases):
         alias = ref()
-        held += alias is not target and all(alias is not base for base in bases)
+        held += alias is not None and id(alias) not in own
     alias = None
     for position in range(len(bases)):
         # A base that only its view's link keeps alive (three references: the link, the list and

@@ -183,9 +183,7 @@ def _two_inplace(entry: InplaceEntry, chosen: InplaceEntry, limit: int) -> Call:
             raise HOOKS.failure(chosen, (a, b), error)
         finally:
             inside.busy = False
-        storage = a._storage
-        if storage is None or a._view is not None:
-            storage = storage_of(a)
+        storage = a._storage or storage_of(a)
         storage.version += 1
         return a
 
@@ -232,9 +230,7 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
                 return made
         made._view = link = _new(ViewLink)
         link.base, link.op, link.args = base, op, rest
-        storage = base._storage
-        if storage is None or base._view is not None:
-            storage = storage_of(base)
+        made._storage = storage = base._storage or storage_of(base)
         if storage.version:
             link.version = storage.version
         if len(storage.aliases) >= storage.prune_at:
@@ -258,8 +254,7 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
         made.keys = keys
         made._view = link = _new(ViewLink)
         link.base, link.op, link.args = a, op, (b,)
-        if a._view is not None:
-            storage = storage_of(a)
+        made._storage = storage
         if storage.version:
             link.version = storage.version
         if len(storage.aliases) >= storage.prune_at:

@@ -327,12 +327,11 @@ def link_view(
     link = ViewLink(base, op, rest)
     if several:
         link.several = True
-    storage = base._storage
-    if storage is None or base._view is not None:
-        storage = storage_of(base)
+    storage = storage_of(base)
     if storage.version:
         link.version = storage.version
     result._view = link
+    result._storage = storage
     if len(storage.aliases) >= storage.prune_at:
         storage.prune()
     storage.aliases.append(ref(result))
@@ -375,7 +374,7 @@ class InplaceEntry(Entry):
                 self.indirect(a, (a,))
         except Exception as error:
             raise HOOKS.failure(self, (a,), error)
-        if a._view is None and a._storage is not None:
+        if a._storage is not None:
             a._storage.version += 1
         else:
             bump_version(a)
@@ -387,7 +386,7 @@ class InplaceEntry(Entry):
                 self.indirect(a, (a, b))
         except Exception as error:
             raise HOOKS.failure(self, (a, b), error)
-        if a._view is None and a._storage is not None:
+        if a._storage is not None:
             a._storage.version += 1
         else:
             bump_version(a)

@@ -28,12 +28,26 @@ class Storage:
     def __init__(self) -> None:
         self.version: int = 0
         self.prune_at: int = 8
+        self.pruning: bool = False
         self.aliases: list[Any] = []
 
     def prune(self) -> None:
-        """Forget the aliases that are gone."""
-        self.aliases = [reference for reference in self.aliases if reference() is not None]
-        self.prune_at = 2 * len(self.aliases) + 8
+        """Forget the aliases that are gone.
+
+        Other threads may append meanwhile: only the part of the list that was looked at is
+        replaced, in one step, and by one thread at a time. No Python function may be called
+        between looking at ``pruning`` and setting it.
+        """
+        if self.pruning:
+            return
+        self.pruning = True
+        try:
+            aliases = self.aliases
+            seen = len(aliases)
+            aliases[:seen] = [item for item in aliases[:seen] if item() is not None]
+            self.prune_at = 2 * len(aliases) + 8
+        finally:
+            self.pruning = False
 
 
 class ViewLink:
@@ -121,26 +135,37 @@ def dtype_of(value: Value) -> DType:
 
 def storage_of(value: Value) -> Storage:
     """The storage of the value, created on first need and shared by all its views."""
+    storage = value._storage
+    if storage is None:
+        storage = _storage_of_base(value)
+    return storage
+
+
+def _storage_of_base(value: Value) -> Storage:
     root = value
-    while root._view is not None:
+    while root._view is not None and root._storage is None:
         root = root._view.base
+    made = Storage()
+    # Several threads may make the first views of one base. No Python function may be called
+    # between looking and setting: another thread could take over there.
     storage = root._storage
     if storage is None:
-        storage = Storage()
-        root._storage = storage
-        # Interpreted, an attribute of the instance is read in 5 ns, a default of the class in 45:
-        # who has a storage will be asked for its view at every write and every further view.
-        root._view = None
+        root._storage = storage = made
+    # Interpreted, an attribute of the instance is read in 5 ns, a default of the class in 45:
+    # who has a storage will be asked for its view at every write and every further view.
+    root._view = root._view
+    value._storage = storage
     return storage
 
 
 def version_of(value: Value) -> int:
     """Number of in-place writes to the value's memory, through any alias."""
-    root = value
-    while root._view is not None:
-        root = root._view.base
-    storage = root._storage
-    return 0 if storage is None else storage.version
+    storage = value._storage
+    if storage is None:
+        if value._view is None:
+            return 0
+        storage = _storage_of_base(value)
+    return storage.version
 
 
 def bump_version(value: Value) -> None:
