@@ -12,6 +12,7 @@ from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
+from coredispatch.ops.support.annotations import DeviceLike, DTypeLike
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import current_device
@@ -92,8 +93,8 @@ def _kind(data: Any) -> str:
 def tensor(
     data: Any,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
@@ -118,7 +119,9 @@ def _on_device(array: np.ndarray[Any, Any], device: Any) -> Tensor:
     return result if target.type == "cpu" else TABLE.operator("to_device")(result, target)
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(
+    data: Any, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+) -> Tensor:
     """``data`` as a tensor, sharing memory with tensors and arrays where nothing changes."""
     if isinstance(data, TensorBase):
         return data.to(device=device, dtype=dtype)  # type: ignore[attr-defined, no-any-return]
@@ -130,8 +133,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 def asarray(
     obj: Any,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:

@@ -5,6 +5,7 @@ They are no operators: an operator's result is a tensor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
@@ -15,7 +16,7 @@ __all__ = ["allclose", "broadcast_shapes", "equal", "is_same_size"]
 
 
 def allclose(
-    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
     """Whether every element of ``input`` is close to that of ``other``.
 
@@ -25,24 +26,24 @@ def allclose(
     return bool(TABLE.operator("all_close")(input, other, rtol, atol, equal_nan))
 
 
-def equal(input: Any, other: Any) -> bool:
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both tensors have one size and equal elements. NaN equals nothing."""
     if tuple(input.shape) != tuple(other.shape):
         return False
     return bool(TABLE.operator("all")(TABLE.operator("eq")(input, other)))
 
 
-def is_same_size(input: Any, other: Any) -> bool:
+def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether both tensors have one size."""
     return tuple(input.shape) == tuple(other.shape)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
     return _broadcast_shapes([(s,) if isinstance(s, int) else tuple(s) for s in shapes])
 
 
-def _where(self: Any, condition: Any, other: Any) -> Any:
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """``self`` where ``condition`` holds, else ``other``: ``cd.where(condition, self, other)``."""
     return TABLE.operator("where")(condition, self, other)
 

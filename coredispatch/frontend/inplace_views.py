@@ -64,7 +64,7 @@ def _changes_itself(name: str) -> Any:
     return method
 
 
-def resize_(self: Any, *size: Any) -> Any:
+def resize_(self: Tensor, *size: Any) -> Tensor:
     """Give ``self`` another size in place; returns self.
 
     As many elements as before are viewed anew, fewer are the first ones in row-major order, and
@@ -87,7 +87,7 @@ def resize_(self: Any, *size: Any) -> Any:
     return self
 
 
-def resize_as_(self: Any, other: Any) -> Any:
+def resize_as_(self: Tensor, other: Tensor) -> Tensor:
     """Give ``self`` the size of ``other`` in place; returns self."""
     return resize_(self, *other.shape)
 

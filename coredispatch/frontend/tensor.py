@@ -7,8 +7,8 @@ operator: facts, conversions, autograd's attributes and Python's protocols.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -32,6 +32,12 @@ from coredispatch.registry.model.errors import (
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
 
+if TYPE_CHECKING:
+    from coredispatch.frontend.autograd.node import Node
+    from coredispatch.frontend.size import Size
+    from coredispatch.ops.support.annotations import DeviceLike, DTypeLike
+    from coredispatch.registry.model.value import Storage
+
 __all__ = ["Tensor", "is_tensor"]
 
 
@@ -49,7 +55,13 @@ class Tensor(TensorBase):
 
     # -- facts -----------------------------------------------------------------------------
 
-    def size(self, dim: int | None = None) -> Any:
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+
+    @overload
+    def size(self, dim: int) -> int: ...
+
+    def size(self, dim: int | None = None) -> Size | int:
         """``shape``, or the length of dimension ``dim``."""
         if dim is None:
             return self.shape
@@ -112,7 +124,7 @@ class Tensor(TensorBase):
         return Device(backend.name, backend.device_index(self.raw))
 
     @property
-    def layout(self) -> Any:
+    def layout(self) -> str:
         """``"strided"``, or the name of the layout key."""
         order = TABLE.snapshot.order
         for key in order.members(self.keys & order.layout_bits):
@@ -155,7 +167,13 @@ class Tensor(TensorBase):
         """Whether the dtype has negative values."""
         return self.dtype.is_signed
 
-    def stride(self, dim: int | None = None) -> Any:
+    @overload
+    def stride(self, dim: None = None) -> tuple[int, ...]: ...
+
+    @overload
+    def stride(self, dim: int) -> int: ...
+
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps in elements between neighbours along each dimension, or along ``dim``."""
         strides = self.backend.strides(self.raw)
         if strides is None:
@@ -189,7 +207,7 @@ class Tensor(TensorBase):
         )
         return int(interface["data"][0]) if interface else 0
 
-    def untyped_storage(self) -> Any:
+    def untyped_storage(self) -> Storage:
         """The storage that this tensor's views share."""
         return storage_of(self)
 
@@ -211,34 +229,34 @@ class Tensor(TensorBase):
         return numpy_dtype(self.dtype)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Tensor:
         """All dimensions reversed."""
         return _op("permute")(self, tuple(range(self.ndim - 1, -1, -1)))
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> Tensor:
         """The last two dimensions exchanged."""
         if self.ndim < 2:
             raise DimError(f"mT needs at least 2 dimensions, this tensor has {self.ndim}")
         return _op("transpose")(self, -2, -1)
 
     @property
-    def H(self) -> Any:
+    def H(self) -> Tensor:
         """Conjugate transpose of a matrix."""
         return _op("conj")(self.mT) if self.dtype.is_complex else self.mT
 
     @property
-    def mH(self) -> Any:
+    def mH(self) -> Tensor:
         """The last two dimensions exchanged, conjugated."""
         return _op("conj")(self.mT) if self.dtype.is_complex else self.mT
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Tensor:
         """Real part (the tensor itself for real dtypes)."""
         return _op("real")(self) if self.dtype.is_complex else self
 
     @property
-    def imag(self) -> Any:
+    def imag(self) -> Tensor:
         """Imaginary part of a complex tensor."""
         return _op("imag")(self)
 
@@ -283,7 +301,7 @@ class Tensor(TensorBase):
         return self
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> Node | None:
         """The node that made this tensor, or None for a leaf."""
         return node_of(self)
 
@@ -293,12 +311,12 @@ class Tensor(TensorBase):
         return self._nr
 
     @property
-    def grad(self) -> Any:
+    def grad(self) -> Tensor | None:
         """The accumulated gradient of a leaf, or None."""
         return self._grad
 
     @grad.setter
-    def grad(self, value: Any) -> None:
+    def grad(self, value: Tensor | None) -> None:
         if value is not None:
             if not isinstance(value, TensorBase):
                 raise DTypeError(f"grad must be a tensor or None, not {type(value).__name__}")
@@ -321,10 +339,10 @@ class Tensor(TensorBase):
 
     def backward(
         self,
-        gradient: Any = None,
+        gradient: Tensor | None = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
-        inputs: Any = None,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
         """Accumulate gradients into the leaves; see :func:`coredispatch.autograd.backward`."""
         backward(self, gradient, retain_graph, create_graph, inputs)
@@ -350,7 +368,7 @@ class Tensor(TensorBase):
         self.keys &= ~AUTOGRAD
         return self
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(grad)`` whenever the gradient is computed; it may return another one."""
         if not self.keys & AUTOGRAD:
             raise AutogradError("cannot register a hook on a tensor that requires no grad")
@@ -367,7 +385,7 @@ class Tensor(TensorBase):
             hooks[-2], hooks[-1] = hooks[-1], hooks[-2]  # what is kept is what the hooks made of it
         return handle
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was accumulated into this leaf."""
         if not self.keys & AUTOGRAD or self._node is not None:
             raise AutogradError("post accumulate grad hooks are for leaves that require grad")
@@ -431,8 +449,8 @@ class Tensor(TensorBase):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def item(self) -> Any:
-        """The value of a one-element tensor as a Python number."""
+    def item(self) -> int | float | bool:
+        """The value of a one-element tensor as a Python number (also a complex one)."""
         if self.numel() != 1:
             raise OpError(
                 f"a tensor with {self.numel()} elements cannot be converted to a number",
@@ -447,7 +465,38 @@ class Tensor(TensorBase):
             array = array.astype(np.float32)
         return array.tolist()
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def to(
+        self,
+        dtype: DTypeLike,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        memory_format: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def to(
+        self,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        memory_format: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def to(
+        self,
+        other: Tensor,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        memory_format: str | None = None,
+    ) -> Tensor: ...
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``; self where nothing changes.
 
         Keywords: ``dtype``, ``device``, ``copy``, ``non_blocking`` (accepted: copies are
@@ -480,80 +529,88 @@ class Tensor(TensorBase):
             result = result.contiguous(memory_format=memory_format)
         return result.clone() if copy and result is self else result
 
-    def cpu(self) -> Any:
+    def cpu(self) -> Tensor:
         """The tensor on the CPU."""
         return self.to("cpu")
 
-    def cuda(self, device: Any = None) -> Any:
+    def cuda(self, device: DeviceLike | None = None) -> Tensor:
         """The tensor on a CUDA device."""
         return self.to("cuda" if device is None else device)
 
-    def type(self, dtype: Any = None) -> Any:
+    @overload
+    def type(self, dtype: None = None) -> str: ...
+
+    @overload
+    def type(self, dtype: DTypeLike) -> Tensor: ...
+
+    def type(self, dtype: Any = None) -> Tensor | str:
         """The dtype's tensor type name, or the tensor converted to ``dtype``."""
         if dtype is None:
             prefix = "cd." if self.device.type == "cpu" else f"cd.{self.device.type}."
             return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
         return self.to(dtype)
 
-    def float(self) -> Any:
+    def float(self) -> Tensor:
         """The tensor as float32."""
         return self.to(dtypes.float32)
 
-    def double(self) -> Any:
+    def double(self) -> Tensor:
         """The tensor as float64."""
         return self.to(dtypes.float64)
 
-    def half(self) -> Any:
+    def half(self) -> Tensor:
         """The tensor as float16."""
         return self.to(dtypes.float16)
 
-    def bfloat16(self) -> Any:
+    def bfloat16(self) -> Tensor:
         """The tensor as bfloat16."""
         return self.to(dtypes.bfloat16)
 
-    def int(self) -> Any:
+    def int(self) -> Tensor:
         """The tensor as int32."""
         return self.to(dtypes.int32)
 
-    def long(self) -> Any:
+    def long(self) -> Tensor:
         """The tensor as int64."""
         return self.to(dtypes.int64)
 
-    def short(self) -> Any:
+    def short(self) -> Tensor:
         """The tensor as int16."""
         return self.to(dtypes.int16)
 
-    def char(self) -> Any:
+    def char(self) -> Tensor:
         """The tensor as int8."""
         return self.to(dtypes.int8)
 
-    def byte(self) -> Any:
+    def byte(self) -> Tensor:
         """The tensor as uint8."""
         return self.to(dtypes.uint8)
 
-    def bool(self) -> Any:
+    def bool(self) -> Tensor:
         """The tensor as bool."""
         return self.to(dtypes.bool_)
 
-    def cfloat(self) -> Any:
+    def cfloat(self) -> Tensor:
         """The tensor as complex64."""
         return self.to(dtypes.complex64)
 
-    def cdouble(self) -> Any:
+    def cdouble(self) -> Tensor:
         """The tensor as complex128."""
         return self.to(dtypes.complex128)
 
-    def type_as(self, other: Any) -> Any:
+    def type_as(self, other: Tensor) -> Tensor:
         """The tensor in the dtype of ``other``."""
         return self.to(other.dtype)
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    def new_tensor(
+        self, data: Any, *, dtype: DTypeLike | None = None, device: DeviceLike | None = None
+    ) -> Tensor:
         """A tensor of ``data`` with this one's dtype and device unless given."""
         from coredispatch.frontend.creation import tensor
 
         return tensor(data, dtype=dtype or self.dtype, device=device or self.device)
 
-    def _new(self, name: str, size: Any, kwargs: dict[str, Any], *extra: Any) -> Any:
+    def _new(self, name: str, size: Any, kwargs: dict[str, Any], *extra: Any) -> Tensor:
         kwargs.setdefault("dtype", self.dtype)
         kwargs.setdefault("device", self.device)
         requires_grad = kwargs.pop("requires_grad", False)
@@ -561,19 +618,19 @@ class Tensor(TensorBase):
             size = tuple(size[0])
         return _op(name)(tuple(size), *extra, **kwargs).requires_grad_(requires_grad)
 
-    def new_zeros(self, *size: Any, **kwargs: Any) -> Any:
+    def new_zeros(self, *size: Any, **kwargs: Any) -> Tensor:
         """Zeros of ``size`` with this tensor's dtype and device unless given."""
         return self._new("zeros", size, kwargs)
 
-    def new_ones(self, *size: Any, **kwargs: Any) -> Any:
+    def new_ones(self, *size: Any, **kwargs: Any) -> Tensor:
         """Ones of ``size`` with this tensor's dtype and device unless given."""
         return self._new("ones", size, kwargs)
 
-    def new_empty(self, *size: Any, **kwargs: Any) -> Any:
+    def new_empty(self, *size: Any, **kwargs: Any) -> Tensor:
         """An uninitialised tensor of ``size`` with this one's dtype and device unless given."""
         return self._new("empty", size, kwargs)
 
-    def new_full(self, size: Any, fill_value: Any, **kwargs: Any) -> Any:
+    def new_full(self, size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
         """``fill_value`` everywhere, with this tensor's dtype and device unless given."""
         return self._new("full", (size,), kwargs, fill_value)
 
@@ -589,12 +646,12 @@ class Tensor(TensorBase):
             raise DTypeError("len() of a 0-dim tensor")
         return int(self.raw.shape[0])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         if not self.raw.shape:
             raise DTypeError("iteration over a 0-dim tensor")
         return iter([self[i] for i in range(self.raw.shape[0])])
 
-    def __reversed__(self) -> Any:
+    def __reversed__(self) -> Tensor:
         return _op("flip")(self, (0,)) if self.ndim else self
 
     def __contains__(self, item: Any) -> bool:
@@ -633,12 +690,12 @@ class Tensor(TensorBase):
 
         return tensor_repr(self)
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> Tensor:
         from coredispatch.frontend.serialization import copy_tensor
 
         return copy_tensor(self)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         from coredispatch.frontend.serialization import deepcopy_tensor
 
         return deepcopy_tensor(self, memo)

@@ -121,8 +121,8 @@ class TensorBase(Value):
     # -- facts -----------------------------------------------------------------------------
 
     @property
-    def shape(self) -> Any:
-        """Lengths of the dimensions, a ``Size`` (tuple of int)."""
+    def shape(self) -> Size:
+        """Lengths of the dimensions (a tuple of int)."""
         return Size(self.raw.shape)
 
     @property

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 
 __all__ = [
     "DType",
+    "DTypeLike",
     "Device",
+    "DeviceLike",
     "FloatList",
     "Generator",
     "Index",
@@ -30,3 +34,7 @@ Index: TypeAlias = Any
 Scalar: TypeAlias = bool | int | float | complex
 IntList: TypeAlias = int | Sequence[int]
 FloatList: TypeAlias = float | Sequence[float]
+
+#: what a user may write for a dtype and for a device
+DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
+DeviceLike: TypeAlias = Device | str
