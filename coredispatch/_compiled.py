@@ -34,6 +34,8 @@ HOT_MODULES = (
     "coredispatch/registry/dispatch/boxed_kernels.py",
     "coredispatch/frontend/tensor_base.py",
     "coredispatch/frontend/autograd/node.py",
+    "coredispatch/frontend/autograd/accumulate.py",
+    "coredispatch/frontend/autograd/recording.py",
     "coredispatch/frontend/autograd/engine.py",
 )
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from coredispatch.frontend.autograd.accumulate import accumulator
 from coredispatch.frontend.autograd.backward import backward
-from coredispatch.frontend.autograd.node import node_of
+from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
@@ -286,7 +287,7 @@ class Tensor(TensorBase):
                 # A leaf, which every recorded call will ask for these (see value.storage_of).
                 self._node, self._nr = None, 0
                 self._view, self._storage = self._view, self._storage
-                self._hooks, self._post_hooks = self._hooks, self._post_hooks
+                self._accumulator = self._accumulator
         else:
             if self._node is not None:
                 raise AutogradError(
@@ -369,29 +370,24 @@ class Tensor(TensorBase):
         return self
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Call ``hook(grad)`` whenever the gradient is computed; it may return another one."""
+        """Call ``hook(grad)`` whenever the gradient is computed; it may return another one.
+
+        The gradient is complete: for a leaf, the sum of all contributions of a backward pass.
+        """
         if not self.keys & AUTOGRAD:
             raise AutogradError("cannot register a hook on a tensor that requires no grad")
         node = node_of(self)
         if node is None:
-            if self._hooks is None:
-                self._hooks = []
-            return RemovableHandle(self._hooks, hook)
-        if node.tensor_hooks is None:
-            node.tensor_hooks = {}
-        hooks = node.tensor_hooks.setdefault(self._nr, [])
-        handle = RemovableHandle(hooks, hook)
-        if len(hooks) > 1 and getattr(hooks[-2], "retains", False):
-            hooks[-2], hooks[-1] = hooks[-1], hooks[-2]  # what is kept is what the hooks made of it
+            node = accumulator(self)
+        handle: RemovableHandle = node.add_tensor_hook(self._nr, hook)
         return handle
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was accumulated into this leaf."""
         if not self.keys & AUTOGRAD or self._node is not None:
             raise AutogradError("post accumulate grad hooks are for leaves that require grad")
-        if self._post_hooks is None:
-            self._post_hooks = []
-        return RemovableHandle(self._post_hooks, hook)
+        handle: RemovableHandle = accumulator(self).register_post_accumulate_hook(hook)
+        return handle
 
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that is not a leaf in ``.grad``."""
@@ -406,7 +402,8 @@ class Tensor(TensorBase):
             tensor = reference()
             if tensor is not None:
                 known = tensor._grad
-                tensor._grad = gradient if known is None else known + gradient
+                # A copy: the gradient itself goes on through the graph.
+                tensor._grad = gradient.clone() if known is None else known + gradient
 
         keep.retains = True  # type: ignore[attr-defined]
         self.register_hook(keep)

@@ -106,8 +106,7 @@ class TensorBase(Value):
     _node: Any = None  # the autograd Node that made it, None for a leaf
     _nr: int = 0  # which of the node's outputs it is
     _grad: Any = None
-    _hooks: Any = None  # leaf hooks; those of other tensors live in their node
-    _post_hooks: Any = None  # post-accumulate-grad hooks
+    _accumulator: Any = None  # of a leaf: the node that adds to _grad, with the leaf's hooks
 
     def __init__(self, raw: Any, keys: int = -1) -> None:
         if keys < 0:

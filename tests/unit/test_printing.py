@@ -38,7 +38,7 @@ EXPECTED = [
     (lambda: cd.tensor([1.0], requires_grad=True), "tensor([1.], requires_grad=True)"),
     (
         lambda: cd.tensor([1.0], requires_grad=True) + 1,
-        "tensor([2.], grad_fn=<AddBackward>)",
+        "tensor([2.], grad_fn=<AddBackward0>)",
     ),
     (lambda: cd.empty(2, 3, device="meta"), "tensor(..., device='meta', size=(2, 3))"),
 ]

@@ -27,12 +27,12 @@ def recorded(value: Any, names: dict[int, str]) -> Any:
     node = value._node
     if node is None:
         return None
-    targets = [None if t is None else names.get(id(t), type(t).__name__) for t in node.targets]
+    targets = [None if t is None else names.get(id(t), type(t).__name__) for t in node.next_edges]
     saved = [names.get(id(s), repr(s)) for s in node.saved]
     outputs = [node.output(i) for i in range(node.count)]
     facts = [(tuple(o.shape), o.dtype, o.keys) for o in outputs]
     held = node.out_raw is not None
-    return node.opname, targets, node.numbers, saved, node.versions, facts, held, value._nr
+    return node.opname, targets, node.edge_numbers, saved, node.versions, facts, held, value._nr
 
 
 def inputs(form: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coredispatch.frontend.autograd import graph
 from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd.anomaly import (
     detect_anomaly,
@@ -31,6 +32,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_anomaly_enabled",
     "is_grad_enabled",

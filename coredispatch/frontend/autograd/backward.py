@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (installs the errors)
-from coredispatch.frontend.autograd.engine import run
-from coredispatch.frontend.autograd.node import Node, node_of
+from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
+from coredispatch.frontend.autograd.engine import gradient_node, run
+from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, ShapeError
@@ -69,7 +71,8 @@ def backward(
     """Accumulate the gradients of ``tensors`` into the ``.grad`` of the leaves.
 
     ``grad_tensors`` has one gradient per tensor, of the tensor's shape (None for a tensor of one
-    element). ``inputs`` limits accumulation to the given leaves. The graph's buffers are freed
+    element). ``inputs`` limits accumulation to the given tensors; one that
+    is no leaf retains its gradient. The graph's buffers are freed
     unless ``retain_graph``, which defaults to ``create_graph``. Raises
     :class:`AutogradError` for a tensor that requires no grad.
     """
@@ -77,18 +80,25 @@ def backward(
     grads = _root_grads(roots, grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
     if inputs is None:
-        run(roots, grads, keep, create_graph, None, None)
+        run(roots, grads, keep, create_graph)
         return
-    leaves = _sequence(inputs)
-    for leaf, gradient in zip(
-        leaves, _capture(roots, grads, leaves, keep, create_graph), strict=True
-    ):
-        if gradient is None:
-            continue
-        if leaf._grad is None:
-            leaf._grad = gradient
+    wanted = _wanted_inputs(inputs)
+    if not wanted:
+        raise AutogradError(
+            "'inputs' argument to backward() cannot be empty",
+            fix="leave it out, or name the leaves",
+        )
+    outputs: set[tuple[int, int]] = set()
+    leaves: set[int] = set()
+    for tensor in wanted:
+        node = gradient_node(tensor)
+        if isinstance(node, AccumulateGrad):
+            leaves.add(node.sequence)
         else:
-            leaf._grad = leaf._grad + gradient
+            tensor.retain_grad()
+            outputs.add((node.sequence, tensor._nr))
+    needed = _needed(roots, outputs | {(number, 0) for number in leaves})
+    run(roots, grads, keep, create_graph, outputs, needed | leaves)
 
 
 def grad(
@@ -97,24 +107,26 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``.
 
-    Returns one tensor per input, None for an unused one where ``allow_unused``. Raises
-    :class:`AutogradError` for an unused input otherwise.
+    Returns one tensor per input, None for an unused one where ``allow_unused``. They may be written
+    to. Raises :class:`AutogradError` for an unused input otherwise. ``only_inputs`` has no effect
+    and warns when False, as in PyTorch.
     """
+    if not only_inputs:
+        warnings.warn(
+            "only_inputs=False is ignored: gradients are returned for the inputs only",
+            FutureWarning,
+            stacklevel=2,
+        )
     if is_grads_batched:
         raise AutogradError("is_grads_batched=True is not supported", fix="loop over the rows")
-    roots, wanted = _sequence(outputs), _sequence(inputs)
-    for tensor in wanted:
-        if not tensor.keys & AUTOGRAD:
-            raise AutogradError(
-                "one of the differentiated tensors does not require grad",
-                fix="set requires_grad=True on it before the computation",
-            )
+    roots, wanted = _sequence(outputs), _wanted_inputs(inputs)
     grads = _root_grads(roots, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = _capture(roots, grads, wanted, keep, create_graph)
@@ -131,43 +143,52 @@ def grad(
     return tuple(found)
 
 
+def _wanted_inputs(inputs: Any) -> list[Any]:
+    tensors = _sequence(inputs)
+    for tensor in tensors:
+        if not isinstance(tensor, TensorBase):
+            raise AutogradError(
+                f"can differentiate with respect to tensors, not {type(tensor).__name__}"
+            )
+        if not tensor.keys & AUTOGRAD:
+            raise AutogradError(
+                "one of the differentiated tensors does not require grad",
+                fix="set requires_grad=True on it before the computation",
+            )
+    return tensors
+
+
 def _capture(
     roots: list[Any], grads: list[Any], wanted: Sequence[Any], keep: bool, create: bool
 ) -> list[Any]:
-    keys: list[Any] = []
-    capture: dict[Any, Any] = {}
-    for tensor in wanted:
-        node = node_of(tensor)
-        key = id(tensor) if node is None else (node.sequence, tensor._nr)
-        keys.append(key)
-        capture[key] = tensor
+    keys = [(gradient_node(tensor).sequence, tensor._nr) for tensor in wanted]
+    capture = set(keys)
     found = run(roots, grads, keep, create, capture, _needed(roots, capture))
     return [found.get(key) for key in keys]
 
 
-def _needed(roots: list[Any], capture: dict[Any, Any]) -> set[int]:
-    """Sequence numbers of the nodes from which a captured tensor can be reached."""
+def _needed(roots: list[Any], capture: set[tuple[int, int]]) -> set[int]:
+    """Sequence numbers of the nodes from which a captured output can be reached."""
     order: list[Node] = []
     seen: set[int] = set()
-    stack = [node for root in roots if (node := node_of(root)) is not None]
+    stack = [gradient_node(root) for root in roots]
     while stack:
         node = stack.pop()
         if node.sequence in seen:
             continue
         seen.add(node.sequence)
         order.append(node)
-        stack += [t for t in node.targets if isinstance(t, Node)]
+        stack += [edge for edge in node.next_edges if isinstance(edge, Node)]
     needed: set[int] = set()
     for node in sorted(order, key=lambda n: n.sequence):
-        for position, target in enumerate(node.targets):
-            if isinstance(target, Node):
-                hit = (
-                    target.sequence in needed
-                    or (target.sequence, node.number_at(position)) in capture
-                )
+        for position, edge in enumerate(node.next_edges):
+            if edge is None:
+                continue
+            if isinstance(edge, Node):
+                key = (edge.sequence, node.edge_number(position))
             else:
-                hit = target is not None and id(target) in capture
-            if hit:
+                key = (accumulator(edge).sequence, 0)
+            if key[0] in needed or key in capture:
                 needed.add(node.sequence)
                 break
     return needed

@@ -6,7 +6,8 @@ import traceback
 from typing import Any
 
 from coredispatch.frontend.autograd.engine import ENGINE
-from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode
+from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode
+from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.around.checks import describe, describe_call
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
@@ -17,7 +18,9 @@ from coredispatch.registry.model.value import dtype_of
 __all__: list[str] = []
 
 
-def fit(node: Node, index: int, grad: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def validate_outputs(
+    node: Node, index: int, grad: Any, shape: tuple[int, ...], dtype: DType
+) -> Any:
     """Sum a broadcast gradient to ``shape`` and cast it to ``dtype``; raise where it cannot."""
     have = tuple(grad.raw.shape)
     shape = tuple(shape)
@@ -103,7 +106,7 @@ def wrong_count(node: Node, result: Any) -> Exception:
     """A vjp returned the wrong number of gradients."""
     count = "None" if result is None else str(len(result))
     return AutogradError(
-        f"the vjp of {node.opname!r} returned {count} gradients, expected {len(node.targets)}",
+        f"the vjp of {node.opname!r} returned {count} gradients, expected {len(node.next_edges)}",
         fix="return one gradient (or None) per tensor parameter, in schema order",
     )
 
@@ -114,6 +117,27 @@ def wrong_type(node: Node, index: int, grad: Any) -> Exception:
         f"the vjp of {node.opname!r} returned {type(grad).__name__} as gradient {index}",
         fix="return a tensor, None, or a function of no arguments that returns one of them",
     )
+
+
+def wrong_hook(node: Node, hook: Any, result: Any, grad: Any) -> Exception | None:
+    """A hook of a tensor returned something that cannot take the gradient's place."""
+    name = getattr(hook, "__name__", type(hook).__name__)
+    if not isinstance(result, TensorBase):
+        have = type(result).__name__
+        message = f"hook {name!r} of a result of {node.name()} returned {have}"
+    elif tuple(result.raw.shape) != tuple(grad.raw.shape):
+        message = (
+            f"hook {name!r} of a result of {node.name()} changed the shape of the gradient from "
+            f"{tuple(grad.raw.shape)} to {tuple(result.raw.shape)}"
+        )
+    elif dtype_of(result) is not dtype_of(grad):
+        message = (
+            f"hook {name!r} of a result of {node.name()} changed the dtype of the gradient from "
+            f"{dtype_of(grad)} to {dtype_of(result)}"
+        )
+    else:
+        return None
+    return AutogradError(message, fix="return None, or a tensor of the gradient's shape and dtype")
 
 
 def _forward_line(node: Node) -> str:
@@ -128,18 +152,15 @@ def forward_line() -> str:
     return "<unknown>"
 
 
-def anomaly(node: Node, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+def anomaly(node: Node, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
     """Run a node's backward in anomaly mode: errors and NaNs point at the forward line."""
     try:
-        results = node.backward(grads, wanted, keep)
+        results = node.backward(grads, output_mask, task)
     except CoreDispatchError as error:
         error.fix = (error.fix or "") + _forward_line(node)
         raise
-    if results is None:
-        return results
-    results = [g() if callable(g) else g for g in results]
-    for index, gradient in enumerate(results):
-        if gradient is not None and dtype_of(gradient).category >= 2:
+    for index, gradient in enumerate(results or ()):
+        if isinstance(gradient, TensorBase) and dtype_of(gradient).category >= 2:
             isnan, any_ = TABLE.operator("isnan"), TABLE.operator("any")
             if bool(any_(isnan(gradient))) and ANOMALY["check_nan"]:
                 raise AutogradError(
@@ -153,8 +174,9 @@ def anomaly(node: Node, grads: list[Any], wanted: list[bool], keep: bool) -> Any
 #: whether anomaly mode looks for NaN
 ANOMALY = {"check_nan": True}
 
-ENGINE.fit = fit
-ENGINE.zeros = zeros
+ENGINE.validate_outputs = validate_outputs
+ENGINE.wrong_hook = wrong_hook
+GRAPH.zeros = zeros
 ENGINE.anomaly = anomaly
 ENGINE.wrong_count = wrong_count
 ENGINE.wrong_type = wrong_type

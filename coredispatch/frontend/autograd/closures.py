@@ -11,14 +11,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from coredispatch.frontend.autograd.node import (
-    GRAPH,
-    SEQUENCE,
-    OpNode,
-    RecordEntry,
-    add_target,
-    alias_of,
-)
+from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, OpNode
+from coredispatch.frontend.autograd.recording import RecordEntry, add_edge, alias_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.derivative import saved_argument
 from coredispatch.registry.model.value import Value, dtype_of
@@ -55,7 +49,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
 
     def recorded(out: Any, args: tuple[Any, ...], _: Any) -> Any:
         node = _new(OpNode)
-        node.targets = targets = []
+        node.next_edges = next_edges = []
         found = False
         for position in positions:
             argument = args[position]
@@ -63,16 +57,16 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
                 found = True
                 source = argument._node
                 if argument._view is not None or argument._nr:
-                    add_target(node, argument)
+                    add_edge(node, argument)
                 else:
-                    targets.append(argument if source is None else source)
+                    next_edges.append(argument if source is None else source)
             else:
-                targets.append(None)
+                next_edges.append(None)
         if not found:
             return out
         if out is args[0]:
             out = alias_of(out)
-        node.opname, node.several, node.rule, node.count = name, False, rule, 1
+        node.opname, node.multi_output, node.rule, node.count = name, False, rule, 1
         node.sequence = next(SEQUENCE)
         if saves:
             node.saved = saved = []

@@ -3,20 +3,27 @@
 A node's inputs were made before it, so their numbers are smaller: when a node is taken from
 the heap, everything that feeds it has been through. No recursion, no dependency counts.
 
+Leaves are no part of that order: a graph may use one that is younger than some of its nodes.
+While no leaf has hooks, each takes a contribution as it comes. Otherwise contributions are
+summed first, and a leaf's node runs right after the last of them (see :func:`survey`).
+
 Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from threading import local
 from typing import Any, Final
 
-from coredispatch.frontend.autograd.node import GRAPH, Node, OpNode, node_of
+from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
+from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode, Output
+from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.value import Value, dtype_of
+from coredispatch.registry.model.value import dtype_of
 
 
 def _op(name: str) -> Dispatcher:
@@ -25,24 +32,32 @@ def _op(name: str) -> Dispatcher:
 
 
 _add: Final = _op("add")
-_add_: Final = _op("add_")
 _clone: Final = _op("clone")
 _ones_like: Final = _op("ones_like")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
+_CURRENT: Final = local()  # .task: the innermost pass of the thread
 
 
 class EngineHooks:
     """Slow paths that the modules above this one install."""
 
     def __init__(self) -> None:
-        self.fit: Any = None  # (node, index, grad, shape, dtype) -> grad of the right form
-        self.zeros: Any = None  # (shape, dtype, keys) -> Tensor
-        self.anomaly: Any = None  # (node, result or exception) -> None or raises
+        # (node, index, grad, shape, dtype) -> grad of the right form
+        self.validate_outputs: Any = None
+        self.anomaly: Any = None  # (node, grads, output mask, task) -> results, or raises
         self.wrong_count: Any = None  # (node, result) -> exception
         self.wrong_type: Any = None  # (node, index, grad) -> exception
+        self.wrong_hook: Any = None  # (node, hook, result, what it replaces) -> exception or None
 
 
 ENGINE: Final = EngineHooks()
+
+
+def gradient_node(value: TensorBase) -> Node:
+    """The node that a gradient of ``value`` goes to: of the call that made it, or of the leaf."""
+    made: Any = node_of(value)
+    node: Node = accumulator(value) if made is None else made
+    return node
 
 
 def run(
@@ -50,235 +65,318 @@ def run(
     grads: list[Any],
     keep: bool,
     create: bool,
-    capture: dict[int, Any] | None,
-    needed: set[int] | None,
+    capture: set[Any] | None = None,
+    needed: set[int] | None = None,
 ) -> dict[Any, Any]:
-    """Push ``grads`` back from ``roots``.
+    """Push ``grads`` back from ``roots``; a gradient of None is one, for a root of one element.
 
-    A gradient of None is one, for a root of one element.
-
-    Without ``capture``, gradients are accumulated into the leaves. With it (id of a leaf, or
-    ``(id of node, output number)`` as key), they are returned and nothing is accumulated; then
-    only nodes whose id is in ``needed`` are visited.
+    Without ``capture`` and ``needed``, gradients are accumulated into the leaves. With them, only
+    the nodes whose sequence number is in ``needed`` run, and what arrives at the outputs in
+    ``capture``, ``(sequence number, output number)``, is returned under these keys.
     """
     token = push_masks(0, 0, AUTOGRAD) if create else push_masks(0, AUTOGRAD)
+    outer: Any = getattr(_CURRENT, "task", None)
+    task = BackwardPass(keep, create, capture, needed)
+    _CURRENT.task = task
     try:
-        return _run(roots, grads, keep, create, capture, needed)
+        task.start(roots, grads)
+        task.finish()
+        return task.found
     finally:
+        _CURRENT.task = outer
         pop_masks(token)
 
 
-def _run(
-    roots: list[Any],
-    grads: list[Any],
-    keep: bool,
-    create: bool,
-    capture: dict[int, Any] | None,
-    needed: set[int] | None,
-) -> dict[Any, Any]:
-    heap: list[int] = []  # negative sequence numbers
-    pending: dict[int, Node] = {}
-    buffers: dict[int, list[Any]] = {}  # the gradients collected so far, one per output
-    found: dict[Any, Any] = {}
-    index = 0
-    for root in roots:
-        node = node_of(root)
-        grad = grads[index]
-        if grad is None:
-            grad = invoke(_ones_like, (root,), _NO_KEYWORDS)
-        if node is None:
-            _deliver_leaf(root, grad, False, create, capture, found)
-        else:
-            _push(heap, pending, buffers, node, root._nr, grad)
-        index += 1
-    while heap:
-        sequence = -heappop(heap)
-        node = pending.pop(sequence)
-        outputs = buffers.pop(sequence)
-        step(node, outputs, heap, pending, buffers, keep, create, capture, needed, found)
-    return found
+def current_task() -> Any:
+    """The pass that runs in this thread, or None."""
+    return getattr(_CURRENT, "task", None)
 
 
-def _push(
-    heap: list[int],
-    pending: dict[int, Node],
-    buffers: dict[int, list[Any]],
-    node: Node,
-    number: int,
-    grad: Any,
-) -> None:
-    sequence = node.sequence
-    grads = buffers.get(sequence)
-    if grads is None:
-        count = node.count
-        buffers[sequence] = [grad] if count == 1 else [None] * count
-        pending[sequence] = node
-        if heap:
-            heappush(heap, -sequence)
-        else:
-            heap.append(-sequence)
-        if count == 1:
+def survey(nodes: list[Node]) -> dict[int, int]:
+    """For each leaf that can be reached, by the number of its node: the oldest of its users.
+
+    That one is the last to run, so the gradient is complete right after it.
+    """
+    oldest: dict[int, int] = {}
+    seen: set[int] = set()
+    stack: list[Node] = []
+    for node in nodes:
+        if node.sequence not in seen:
+            seen.add(node.sequence)
+            stack.append(node)
+    while stack:
+        node = stack.pop()
+        sequence = node.sequence
+        for edge in node.next_edges:
+            if edge is None:
+                continue
+            if isinstance(edge, Node):
+                if edge.sequence not in seen:
+                    seen.add(edge.sequence)
+                    stack.append(edge)
+            else:
+                leaf: TensorBase = edge
+                key = accumulator(leaf).sequence
+                known = oldest.get(key)
+                if known is None or sequence < known:
+                    oldest[key] = sequence
+    return oldest
+
+
+class BackwardPass(GraphTask):
+    """One pass: the nodes that wait, what they have received, and what the caller asked for."""
+
+    def __init__(
+        self, keep: bool, create: bool, capture: set[Any] | None, needed: set[int] | None
+    ) -> None:
+        super().__init__(keep, create)
+        self.capture: set[Any] | None = capture
+        self.needed: set[int] | None = needed
+        self.heap: list[int] = []  # negative sequence numbers
+        self.pending: dict[int, Node] = {}
+        self.buffers: dict[int, list[Any]] = {}  # gradients collected so far, one per output
+        self.borrowed: set[int] = set()  # leaf nodes whose gradient somebody else holds
+        self.sums_leaves: bool = False
+        self.oldest: dict[int, int] = {}  # node of a leaf: its oldest user
+        self.found: dict[Any, Any] = {}
+        self.callbacks: list[Any] = []
+
+    def start(self, roots: list[Any], grads: list[Any]) -> None:
+        """Put the roots on the heap."""
+        self.sums_leaves = GRAPH.leaf_hooks or self.needed is not None
+        nodes: list[Node] = []
+        index = 0
+        for root in roots:
+            grad = grads[index]
+            if grad is None:
+                grad = invoke(_ones_like, (root,), _NO_KEYWORDS)
+            node = gradient_node(root)
+            if isinstance(node, AccumulateGrad):
+                self.deliver(node, grad, False)
+            else:
+                nodes.append(node)
+                self.push(node, root._nr, grad)
+            index += 1
+        if self.sums_leaves:
+            self.oldest = survey(nodes)
+
+    def finish(self) -> None:
+        """Run nodes until none waits, then the callbacks."""
+        heap, pending, buffers = self.heap, self.pending, self.buffers
+        while heap:
+            sequence = -heappop(heap)
+            node = pending.pop(sequence)
+            self.execute(node, buffers.pop(sequence))
+            if self.sums_leaves:
+                self.complete_leaves(node)
+        # Leaves whose oldest user did not run, because nothing or nobody asked it to.
+        while pending:
+            _, node = pending.popitem()
+            self.execute_leaf(node)
+        while self.callbacks:
+            self.callbacks.pop(0)()
+
+    def push(self, node: Node, number: int, grad: Any) -> None:
+        """Add ``grad`` to what ``node`` has received for its output ``number``."""
+        sequence = node.sequence
+        grads = self.buffers.get(sequence)
+        if grads is None:
+            grads = [None] * node.count
+            self.buffers[sequence] = grads
+            self.pending[sequence] = node
+            heappush(self.heap, -sequence)
+            grads[number] = grad
             return
-        grads = buffers[sequence]
-    present = grads[number]
-    grads[number] = grad if present is None else dispatch_two(_add, present, grad)
+        present = grads[number]
+        grads[number] = grad if present is None else dispatch_two(_add, present, grad)
 
+    def deliver(self, node: AccumulateGrad, grad: Any, owned: bool) -> None:
+        """Give a contribution to the node of a leaf, or add it to those that came before."""
+        if not self.sums_leaves:
+            self.owned = owned
+            node.accumulate(grad, self)
+            return
+        sequence = node.sequence
+        grads = self.buffers.get(sequence)
+        if grads is None:
+            self.buffers[sequence] = [grad]
+            self.pending[sequence] = node
+            if not owned:
+                self.borrowed.add(sequence)
+        else:
+            grads[0] = dispatch_two(_add, grads[0], grad)
+            self.borrowed.discard(sequence)
 
-def step(
-    node: Node,
-    outputs: list[Any],
-    heap: list[int],
-    pending: dict[int, Node],
-    buffers: dict[int, list[Any]],
-    keep: bool,
-    create: bool,
-    capture: dict[int, Any] | None,
-    needed: set[int] | None,
-    found: dict[Any, Any],
-) -> None:
-    """Run one node: hooks, its backward, checks, and delivery of the results."""
-    if node.tensor_hooks is not None:
-        for number in node.tensor_hooks:
-            if outputs[number] is not None:
-                for hook in list(node.tensor_hooks[number]):
-                    replaced = hook(outputs[number])
-                    if replaced is not None:
-                        outputs[number] = replaced
-    if capture is not None:
+    def complete_leaves(self, node: Node) -> None:
+        """Run the leaves that ``node`` was the last to send something to."""
+        sequence = node.sequence
+        for edge in node.next_edges:
+            if isinstance(edge, TensorBase):
+                leaf = accumulator(edge)
+                if self.oldest.get(leaf.sequence) == sequence and leaf.sequence in self.pending:
+                    del self.pending[leaf.sequence]
+                    self.execute_leaf(leaf)
+
+    def execute_leaf(self, node: Node) -> None:
+        """Run the node of a leaf."""
+        sequence = node.sequence
+        self.owned = sequence not in self.borrowed
+        self.execute(node, self.buffers.pop(sequence))
+
+    def execute(self, node: Node, grads: list[Any]) -> None:
+        """Run one node: its hooks, its backward, and the delivery of the results."""
+        if node.tensor_hooks is not None:
+            run_tensor_hooks(node, grads)
+        if self.needed is not None:
+            self.take(node, grads)
+            if node.sequence not in self.needed:
+                return
+        if node.pre_hooks is not None:
+            grads = run_pre_hooks(node, grads)
+        if self.needed is None:
+            mask = [edge is not None for edge in node.next_edges]
+        else:
+            mask = self.output_mask(node, self.needed)
+        if GRAPH.anomaly:
+            results = ENGINE.anomaly(node, grads, mask, self)
+        else:
+            results = node.backward(grads, mask, self)
+        if results is None or len(results) != len(node.next_edges):
+            raise ENGINE.wrong_count(node, results)
+        if node.post_hooks is not None:
+            results = run_post_hooks(node, results, grads, mask)
+        if mask:
+            self.route(node, grads, results, mask)
+
+    def take(self, node: Node, grads: list[Any]) -> None:
+        """Keep what the caller asked for. He may write to it, so it is nobody else's."""
+        capture = self.capture
+        if not capture:
+            return
         number = 0
-        for grad in outputs:
-            if grad is not None and (node.sequence, number) in capture:
-                found[(node.sequence, number)] = grad
+        for grad in grads:
+            key = (node.sequence, number)
+            if grad is not None and key in capture:
+                if not isinstance(node, AccumulateGrad) or not self.owned or node.has_hooks():
+                    grad = invoke(_clone, (grad,), _NO_KEYWORDS)
+                self.found[key] = grad
             number += 1
-    if needed is not None and node.sequence not in needed:
-        return
-    if node.pre_hooks is not None:
-        for hook in list(node.pre_hooks):
-            replaced = hook(tuple(outputs))
-            if replaced is not None:
-                outputs = list(replaced)
-    number = 0
-    for grad in outputs:
-        if grad is None:
-            made = node.output(number)
-            outputs[number] = ENGINE.zeros(made.shape, made.dtype, made.keys)
-        number += 1
-    targets = node.targets
-    wanted = _wanted(targets, needed, capture, node)
-    if GRAPH.anomaly:
-        results = ENGINE.anomaly(node, outputs, wanted, keep)
-    else:
-        results = node.backward(outputs, wanted, keep)
-    if results is None or len(results) != len(targets):
-        raise ENGINE.wrong_count(node, results)
-    if node.post_hooks is not None:
-        evaluated = tuple([g() if callable(g) else g for g in results])
-        for hook in list(node.post_hooks):
-            replaced = hook(evaluated, tuple(outputs))
-            if replaced is not None:
-                evaluated = replaced
-        results = evaluated
-    index = 0
-    for target in targets:
-        if target is not None and wanted[index]:
-            grad = results[index]
-            if grad is not None:
-                fresh = True
-                if not isinstance(grad, Value):
-                    if not callable(grad):
-                        raise ENGINE.wrong_type(node, index, grad)
-                    grad = grad()
-                    if grad is None:
-                        index += 1
-                        continue
+
+    def output_mask(self, node: Node, needed: set[int]) -> list[bool]:
+        """Which gradients of ``node`` lead to what the caller asked for, one flag per edge."""
+        mask: list[bool] = []
+        index = 0
+        for edge in node.next_edges:
+            if edge is None:
+                mask.append(False)
+            else:
+                number = 0
+                if isinstance(edge, Node):
+                    following = edge
+                    number = node.edge_number(index)
+                else:
+                    following = accumulator(edge)
+                mask.append(
+                    following.sequence in needed
+                    or (self.capture is not None and (following.sequence, number) in self.capture)
+                )
+            index += 1
+        return mask
+
+    def route(self, node: Node, grads: list[Any], results: Any, mask: list[bool]) -> None:
+        """Send each gradient along its edge."""
+        numbers = node.edge_numbers
+        index = 0
+        for edge in node.next_edges:
+            if mask[index]:
+                grad = results[index]
+                if grad is not None:
                     if not isinstance(grad, TensorBase):
                         raise ENGINE.wrong_type(node, index, grad)
-                # A gradient that is somebody else's object must not become a leaf's .grad
-                for other in outputs:
-                    if grad is other:
-                        fresh = False
-                if isinstance(target, Node):
-                    number = node.number_at(index)
-                    made = target.output(number)
+                    following: Node
+                    if isinstance(edge, Node):
+                        following = edge
+                        number: int = 0 if numbers is None else numbers.get(index, 0)
+                        made = following.output(number) if number else following
+                    else:
+                        following = made = accumulator(edge)
+                        number = 0
+                    # The check of validated(), written out.
                     if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
-                        grad = ENGINE.fit(node, index, grad, made.shape, made.dtype)
-                    _push(heap, pending, buffers, target, number, grad)
-                else:
-                    leaf: TensorBase = target
-                    dtype = dtype_of(leaf)
-                    if grad.raw.shape != leaf.raw.shape or dtype_of(grad) is not dtype:
-                        grad = ENGINE.fit(node, index, grad, leaf.raw.shape, dtype)
-                        if grad._view is None:
-                            fresh = True
-                    elif fresh:
-                        repeats = 0
-                        for other in results:
-                            if other is grad:
-                                repeats += 1
-                        if repeats > 1 or grad._storage is not None:
-                            fresh = False
-                        elif not create:
-                            fresh = isinstance(node, OpNode)
-                        else:
-                            fresh = True
-                    _deliver_leaf(leaf, grad, fresh, create, capture, found)
-        index += 1
+                        grad = validated(node, index, grad, made)
+                    if isinstance(following, AccumulateGrad):
+                        self.deliver(following, grad, is_owned(node, grad, grads, results))
+                    else:
+                        self.push(following, number, grad)
+            index += 1
 
 
-def _wanted(
-    targets: list[Any], needed: set[int] | None, capture: dict[int, Any] | None, node: Node
-) -> list[bool]:
-    wanted: list[bool] = []
+def validated(node: Node, index: int, grad: Any, made: Output) -> Any:
+    """``grad`` in the form of what ``made`` describes; raises where it cannot have it."""
+    if not isinstance(grad, TensorBase):
+        raise ENGINE.wrong_type(node, index, grad)
+    if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
+        return ENGINE.validate_outputs(node, index, grad, made.shape, made.dtype)
+    return grad
+
+
+def is_owned(node: Node, grad: TensorBase, grads: list[Any], results: Any) -> bool:
+    """Whether ``grad`` is a fresh tensor that nobody else holds, so that a leaf may keep it.
+
+    Not so: a view, a tensor that has been saved or viewed (it has a storage), the gradient that
+    came in, one that goes two ways, and what hooks and users' functions have seen.
+    """
+    if grad._view is not None or grad._storage is not None:
+        return False
+    if not isinstance(node, OpNode) or node.post_hooks is not None:
+        return False
+    for other in grads:
+        if other is grad:
+            return False
+    repeats = 0
+    for other in results:
+        if other is grad:
+            repeats += 1
+    return repeats < 2
+
+
+def run_tensor_hooks(node: Node, grads: list[Any]) -> None:
+    """The hooks of the tensors that ``node`` made, or of the leaf."""
+    for number in node.tensor_hooks:
+        if grads[number] is not None:
+            for hook in list(node.tensor_hooks[number]):
+                replaced = hook(grads[number])
+                if replaced is not None:
+                    error = ENGINE.wrong_hook(node, hook, replaced, grads[number])
+                    if error is not None:
+                        raise error
+                    grads[number] = replaced
+
+
+def run_pre_hooks(node: Node, grads: list[Any]) -> list[Any]:
+    """Hooks of the node, before it runs."""
+    for hook in list(node.pre_hooks):
+        replaced = hook(tuple(grads))
+        if replaced is not None:
+            grads = list(replaced) if isinstance(replaced, (tuple, list)) else [replaced]
+    return grads
+
+
+def run_post_hooks(node: Node, results: Any, grads: list[Any], mask: list[bool]) -> Any:
+    """Hooks of the node, after it ran. They see gradients in their final form."""
+    seen: list[Any] = []
     index = 0
-    for target in targets:
-        if target is None:
-            wanted.append(False)
-        elif capture is None:
-            wanted.append(True)
-        elif isinstance(target, Node):
-            number = node.number_at(index)
-            wanted.append(
-                needed is None or target.sequence in needed or (target.sequence, number) in capture
-            )
-        else:
-            wanted.append(id(target) in capture)
+    for edge in node.next_edges:
+        grad = results[index] if mask[index] else None
+        if grad is not None:
+            following: Node = edge if isinstance(edge, Node) else accumulator(edge)
+            made = following.output(node.edge_number(index))
+            grad = validated(node, index, grad, made)
+        seen.append(grad)
         index += 1
-    return wanted
-
-
-def _deliver_leaf(
-    leaf: TensorBase,
-    grad: Any,
-    fresh: bool,
-    create: bool,
-    capture: dict[int, Any] | None,
-    found: dict[Any, Any],
-) -> None:
-    """Leaf hooks, then accumulation into ``.grad`` or into ``found``."""
-    if leaf._hooks is not None:
-        for hook in list(leaf._hooks):
-            replaced = hook(grad)
-            if replaced is not None:
-                grad = replaced
-                fresh = False
-    if capture is not None:
-        key = id(leaf)
-        if key in capture:
-            present = found.get(key)
-            found[key] = grad if present is None else dispatch_two(_add, present, grad)
-        return
-    present = leaf._grad
-    if present is None:
-        if create:
-            leaf._grad = grad
-        elif fresh and grad._view is None and not (grad.keys & AUTOGRAD):
-            leaf._grad = grad
-        else:
-            leaf._grad = invoke(_clone, (grad,), _NO_KEYWORDS)
-    elif create or present.keys & AUTOGRAD:
-        leaf._grad = dispatch_two(_add, present, grad)
-    else:
-        dispatch_two(_add_, present, grad)
-    if leaf._post_hooks is not None:
-        for hook in list(leaf._post_hooks):
-            hook(leaf)
+    results = tuple(seen)
+    for hook in list(node.post_hooks):
+        replaced = hook(results, tuple(grads))
+        if replaced is not None:
+            results = replaced if isinstance(replaced, (tuple, list)) else (replaced,)
+    return results

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, Node, add_target, attach, number
+from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, materialized
+from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_number, attach
 from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.errors import AutogradError
@@ -84,9 +85,11 @@ class FunctionNode(Node):
         self.freed = False
         self.inputs = 0
 
-    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+        if self.ctx._materialize:
+            grads = materialized(self, grads)
         result = self.function.backward(self.ctx, *grads)
-        if not keep:
+        if not task.keep:
             self.release()
         result = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if len(result) > self.inputs and all(g is None for g in result[self.inputs :]):
@@ -97,7 +100,8 @@ class FunctionNode(Node):
         self.freed = bool(self.ctx._saved)
         self.ctx._saved = ()
 
-    def describe(self) -> str:
+    def name(self) -> str:
+        """Name of the node."""
         return f"{self.opname}Backward"
 
 
@@ -137,8 +141,8 @@ class Function:
             return output
         node = FunctionNode(cls, ctx)
         for argument in args:
-            add_target(node, argument)
-        number(node)
+            add_edge(node, argument)
+        assign_sequence_number(node)
         node.inputs = len(args)
         outputs = list(output) if isinstance(output, (tuple, list)) else [output]
         inputs = {id(a) for a in args}

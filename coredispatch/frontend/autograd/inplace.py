@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.node import (
-    GRAPH,
-    Node,
-    OpNode,
-    add_list,
-    add_target,
+from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode
+from coredispatch.frontend.autograd.recording import (
+    add_edge,
+    add_edges,
+    assign_sequence_number,
     attach,
     node_of,
-    number,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.around.checks import describe_call
@@ -36,7 +34,7 @@ __all__ = ["CopySlices", "record_inplace", "refresh"]
 class CopySlices(Node):
     """The node of a base one of whose views was written by ``inner``.
 
-    Target 0 is the base's old history; the rest are ``inner``'s targets without self.
+    Edge 0 leads to the base's old history; the rest are ``inner``'s edges without self.
     """
 
     def __init__(self, inner: Node, path: list[ViewLink]) -> None:
@@ -44,11 +42,16 @@ class CopySlices(Node):
         self.inner = inner
         self.path = path
 
-    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+    def name(self) -> str:
+        """Name of the node."""
+        return "CopySlices"
+
+    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
         whole = TABLE.operator("clone")(grads[0])
         part = replay(whole, self.path)
-        inner = self.inner.backward([TABLE.operator("clone")(part)], [True, *wanted[1:]], keep)
-        first, *rest = [g() if callable(g) else g for g in inner]
+        mask = [True, *output_mask[1:]]
+        results = self.inner.backward([TABLE.operator("clone")(part)], mask, task)
+        first, *rest = results or (None,)  # a write that depends on no input has no edges
         if first is None:
             TABLE.operator("zero_")(part)
         else:
@@ -125,18 +128,18 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
         for position in rule.tensors:
             argument = args[position]
             if position in rule.lists:
-                add_list(node, argument)
+                add_edges(node, argument)
             else:
-                add_target(node, argument)
+                add_edge(node, argument)
         for position in rule.saves:
             node.save(original if position == 0 else saved_argument(args, position))
     root, path = _differentiable_root(target)
     base_target: tuple[Any, int] | None = None
     if path:
         probe = Node("probe", False)
-        add_target(probe, root)
-        base_target = (probe.targets[0], probe.number_at(0))
-    number(node)
+        add_edge(probe, root)
+        base_target = (probe.next_edges[0], probe.edge_number(0))
+    assign_sequence_number(node)
     out = call.below(args)
     if not path:
         attach(node, target)
@@ -157,7 +160,7 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
 class _Cut(Node):
     """A write whose result does not depend on any input: no gradient goes further."""
 
-    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
+    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
         return []
 
 
@@ -183,9 +186,9 @@ def _rebase(
     target: TensorBase,
 ) -> None:
     slices = CopySlices(node, path)
-    slices.targets = [base_target[0], *node.targets[1:]]
-    slices.numbers = {**(node.numbers or {}), 0: base_target[1]}
-    number(slices)
+    slices.next_edges = [base_target[0], *node.next_edges[1:]]
+    slices.edge_numbers = {**(node.edge_numbers or {}), 0: base_target[1]}
+    assign_sequence_number(slices)
     attach(slices, root)
     target.keys |= AUTOGRAD
     link = target._view

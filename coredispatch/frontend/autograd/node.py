@@ -1,7 +1,8 @@
-"""Nodes of the autograd graph, and the layer kernel that records them.
+"""Nodes of the autograd graph.
 
-A node holds what its ``vjp`` named (with the version of each saved tensor), and where each
-gradient goes: to the node that made the input, or into a leaf. It never owns a strong
+A node holds what its ``vjp`` named (with the version of each saved tensor), and an edge for each
+gradient: to the node that made the input, or to a leaf, whose node is its
+:class:`~coredispatch.frontend.autograd.accumulate.AccumulateGrad`. It never owns a strong
 reference to its own output: a saved output is kept as raw data and rewrapped.
 
 Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
@@ -13,12 +14,10 @@ import itertools
 from typing import Any, Final
 
 from coredispatch.frontend.hooks import RemovableHandle
-from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
-from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
-from coredispatch.registry.dispatch.dispatcher import Dispatcher
-from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, VjpRule, saved_argument
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, VjpRule
 from coredispatch.registry.model.native import mypyc_attr
-from coredispatch.registry.model.value import Storage, Value, dtype_of, storage_of, version_of
+from coredispatch.registry.model.value import Storage, Value, storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
 
 
@@ -27,18 +26,30 @@ class GraphState:
 
     def __init__(self) -> None:
         self.anomaly: bool = False
+        self.leaf_hooks: bool = False  # whether any leaf of the process ever had a hook
         self.traceback: Any = None  # () -> str, the forward line (anomaly mode)
         self.record_inplace: Any = None  # installed by .inplace
+        self.zeros: Any = None  # (shape, dtype, keys) -> Tensor
+        self.node_name: Any = None  # (name of the operator) -> name as PyTorch shows it
         self.no_derivative: Any = None  # (op, args) -> exception
         self.version_error: Any = None  # (node, position, saved, current) -> exception
         self.freed_error: Any = None  # (node) -> exception
-        self.specialize: Any = None  # (entry) -> None, where this module runs interpreted
+        self.specialize: Any = None  # (entry) -> None, where recording runs interpreted
+        self.accumulator: Any = None  # (leaf) -> its AccumulateGrad
 
 
 GRAPH: Final = GraphState()
-_FLOATING: Final = 2  # the lowest dtype category that has gradients
 # A node's inputs always have smaller numbers; next() on a count is atomic under threads.
 SEQUENCE: Final = itertools.count()
+
+
+class GraphTask:
+    """What a node may know of the backward pass that runs it."""
+
+    def __init__(self, keep: bool, create: bool) -> None:
+        self.keep: bool = keep  # keep saved tensors for another pass
+        self.create: bool = create  # record the pass itself
+        self.owned: bool = False  # nobody else holds the gradient that is delivered
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -52,27 +63,27 @@ class Output:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Node(Output):
-    """One recorded call. ``targets[i]`` receives the i-th gradient: a Node, a leaf, or None.
+    """One recorded call. ``next_edges[i]`` receives the i-th gradient: a Node, a leaf, or None.
 
     Most calls have one output: the node is the record of its first one itself, ``others`` are
     those of the rest.
     """
 
     # Class-level defaults: interpreted, a node then only pays for what differs from them.
-    sequence: int = 0  # given by number() once the targets are known
+    sequence: int = 0  # assigned once the edges are known
     count: int = 0  # of the outputs
     others: Any = None
     tensor_hooks: Any = None  # output number -> list of hooks
     pre_hooks: Any = None
     post_hooks: Any = None
     forward_trace: Any = None
-    metadata: Any = None
-    numbers: Any = None  # {position of a target: output number there}, where it is not 0
+    _metadata: Any = None
+    edge_numbers: Any = None  # {position of an edge: output number there}, where it is not 0
 
-    def __init__(self, name: str, several: bool) -> None:
+    def __init__(self, name: str, multi_output: bool) -> None:
         self.opname: str = name
-        self.several: bool = several
-        self.targets: list[Any] = []
+        self.multi_output: bool = multi_output
+        self.next_edges: list[Any] = []
 
     def output(self, number: int) -> Output:
         """The record of output ``number``."""
@@ -81,71 +92,94 @@ class Node(Output):
         made: Output = self.others[number - 1]
         return made
 
-    def number_at(self, position: int) -> int:
-        """Which output of ``targets[position]`` the gradient belongs to."""
-        numbers = self.numbers
+    def edge_number(self, position: int) -> int:
+        """Which output of ``next_edges[position]`` the gradient belongs to."""
+        numbers = self.edge_numbers
         if numbers is None:
             return 0
         found: int = numbers.get(position, 0)
         return found
 
-    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
-        """The gradients of the inputs, one per target (tuple or list)."""
+    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+        """The gradients of the inputs, one per edge (tuple or list).
+
+        ``grads`` has one gradient per output, None for an output that received none;
+        ``output_mask`` says which gradients are wanted.
+        """
         raise NotImplementedError
 
     def release(self) -> None:
         """Free what was saved for the backward pass."""
 
-    def describe(self) -> str:
-        """Name as PyTorch shows it, such as ``AddBackward``."""
-        return "".join([p.capitalize() for p in self.opname.split("_")]) + "Backward"
-
     def name(self) -> str:
-        """Name of the node."""
-        return self.describe()
+        """Name as PyTorch shows it, such as ``AddBackward0``."""
+        return str(GRAPH.node_name(self.opname))
+
+    @property
+    def metadata(self) -> Any:
+        """A dict for the user's own use."""
+        if self._metadata is None:
+            self._metadata = {}
+        return self._metadata
 
     @property
     def next_functions(self) -> Any:
-        """``((node or AccumulateGrad or None, output number), ...)``, one per input."""
+        """``((node or None, output number), ...)``, one per input."""
         pairs: list[Any] = []
         index = 0
-        for target in self.targets:
-            if isinstance(target, TensorBase):
-                pairs.append((AccumulateGrad(target), 0))
+        for edge in self.next_edges:
+            if isinstance(edge, TensorBase):
+                pairs.append((GRAPH.accumulator(edge), 0))
             else:
-                pairs.append((target, self.number_at(index)))
+                pairs.append((edge, self.edge_number(index)))
             index += 1
         return tuple(pairs)
 
+    def add_tensor_hook(self, number: int, hook: Any) -> Any:
+        """Call ``hook(grad)`` with the gradient of output ``number``, which it may replace."""
+        if self.tensor_hooks is None:
+            self.tensor_hooks = {}
+        hooks = self.tensor_hooks.setdefault(number, [])
+        handle = RemovableHandle(hooks, hook)
+        if len(hooks) > 1 and getattr(hooks[-2], "retains", False):
+            # What retain_grad() keeps is what the hooks made of it.
+            hooks[-2], hooks[-1] = hooks[-1], hooks[-2]
+        return handle
+
     def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran."""
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran.
+
+        What it returns, unless None, takes the place of ``grad_inputs``.
+        """
         if self.post_hooks is None:
             self.post_hooks = []
         return RemovableHandle(self.post_hooks, hook)
 
     def register_prehook(self, hook: Any) -> Any:
-        """Call ``hook(grad_outputs)`` before this node runs."""
+        """Call ``hook(grad_outputs)`` before this node runs.
+
+        What it returns, unless None, takes the place of ``grad_outputs``.
+        """
         if self.pre_hooks is None:
             self.pre_hooks = []
         return RemovableHandle(self.pre_hooks, hook)
 
     def __repr__(self) -> str:
-        return f"<{self.describe()}>"
+        return f"<{self.name()} object at {hex(id(self))}>"
 
 
-class AccumulateGrad:
-    """Stands in ``next_functions`` for the leaf ``variable`` that a gradient ends in."""
-
-    def __init__(self, variable: TensorBase) -> None:
-        self.variable: TensorBase = variable
-        self.next_functions: Any = ()
-
-    def name(self) -> str:
-        """Name of the node."""
-        return "AccumulateGrad"
-
-    def __repr__(self) -> str:
-        return "<AccumulateGrad>"
+def materialized(node: Node, grads: list[Any]) -> list[Any]:
+    """``grads`` with zeros for the outputs that received no gradient."""
+    filled = grads
+    number = 0
+    for grad in grads:
+        if grad is None:
+            if filled is grads:
+                filled = list(grads)
+            made = node.output(number)
+            filled[number] = GRAPH.zeros(made.shape, made.dtype, made.keys)
+        number += 1
+    return filled
 
 
 class OpNode(Node):
@@ -162,8 +196,8 @@ class OpNode(Node):
     def __init__(self, name: str, rule: VjpRule) -> None:
         # Not through super(): one call less per recorded operator.
         self.opname = name
-        self.several = rule.several
-        self.targets = []
+        self.multi_output = rule.several
+        self.next_edges = []
         self.rule: VjpRule = rule
 
     def note_version(self, value: Value) -> None:
@@ -184,7 +218,7 @@ class OpNode(Node):
 
     def save_out(self, out: Any) -> None:
         """Keep the output(s) without owning them."""
-        outs = list(out) if self.several else [out]
+        outs = list(out) if self.multi_output else [out]
         self.out_raw = [o.raw for o in outs]
         self.out_storage = [storage_of(o) for o in outs]
         self.out_versions = [version_of(o) for o in outs]
@@ -211,9 +245,9 @@ class OpNode(Node):
         position = 0
         for source in self.rule.sources:
             if source == FROM_GRAD:
-                arguments.append(tuple(grads) if self.several else grads[0])
+                arguments.append(tuple(grads) if self.multi_output else grads[0])
             elif source == FROM_OUT:
-                if self.several:
+                if self.multi_output:
                     arguments.append(tuple([self.unpack_out(i) for i in range(self.count)]))
                 else:
                     arguments.append(self.unpack_out(0))
@@ -229,10 +263,28 @@ class OpNode(Node):
                 position += 1
         return arguments
 
-    def backward(self, grads: list[Any], wanted: list[bool], keep: bool) -> Any:
-        result = self.rule.fn(*self.arguments(grads))
-        if not keep:
+    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+        arguments = self.arguments(materialized(self, grads))
+        results = self.in_order(self.rule.fn(*arguments))
+        if not task.keep:
             self.release()
+        if len(results) != len(self.next_edges):
+            return results
+        evaluated: list[Any] = []
+        index = 0
+        for grad in results:
+            if grad is not None:
+                if not isinstance(grad, Value) and callable(grad):
+                    grad = grad() if output_mask[index] else None
+                for argument in arguments:
+                    if argument is grad and isinstance(grad, Value):
+                        storage_of(grad)  # a saved tensor: nobody may take it for his own
+            evaluated.append(grad)
+            index += 1
+        return evaluated
+
+    def in_order(self, result: Any) -> Any:
+        """What the rule returned, with one gradient per edge."""
         if len(self.rule.tensors) == 1 and not (isinstance(result, tuple) and not self.rule.lists):
             result = (result,)
         if self.rule.lists:
@@ -257,177 +309,3 @@ class OpNode(Node):
         self.out_raw = None
         self.out_storage = None
         self.freed = bool(self.rule.saves) or self.rule.saves_out
-
-
-def number(node: Node) -> None:
-    """Give ``node`` its place in the order, after every node it sends gradients to.
-
-    Finding a target may make nodes (a view whose base was written replays its view op), so this
-    comes after all :func:`add_target` calls.
-    """
-    node.sequence = next(SEQUENCE)
-
-
-def node_of(value: TensorBase) -> Any:
-    """The node that made ``value``, brought up to date if its base was written in place."""
-    view = value._view
-    if view is not None and view.version != version_of(value):
-        SLOTS.refresh(value)
-    return value._node
-
-
-def add_target(node: Node, argument: Any) -> bool:
-    """Let the next gradient of ``node`` go where ``argument`` came from; False: nowhere."""
-    if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
-        source = argument._node if argument._view is None else node_of(argument)
-        targets = node.targets
-        if source is None:
-            targets.append(argument)
-            return True
-        if argument._nr:
-            if node.numbers is None:
-                node.numbers = {}
-            node.numbers[len(targets)] = argument._nr
-        targets.append(source)
-        return True
-    node.targets.append(None)
-    return False
-
-
-def add_list(node: OpNode, items: Any) -> bool:
-    """:func:`add_target` for every tensor of a list; False: no gradient goes anywhere."""
-    if node.list_lengths is None:
-        node.list_lengths = []
-    node.list_lengths.append(len(items))
-    recorded = False
-    for item in items:
-        if add_target(node, item):
-            recorded = True
-    return recorded
-
-
-def alias_of(value: TensorBase) -> Any:
-    """The same data and storage as a tensor of its own, without history."""
-    alias = HOOKS.value_type(value.raw, value.keys & ~AUTOGRAD)
-    alias._storage = storage_of(value)
-    return alias
-
-
-def attach(node: Node, out: TensorBase) -> None:
-    """Make ``out`` the next output of ``node``."""
-    dtype = dtype_of(out)
-    number = node.count
-    made: Output = node
-    if number:
-        made = Output()
-        if number == 1:
-            node.others = []
-        node.others.append(made)
-    node.count = number + 1
-    made.shape = out.raw.shape
-    made.dtype = dtype
-    keys = out.keys & ~AUTOGRAD
-    made.keys = keys
-    if dtype.category >= _FLOATING:
-        out._node = node
-        if out._nr != number:
-            out._nr = number
-        out.keys = keys | AUTOGRAD
-
-
-class RecordEntry(LayerEntry):
-    """The autograd layer: redispatch, then record the call as one node.
-
-    A composite without a vjp is recorded through its body; an operator that mutates goes to
-    the in-place rules.
-    """
-
-    def __init__(
-        self, op: Dispatcher, keys: int, mask: int, record: Any, fn: Any, generic: bool, bits: int
-    ) -> None:
-        super().__init__(op, keys, mask, record, fn, generic, bits)
-        self.rule: VjpRule | None = record.vjp_rule
-        self.mutates: bool = bool(record.mutates)
-        self.name: str = op.name
-        if GRAPH.specialize is not None:
-            GRAPH.specialize(self)
-
-    def call(self, args: tuple[Any, ...]) -> Any:
-        rule = self.rule
-        if self.mutates:
-            return GRAPH.record_inplace(self, args, rule)
-        if rule is None:
-            return self.without_rule(args)
-        return self.recorded(self.below(args), args, rule)
-
-    def call_one(self, a: Value) -> Any:
-        rule = self.rule
-        entry = self.next
-        if rule is None or entry is None or self.mutates:
-            return self.call((a,))
-        return self.recorded(entry.call_one(a), (a,), rule)
-
-    def call_two(self, a: Value, b: Any) -> Any:
-        rule = self.rule
-        entry = self.next
-        if rule is None or entry is None or self.mutates:
-            return self.call((a, b))
-        return self.recorded(entry.call_two(a, b), (a, b), rule)
-
-    def recorded(self, out: Any, args: tuple[Any, ...], rule: VjpRule) -> Any:
-        """``out`` as the output of a new node, where any of ``args`` requires grad."""
-        node = OpNode(self.name, rule)
-        targets = node.targets
-        recorded = False
-        for position in rule.tensors:
-            argument = args[position]
-            # The common case of add_target(), written out.
-            if isinstance(argument, TensorBase) and argument._view is None and not argument._nr:
-                if argument.keys & AUTOGRAD:
-                    source = argument._node
-                    targets.append(argument if source is None else source)
-                    recorded = True
-                else:
-                    targets.append(None)
-            elif rule.lists and position in rule.lists:
-                if add_list(node, argument):
-                    recorded = True
-            elif add_target(node, argument):
-                recorded = True
-        if not recorded:
-            return out
-        if out is args[0]:
-            # A body that hands its input on: the input must not become this node's output.
-            out = alias_of(out)
-        node.sequence = next(SEQUENCE)
-        if rule.saves:
-            saved = node.saved = []
-            for position in rule.saves:
-                argument = args[position] if position >= 0 else saved_argument(args, position)
-                if isinstance(argument, Value):
-                    # Only who has a storage was ever written or viewed.
-                    if argument._storage is not None or argument._view is not None:
-                        node.note_version(argument)
-                saved.append(argument)
-        if rule.several:
-            for item in out:
-                attach(node, item)
-        else:
-            attach(node, out)
-        if rule.saves_out:
-            node.save_out(out)
-        if GRAPH.anomaly:
-            node.forward_trace = GRAPH.traceback()
-        return out
-
-    def without_rule(self, args: tuple[Any, ...]) -> Any:
-        """No vjp: not differentiable, recorded through its body, or an error."""
-        if not self.record.differentiable:
-            return self.below(args)
-        if self.record.body is not None:
-            return self.body(args)
-        out = self.below(args)
-        for argument in args:
-            if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
-                raise GRAPH.no_derivative(self.op, args)
-        return out

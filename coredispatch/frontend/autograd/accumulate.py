@@ -1,0 +1,141 @@
+"""Where a gradient ends: the node that adds it to the ``.grad`` of a leaf.
+
+A leaf owns its node, which is made on first need and stays the same; the node knows its leaf
+weakly. What keeps both alive in a graph is the edge, which holds the leaf.
+
+Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
+"""
+
+from __future__ import annotations
+
+import weakref
+from _thread import allocate_lock
+from typing import Any, Final
+
+from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, GraphTask, Node
+from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.value import dtype_of
+
+
+def _op(name: str) -> Dispatcher:
+    op: Dispatcher = TABLE.operator(name)
+    return op
+
+
+_add: Final = _op("add")
+_add_: Final = _op("add_")
+_clone: Final = _op("clone")
+_NO_KEYWORDS: Final[dict[str, Any]] = {}
+_MAKING: Final = allocate_lock()  # a leaf has one node, whoever asks first
+
+
+class AccumulateGrad(Node):
+    """Adds what a backward pass sends to the leaf ``variable`` to its ``.grad``.
+
+    With hooks it runs once per pass, with the sum of all contributions, right after the last of
+    them: hooks of the leaf (``register_hook``) and of the node see that sum and may replace it.
+    """
+
+    post_accumulate_hooks: Any = None
+
+    def __init__(self, leaf: TensorBase) -> None:
+        self.opname = "AccumulateGrad"
+        self.multi_output = False
+        self.next_edges = []
+        self.count = 1
+        self.sequence = next(SEQUENCE)
+        self._leaf: Any = weakref.ref(leaf)
+        # Threads that run backward at once share their leaves.
+        self._lock: Any = allocate_lock()
+
+    @property
+    def variable(self) -> Any:
+        """The leaf; None once it is gone."""
+        return self._leaf()
+
+    def name(self) -> str:
+        """Name of the node."""
+        return "AccumulateGrad"
+
+    def has_hooks(self) -> bool:
+        """Whether somebody besides the leaf gets to see the gradient."""
+        return (
+            self.tensor_hooks is not None
+            or self.pre_hooks is not None
+            or self.post_hooks is not None
+        )
+
+    def add_tensor_hook(self, number: int, hook: Any) -> Any:
+        GRAPH.leaf_hooks = True
+        return super().add_tensor_hook(number, hook)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Call ``hook((), (sum,))`` after each accumulation."""
+        GRAPH.leaf_hooks = True
+        return super().register_hook(hook)
+
+    def register_prehook(self, hook: Any) -> Any:
+        """Call ``hook((sum,))`` before each accumulation; it may return another tuple."""
+        GRAPH.leaf_hooks = True
+        return super().register_prehook(hook)
+
+    def register_post_accumulate_hook(self, hook: Any) -> Any:
+        """Call ``hook(leaf)`` after each accumulation; returns the handle."""
+        GRAPH.leaf_hooks = True
+        if self.post_accumulate_hooks is None:
+            self.post_accumulate_hooks = []
+        return RemovableHandle(self.post_accumulate_hooks, hook)
+
+    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+        if grads[0] is not None:
+            self.accumulate(grads[0], task)
+            if self.post_accumulate_hooks is not None:
+                leaf: Any = self._leaf()
+                for hook in list(self.post_accumulate_hooks):
+                    hook(leaf)
+        return ()
+
+    def accumulate(self, grad: Any, task: GraphTask) -> None:
+        """Take ``grad`` over if nobody else holds it, copy it, or add it to what is there."""
+        leaf: Any = self._leaf()
+        if leaf is None or not leaf.keys & AUTOGRAD:
+            return
+        lock = self._lock
+        lock.acquire()
+        try:
+            present = leaf._grad
+            if present is None:
+                if not task.owned or self.has_hooks():
+                    grad = invoke(_clone, (grad,), _NO_KEYWORDS)
+                leaf._grad = grad
+            elif task.create or present.keys & AUTOGRAD:
+                leaf._grad = dispatch_two(_add, present, grad)
+            else:
+                dispatch_two(_add_, present, grad)
+        finally:
+            lock.release()
+
+
+def accumulator(leaf: TensorBase) -> AccumulateGrad:
+    """The node of ``leaf``, with the form that a gradient must have."""
+    found = leaf._accumulator
+    if found is None:
+        _MAKING.acquire()
+        try:
+            found = leaf._accumulator
+            if found is None:
+                found = AccumulateGrad(leaf)
+                leaf._accumulator = found
+        finally:
+            _MAKING.release()
+    node: AccumulateGrad = found
+    node.shape = leaf.raw.shape
+    node.dtype = dtype_of(leaf)
+    node.keys = leaf.keys & ~AUTOGRAD
+    return node
+
+
+GRAPH.accumulator = accumulator

@@ -1,0 +1,48 @@
+"""The graph itself: its nodes, the edges to tensors, and what may be done at the end of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from coredispatch.frontend.autograd.engine import current_task, gradient_node
+from coredispatch.frontend.autograd.node import Node
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.registry.model.errors import AutogradError
+
+__all__ = ["GradientEdge", "Node", "get_gradient_edge", "queue_callback"]
+
+
+class GradientEdge(NamedTuple):
+    """Where the gradient of a tensor goes: a node, and which of its outputs the tensor is."""
+
+    node: Node
+    output_nr: int
+
+
+def get_gradient_edge(tensor: Any) -> GradientEdge:
+    """The edge of ``tensor``, whose node is ``grad_fn``, or AccumulateGrad for a leaf.
+
+    Raises :class:`AutogradError` for a tensor that requires no grad.
+    """
+    if not tensor.keys & AUTOGRAD:
+        raise AutogradError(
+            "it is not possible to get the gradient edge of a tensor that requires no grad",
+            fix="set requires_grad=True on it before the computation",
+        )
+    return GradientEdge(gradient_node(tensor), tensor.output_nr)
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Call ``callback()`` at the end of the backward pass that runs in this thread.
+
+    Then all gradients are accumulated. To be called from a hook or the backward of a Function;
+    raises :class:`AutogradError` elsewhere. Callbacks run in the order they were queued, once.
+    """
+    task = current_task()
+    if task is None:
+        raise AutogradError(
+            "callbacks can only be queued during a backward pass",
+            fix="call queue_callback from a hook",
+        )
+    task.callbacks.append(callback)

@@ -1,0 +1,192 @@
+"""The autograd layer: redispatch, then record the call as one node of the graph.
+
+Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, Node, OpNode, Output
+from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
+from coredispatch.registry.dispatch.dispatcher import Dispatcher
+from coredispatch.registry.model.derivative import VjpRule, saved_argument
+from coredispatch.registry.model.value import Value, dtype_of, storage_of, version_of
+from coredispatch.registry.wiring import HOOKS
+
+_FLOATING: Final = 2  # the lowest dtype category that has gradients
+
+
+def assign_sequence_number(node: Node) -> None:
+    """Give ``node`` its place in the order, after every node it sends gradients to.
+
+    Finding an edge may make nodes (a view whose base was written replays its view op), so this
+    comes after all :func:`add_edge` calls.
+    """
+    node.sequence = next(SEQUENCE)
+
+
+def node_of(value: TensorBase) -> Any:
+    """The node that made ``value``, brought up to date if its base was written in place."""
+    view = value._view
+    if view is not None and view.version != version_of(value):
+        SLOTS.refresh(value)
+    return value._node
+
+
+def add_edge(node: Node, argument: Any) -> bool:
+    """Let the next gradient of ``node`` go where ``argument`` came from; False: nowhere."""
+    if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
+        source = argument._node if argument._view is None else node_of(argument)
+        next_edges = node.next_edges
+        if source is None:
+            next_edges.append(argument)
+            return True
+        if argument._nr:
+            if node.edge_numbers is None:
+                node.edge_numbers = {}
+            node.edge_numbers[len(next_edges)] = argument._nr
+        next_edges.append(source)
+        return True
+    node.next_edges.append(None)
+    return False
+
+
+def add_edges(node: OpNode, items: Any) -> bool:
+    """:func:`add_edge` for every tensor of a list; False: no gradient goes anywhere."""
+    if node.list_lengths is None:
+        node.list_lengths = []
+    node.list_lengths.append(len(items))
+    recorded = False
+    for item in items:
+        if add_edge(node, item):
+            recorded = True
+    return recorded
+
+
+def alias_of(value: TensorBase) -> Any:
+    """The same data and storage as a tensor of its own, without history."""
+    alias = HOOKS.value_type(value.raw, value.keys & ~AUTOGRAD)
+    alias._storage = storage_of(value)
+    return alias
+
+
+def attach(node: Node, out: TensorBase) -> None:
+    """Make ``out`` the next output of ``node``."""
+    dtype = dtype_of(out)
+    number = node.count
+    made: Output = node
+    if number:
+        made = Output()
+        if number == 1:
+            node.others = []
+        node.others.append(made)
+    node.count = number + 1
+    made.shape = out.raw.shape
+    made.dtype = dtype
+    keys = out.keys & ~AUTOGRAD
+    made.keys = keys
+    if dtype.category >= _FLOATING:
+        out._node = node
+        if out._nr != number:
+            out._nr = number
+        out.keys = keys | AUTOGRAD
+
+
+class RecordEntry(LayerEntry):
+    """The autograd layer: redispatch, then record the call as one node.
+
+    A composite without a vjp is recorded through its body; an operator that mutates goes to
+    the in-place rules.
+    """
+
+    def __init__(
+        self, op: Dispatcher, keys: int, mask: int, record: Any, fn: Any, generic: bool, bits: int
+    ) -> None:
+        super().__init__(op, keys, mask, record, fn, generic, bits)
+        self.rule: VjpRule | None = record.vjp_rule
+        self.mutates: bool = bool(record.mutates)
+        self.name: str = op.name
+        if GRAPH.specialize is not None:
+            GRAPH.specialize(self)
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        rule = self.rule
+        if self.mutates:
+            return GRAPH.record_inplace(self, args, rule)
+        if rule is None:
+            return self.without_rule(args)
+        return self.recorded(self.below(args), args, rule)
+
+    def call_one(self, a: Value) -> Any:
+        rule = self.rule
+        entry = self.next
+        if rule is None or entry is None or self.mutates:
+            return self.call((a,))
+        return self.recorded(entry.call_one(a), (a,), rule)
+
+    def call_two(self, a: Value, b: Any) -> Any:
+        rule = self.rule
+        entry = self.next
+        if rule is None or entry is None or self.mutates:
+            return self.call((a, b))
+        return self.recorded(entry.call_two(a, b), (a, b), rule)
+
+    def recorded(self, out: Any, args: tuple[Any, ...], rule: VjpRule) -> Any:
+        """``out`` as the output of a new node, where any of ``args`` requires grad."""
+        node = OpNode(self.name, rule)
+        next_edges = node.next_edges
+        recorded = False
+        for position in rule.tensors:
+            argument = args[position]
+            # The common case of add_edge(), written out.
+            if isinstance(argument, TensorBase) and argument._view is None and not argument._nr:
+                if argument.keys & AUTOGRAD:
+                    source = argument._node
+                    next_edges.append(argument if source is None else source)
+                    recorded = True
+                else:
+                    next_edges.append(None)
+            elif rule.lists and position in rule.lists:
+                if add_edges(node, argument):
+                    recorded = True
+            elif add_edge(node, argument):
+                recorded = True
+        if not recorded:
+            return out
+        if out is args[0]:
+            # A body that hands its input on: the input must not become this node's output.
+            out = alias_of(out)
+        node.sequence = next(SEQUENCE)
+        if rule.saves:
+            saved = node.saved = []
+            for position in rule.saves:
+                argument = args[position] if position >= 0 else saved_argument(args, position)
+                if isinstance(argument, Value):
+                    # Only who has a storage was ever written or viewed.
+                    if argument._storage is not None or argument._view is not None:
+                        node.note_version(argument)
+                saved.append(argument)
+        if rule.several:
+            for item in out:
+                attach(node, item)
+        else:
+            attach(node, out)
+        if rule.saves_out:
+            node.save_out(out)
+        if GRAPH.anomaly:
+            node.forward_trace = GRAPH.traceback()
+        return out
+
+    def without_rule(self, args: tuple[Any, ...]) -> Any:
+        """No vjp: not differentiable, recorded through its body, or an error."""
+        if not self.record.differentiable:
+            return self.below(args)
+        if self.record.body is not None:
+            return self.body(args)
+        out = self.below(args)
+        for argument in args:
+            if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
+                raise GRAPH.no_derivative(self.op, args)
+        return out
