@@ -27,7 +27,9 @@ import typing as _typing
 from coredispatch.registry import (
     API_VERSION,
     ArgumentError,
+    AutogradError,
     Backend,
+    CoreDispatchError,
     Device,
     DeviceError,
     DimError,
@@ -52,9 +54,18 @@ from coredispatch.registry import (
     promote_types,
     result_type,
 )
-from coredispatch.registry.around.raw_values import check, from_raw, operator, to_raw
+from coredispatch.registry.around.aliasing import check_write, is_view, result_dtype
+from coredispatch.registry.around.checks import check_types, describe_call
+from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
+from coredispatch.registry.around.raw_values import backends, check, from_raw, operator, to_raw
+from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry
+from coredispatch.registry.dispatch.dispatcher import dispatch
+from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.model import dtypes
+from coredispatch.registry.model.backend import ContextKernel
 from coredispatch.registry.model.generator import Generator, default_generator
+from coredispatch.registry.model.kernel_context import KernelContext
+from coredispatch.registry.model.value import bump_version, dtype_of, version_of
 
 if _typing.TYPE_CHECKING:
     from coredispatch.backends.array_api import ArrayApiBackend
@@ -71,7 +82,11 @@ __all__ = [
     "API_VERSION",
     "ArgumentError",
     "ArrayApiBackend",
+    "AutogradError",
     "Backend",
+    "CallEntry",
+    "ContextKernel",
+    "CoreDispatchError",
     "DType",
     "DTypeError",
     "Device",
@@ -82,10 +97,13 @@ __all__ = [
     "Index",
     "IndexParts",
     "IntList",
+    "KernelContext",
     "KernelError",
     "Layer",
+    "LayerEntry",
     "Layout",
     "MissingKernel",
+    "Mode",
     "NumpyStream",
     "OpError",
     "Operator",
@@ -95,24 +113,39 @@ __all__ = [
     "Scalar",
     "SchemaError",
     "ShapeError",
+    "Switch",
     "Tensor",
     "Value",
+    "backends",
+    "bump_version",
     "check",
+    "check_types",
+    "check_write",
     "composite",
     "default_dtype",
     "default_generator",
+    "describe_call",
+    "dispatch",
+    "dtype_of",
     "dtypes",
     "from_raw",
     "hookimpl",
+    "is_masked",
+    "is_on",
+    "is_view",
+    "key_bit",
+    "link_view",
     "nn",
     "no_grad",
     "numpy_dtype",
     "operator",
     "primitive",
     "promote_types",
+    "result_dtype",
     "result_type",
     "rules",
     "to_raw",
+    "version_of",
 ]
 
 #: names imported on demand: they pull in NumPy and the frontend, which register plugins themselves

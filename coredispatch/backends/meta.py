@@ -9,19 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from coredispatch.registry.around.checks import check_types, describe_call, participants
-from coredispatch.registry.around.hookspecs import hookimpl
-from coredispatch.registry.around.slow_path import check_inplace
-from coredispatch.registry.dispatch.boxed_kernels import CallEntry
-from coredispatch.registry.dispatch.dispatcher import dispatch, push_and_call
-from coredispatch.registry.dispatch.operator import Operator
-from coredispatch.registry.dispatch.raw_kernels import link_view
-from coredispatch.registry.dispatch.table import Registrar
-from coredispatch.registry.model.backend import Backend
-from coredispatch.registry.model.dtypes import DType, Promotion
-from coredispatch.registry.model.errors import CoreDispatchError, KernelError, OpError
-from coredispatch.registry.model.value import bump_version
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.plugin import (
+    Backend,
+    CallEntry,
+    CoreDispatchError,
+    DType,
+    KernelError,
+    Operator,
+    OpError,
+    Registrar,
+    bump_version,
+    check_types,
+    check_write,
+    describe_call,
+    dispatch,
+    from_raw,
+    hookimpl,
+    link_view,
+    result_dtype,
+)
 
 __all__ = ["MetaArray", "MetaBackend", "coredispatch_register"]
 
@@ -45,12 +51,12 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     try:
         check_types(op, args)
         if op.functional is not None:
-            return _inplace(entry, op, args)
+            return _inplace(op, args)
         if op.out_rule is None or op.dtype_rule is None:
             if op.body is None:
                 raise KernelError("the operator states no shape or dtype rule", fix="add them")
-            return push_and_call(op.body, args, entry.mask)
-        shapes, dtypes = op.out_rule(*args), _dtype(op, args)
+            return entry.decompose(args)
+        shapes, dtypes = op.out_rule(*args), result_dtype(op, args)
     except CoreDispatchError as error:
         error.call = error.call or describe_call(op, args)
         raise
@@ -58,23 +64,16 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         for name in op.mutates:
             bump_version(args[op.schema.position(name)])
         return args[op.schema.position(op.mutates[0])]
-    bit = _own_bit()
     if not op.schema.several:
-        return _linked(op, args, HOOKS.value_type(MetaArray(shapes, dtypes), bit), -1)
+        return _linked(op, args, from_raw(MetaArray(shapes, dtypes), backend="meta"), -1)
     count = len(shapes)
     if not isinstance(dtypes, (tuple, list)):
         dtypes = [dtypes] * count
     results = [
-        _linked(op, args, HOOKS.value_type(MetaArray(shape, dtype), bit), i)
+        _linked(op, args, from_raw(MetaArray(shape, dtype), backend="meta"), i)
         for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
     ]
     return op.result_type(results)
-
-
-def _own_bit() -> int:
-    from coredispatch.registry.dispatch.table import TABLE
-
-    return TABLE.bit("meta")
 
 
 def _linked(op: Operator, args: tuple[Any, ...], result: Any, index: int) -> Any:
@@ -84,28 +83,12 @@ def _linked(op: Operator, args: tuple[Any, ...], result: Any, index: int) -> Any
     return result
 
 
-def _dtype(op: Operator, args: tuple[Any, ...]) -> Any:
-    rule = op.dtype_rule
-    if isinstance(rule, Promotion):
-        return rule(*participants(op, args))
-    return rule if isinstance(rule, DType) else rule(*args)
-
-
-def _inplace(entry: CallEntry, op: Operator, args: tuple[Any, ...]) -> Any:
+def _inplace(op: Operator, args: tuple[Any, ...]) -> Any:
     assert op.functional is not None
     result = dispatch(op.functional, args)
-    check_inplace(_STRIDED, args[0], result.raw)
+    check_write(args[0], result.raw)
     bump_version(args[0])
     return args[0]
-
-
-class _Strided:
-    """Stands for an in-place entry of a backend with views (meta tensors hold no data)."""
-
-    strided = True
-
-
-_STRIDED: Any = _Strided()
 
 
 class MetaBackend(Backend):

@@ -13,23 +13,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.modes import INFERENCE
-from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.around.checks import describe_call
-from coredispatch.registry.around.hookspecs import hookimpl
-from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
-from coredispatch.registry.dispatch.operator import Operator
-from coredispatch.registry.dispatch.table import Registrar
-from coredispatch.registry.model.backend import Layer
-from coredispatch.registry.model.errors import AutogradError
+from coredispatch.plugin import (
+    AutogradError,
+    Layer,
+    LayerEntry,
+    Operator,
+    Registrar,
+    Value,
+    describe_call,
+    hookimpl,
+    is_view,
+    key_bit,
+)
 
 __all__ = ["coredispatch_register"]
 
+AUTOGRAD, INFERENCE = key_bit("autograd"), key_bit("inference")
 
-def _tensors(result: Any) -> list[TensorBase]:
+
+def _tensors(result: Any) -> list[Value]:
     if isinstance(result, (list, tuple)):
-        return [item for item in result if isinstance(item, TensorBase)]
-    return [result] if isinstance(result, TensorBase) else []
+        return [item for item in result if isinstance(item, Value)]
+    return [result] if isinstance(result, Value) else []
 
 
 def _carries(argument: Any) -> bool:
@@ -41,7 +46,7 @@ def views(call: LayerEntry, args: tuple[Any, ...]) -> Any:
     out = call.below(args)
     base = args[0]
     for item in _tensors(out):
-        if item is not base and (item._view is None or _carries(base)):
+        if item is not base and (not is_view(item) or _carries(base)):
             item.keys |= INFERENCE
     return out
 
@@ -71,11 +76,11 @@ def guard(call: LayerEntry, args: tuple[Any, ...]) -> Any:
                         "cd.inference_mode()",
                     )
         elif op.body is not None and op.differentiable and not op.mutates:
-            return call.body(args)  # recorded through its body, whose operators are guarded too
+            return call.decompose(args)  # recorded so: its operators are guarded
     out = call.below(args)
     if op.view and _carries(args[0]):
         for item in _tensors(out):
-            if item._view is not None:
+            if is_view(item):
                 item.keys |= INFERENCE
     return out
 

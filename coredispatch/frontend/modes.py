@@ -1,22 +1,13 @@
-"""Modes: masks on the key set, as context managers and decorators.
-
-All are correct under threads and asyncio tasks, restore what was there also after an
-exception, and cost nothing when none is active.
-"""
+"""The modes of recording: ``no_grad``, ``enable_grad``, ``set_grad_enabled``, inference."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from coredispatch.registry.dispatch.masks import MASKS, current_masks, pop_masks, push_mode
-from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.plugin import Mode, Switch, is_masked, is_on, key_bit
 
 __all__ = [
-    "INFERENCE",
     "enable_grad",
     "fresh_keys",
     "inference_mode",
@@ -28,13 +19,12 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-AUTOGRAD = TABLE.bit("autograd")
-INFERENCE = TABLE.bit("inference")
-INFERENCE_MODE = TABLE.bit("inference_mode")
-# No key: excluding it does nothing. It says that enable_grad was asked for in inference mode.
-ASKED = TABLE.bit("grad enabled")
-# (what the innermost mode has to undo, the same of the modes around it)
-_entered: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_entered_modes", default=())
+_INFERENCE = key_bit("inference")
+_RECORD = Switch(released=("autograd",))
+_IGNORE = Switch(off=("autograd",))
+_INFER = Switch(on=("inference_mode",), off=("autograd", "inference"))
+_LEAVE_INFERENCE = Switch(released=("inference_mode", "autograd", "inference"))
+_NOTHING = Switch()
 
 
 def is_grad_enabled() -> bool:
@@ -43,151 +33,80 @@ def is_grad_enabled() -> bool:
     As in PyTorch, :class:`enable_grad` makes it true also inside :class:`inference_mode`, where
     nothing is recorded nevertheless.
     """
-    excluded = current_masks()[1]
-    return bool(excluded & ASKED) or not excluded & AUTOGRAD
+    if is_recording():
+        return True
+    return bool(Recording.current()) and is_inference_mode_enabled()
 
 
 def is_recording() -> bool:
     """:func:`is_grad_enabled`, and not inside :class:`inference_mode`."""
-    return not current_masks()[1] & AUTOGRAD
+    return not is_masked("autograd")
 
 
 def is_inference_mode_enabled() -> bool:
     """Whether :class:`inference_mode` is in force in this thread or task."""
-    return bool(MASKS.active) and bool(current_masks()[0] & INFERENCE_MODE)
+    return is_on("inference_mode")
 
 
 def fresh_keys(keys: int) -> int:
     """``keys`` for a tensor that is made without an operator."""
-    return keys | INFERENCE if is_inference_mode_enabled() else keys
+    return keys | _INFERENCE if is_inference_mode_enabled() else keys
 
 
-class Mode:
-    """A context manager that may be entered again and again, and decorates functions.
+class Recording(Mode):
+    """What says whether operators are recorded."""
 
-    What ``__exit__`` has to undo is kept per thread and task, not in the instance: one instance
-    may be in force in several of them at once.
-    """
+    #: whether recording is asked for; inside inference mode nothing is recorded nevertheless
+    asks: bool = False
 
-    def _push(self) -> Any:
-        raise NotImplementedError
+    def switches(self) -> Switch:
+        """Recorded or not, as the mode asks; :class:`inference_mode` keeps the last word."""
+        if not self.asks:
+            return _IGNORE
+        return _NOTHING if is_inference_mode_enabled() else _RECORD
 
-    def _pop(self, token: Any) -> None:
-        pop_masks(token)
-
-    def __enter__(self) -> Any:
-        _entered.set((self._push(), _entered.get()))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        token, outer = _entered.get()
-        self._pop(token)
-        _entered.set(outer)
-
-    def clone(self) -> Mode:
-        """A fresh instance with the same settings (one is made per decorated call)."""
-        return type(self)()
-
-    def __call__(self, function: F) -> F:
-        if inspect.isgeneratorfunction(function):
-            return _decorate_generator(self, function)  # type: ignore[return-value]
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
-                with self.clone():
-                    return await function(*args, **kwargs)
-
-            return async_wrapper  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with self.clone():
-                return function(*args, **kwargs)
-
-        return wrapper  # type: ignore[return-value]
+    def state(self) -> bool:
+        """Whether recording was asked for last."""
+        return self.asks
 
 
-def _decorate_generator(mode: Mode, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Hold the mode only while the generator runs, not while its consumer does."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        send, value = generator.send, None
-        while True:
-            try:
-                with mode.clone():
-                    produced = send(value)
-            except StopIteration as stop:
-                return stop.value
-            try:
-                value = yield produced
-                send = generator.send
-            except GeneratorExit:
-                with mode.clone():
-                    generator.close()
-                raise
-            except BaseException as error:
-                value, send = error, generator.throw
-
-    return wrapper
-
-
-def _record() -> Any:
-    return push_mode(0, ASKED) if is_inference_mode_enabled() else push_mode(0, 0, AUTOGRAD)
-
-
-def _ignore() -> Any:
-    return push_mode(0, AUTOGRAD, ASKED)
-
-
-class no_grad(Mode):
+class no_grad(Recording):
     """Operators are not recorded; results do not require grad. Also a decorator."""
 
     def __new__(cls, function: Any = None) -> Any:
         self = super().__new__(cls)
         return self if function is None else self(function)
 
-    def _push(self) -> Any:
-        return _ignore()
-
 
 class enable_grad(no_grad):
     """Operators are recorded, also inside :class:`no_grad` (not inside :class:`inference_mode`)."""
 
-    def _push(self) -> Any:
-        return _record()
+    asks = True
 
 
-class set_grad_enabled(Mode):
+class set_grad_enabled(Recording):
     """Switch recording on or off: takes effect at once, and is undone when used with ``with``."""
 
     def __init__(self, mode: bool) -> None:
-        self.mode = bool(mode)
-        self._first: Any = self._push()
+        self.mode = self.asks = bool(mode)
+        self._first: Any = self.push()
 
-    def _push(self) -> Any:
-        return _record() if self.mode else _ignore()
-
-    def __enter__(self) -> Any:
-        if self._first is not None:
-            _entered.set((self._first, _entered.get()))
-            self._first = None
-            return self
-        return super().__enter__()
-
-    def clone(self) -> Mode:
-        return set_grad_enabled(self.mode)
+    def push(self) -> Any:
+        """The first time in ``with`` there is nothing left to do."""
+        first = getattr(self, "_first", None)
+        if first is None:
+            return super().push()
+        self._first = None
+        return first
 
     def __call__(self, function: F) -> F:
         if self._first is not None:
-            self._pop(self._first)
+            self.pop(self._first)
             self._first = None
         return super().__call__(function)
 
 
-class inference_mode(Mode):
+class inference_mode(Recording):
     """Like :class:`no_grad`, for results that never meet autograd. Also a decorator.
 
     Tensors made inside are *inference tensors* (``t.is_inference()``). Outside the mode they may
@@ -205,12 +124,8 @@ class inference_mode(Mode):
     def __init__(self, mode: bool = True) -> None:
         self.mode = mode
 
-    def _push(self) -> Any:
+    def switches(self) -> Switch:
+        """Into the mode, out of it, or, outside of it, recorded."""
         if self.mode:
-            return push_mode(INFERENCE_MODE, AUTOGRAD | INFERENCE, ASKED)
-        if is_inference_mode_enabled():
-            return push_mode(0, 0, INFERENCE_MODE | AUTOGRAD | INFERENCE | ASKED)
-        return push_mode(0, 0, AUTOGRAD)
-
-    def clone(self) -> Mode:
-        return inference_mode(self.mode)
+            return _INFER
+        return _LEAVE_INFERENCE if is_inference_mode_enabled() else _RECORD

@@ -16,7 +16,7 @@ from coredispatch.frontend.autograd.accumulate import accumulator
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.hooks import RemovableHandle
-from coredispatch.frontend.modes import INFERENCE, is_inference_mode_enabled
+from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.table import TABLE
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from coredispatch.registry.model.value import Storage
 
 __all__ = ["Tensor", "is_tensor"]
+
+
+_INFERENCE = TABLE.bit("inference")
 
 
 def _op(name: str) -> Any:
@@ -214,13 +217,13 @@ class Tensor(TensorBase):
 
     @property
     def _version(self) -> int:
-        if self.keys & INFERENCE:
+        if self.keys & _INFERENCE:
             raise AutogradError("inference tensors have no version counter", fix="use a .clone()")
         return version_of(self)
 
     def is_inference(self) -> bool:
         """Whether this is an inference tensor (see :class:`coredispatch.inference_mode`)."""
-        return bool(self.keys & INFERENCE)
+        return bool(self.keys & _INFERENCE)
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
@@ -277,7 +280,7 @@ class Tensor(TensorBase):
                     f"only floating and complex tensors can require gradients, not {dtype}",
                     fix="convert it with .float()",
                 )
-            if self.keys & INFERENCE and not is_inference_mode_enabled():
+            if self.keys & _INFERENCE and not is_inference_mode_enabled():
                 raise AutogradError(
                     "an inference tensor cannot require gradients outside inference mode",
                     fix="use a .clone(), or make it under cd.no_grad()",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from coredispatch import plugin
+
 ROOT = Path(__file__).resolve().parents[2]
 STDLIB = set(sys.stdlib_module_names)
 
@@ -19,6 +21,7 @@ ALLOWED = {
     "coredispatch/ops": {"coredispatch.registry", "coredispatch._version", "numpy", "ml_dtypes"},
     "coredispatch/backends": {
         "coredispatch.registry",
+        "coredispatch.plugin",  # the backend meta is written as a stranger would write it
         "coredispatch._version",
         "numpy",
         "ml_dtypes",
@@ -77,6 +80,28 @@ def test_a_plugin_imports_the_plugin_module_only(plugin: Path) -> None:
                 assert within(name, "coredispatch.plugin"), f"{path}:{line} imports {name}"
             elif name.startswith("coredispatch_"):
                 assert within(name, plugin.name), f"{path}:{line} imports another plugin: {name}"
+
+
+#: built-in layers, modes and the generic backend: each could be somebody else's plugin
+LIKE_A_STRANGER = (
+    "frontend/amp/*.py",
+    "frontend/inference.py",
+    "frontend/modes.py",
+    "backends/meta.py",
+)
+
+
+@pytest.mark.parametrize("pattern", LIKE_A_STRANGER)
+def test_built_in_layers_import_what_any_plugin_may(pattern: str) -> None:
+    paths = sorted((ROOT / "coredispatch").glob(pattern))
+    assert paths
+    for path in paths:
+        own = ".".join(path.relative_to(ROOT).parts[:-1])
+        for line, name in imports(path):
+            if within(name, "coredispatch") and not (own.endswith(".amp") and within(name, own)):
+                assert within(name, "coredispatch.plugin"), f"{path}:{line} imports {name}"
+                public = name.removeprefix("coredispatch.plugin.").partition(".")[0]
+                assert public in plugin.__all__, f"{path}:{line} imports {name}"
 
 
 def test_the_conformance_suite_uses_public_names_only() -> None:

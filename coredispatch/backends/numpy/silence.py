@@ -9,7 +9,6 @@ in a copy of it 0.1 us, ``with np.errstate(...)`` 1.1 us.
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from coredispatch.registry.model.kernel_context import KernelContext
 
 __all__ = ["silent", "silent_binary", "silent_unary"]
 
-_SILENT = KernelContext(contextvars.Context())
+_SILENT = KernelContext()
 _SILENT.run(np.seterr, all="ignore")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.modes import no_grad
-from coredispatch.registry.model.errors import ArgumentError, OpError
+from coredispatch.plugin import ArgumentError, OpError, no_grad
 
 __all__ = ["GradScaler"]
 

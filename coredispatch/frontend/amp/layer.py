@@ -1,106 +1,142 @@
-"""The layer ``autocast``: one generic kernel driven by each op's cast policy."""
+"""The layer ``autocast``: each op's cast policy, decided once per operator and key set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from coredispatch.frontend.amp.autocast import AutocastState, current_state
-from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.around.hookspecs import hookimpl
-from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
-from coredispatch.registry.dispatch.masks import current_masks
-from coredispatch.registry.dispatch.operator import Operator
-from coredispatch.registry.dispatch.table import TABLE, Registrar
-from coredispatch.registry.model.backend import Layer
-from coredispatch.registry.model.dtypes import (
+from coredispatch.frontend.amp.autocast import AutocastState, autocast
+from coredispatch.plugin import (
     DType,
-    bfloat16,
-    float16,
-    float32,
-    float64,
+    Layer,
+    LayerEntry,
+    Operator,
+    Registrar,
+    Value,
+    dispatch,
+    dtype_of,
+    dtypes,
+    hookimpl,
+    is_masked,
+    key_bit,
+    operator,
     promote_types,
+    version_of,
 )
-from coredispatch.registry.model.value import dtype_of, version_of
 
-__all__ = ["apply_policy", "coredispatch_register"]
+__all__ = ["CastEntry", "coredispatch_register"]
 
-_eligible = (float16, bfloat16, float32)
-
-
-def _cast(state: AutocastState, value: TensorBase, dtype: DType) -> TensorBase:
-    """``value`` in ``dtype``, through the weight cache where it is a leaf that requires grad."""
-    cached = (
-        state.cache is not None
-        and value.keys & AUTOGRAD
-        and value._node is None
-        and dtype is state.dtype
-    )
-    if not cached:
-        result: TensorBase = TABLE.operator("to_dtype")(value, dtype)
-        return result
-    assert state.cache is not None
-    known = state.cache.get(id(value))
-    recorded = not current_masks()[1] & AUTOGRAD
-    if known is not None and known[1] == version_of(value):
-        hit: TensorBase = known[2]
-        # A cast made under no_grad has no history and must not serve a recorded call.
-        if not recorded or hit.keys & AUTOGRAD:
-            return hit
-    result = TABLE.operator("to_dtype")(value, dtype)
-    state.cache[id(value)] = (value, version_of(value), result)
-    return result
+_AUTOGRAD = key_bit("autograd")
+_float32, _float64 = dtypes.float32, dtypes.float64
+_eligible = (dtypes.float16, dtypes.bfloat16, _float32)
 
 
-def _map(fn: Callable[[Any], Any], argument: Any) -> Any:
-    if isinstance(argument, TensorBase):
-        return fn(argument)
-    if isinstance(argument, (list, tuple)) and any(isinstance(i, TensorBase) for i in argument):
-        return type(argument)([_map(fn, item) for item in argument])
-    return argument
+class CastEntry(LayerEntry):
+    """Cast the floating arguments as the operator's policy says, then go on below.
 
+    ``lower`` gives the dtype of the autocast block (unless an argument is float64), ``float32``
+    that, ``widest`` the dtype that those of the arguments promote to.
+    """
 
-def _floats(state: AutocastState, op: Operator, args: tuple[Any, ...]) -> list[DType]:
-    found: list[DType] = []
+    def __init__(self, op: Any, keys: int, mask: int, record: Operator, *rest: Any) -> None:
+        super().__init__(op, keys, mask, record, *rest)
+        self.lower: bool = record.cast == "lower"
+        self.widest: bool = record.cast == "widest"
+        self.lists: bool = bool(record.lists)
+        self.to_dtype = operator("to_dtype")
 
-    def see(value: TensorBase) -> TensorBase:
-        if value.keys & state.bit and dtype_of(value).is_floating_point:
-            found.append(dtype_of(value))
-        return value
+    def call(self, args: tuple[Any, ...]) -> Any:
+        state = autocast.current()
+        if state is None or not self.keys & state.bit:
+            return self.below(args)
+        target = self.target(state, args)
+        if target is None:
+            return self.below(args)
+        converted = list(args)
+        before = after = 0
+        for position, value in enumerate(args):
+            if isinstance(value, Value):
+                dtype = dtype_of(value)
+                before |= value.keys
+                if dtype is not target and dtype in _eligible and value.keys & state.bit:
+                    value = converted[position] = self.cast(state, value, target)
+                after |= value.keys
+            elif self.lists and isinstance(value, (list, tuple)):
+                converted[position] = self.cast_list(state, value, target)
+                before = -1
+        if before == after:
+            return self.below(tuple(converted))
+        return self.redispatch(*converted)  # a cast has keys of its own: recorded, or not
 
-    for argument in args:
-        _map(see, argument)
-    return found
+    def call_two(self, a: Value, b: Any) -> Any:
+        return self.call((a, b))
 
-
-def apply_policy(call: LayerEntry, args: tuple[Any, ...]) -> Any:
-    """The generic kernel of the layer: cast as the op's policy says, then redispatch."""
-    op: Operator = call.record
-    state = current_state()
-    if state is None:
-        return call.below(args)
-    if op.cast == "lower":
-        if float64 in _floats(state, op, args):
-            return call.below(args)
-        target = state.dtype
-    elif op.cast == "float32":
-        target = float32
-    else:
-        target = float32
-        found = _floats(state, op, args)
+    def target(self, state: AutocastState, args: Any) -> DType | None:
+        """The dtype to compute in, None where the arguments stay as they are."""
+        if not self.lower and not self.widest:
+            return _float32
+        found: list[DType] = []
+        for value in _flat(args) if self.lists else args:
+            if isinstance(value, Value) and value.keys & state.bit:
+                dtype = dtype_of(value)
+                if dtype.is_floating_point:
+                    found.append(dtype)
+        if self.lower:
+            return None if _float64 in found else state.dtype
         if len(set(found)) < 2:
-            return call.below(args)
-        target = found[0]
+            return None
+        widest = found[0]
         for dtype in found[1:]:
-            target = promote_types(target, dtype)
+            widest = promote_types(widest, dtype)
+        return widest
 
-    def convert(value: TensorBase) -> TensorBase:
-        dtype = dtype_of(value)
-        if value.keys & state.bit and dtype in _eligible and dtype is not target:
-            return _cast(state, value, target)
-        return value
+    def cast_list(self, state: AutocastState, items: Any, target: DType) -> Any:
+        """The tensors of a list, as far as they are to be cast."""
+        if not any(isinstance(item, (Value, list, tuple)) for item in items):
+            return items
+        return type(items)(
+            [
+                self.cast(state, item, target)
+                if isinstance(item, Value)
+                and item.keys & state.bit
+                and dtype_of(item) in _eligible
+                and dtype_of(item) is not target
+                else self.cast_list(state, item, target)
+                if isinstance(item, (list, tuple))
+                else item
+                for item in items
+            ]
+        )
 
-    return call.redispatch(*[_map(convert, argument) for argument in args])
+    def cast(self, state: AutocastState, value: Any, dtype: DType) -> Any:
+        """``value`` in ``dtype``; through the weight cache if it is a leaf that requires grad."""
+        cache = state.cache
+        if (
+            cache is None
+            or not value.keys & _AUTOGRAD
+            or dtype is not state.dtype
+            or not value.is_leaf
+        ):
+            return dispatch(self.to_dtype, (value, dtype))
+        known = cache.get(id(value))
+        version = version_of(value)
+        if known is not None and known[1] == version:
+            hit = known[2]
+            # A cast made under no_grad has no history and must not serve a recorded call.
+            if hit.keys & _AUTOGRAD or is_masked("autograd"):
+                return hit
+        result = dispatch(self.to_dtype, (value, dtype))
+        cache[id(value)] = (value, version, result)
+        return result
+
+
+def _flat(items: Any) -> list[Any]:
+    found: list[Any] = []
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            found += _flat(item)
+        else:
+            found.append(item)
+    return found
 
 
 def _applies(op: Operator) -> bool:
@@ -110,4 +146,4 @@ def _applies(op: Operator) -> bool:
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the layer ``autocast``, above autograd."""
-    registrar.layer(Layer("autocast", generic=apply_policy, applies=_applies, above=("autograd",)))
+    registrar.layer(Layer("autocast", generic=CastEntry, applies=_applies, above=("autograd",)))

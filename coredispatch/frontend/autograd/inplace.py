@@ -109,7 +109,7 @@ def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None
     op: Operator = call.record
     functional = op.functional
     if functional is None and op.body is not None:
-        return call.body(args)
+        return call.decompose(args)
     for name in op.mutates:
         target = args[op.schema.position(name)]
         if isinstance(target, TensorBase):

@@ -184,7 +184,7 @@ class RecordEntry(LayerEntry):
         if not self.record.differentiable:
             return self.below(args)
         if self.record.body is not None:
-            return self.body(args)
+            return self.decompose(args)
         out = self.below(args)
         for argument in args:
             if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:

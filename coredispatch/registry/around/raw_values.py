@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from coredispatch.registry.around import checks
+from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry.model.keys import KeyOrder
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["check", "from_raw", "operator", "to_raw"]
+__all__ = ["backends", "check", "from_raw", "operator", "to_raw"]
 
 
 def to_raw(tensor: Any) -> Any:
@@ -19,28 +22,40 @@ def to_raw(tensor: Any) -> Any:
 
 
 def from_raw(
-    raw: Any, *, keys_like: Any = None, backend: str | None = None, layout: str | None = None
+    raw: Any,
+    *,
+    keys_like: Any = None,
+    backend: str | None = None,
+    layout: str | None = None,
+    layers: Sequence[str] = (),
 ) -> Any:
     """A tensor around ``raw``, with the backend of another tensor or a named one.
 
     ``layout`` names the layout key where ``raw`` is a layout's data; None means a dense array.
-    Raises :class:`RegistrationError` for an unknown backend or layout.
+    The tensor carries the keys of ``layers``: they see every call it takes part in.
+    Raises :class:`RegistrationError` for an unknown backend, layout or layer.
     """
     order = TABLE.snapshot.order
     keys = 0 if keys_like is None else keys_like.keys & order.backend_bits
-    for name, kind in ((backend, "backend"), (layout, "layout")):
-        if name is None:
-            continue
-        key = order.by_name.get(name)
-        if key is None or key.kind != kind:
-            raise RegistrationError(
-                f"from_raw(): there is no {kind} {name!r}",
-                fix=f"known: {', '.join(k.name for k in order.highest_first if k.kind == kind)}",
-            )
-        keys |= key.bit
+    if backend is not None:
+        keys |= _bit(order, backend, "backend")
+    if layout is not None:
+        keys |= _bit(order, layout, "layout")
+    for layer in layers:
+        keys |= _bit(order, layer, "layer")
     if not keys & order.backend_bits:
         raise RegistrationError("from_raw(): give keys_like= or backend=")
     return HOOKS.value_type(raw, keys)
+
+
+def _bit(order: KeyOrder, name: str, kind: str) -> int:
+    key = order.by_name.get(name)
+    if key is None or key.kind != kind:
+        raise RegistrationError(
+            f"from_raw(): there is no {kind} {name!r}",
+            fix=f"known: {', '.join(k.name for k in order.highest_first if k.kind == kind)}",
+        )
+    return key.bit
 
 
 def check(op: str, args: tuple[Any, ...]) -> None:
@@ -55,3 +70,9 @@ def check(op: str, args: tuple[Any, ...]) -> None:
 def operator(name: str) -> Operator:
     """The operator called ``name``; raises :class:`RegistrationError` where there is none."""
     return TABLE.operator(name)
+
+
+def backends() -> tuple[str, ...]:
+    """The names of the backends that are there, those of plugins included."""
+    plugins.discover()
+    return tuple(TABLE.snapshot.backends)

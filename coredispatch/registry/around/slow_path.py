@@ -10,8 +10,8 @@ import operator as _operator
 import sys
 from typing import Any
 
+from coredispatch.registry.around.aliasing import check_write
 from coredispatch.registry.around.checks import (
-    cannot_resize,
     check_call,
     check_types,
     describe,
@@ -38,7 +38,7 @@ from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.dtypes import DType, Promotion, can_cast
+from coredispatch.registry.model.dtypes import DType, Promotion
 from coredispatch.registry.model.errors import (
     CoreDispatchError,
     DeviceError,
@@ -202,15 +202,7 @@ class Finisher:
 
 def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
     """Refuse a result that cannot be written into ``target``; returns it otherwise."""
-    shape, wanted = tuple(result.shape), tuple(target.raw.shape)
-    if shape != wanted:
-        raise cannot_resize(shape, wanted)
-    source, dtype = DType.of(result.dtype), dtype_of(target)
-    if source is not dtype and not can_cast(source, dtype):
-        raise DTypeError(
-            f"the result has dtype {source}, which cannot be written into self of {dtype}",
-            fix=f"use the out-of-place form, or convert the operands to {dtype}",
-        )
+    check_write(target, result)
     alive = 0 if entry.strided else _living_aliases(target)
     if alive:
         raise OpError(

@@ -14,7 +14,8 @@ from coredispatch.registry.dispatch.dispatcher import (
     enter,
     push_and_call,
 )
-from coredispatch.registry.model.errors import CoreDispatchError
+from coredispatch.registry.model.errors import CoreDispatchError, OpError
+from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.wiring import HOOKS
 
 
@@ -44,15 +45,22 @@ def run_body(entry: Entry, fn: Any, args: tuple[Any, ...]) -> Any:
         raise refusal from None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LayerEntry(Entry):
-    """A layer's kernel. It gets this entry (its ``call``) and the tensors.
+    """The call of an operator as a layer sees it: what a layer's kernels get as ``call``.
 
-    ``call.op`` is the operator, ``call.redispatch(*args)`` calls it again with this layer and
-    everything above it masked, ``call.below(args)`` does the same for the unchanged arguments
-    without computing their keys again.
+    ``call.op`` is the operator, ``call.keys`` the key set of the arguments and modes. Arguments
+    are complete tuples in schema order, keyword-only parameters included. From here a kernel may
 
-    A layer whose generic kernel is a subclass of this class gets one instance of it per key set,
-    and overrides ``call``.
+    - go on to what lies below: ``call.below(args)`` with the arguments that came in,
+      ``call.redispatch(*args)`` with others, whose keys are computed again;
+    - ``call.decompose(args)``: run the composite's body, whose operators meet this layer again;
+    - ``call.again(*args)``: begin anew at this layer with other arguments;
+    - ``call.run_below(fn, *args)``: run any code with this layer and those above it masked.
+
+    A layer whose ``generic`` is a subclass of this class gets one instance of it per operator and
+    key set, on which everything can be decided in ``__init__``, and overrides ``call``;
+    ``call_one`` and ``call_two``, for calls of one and two arguments, go there unless overridden.
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class LayerEntry(Entry):
         return self.fn(self, *args)
 
     def below(self, args: tuple[Any, ...]) -> Any:
-        """Redispatch with the arguments that came in."""
+        """Redispatch with the arguments that came in: nothing is computed anew."""
         entry = self.next
         if entry is None:
             entry = HOOKS.resolve(self.op, self.keys & ~self.down, self.down)
@@ -81,13 +89,40 @@ class LayerEntry(Entry):
         """Redispatch with other arguments: their keys count, this layer's is masked."""
         return dispatch_below(self.op, args, self.down)
 
+    def again(self, *args: Any) -> Any:
+        """The call once more with other arguments, which this layer sees if they carry its key.
+
+        The layers above it, which have had their turn, stay masked.
+        """
+        return dispatch_below(self.op, args, self.mask)
+
+    def decompose(self, args: tuple[Any, ...]) -> Any:
+        """Run the composite's body with this layer still in force for the operators in it."""
+        return decomposed(self, args)
+
     def body(self, args: tuple[Any, ...]) -> Any:
-        """Run the composite's body with this layer still in force for the ops in it."""
-        return run_body(self, self.record.body, args)
+        """The former name of :meth:`decompose`."""
+        return decomposed(self, args)
+
+    def run_below(self, fn: Any, *args: Any) -> Any:
+        """``fn(*args)`` with this layer and those above it masked for every operator in it."""
+        return push_and_call(fn, args, self.down)
 
 
+def decomposed(entry: Entry, args: tuple[Any, ...]) -> Any:
+    """The body of the entry's operator; :class:`OpError` where it has none."""
+    body: Any = getattr(entry.op, "body", None)
+    if body is None:
+        raise OpError(
+            f"operator {entry.op.name!r} has no body to decompose it into",
+            fix="ask call.op.body first, and serve what has none yourself",
+        )
+    return run_body(entry, body, args)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CallEntry(Entry):
-    """Anything that takes the entry and the argument tuple: errors, fallbacks, device mixes."""
+    """The call as a backend's generic kernel sees it; also errors, fallbacks, device mixes."""
 
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any, fn: Any) -> None:
         super().__init__(op, keys, mask, record)
@@ -95,3 +130,7 @@ class CallEntry(Entry):
 
     def call(self, args: tuple[Any, ...]) -> Any:
         return self.fn(self, args)
+
+    def decompose(self, args: tuple[Any, ...]) -> Any:
+        """Run the composite's body: its operators come to the backend one by one."""
+        return decomposed(self, args)

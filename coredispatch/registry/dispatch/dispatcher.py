@@ -30,6 +30,7 @@ NORMAL_NUMBER: Final = 6  # a number that must not be None
 NORMAL_NO_TEXT: Final = 7  # a number that has a default
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Entry:
     """What a key set resolved to. ``mask`` are the bits that layers above have taken out.
 

@@ -15,8 +15,10 @@ from weakref import ref
 
 from coredispatch.registry.model.native import Mark
 
-# (included bits, excluded bits, the mark that lives as long as they are in force anywhere)
-_CURRENT: Final[ContextVar[Any]] = ContextVar("coredispatch_masks", default=(0, 0, None))
+# (included bits, excluded bits, the mark that lives as long as they are in force anywhere, the
+# states of the modes in force: family of modes -> what its layer finds; replaced, never written)
+_NOTHING: Final[Any] = {}
+_CURRENT: Final[ContextVar[Any]] = ContextVar("coredispatch_masks", default=(0, 0, None, _NOTHING))
 
 
 class MaskState:
@@ -41,8 +43,13 @@ def _gone(reference: Any) -> None:
 
 def current_masks() -> tuple[int, int]:
     """``(included, excluded)`` bits of the running thread or task."""
-    included, excluded, _ = _CURRENT.get()
+    included, excluded, _, _ = _CURRENT.get()
     return (included, excluded)
+
+
+def current_state(family: Any) -> Any:
+    """What the innermost mode of ``family`` in this thread or task left for its layer, or None."""
+    return _CURRENT.get()[3].get(family)
 
 
 def push_masks(include: int, exclude: int, restore: int = 0) -> Token[Any]:
@@ -50,22 +57,29 @@ def push_masks(include: int, exclude: int, restore: int = 0) -> Token[Any]:
 
     Returns the token for :func:`pop_masks`; always pair the two with ``try``/``finally``.
     """
-    included, excluded, mark = _CURRENT.get()
-    token = _CURRENT.set(((included & ~restore) | include, (excluded & ~restore) | exclude, mark))
+    included, excluded, mark, states = _CURRENT.get()
+    token = _CURRENT.set(
+        ((included & ~restore) | include, (excluded & ~restore) | exclude, mark, states)
+    )
     MASKS.active[id(token)] = token
     return token
 
 
-def push_mode(include: int, exclude: int, restore: int = 0) -> Token[Any]:
-    """:func:`push_masks` for users, who may leave it to a task, or never take it back."""
-    included, excluded, _ = _CURRENT.get()
+def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any) -> Token[Any]:
+    """:func:`push_masks` for users, who may leave it to a task, or never take it back.
+
+    ``state`` is what :func:`current_state` gives for ``family`` from now on.
+    """
+    included, excluded, _, states = _CURRENT.get()
     included = (included & ~restore) | include
     excluded = (excluded & ~restore) | exclude
     mark: Any = None
     if included or excluded:
         mark = Mark()
         MASKS.active[ref(mark, _gone)] = None
-    return _CURRENT.set((included, excluded, mark))
+    if states.get(family) is not state:
+        states = {**states, family: state}
+    return _CURRENT.set((included, excluded, mark, states))
 
 
 def pop_masks(token: Token[Any]) -> None:
@@ -77,6 +91,6 @@ def pop_masks(token: Token[Any]) -> None:
 def masked(keys: int) -> int:
     """``(keys | included) & ~excluded`` for the running thread or task."""
     if MASKS.active:
-        included, excluded, _ = _CURRENT.get()
+        included, excluded, _, _ = _CURRENT.get()
         keys = (keys | included) & ~excluded
     return keys

@@ -318,7 +318,7 @@ class ViewEntry(RawEntry):
 
 
 def link_view(
-    op: Dispatcher, base: Value, result: Value, rest: tuple[Any, ...], several: bool
+    op: Dispatcher, base: Value, result: Value, rest: tuple[Any, ...], several: bool = False
 ) -> None:
     """Make ``result``, which is ``op(base, *rest)``, an alias of ``base``.
 

@@ -57,11 +57,14 @@ class Table:
 
     def bit(self, name: str) -> int:
         """The bit of key ``name``, the same for the life of the process."""
+        known = self._bits.get(name)
+        if known is not None:
+            return known
         with self.lock:
             return self._bits.setdefault(name, 1 << len(self._bits))
 
     def operator(self, name: str) -> Operator:
-        """The operator called ``name``; raises :class:`AttributeError`-like RegistrationError."""
+        """The operator called ``name``; raises :class:`RegistrationError`."""
         op = self.snapshot.ops.get(name)
         if op is None:
             import difflib

@@ -69,7 +69,7 @@ def surviving_memo() -> Any:
 
 def unrestored_mask() -> Any:
     """A mode is not undone when its block is left by an exception."""
-    mode = module("frontend.modes").Mode
+    mode = module("registry.around.modes").Mode
     leave = mode.__exit__
 
     def broken(self: Any, kind: Any = None, *rest: Any) -> Any:
@@ -81,10 +81,8 @@ def unrestored_mask() -> Any:
 @contextmanager
 def _masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
-    masks, modes = module("registry.dispatch.masks"), module("frontend.modes")
-    amp = module("frontend.amp.autocast")
-    active = dict(masks.MASKS.active)
-    kept = masks._CURRENT.get(), active, modes._entered.get(), amp._state.get()
+    masks, modes = module("registry.dispatch.masks"), module("registry.around.modes")
+    kept = masks._CURRENT.get(), dict(masks.MASKS.active), modes._entered.get()
     try:
         with block:
             yield
@@ -92,7 +90,6 @@ def _masks_restored(block: Any) -> Iterator[None]:
         masks._CURRENT.set(kept[0])
         masks.MASKS.active = kept[1]
         modes._entered.set(kept[2])
-        amp._state.set(kept[3])
 
 
 def first_keys_only() -> Any:

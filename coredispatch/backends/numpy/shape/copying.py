@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
@@ -47,12 +48,8 @@ def contiguous(x: np.ndarray, memory_format: Any) -> np.ndarray:
 def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
     """A copy of ``x`` in ``dtype``; out-of-range values as C casts them, without warnings."""
     target = numpy_dtype(dtype)
-    source = x.dtype
-    if source.kind == "c" and target.kind not in "cb":
-        x, source = x.real, x.real.dtype
-    if source.kind == "f" and (target.kind not in "fc" or target.itemsize < source.itemsize):
-        with np.errstate(all="ignore"):
-            return x.astype(target)
+    if x.dtype.kind == "c" and target.kind not in "cb":
+        x = x.real
     return x.astype(target)
 
 
@@ -63,8 +60,7 @@ def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
         return
     if src.dtype.kind == "c" != x.dtype.kind:
         src = src.real
-    with np.errstate(all="ignore"):
-        np.copyto(x, src, "unsafe")
+    np.copyto(x, src, "unsafe")
 
 
 def fill(x: np.ndarray, value: Any) -> np.ndarray:
@@ -99,8 +95,8 @@ def zero_(x: np.ndarray) -> None:
 KERNELS: dict[str, Callable[..., Any]] = {
     "clone": layout_order,
     "contiguous": contiguous,
-    "to_dtype": to_dtype,
-    "copy_": copy_,
+    "to_dtype": silent(to_dtype),
+    "copy_": silent(copy_),
     "fill": fill,
     "fill_": fill_,
     "zero_": zero_,

@@ -18,11 +18,11 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import ContextKernel
 from coredispatch.registry.model.kernel_context import KernelContext
 
-# -- kernels in surroundings of their own ----------------------------------------------------------
+# -- kernels in a context of their own ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", [cd.exp, lambda x: x + x, lambda x: x.add_(x)])
-def test_surroundings_that_another_thread_takes_meanwhile_are_not_entered(
+def test_a_context_that_another_thread_takes_meanwhile_is_not_entered(
     load: Any, call: Callable[[Any], Any]
 ) -> None:
     """Between a look at whether they are busy and the entry, a thread may lose its turn."""
@@ -94,7 +94,7 @@ def test_a_finalizer_inside_a_kernel_may_call_the_same_operators(load: Any) -> N
         def kernel(_: Any, *raws: Any, **out: Any) -> Any:
             if depth[0] == 0:
                 depth[0] += 1
-                Finalized(action)  # goes at once, in the surroundings of the kernel
+                Finalized(action)  # goes at once, in the context of the kernel
                 depth[0] -= 1
             return ufunc(*raws, **out)
 
@@ -118,7 +118,7 @@ def test_a_finalizer_inside_a_kernel_may_call_the_same_operators(load: Any) -> N
 
 
 @pytest.mark.parametrize("call", [cd.exp, lambda x: x + x, lambda x: x.add_(x), lambda x: x + 1.0])
-def test_an_exception_in_a_kernel_leaves_its_surroundings_free(load: Any, call: Any) -> None:
+def test_an_exception_in_a_kernel_leaves_its_context_free(load: Any, call: Any) -> None:
     shared = KernelContext(contextvars.Context())
 
     class Odd(BaseException):
