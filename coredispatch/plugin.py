@@ -54,8 +54,8 @@ from coredispatch.registry import (
     promote_types,
     result_type,
 )
-from coredispatch.registry.around.aliasing import check_write, is_view, result_dtype
-from coredispatch.registry.around.checks import check_types, describe_call
+from coredispatch.registry.around.aliasing import is_view, result_dtype
+from coredispatch.registry.around.checks import check_types, check_write, describe_call
 from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
 from coredispatch.registry.around.raw_values import backends, check, from_raw, operator, to_raw
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry

@@ -13,7 +13,7 @@ from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, can_cast
 from coredispatch.registry.model.errors import (
     CoreDispatchError,
     DimError,
@@ -25,7 +25,15 @@ from coredispatch.registry.model.errors import (
 )
 from coredispatch.registry.model.value import Value, dtype_of
 
-__all__ = ["check_call", "check_raw", "check_types", "describe", "describe_call", "participants"]
+__all__ = [
+    "check_call",
+    "check_raw",
+    "check_types",
+    "check_write",
+    "describe",
+    "describe_call",
+    "participants",
+]
 
 
 def describe(argument: Any) -> str:
@@ -132,6 +140,20 @@ def _unresized(op: Operator, args: tuple[Any, ...]) -> ShapeError | None:
     error = cannot_resize(shape, wanted)
     name_call(error, op, args)
     return error
+
+
+def check_write(target: Value, result: Any) -> None:
+    """Refuse to write ``result`` (raw data) into ``target``: another shape, or a dtype that does
+    not fit. Raises :class:`ShapeError` or :class:`DTypeError`."""
+    shape, wanted = tuple(result.shape), tuple(target.raw.shape)
+    if shape != wanted:
+        raise cannot_resize(shape, wanted)
+    source, dtype = DType.of(result.dtype), dtype_of(target)
+    if source is not dtype and not can_cast(source, dtype):
+        raise DTypeError(
+            f"the result has dtype {source}, which cannot be written into self of {dtype}",
+            fix=f"use the out-of-place form, or convert the operands to {dtype}",
+        )
 
 
 def cannot_resize(shape: tuple[int, ...], wanted: tuple[int, ...]) -> ShapeError:

@@ -10,10 +10,10 @@ import operator as _operator
 import sys
 from typing import Any
 
-from coredispatch.registry.around.aliasing import check_write
 from coredispatch.registry.around.checks import (
     check_call,
     check_types,
+    check_write,
     describe,
     hint,
     is_scalar,
