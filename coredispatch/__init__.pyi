@@ -26,6 +26,7 @@ from coredispatch.frontend.public import (
     Generator as Generator,
     KernelError as KernelError,
     MissingKernel as MissingKernel,
+    NumberRangeError as NumberRangeError,
     Observation as Observation,
     OpError as OpError,
     Operator as Operator,
@@ -515,7 +516,10 @@ def randint(low: builtins.int, high: builtins.int, size: builtins.int | Sequence
 def randint(low: builtins.int, high: builtins.int, *size: builtins.int, dtype: DType | None = ..., device: Device | str | None = ..., generator: Any = ..., requires_grad: builtins.bool = ...) -> Tensor: ...
 @overload
 def randint(high: builtins.int, size: builtins.int | Sequence[builtins.int], *, dtype: DType | None = ..., device: Device | str | None = ..., generator: Any = ..., out: Tensor | None = ...) -> Tensor: ...
+@overload
 def randint_like(self: Tensor, low: builtins.int, high: builtins.int | None = ..., *, dtype: DType | None = ..., device: Device | str | None = ..., generator: Any = ..., memory_format: Any = ..., out: Tensor | None = ..., requires_grad: builtins.bool = ...) -> Tensor: ...
+@overload
+def randint_like(self: Tensor, *, high: builtins.int, dtype: DType | None = ..., device: Device | str | None = ..., generator: Any = ..., memory_format: Any = ..., out: Tensor | None = ...) -> Tensor: ...
 @overload
 def randn(size: builtins.int | Sequence[builtins.int], *, dtype: DType | None = ..., device: Device | str | None = ..., generator: Any = ..., out: Tensor | None = ..., requires_grad: builtins.bool = ...) -> Tensor: ...
 @overload

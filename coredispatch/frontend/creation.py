@@ -16,8 +16,9 @@ from coredispatch.ops.support.annotations import DeviceLike, DTypeLike
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.dtypes import DType, default_dtype
-from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float64, int64
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, NumberRangeError
+from coredispatch.registry.model.scalars import stored
 
 __all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor"]
 
@@ -64,13 +65,7 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     else:
         if _contains_tensor(data):
             data = _plain(data)
-        try:
-            array = np.array(data)
-        except ValueError as error:
-            raise ArgumentError(
-                f"tensor(): the data are no regular array: {error}",
-                fix="give all rows of a dimension the same length",
-            ) from None
+        array = _array_of_numbers(data, dtype)
         if dtype is None and not isinstance(data, np.generic):
             if array.dtype == np.float64 or array.size == 0 and array.dtype.kind == "f":
                 array = array.astype(numpy_dtype(default_dtype()))
@@ -81,7 +76,61 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
             f"tensor(): cannot make a tensor from data of type {_kind(data)}",
             fix="pass numbers, nested lists of numbers, or an array of them",
         )
-    return array if dtype is None else array.astype(numpy_dtype(dtype))
+    if dtype is None:
+        return array
+    with np.errstate(all="ignore"):  # what is too large for a float is infinite
+        return array.astype(numpy_dtype(dtype))
+
+
+def _array_of_numbers(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    """Python numbers as an array; raises where one does not fit ``dtype`` (int64 if none)."""
+    try:
+        array = np.array(data)
+    except ValueError as error:
+        raise ArgumentError(
+            f"tensor(): the data are no regular array: {error}",
+            fix="give all rows of a dimension the same length",
+        ) from None
+    kind = array.dtype.kind
+    if kind == "O" and all(isinstance(item, (int, float, complex)) for item in array.flat):
+        array = _array_of_long_integers(array, dtype)
+    elif dtype is None:
+        if array.dtype == np.uint64 and not isinstance(data, np.generic):
+            _check_fits(array, int64)
+    elif kind == "c" and not dtype.is_complex:
+        raise DTypeError(
+            f"tensor(): complex numbers do not make a tensor of {dtype.name}",
+            fix="pass their real parts, or a complex dtype",
+        )
+    elif dtype.is_integral and kind in "iuf" and array.dtype != numpy_dtype(dtype):
+        _check_fits(array, dtype)
+    return array
+
+
+def _array_of_long_integers(array: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    """Numbers with integers among them that 64 bits do not hold."""
+    mixed = not all(isinstance(item, int) for item in array.flat)
+    if dtype is bool_:
+        return array.astype(bool)
+    if (int64 if dtype is None and not mixed else dtype or float64).is_integral:
+        _check_fits(array, dtype or int64)
+    try:
+        return array.astype(complex if any(isinstance(i, complex) for i in array.flat) else float)
+    except OverflowError:
+        raise NumberRangeError(
+            "tensor(): an integer is beyond every floating-point number",
+            fix="use float('inf') or a smaller number",
+        ) from None
+
+
+def _check_fits(array: Any, dtype: DType) -> None:
+    """Raise :class:`NumberRangeError` for the first number that ``dtype`` does not hold."""
+    try:
+        for extreme in (array.min(), array.max()) if array.size else ():
+            stored(extreme, dtype, "the number")
+    except NumberRangeError as error:
+        error.call = f"tensor(..., dtype={dtype!r})"
+        raise
 
 
 def _kind(data: Any) -> str:

@@ -75,6 +75,7 @@ HOOKS.load_plugins = loader.load_plugins
 HOOKS.fallback_target = fallback.target
 HOOKS.promoted = slow_path.promoted
 HOOKS.scalar = slow_path.scalar
+HOOKS.fitted = slow_path.fitted
 HOOKS.check_inplace = slow_path.check_inplace
 HOOKS.check_types = checks.check_types
 HOOKS.output_wrapper = slow_path.Finisher

@@ -7,20 +7,10 @@ from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType, default_dtype, float64, int64, scalar_dtype
-from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.scalars import arange_bounds
 from coredispatch.registry.model.sizes import as_sizes
 
-__all__ = ["arange_bounds", "kernels"]
-
-
-def arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
-    """Start, end and step as Python numbers; one bound alone is the end."""
-    start, end, step = [v.item() if hasattr(v, "item") else v for v in (start, end, step)]
-    if end is None:
-        start, end = 0, start
-    if step == 0 or (end - start) * step < 0:
-        raise ArgumentError(f"step {step} does not lead from {start} to {end}")
-    return start, end, step
+__all__ = ["kernels"]
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
@@ -32,7 +22,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.full(size, value, dtype=numpy_dtype(dtype or scalar_dtype(value)))
 
     def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> Any:
-        start, end, step = arange_bounds(start, end, step)
+        start, end, step = arange_bounds(start, end, step, dtype)
         exact = all(isinstance(v, int) for v in (start, end, step))
         wanted = dtype or (int64 if exact else default_dtype())
         # Rounding once at the end keeps the number of elements independent of the dtype.

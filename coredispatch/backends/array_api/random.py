@@ -11,8 +11,8 @@ from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float32, float64, int64
-from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.generator import Generator, default_generator
+from coredispatch.registry.model.scalars import check_interval
 
 __all__ = ["kernels"]
 
@@ -74,9 +74,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         device: Any,
         generator: Generator | None,
     ) -> Any:
-        if low >= high:
-            raise ArgumentError(f"random integers need low < high, got {low} and {high}")
         wanted = dtype or int64
+        check_interval(low, high, wanted)
         kind = namespace.int64 if high <= 1 << 63 else namespace.uint64
         out = stream(generator, device).integers(low, high, size, dtype=kind)
         return finished(out != 0 if wanted is bool_ else out, wanted)

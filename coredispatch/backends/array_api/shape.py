@@ -54,10 +54,17 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
     def constant_pad(x: Any, pad: tuple[int, ...], value: Any) -> Any:
         if len(pad) % 2 or len(pad) > 2 * x.ndim:
-            raise ShapeError(f"pad {pad} does not fit {x.ndim} dimensions")
-        pairs = zip(reversed(x.shape), pad[::2], pad[1::2])
-        if any(n + before + after < 0 for n, before, after in pairs):
-            raise ShapeError(f"padding {pad} leaves a negative length of {x.shape}")
+            raise ShapeError(
+                f"pad {pad} does not fit {x.ndim} dimensions",
+                fix="give a pair of numbers for each padded dimension, the last dimension first",
+            )
+        for n, before, after in zip(reversed(x.shape), pad[::2], pad[1::2]):
+            if n + min(before, 0) + min(after, 0) < 0:
+                raise ShapeError(
+                    f"padding ({before}, {after}) crops more than the {n} elements of a dimension "
+                    f"of shape {tuple(x.shape)}",
+                    fix="crop by no more than a length",
+                )
         for i in range(len(pad) // 2):
             axis = x.ndim - 1 - i
             before, after = pad[2 * i], pad[2 * i + 1]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.backends.array_api.creation import arange_bounds
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType, default_dtype, scalar_dtype
+from coredispatch.registry.model.scalars import arange_bounds, single_number
 from coredispatch.registry.model.sizes import as_size, as_sizes
 
 __all__ = ["KERNELS"]
@@ -61,13 +61,16 @@ def empty_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
 
 def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> np.ndarray:
     """The numbers from ``start`` up to, not including, ``end``."""
-    start, end, step = arange_bounds(start, end, step)
+    start, end, step = arange_bounds(start, end, step, dtype)
     if dtype is None:
         exact = all(isinstance(v, int) for v in (start, end, step))
         wanted = np.dtype(np.int64) if exact else numpy_dtype(default_dtype())
     else:
         wanted = numpy_dtype(dtype)
-    if wanted.kind in "iu" or wanted == np.float64:
+    if wanted.kind in "iu":  # of Python integers; negative ones wrap to unsigned types
+        drawn = np.uint64 if max(start, end) > np.iinfo(np.int64).max else np.int64
+        return np.arange(start, end, step, drawn).astype(wanted, copy=False)
+    if wanted == np.float64:
         return np.arange(start, end, step, wanted)
     # Rounding once at the end keeps the number of elements independent of the dtype.
     return np.arange(start, end, step, np.float64).astype(wanted)
@@ -76,6 +79,9 @@ def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) ->
 def linspace(start: Any, end: Any, steps: int, dtype: DType | None, device: Any) -> np.ndarray:
     """``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
     as_size(steps, "steps")
+    start, end = single_number(start, "start"), single_number(end, "end")
+    if dtype is None and (isinstance(start, complex) or isinstance(end, complex)):
+        dtype = default_dtype().to_complex()
     return np.linspace(start, end, steps).astype(_dtype(dtype))
 
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.elementwise.masks import keep_where
-from coredispatch.registry.model.dtypes import DType, default_dtype
+from coredispatch.registry.model.dtypes import DType, default_dtype, int64
 from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.generator import Generator, default_generator
+from coredispatch.registry.model.scalars import check_interval
 from coredispatch.registry.model.sizes import as_size
 
 __all__ = ["KERNELS", "Stream", "stream"]
@@ -124,8 +125,7 @@ def random_integers(
     generator: Generator | None,
 ) -> np.ndarray:
     """Integers in [low, high)."""
-    if low >= high:
-        raise ArgumentError(f"random integers need low < high, got {low} and {high}")
+    check_interval(low, high, dtype or int64)
     wanted = np.dtype(np.int64) if dtype is None else numpy_dtype(dtype)
     drawn = np.int64 if high <= 1 << 63 else np.uint64
     if wanted.kind in "iub" and wanted != drawn:

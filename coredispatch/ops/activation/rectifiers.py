@@ -130,7 +130,8 @@ def _of_dtype(self: Any, number: Any) -> Any:
         namespace=("", FUNCTIONAL),
         smooth=False,
         tolerance=exact,
-    )
+    ),
+    fits=("threshold", "value"),
 )
 def threshold(self: Tensor, threshold: Scalar, value: Scalar) -> Tensor:
     """``self`` where it exceeds ``threshold``, else ``value``, in the dtype of ``self``."""

@@ -177,6 +177,7 @@ copy_ = copy.inplace_op
     tolerance=exact,
     smooth=False,
     inplace=True,
+    fits=("value",),
 )
 def fill(self: Tensor, value: Tensor | Scalar) -> Tensor:
     """``value`` (a number or a 0-dim tensor) in the shape and dtype of ``self``."""

@@ -74,6 +74,7 @@ def _full_dtype(size: Any, fill_value: Any, dtype: Any, *_: Any) -> DType:
     tolerance=exact,
     differentiable=False,
     factory=True,
+    fits=("fill_value",),
 )
 def full(
     size: IntList, fill_value: Scalar, *, dtype: DType | None = None, device: Device | None = None
@@ -136,6 +137,7 @@ def empty(size: IntList, *, dtype: DType | None = None, device: Device | None = 
     tolerance=exact,
     differentiable=False,
     method=False,
+    fits=("fill_value",),
 )
 def full_like(self: Tensor, fill_value: Scalar, *, dtype: DType | None = None) -> Tensor:
     """A tensor with the shape, dtype and device of ``self`` and ``fill_value`` everywhere.

@@ -14,13 +14,13 @@ from coredispatch.ops.support.annotations import Device, DType, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, ulp
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import default_dtype, float64, int64
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.dtypes import default_dtype, float64, int64, scalar_dtype
+from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.scalars import arange_bounds, single_number
 from coredispatch.registry.model.sizes import as_size, as_sizes
 
 __all__ = [
     "arange",
-    "arange_bounds",
     "closed_range",
     "eye",
     "linspace",
@@ -31,24 +31,10 @@ __all__ = [
 ]
 
 
-def arange_bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
-    """Start, end and step as numbers; one bound alone is the end.
-
-    Raises :class:`ArgumentError` when the step does not lead from start to end.
-    """
-    start, end, step = number(start), number(end), number(step)
-    if end is None:
-        start, end = 0, start
-    if step == 0 or (end - start) * step < 0:
-        raise ArgumentError(
-            f"step {step} does not lead from {start} to {end}",
-            fix="use a step of the sign of end - start",
-        )
-    return start, end, step
-
-
-def _arange_shape(start: Any, end: Any, step: Any, *_: Any) -> tuple[int, ...]:
-    start, end, step = arange_bounds(start, end, step)
+def _arange_shape(
+    start: Any, end: Any, step: Any, dtype: DType | None = None, *_: Any
+) -> tuple[int, ...]:
+    start, end, step = arange_bounds(start, end, step, dtype)
     if all(isinstance(v, int) for v in (start, end, step)):
         return (-((start - end) // step),)
     return (math.ceil((end - start) / step),)
@@ -121,9 +107,17 @@ def _steps_shape(start: Any, end: Any, steps: int, *_: Any) -> tuple[int, ...]:
     return (as_size(steps, "steps"),)
 
 
+def _linspace_dtype(start: Any, end: Any, steps: int, dtype: DType | None = None, *_: Any) -> DType:
+    if dtype is not None:
+        return dtype
+    ends = [scalar_dtype(single_number(end, "end")), scalar_dtype(single_number(start, "start"))]
+    return default_dtype().to_complex() if any(d.is_complex for d in ends) else default_dtype()
+
+
 @composite(
     out=_steps_shape,
-    dtype=given_or_default,
+    dtype=_linspace_dtype,
+    fits=("start", "end"),
     reference=np.linspace,
     samples=lambda make: (Sample(-1.0, 2.5, n) for n in (0, 1, 2, 17)),
     tolerance=ulp(2),
@@ -140,16 +134,18 @@ def linspace(
 ) -> Tensor:
     """``steps`` numbers evenly spaced from ``start`` to ``end``, both included, 1-d.
 
-    Counted from the nearer end, so that the result is symmetric. Raises :class:`ArgumentError`
+    Without ``dtype`` the default floating one, or its complex partner for complex ends. Counted
+    from the nearer end, so that the result is symmetric. Raises :class:`ArgumentError`
     for negative ``steps``.
     """
     _steps_shape(start, end, steps)
-    start, end = number(start), number(end)
+    dtype = _linspace_dtype(start, end, steps, dtype)
+    start, end = single_number(start, "start"), single_number(end, "end")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     i = arange(steps, dtype=float64, device=device)
     half = (steps + 1) // 2
     values = joining.cat([i[:half] * step + start, (i[half:] - (steps - 1)) * step + end])
-    return values.to_dtype(dtype or default_dtype())
+    return values.to_dtype(dtype)
 
 
 @composite(

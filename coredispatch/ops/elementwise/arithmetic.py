@@ -22,12 +22,30 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import pairs, triples, unary
 from coredispatch.registry import Value, composite, primitive
+from coredispatch.registry.model.dtypes import bool_, result_type, scalar_dtype
 from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.scalars import stored
 from coredispatch.registry.model.value import dtype_of
 
 
-def _scaled(x: Any, factor: Any) -> Any:
-    return mul(x, factor) if isinstance(x, Value) else x * factor
+def _times_alpha(alpha: Any, x: Any, beside: Any) -> Any:
+    """``alpha * x``, computed in the dtype that ``beside + alpha * x`` has.
+
+    Raises :class:`DTypeError` for an ``alpha`` of a higher kind than the tensors.
+    """
+    dtype = result_type(beside, x)
+    if isinstance(alpha, Value):
+        return mul(x, alpha)
+    kind = scalar_dtype(alpha)
+    if kind.category > max(dtype.category, 1) or (kind is bool_ and dtype is not bool_):
+        raise DTypeError(
+            f"alpha={alpha} is {kind.name}, and the tensors compute in {dtype.name}",
+            fix="use an integer alpha for integers, a real one for real numbers",
+        )
+    alpha = bool(alpha) if dtype is bool_ else stored(alpha, dtype, "alpha")
+    if not isinstance(x, Value):
+        return x * alpha
+    return mul(x if dtype_of(x).category == 2 else late.to_dtype(x, dtype), alpha)
 
 
 # ---- sums and products ------------------------------------------------------------------------
@@ -57,7 +75,7 @@ def _(grad):
 
 @add.overload
 def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
-    return add(self, _scaled(other, alpha))
+    return add(self, _times_alpha(alpha, other, self))
 
 
 @primitive(
@@ -86,7 +104,7 @@ def _(grad):
 
 @sub.overload
 def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
-    return sub(self, _scaled(other, alpha))
+    return sub(self, _times_alpha(alpha, other, self))
 
 
 @composite(out=broadcast, dtype=promote, samples=pairs, dtypes=NUMBER)
@@ -97,7 +115,7 @@ def rsub(self: Tensor, other: Tensor | Scalar) -> Tensor:
 
 @rsub.overload
 def _(self: Tensor, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
-    return sub(other, mul(self, alpha))
+    return sub(other, _times_alpha(alpha, self, other))
 
 
 @primitive(
@@ -172,7 +190,9 @@ def _(grad, self):
     return mul(grad, mul(adjoint(self), 2))
 
 
-@composite(out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True)
+@composite(
+    out=broadcast, dtype=promote, samples=triples, dtypes=NUMBER, inplace=True, fits=("value",)
+)
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""
     self, tensor1, tensor2 = common(promote, self, tensor1, tensor2)
@@ -197,6 +217,7 @@ def _(grad, tensor1, tensor2, value):
     dtypes="float+complex",
     values=(0.5, 2.0),
     inplace=True,
+    fits=("value",),
 )
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``; shapes broadcast, integers become floating."""

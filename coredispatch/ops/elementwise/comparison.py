@@ -96,6 +96,7 @@ _of_branches = Promotion("promote", skip=("condition",))
     samples=selections,
     cast="widest",
     tolerance=exact,
+    fits=("self", "other"),
 )
 def where(condition: Tensor, self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self`` where ``condition`` holds, else ``other``.

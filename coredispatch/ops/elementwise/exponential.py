@@ -60,6 +60,7 @@ def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     dtypes=NUMBER,
     tolerance=ulp(4),
     inplace=True,
+    fits=("exponent",),
 )
 def pow(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """Elementwise ``self ** exponent``.

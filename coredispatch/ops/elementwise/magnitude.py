@@ -280,6 +280,7 @@ def _clamp_reference(self: Any, min: Any = None, max: Any = None) -> Any:
     smooth=False,
     inplace=True,
     alias=("clip",),
+    fits=("min", "max"),
 )
 def clamp(
     self: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
@@ -328,7 +329,15 @@ def _clamp_max_grad(grad: Any, x: Any, low: Any, high: Any) -> Any:
     return comparison.where(above, grad, 0)
 
 
-@composite(out=broadcast, dtype=promote, samples=pairs, dtypes="real", smooth=False, inplace=True)
+@composite(
+    out=broadcast,
+    dtype=promote,
+    samples=pairs,
+    dtypes="real",
+    smooth=False,
+    inplace=True,
+    fits=("min",),
+)
 def clamp_min(self: Tensor, min: Tensor | Scalar) -> Tensor:
     """``clamp(self, min=min)``."""
     if min is None:  # which clamp would take for "no bound"
@@ -336,7 +345,15 @@ def clamp_min(self: Tensor, min: Tensor | Scalar) -> Tensor:
     return clamp(self, min, None)
 
 
-@composite(out=broadcast, dtype=promote, samples=pairs, dtypes="real", smooth=False, inplace=True)
+@composite(
+    out=broadcast,
+    dtype=promote,
+    samples=pairs,
+    dtypes="real",
+    smooth=False,
+    inplace=True,
+    fits=("max",),
+)
 def clamp_max(self: Tensor, max: Tensor | Scalar) -> Tensor:
     """``clamp(self, max=max)``."""
     if max is None:  # which clamp would take for "no bound"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from coredispatch.ops.elementwise import comparison
@@ -137,9 +139,15 @@ def nan_to_num(
     dtype = dtype_of(self)
     if not dtype.is_floating_point:
         return late.clone(self)
-    high = _LARGEST[dtype.name] if posinf is None else posinf
-    low = -_LARGEST[dtype.name] if neginf is None else neginf
-    out = comparison.where(comparison.isnan(self), nan or 0.0, self)
+    most = _LARGEST[dtype.name]
+    high, low = [
+        default if n is None else math.copysign(math.inf, n) if abs(n) > most else n
+        for n, default in ((posinf, most), (neginf, -most))
+    ]
+    nan = nan or 0.0
+    if abs(nan) > most:
+        nan = math.copysign(math.inf, nan)
+    out = comparison.where(comparison.isnan(self), nan, self)
     out = comparison.where(comparison.eq(self, float("inf")), high, out)
     return comparison.where(comparison.eq(self, float("-inf")), low, out)
 

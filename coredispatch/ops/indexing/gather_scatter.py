@@ -110,6 +110,7 @@ def _scatter_adds(make: Any) -> Iterator[Sample]:
     errors=lambda make: [(Sample(make((3,)), 0, np.array([3]), make((1,))), DimError)],
     tolerance=exact,
     inplace=True,
+    fits=("src",),
 )
 def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar) -> Tensor:
     """``self`` with ``src`` (a tensor or a number) written where :func:`gather` would read.

@@ -55,6 +55,7 @@ def _fill_shape(self: Any, mask: Any, value: Any) -> tuple[int, ...]:
     tolerance=exact,
     inplace=True,
     unbroadcast=True,
+    fits=("value",),
 )
 def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """``value`` (a number or 0-dim tensor) where ``mask`` holds, else ``self``; both broadcast."""

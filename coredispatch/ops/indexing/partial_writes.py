@@ -122,6 +122,7 @@ def diagonal_scatter(
     mutates=("self",),
     namespace=(),
     tolerance=exact,
+    fits=("fill_value",),
 )
 def fill_diagonal_(self: Tensor, fill_value: Scalar, wrap: bool = False) -> Tensor:
     """Write ``fill_value`` to the main diagonal (all indices equal), in place.

@@ -93,6 +93,7 @@ def _rows(self: Any, dim: int, index: Any) -> tuple[Any, ...]:
     samples=_row_adds,
     tolerance=dot,
     inplace=True,
+    fits=("alpha",),
 )
 def index_add(
     self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1
@@ -153,6 +154,7 @@ def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
     samples=lambda make: (Sample(*s.args[:3], 1) for s in _row_writes(make)),
     tolerance=exact,
     inplace=True,
+    fits=("value",),
 )
 def index_fill(self: Tensor, dim: int, index: Tensor, value: Tensor | Scalar) -> Tensor:
     """``self`` with ``value`` (a number or 0-dim tensor) in the slices that ``index`` names."""

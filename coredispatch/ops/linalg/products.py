@@ -329,6 +329,7 @@ def _addmm_shape(self: Any, mat1: Any, mat2: Any, *_: Any) -> Shape:
     tolerance=dot_tolerance,
     inplace=True,
     dtypes=NUMBERS,
+    fits=("beta", "alpha"),
 )
 def addmm(
     self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
@@ -348,6 +349,7 @@ def _(grad, mat1, mat2, beta, alpha):
 
 
 @composite(
+    dtype=promote,
     reference=lambda self, mat, vec, *, beta=1, alpha=1: beta * self + alpha * (mat @ vec),
     samples=lambda make: (
         Sample(make((3,)), make((3, 5)), make((5,))),
@@ -357,6 +359,7 @@ def _(grad, mat1, mat2, beta, alpha):
     tolerance=dot_tolerance,
     inplace=True,
     dtypes=NUMBERS,
+    fits=("beta", "alpha"),
 )
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """``beta * self + alpha * (mat @ vec)``."""
@@ -364,12 +367,14 @@ def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Sc
 
 
 @composite(
+    dtype=promote,
     reference=lambda self, vec1, vec2, *, beta=1, alpha=1: (
         beta * self + alpha * np.outer(vec1, vec2)
     ),
     samples=lambda make: (Sample(make((3, 5)), make((3,)), make((5,)), beta=2, alpha=3),),
     inplace=True,
     dtypes=NUMBERS,
+    fits=("beta", "alpha"),
 )
 def addr(
     self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
@@ -379,6 +384,7 @@ def addr(
 
 
 @composite(
+    dtype=promote,
     reference=lambda self, batch1, batch2, *, beta=1, alpha=1: (
         beta * self + alpha * (batch1 @ batch2)
     ),
@@ -390,6 +396,7 @@ def addr(
     tolerance=dot_tolerance,
     inplace=True,
     dtypes=NUMBERS,
+    fits=("beta", "alpha"),
 )
 def baddbmm(
     self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
@@ -399,6 +406,7 @@ def baddbmm(
 
 
 @composite(
+    dtype=promote,
     reference=lambda self, batch1, batch2, *, beta=1, alpha=1: (
         beta * self + alpha * (batch1 @ batch2).sum(0)
     ),
@@ -407,6 +415,7 @@ def baddbmm(
     tolerance=dot_tolerance,
     inplace=True,
     dtypes=NUMBERS,
+    fits=("beta", "alpha"),
 )
 def addbmm(
     self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1

@@ -17,7 +17,9 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import float32, float64, int32, int64
 from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.scalars import check_interval
 from coredispatch.registry.model.sizes import as_size
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = [
     "rand",
@@ -288,11 +290,27 @@ def randint_like(
     memory_format: object = None,
 ) -> Tensor:
     """Like :func:`randint` in the shape, dtype and device of ``self``; one bound is the upper."""
-    bounds = (0, low) if high is None else (low, high)
+    low, high = (0, low) if high is None else (low, high)
+    dtype = dtype or dtype_of(self)
+    check_interval(low, high, dtype)
     return random_integers(
         tuple(self.shape),
-        *bounds,
-        dtype=dtype or self.dtype,
+        low,
+        high,
+        dtype=dtype,
         device=device or self.device,
         generator=generator,
     )
+
+
+@randint_like.overload
+def _(
+    self: Tensor,
+    *,
+    high: int,
+    dtype: DType | None = None,
+    device: Device | None = None,
+    generator: Generator | None = None,
+    memory_format: object = None,
+) -> Tensor:
+    return randint_like(self, 0, high, dtype=dtype, device=device, generator=generator)

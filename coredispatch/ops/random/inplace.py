@@ -16,6 +16,8 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, float64
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.scalars import check_interval
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = [
     "bernoulli_",
@@ -122,24 +124,23 @@ def bernoulli_(
 
 
 @composite(samples=_targets, **_IN_PLACE)
-def random_(
-    self: Tensor,
-    low: int = 0,
-    high: int | None = None,
-    *,
-    generator: Generator | None = None,
-) -> Tensor:
-    """Fill ``self`` with integers in [low, high).
+def random_(self: Tensor, high: int | None = None, *, generator: Generator | None = None) -> Tensor:
+    """Fill ``self`` with integers in [0, high); ``random_(low, high)`` starts at ``low``.
 
-    ``random_(high)`` starts at 0; without bounds the range of an integer dtype above zero, of a
-    floating one up to 2**mantissa bits.
+    Without bounds the range of an integer dtype above zero, of a floating one up to
+    2**mantissa bits. Raises :class:`NumberRangeError` for bounds that the dtype does not hold.
     """
-    return _fill_integers(self, low, high if high is not None else _top(self), generator)
+    return _fill_integers(self, 0, _top(self) if high is None else high, generator)
 
 
 @random_.overload
-def _(self: Tensor, high: int, *, generator: Generator | None = None) -> Tensor:
-    return _fill_integers(self, 0, high, generator)
+def _(self: Tensor, low: int, high: int | None, *, generator: Generator | None = None) -> Tensor:
+    return _fill_integers(self, low, _top(self) if high is None else high, generator)
+
+
+@random_.overload
+def _(self: Tensor, *, low: int, generator: Generator | None = None) -> Tensor:
+    return _fill_integers(self, low, _top(self), generator)
 
 
 _MANTISSA = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
@@ -154,6 +155,8 @@ def _top(x: Any) -> int:
 
 
 def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
+    if not (high == 1 << 64 and dtype_of(x).itemsize == 8 and not dtype_of(x).is_signed):
+        check_interval(low, high, dtype_of(x))
     drawn = random_integers(
         tuple(x.shape), low, min(high, 1 << 63), device=x.device, generator=generator
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 __all__ = ["constant_pad_nd", "pad"]
 
@@ -33,14 +34,16 @@ def _pairs(pad: Sequence[int], ndim: int) -> list[tuple[int, int]]:
 
 def _reference(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
     pairs = _pairs(pad, self.ndim)
-    if mode == "constant":  # what is cropped may be border
-        grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
-        whole = np.pad(self, grow, constant_values=value or 0)
-        inside = zip(whole.shape, pairs)
-        return whole[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in inside)]
-    keep = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(self.shape, pairs))
     grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    return np.pad(self[keep], grow, _NUMPY_MODES[mode])
+    options = {"constant_values": value or 0} if mode == "constant" else {}
+    if mode == "circular":
+        return np.pad(_cropped(self, pairs), grow, _NUMPY_MODES[mode])
+    return _cropped(np.pad(self, grow, _NUMPY_MODES[mode], **options), pairs)
+
+
+def _cropped(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:
+    inside = zip(x.shape, pairs)
+    return x[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in inside)]
 
 
 def _constant_pads(make: Any) -> Iterator[Sample]:
@@ -63,6 +66,7 @@ def _constant_pads(make: Any) -> Iterator[Sample]:
         (Sample(make((3,)), (-2, -2)), ShapeError),
     ],
     tolerance=exact,
+    fits=("value",),
 )
 def constant_pad_nd(self: Tensor, pad: IntList, value: Scalar = 0) -> Tensor:
     """Borders of ``value`` around ``self``.
@@ -83,9 +87,43 @@ def _modes(make: Any) -> Iterator[Sample]:
     for mode in ("reflect", "replicate", "circular"):
         yield Sample(make((2, 3, 5)), (2, 1), mode)
         yield Sample(make((2, 3, 4, 5)), (1, 2, 2, 1), mode)
+        yield Sample(make((3, 5)), (-1, 2), mode)
+        yield Sample(make((1, 4, 5)), (2, -2, -1, 1), mode)
 
 
-@composite(reference=_reference, samples=_modes, tolerance=exact, namespace="nn.functional")
+def _pad_shape(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """The lengths grown by ``pad``; raises where the mode finds too little to fill borders with."""
+    require_one_of("mode", mode, tuple(_NUMPY_MODES))
+    shape = padded(input, pad, uncropped=mode in ("reflect", "replicate"))
+    if mode == "constant":
+        return shape
+    if value not in (None, 0):
+        raise ArgumentError(
+            f"mode {mode!r} fills with elements, and value={value} was given",
+            fix="leave value away, or use mode='constant'",
+        )
+    for i in range(len(pad) // 2):
+        length, before, after = input.shape[-1 - i], pad[2 * i], pad[2 * i + 1]
+        left = length + min(before, 0) + min(after, 0) if mode == "circular" else length
+        most = {"reflect": left - 1, "circular": left}.get(mode, math.inf if left else 0)
+        if max(before, after, 0) > max(most, 0):
+            raise ShapeError(
+                f"padding ({before}, {after}) with mode {mode!r} needs more elements than the "
+                f"{left} along dimension {len(input.shape) - 1 - i}",
+                fix=f"pad by at most {max(most, 0)}",
+            )
+    return shape
+
+
+@composite(
+    out=_pad_shape,
+    dtype=same,
+    reference=_reference,
+    samples=_modes,
+    tolerance=exact,
+    namespace="nn.functional",
+    fits=("value",),
+)
 def pad(
     input: Tensor,
     pad: IntList,
@@ -95,13 +133,15 @@ def pad(
     """Borders around ``input``: pairs (before, after) in ``pad``, the last dimension first.
 
     ``mode``: ``"constant"`` fills with ``value`` (0); ``"reflect"`` mirrors without repeating
-    the edge; ``"replicate"`` repeats the edge; ``"circular"`` takes the other end. Raises
-    :class:`ShapeError` where there is not enough to mirror or wrap.
+    the edge; ``"replicate"`` repeats the edge; ``"circular"`` takes the other end of what a
+    negative number leaves. Raises :class:`ShapeError` where there is not enough to mirror or wrap.
     """
-    require_one_of("mode", mode, tuple(_NUMPY_MODES))
+    _pad_shape(input, pad, mode, value)
     if mode == "constant":
         return constant_pad_nd(input, pad, 0 if value is None else value)
-    padded(input, pad)
+    if mode == "circular":  # what is cropped is not wrapped around
+        input = constant_pad_nd(input, tuple([min(n, 0) for n in pad]))
+        pad = tuple([max(n, 0) for n in pad])
     for i in range(len(pad) // 2):
         before, after = pad[2 * i], pad[2 * i + 1]
         if before or after:
@@ -113,11 +153,6 @@ def pad(
 
 def _sources(length: int, before: int, after: int, mode: str, device: Any) -> Any:
     """Where each element along a padded dimension comes from, int64."""
-    limit = {"reflect": length - 1, "circular": length}.get(mode)
-    if length == 0 or (limit is not None and max(before, after) > limit):
-        raise ShapeError(
-            f"padding ({before}, {after}) by {mode} needs more than the {length} elements there are"
-        )
     places = late.arange(-before, length + after, device=device)
     if mode == "replicate":
         return late.clamp(places, 0, length - 1)

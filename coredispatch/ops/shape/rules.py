@@ -99,8 +99,12 @@ def stacked(tensors: Sequence[Any], dim: int = 0, *_: Any) -> Shape:
     return (*first[:d], len(tensors), *first[d:])
 
 
-def padded(self: Any, pad: Sequence[int], *_: Any) -> Shape:
-    """The lengths grown by ``pad``: pairs from the last dimension back."""
+def padded(self: Any, pad: Sequence[int], *_: Any, uncropped: bool = False) -> Shape:
+    """The lengths grown by ``pad``: pairs from the last dimension back.
+
+    Borders are put around what a negative number leaves, unless ``uncropped``: then the borders
+    are cropped as well. Raises :class:`ShapeError` where more is cropped than there is.
+    """
     shape = list(self.shape)
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise ShapeError(
@@ -108,12 +112,15 @@ def padded(self: Any, pad: Sequence[int], *_: Any) -> Shape:
             fix="give a pair of numbers for each padded dimension, the last dimension first",
         )
     for i in range(len(pad) // 2):
-        shape[-1 - i] += pad[2 * i] + pad[2 * i + 1]
-    if any(n < 0 for n in shape):
-        raise ShapeError(
-            f"padding {tuple(pad)} leaves the negative shape {tuple(shape)} of {tuple(self.shape)}",
-            fix="crop by no more than a length",
-        )
+        before, after = pad[2 * i], pad[2 * i + 1]
+        left = shape[-1 - i] + (0 if uncropped else min(before, 0) + min(after, 0))
+        shape[-1 - i] += before + after
+        if left < 0 or shape[-1 - i] < 0:
+            raise ShapeError(
+                f"padding ({before}, {after}) crops more than the {self.shape[-1 - i]} elements "
+                f"along dimension {len(shape) - 1 - i} of shape {tuple(self.shape)}",
+                fix="crop by no more than a length",
+            )
     return as_sizes(shape)
 
 

@@ -23,6 +23,7 @@ from coredispatch.registry.model.errors import (
     ShapeError,
     kernel_error,
 )
+from coredispatch.registry.model.scalars import operand
 from coredispatch.registry.model.value import Value, dtype_of
 
 __all__ = [
@@ -102,6 +103,12 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
         return better
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
+    if isinstance(error, OverflowError):
+        try:
+            _check_numbers(op, args)
+        except CoreDispatchError as better:
+            name_call(better, op, args)
+            return better
     unresized = _unresized(op, args)
     if unresized is not None:
         return unresized
@@ -128,6 +135,16 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
     )
     name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+def _check_numbers(op: Operator, args: tuple[Any, ...]) -> None:
+    """Refuse a number beside tensors that no kernel converts to the dtype computed in."""
+    rule = op.dtype_rule
+    if isinstance(rule, Promotion):
+        dtype = rule.compute(*participants(op, args))
+        for position in op.tensors:
+            if isinstance(args[position], int):
+                operand(args[position], dtype)
 
 
 def _unresized(op: Operator, args: tuple[Any, ...]) -> ShapeError | None:

@@ -47,6 +47,7 @@ from coredispatch.registry.model.errors import (
     MissingKernel,
     OpError,
 )
+from coredispatch.registry.model.scalars import operand, python_number, stored
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -100,7 +101,8 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
             same = not entry.tensor_flags[position] or dtype_of(argument) is dtype
             raws.append(argument.raw if same else cast(argument.raw, dtype))
         elif entry.tensor_flags[position] and argument is not None:
-            raws.append(entry.finish.backend.scalar(_scalar_of(argument, dtype), dtype))
+            number = _number(op, position, argument, dtype)
+            raws.append(entry.finish.backend.scalar(number, dtype))
         elif position in op.lists and isinstance(argument, (list, tuple)):
             raws.append(
                 type(argument)(
@@ -114,25 +116,45 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
     return raws
 
 
-def _scalar_of(argument: Any, dtype: DType) -> Any:
-    value = argument.item() if hasattr(argument, "item") else argument
-    if dtype.is_integral and isinstance(value, int):
-        bits = 8 * dtype.itemsize  # integers wrap, as in PyTorch
-        value = int(value) & ((1 << bits) - 1)
-        if dtype.is_signed and value >> (bits - 1):
-            value -= 1 << bits
-    elif dtype.is_floating_point and isinstance(value, (bool, int)):
-        value = float(value)
-    return value
+def _number(op: Operator, position: int, argument: Any, dtype: DType) -> Any:
+    """The number that a kernel sees in a tensor's place."""
+    if position in op.fits:
+        return stored(argument, dtype, op.schema.params[position].name)
+    return operand(argument, dtype)
 
 
-def scalar(entry: RawEntry, position: int, argument: Any) -> Any:
+def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:
+    """``args[position]``, a number to be stored; raises where the result's dtype cannot hold it.
+
+    Arguments that no dtype follows from are left to the call itself, whose error is the better one.
+    """
+    assert isinstance(op, Operator)
+    argument, rule = args[position], op.dtype_rule
+    if isinstance(argument, Value) or not is_scalar(argument) or rule is None:
+        return argument
+    try:
+        if isinstance(rule, Promotion):
+            found = rule.compute(*participants(op, args))
+        else:
+            found = rule(*args)
+    except Exception:
+        return argument
+    if not isinstance(found, DType):  # an operator of several results
+        return argument
+    try:
+        return stored(argument, found, op.schema.params[position].name)
+    except CoreDispatchError as error:
+        name_call(error, op, args)
+        raise
+
+
+def scalar(entry: RawEntry, position: int, args: tuple[Any, ...]) -> Any:
     """A number in a tensor's place of an op that does not promote."""
-    op = entry.op
+    op, argument = entry.op, args[position]
     assert isinstance(op, Operator)
     param = op.schema.params[position]
     if param.scalar and is_scalar(argument):
-        return argument.item() if hasattr(argument, "item") else argument
+        return python_number(fitted(op, position, args) if position in op.fits else argument)
     raise DTypeError(
         f"argument {param.name!r} must be {param.annotation}, not "
         f"{type(argument).__name__}{shown(argument)}",

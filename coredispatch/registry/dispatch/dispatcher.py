@@ -17,7 +17,7 @@ from typing import Any, Final
 from coredispatch.registry.dispatch.masks import MASKS, masked, pop_masks, push_masks
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.native import mypyc_attr
-from coredispatch.registry.model.value import Value
+from coredispatch.registry.model.value import Value, dtype_of
 from coredispatch.registry.wiring import HOOKS
 
 # What a parameter needs before a kernel may see it (see Dispatcher.normal).
@@ -98,6 +98,7 @@ class Dispatcher:
         self.ints: bool = False  # all parameters from there on are NORMAL_INT
         self.sized: bool = False  # there is one, the second and last: a NORMAL_INTLIST
         self.tensors: list[int] = []  # positions that hold a tensor or a scalar
+        self.fits: list[int] = []  # positions of numbers that the result's dtype must hold
         self.lists: list[int] = []  # positions that hold lists or indices with tensors in them
         self.device: int = -1  # position of the device parameter of a factory
         self.alone: bool = False  # only the first parameter may hold a tensor
@@ -216,7 +217,38 @@ def normalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]
         if changed is None:
             changed = list(args)
         changed[position] = argument
-    return args if changed is None else tuple(changed)
+    if changed is not None:
+        args = tuple(changed)
+    return fitting_numbers(op, args, n) if op.fits else args
+
+
+def fitting_numbers(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+    """``args`` with the numbers to be stored in a form that the result's dtype holds."""
+    for position in op.fits:
+        if position >= n:
+            continue
+        number = args[position]
+        if number is None or isinstance(number, Value):
+            continue
+        kind = type(number)
+        if kind is bool:
+            continue
+        if kind is int or kind is float:
+            # What every dtype holds, unchanged, is not looked at any further.
+            small = 0 <= number <= 127
+            first = args[0]
+            if isinstance(first, Value):
+                dtype = dtype_of(first)
+                if dtype.is_integral and kind is float:
+                    small = False
+                elif dtype.is_signed:
+                    small = -127 <= number <= 127
+            if small:
+                continue
+        found = HOOKS.fitted(op, position, args)
+        if found is not number:
+            args = (*args[:position], found, *args[position + 1 :])
+    return args
 
 
 def list_keys(argument: Any) -> int:

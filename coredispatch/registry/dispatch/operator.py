@@ -60,6 +60,7 @@ class Operator(Dispatcher):
         cast: the autocast policy, one of :data:`CAST_POLICIES`.
         functional: for a derived in-place operator, the operator it was derived from.
         inplace_op: the derived in-place operator, or None.
+        fits: positions of the numbers that are stored in the result, whose dtype must hold them.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Operator(Dispatcher):
         factory: bool = False,
         random: bool = False,
         unbroadcast: bool | None = None,
+        fits: tuple[str, ...] = (),
         fields: tuple[str, ...] = (),
         gradcheck: Callable[..., Any] | None = None,
     ) -> None:
@@ -131,7 +133,7 @@ class Operator(Dispatcher):
         params = self.schema.params
         first_is_self = bool(params) and params[0].is_tensor and params[0].name == "self"
         self.method = first_is_self if method is None else method
-        self._check()
+        self._check(fits)
         if unbroadcast is None:
             unbroadcast = isinstance(dtype, Promotion) and len(self.tensors) > 1
         self.unbroadcast = unbroadcast
@@ -143,7 +145,7 @@ class Operator(Dispatcher):
         if inplace:
             self.inplace_op = self._derive_inplace()
 
-    def _check(self) -> None:
+    def _check(self, fits: tuple[str, ...]) -> None:
         """Fill the dispatcher's tables; refuse a block whose facts do not fit together."""
         name, params = self.name, self.schema.params
         if self.cast not in CAST_POLICIES:
@@ -177,6 +179,10 @@ class Operator(Dispatcher):
             self.plain = self.normal[0] >> 3
             self.ints = all(p.kind == "int" for p in params[self.plain :])
             self.sized = self.plain == 1 and [p.kind for p in params[1:]] == ["IntList"]
+        self.fits = [self.schema.position(parameter) for parameter in fits]
+        if self.fits:
+            self.plain, self.ints = min(self.plain, *self.fits), False
+            self.sized = False
         self.tensors = [i for i, p in enumerate(params) if p.kind == "Tensor"]
         self.lists = [i for i, p in enumerate(params) if p.kind in ("list[Tensor]", "Index")]
         self.device = -1
@@ -217,6 +223,7 @@ class Operator(Dispatcher):
             namespace=() if self.namespaces == ("",) and self.method else self.namespaces,
             method=self.method,
             random=self.random,
+            fits=tuple(self.schema.params[i].name for i in self.fits),
         )
         derived.body = None
         derived.functional = self

@@ -15,6 +15,7 @@ __all__ = [
     "DimError",
     "KernelError",
     "MissingKernel",
+    "NumberRangeError",
     "OpError",
     "PluginError",
     "RegistrationError",
@@ -81,6 +82,10 @@ class DTypeError(OpError, TypeError):
 
 class ArgumentError(OpError, ValueError):
     """A non-tensor argument has a value the operator does not take."""
+
+
+class NumberRangeError(ArgumentError, OverflowError):
+    """A number does not fit the dtype it would be computed with or written in."""
 
 
 class DeviceError(OpError):

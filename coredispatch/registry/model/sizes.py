@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from .errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = ["MOST_ELEMENTS", "as_size", "as_sizes", "expand_size", "infer_size", "is_size"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -89,25 +90,38 @@ def repeat_interleave(
     return out
 
 
+def _check_pairs(pad: tuple[int, ...], ndim: int) -> None:
+    if len(pad) % 2 or len(pad) > 2 * ndim:
+        raise ShapeError(
+            f"pad {pad} does not fit {ndim} dimensions",
+            fix="give a pair of numbers for each padded dimension, the last dimension first",
+        )
+
+
 def constant_pad(x: np.ndarray, pad: tuple[int, ...], value: Any) -> np.ndarray:
     """Borders of ``value`` around ``x``, from the last dimension back; negative pads crop."""
     ndim = x.ndim
-    if len(pad) % 2 or len(pad) > 2 * ndim:
-        raise ShapeError(f"pad {pad} does not fit {ndim} dimensions")
+    _check_pairs(pad, ndim)
     before, after = [0] * ndim, [0] * ndim
     for i in range(len(pad) // 2):
         before[ndim - 1 - i], after[ndim - 1 - i] = pad[2 * i], pad[2 * i + 1]
     sizes = zip(x.shape, before, after, strict=True)
     shape = tuple([n + a + b for n, a, b in sizes])
-    if min(shape, default=0) < 0:
-        raise ShapeError(f"padding {pad} leaves the negative shape {shape}")
+    if pad and min(pad) < 0:
+        for i, n in enumerate(x.shape):
+            if n + min(before[i], 0) + min(after[i], 0) < 0:
+                raise ShapeError(
+                    f"padding ({before[i]}, {after[i]}) crops more than the {n} elements along "
+                    f"dimension {i} of shape {x.shape}",
+                    fix="crop by no more than a length",
+                )
     out = np.zeros(shape, x.dtype)
     if value != 0:
         out.fill(value)
     source, target = [], []
     for n, a, b in zip(x.shape, before, after, strict=True):
-        source.append(slice(max(-a, 0), max(n - max(-b, 0), 0)))
-        target.append(slice(max(a, 0), max(n + a + min(b, 0), max(a, 0))))
+        source.append(slice(max(-a, 0), n + min(b, 0)))
+        target.append(slice(max(a, 0), n + a + min(b, 0)))
     out[tuple(target)] = x[tuple(source)]
     return out
 
@@ -116,17 +130,32 @@ def pad(x: np.ndarray, pad: tuple[int, ...], mode: str, value: Any) -> np.ndarra
     """Borders of a constant, or of mirrored, repeated or wrapped elements."""
     if mode == "constant":
         return constant_pad(x, pad, 0 if value is None else value)
-    if len(pad) % 2 or len(pad) > 2 * x.ndim:
-        raise ShapeError(f"pad {pad} does not fit {x.ndim} dimensions")
-    if min(pad, default=0) < 0 or mode not in _BORDERS:
-        raise ArgumentError(f"pad {pad} with mode {mode!r}", fix="crop with mode='constant'")
+    _check_pairs(pad, x.ndim)
+    if mode not in _BORDERS:
+        raise ArgumentError(f"mode {mode!r} is unknown", fix=f"use one of {tuple(_BORDERS)}")
+    if value not in (None, 0):
+        raise ArgumentError(f"value={value} has no meaning for mode {mode!r}", fix="leave it away")
+    return _mirrored(x, pad, mode)
+
+
+def _mirrored(x: np.ndarray, pad: tuple[int, ...], mode: str) -> np.ndarray:
+    """Borders of elements of ``x``; a negative pad crops."""
+    if min(pad, default=0) < 0:
+        crop, grow = tuple([min(n, 0) for n in pad]), tuple([max(n, 0) for n in pad])
+        if mode == "circular":  # what is cropped is not wrapped around
+            return _mirrored(constant_pad(x, crop, 0), grow, mode)
+        return constant_pad(_mirrored(x, grow, mode), crop, 0)
     out = constant_pad(x, pad, 0)
     for i in range(len(pad) // 2):
         dim, before, after = x.ndim - 1 - i, pad[2 * i], pad[2 * i + 1]
         length = x.shape[dim]
-        limit = {"reflect": length - 1, "circular": length}.get(mode)
-        if length == 0 or (limit is not None and max(before, after) > limit):
-            raise ShapeError(f"padding ({before}, {after}) by {mode} needs more than {length}")
+        most = {"reflect": length - 1, "circular": length}.get(mode, sys.maxsize if length else 0)
+        if max(before, after) > max(most, 0):
+            raise ShapeError(
+                f"padding ({before}, {after}) with mode {mode!r} needs more elements than the "
+                f"{length} along dimension {dim}",
+                fix=f"pad by at most {max(most, 0)}",
+            )
         _BORDERS[mode](np.moveaxis(out, dim, 0), before, after, length)
     return out
 
