@@ -28,6 +28,7 @@ NAMESPACES: dict[str, str] = {
     "nn": "coredispatch.frontend.nn",
     "optim": "coredispatch.frontend.optim",
     "random": "coredispatch.frontend.random",
+    "return_types": "coredispatch.frontend.return_types",
     "serialization": "coredispatch.frontend.serialization",
     "special": "coredispatch.frontend.special",
     "testing": "coredispatch.frontend.testing",

@@ -1,0 +1,182 @@
+"""The signatures of an operator as a type checker reads them."""
+
+from __future__ import annotations
+
+import re
+
+from coredispatch.frontend.return_types import record
+from coredispatch.registry import Operator, Param
+from coredispatch.registry.model.schema import REQUIRED
+from coredispatch.stubs.sources import Imports, header
+
+__all__ = ["IMPORTS", "functions", "own", "records"]
+
+# Operators and dtypes bear the names of builtins (cd.int, Tensor.float), so those are qualified.
+_KINDS = {
+    "Tensor": "Tensor",
+    "list[Tensor]": "Sequence[Tensor]",
+    "Scalar": "Scalar",
+    "int": "builtins.int",
+    "float": "builtins.float",
+    "bool": "builtins.bool",
+    "str": "builtins.str",
+    "IntList": "IntList",
+    "FloatList": "FloatList",
+    "DType": "DTypeLike",
+    "Device": "DeviceLike",
+    "Generator": "Generator",
+    "Index": "Any",
+    "object": "Any",
+}
+_SPREAD = {"IntList": "builtins.int", "list[Tensor]": "Tensor"}
+#: flags that make several tensors of the result: their value decides its type
+_FLAGS = ("as_tuple", "return_indices")
+
+#: where the names in signatures come from
+IMPORTS: Imports = {
+    "builtins": ("", "builtins"),
+    "Any": ("typing", "Any"),
+    "Literal": ("typing", "Literal"),
+    "NamedTuple": ("typing", "NamedTuple"),
+    "Sequence": ("collections.abc", "Sequence"),
+    "Generator": ("coredispatch.registry.model.generator", "Generator"),
+    "Tensor": ("coredispatch.frontend.tensor", "Tensor"),
+    "overload": ("typing", "overload"),
+    "return_types": ("coredispatch.frontend", "return_types"),
+    **{
+        name: ("coredispatch.ops.support.annotations", name)
+        for name in ("DTypeLike", "DeviceLike", "FloatList", "IntList", "Scalar")
+    },
+}
+
+
+def own(op: Operator) -> bool:
+    """Whether the operator is part of coredispatch, not of a plugin that happens to be loaded."""
+    return op.plugin in ("ops", "transfer")
+
+
+def functions(name: str, op: Operator, *, method: bool, out: bool = True) -> list[str]:
+    """The ``def`` lines of an operator: one, or an overload for each of its signatures.
+
+    ``out`` says whether ``out=`` is taken by those that return something new.
+    """
+    signatures: list[str] = []
+    base = op.functional or op
+    overloads = [
+        o
+        for o in base.overloads
+        if (not method or o.schema.params[0].is_tensor)
+        and not (op.functional is not None and o.schema.params[-1].name == "inplace")
+        and not _hidden(o, base)
+    ]
+    for form in (op, *overloads):
+        flag = next((p.name for p in form.schema.params if p.name in _FLAGS), None)
+        for value in (None,) if flag is None else (True, False):
+            given = None if value is None else (flag, value)
+            signatures.append(_signature(form, op, method=method, out=out, flag=given))
+        if _spreads(form):
+            signatures.append(_signature(form, op, method=method, out=out, spread=True))
+    signatures = list(dict.fromkeys(signatures))
+    indent = "    " if method else ""
+    lines = []
+    for signature in signatures:
+        if len(signatures) > 1:
+            lines.append(f"{indent}@overload")
+        lines.append(f"{indent}def {name}{signature}: ...")
+    return lines
+
+
+def _hidden(overload: Operator, op: Operator) -> bool:
+    """Whether the operator's own signature takes whatever the overload takes by keyword."""
+    known = {p.name: p.kind for p in op.schema.params}
+    first, *rest = overload.schema.params
+    return all(p.keyword_only and known.get(p.name) == p.kind for p in rest) and (
+        first.name == op.schema.params[0].name and overload.schema.returns == op.schema.returns
+    )
+
+
+def _spreads(op: Operator) -> bool:
+    """Whether the last positional argument may be spread, as in ``view(2, 3)``."""
+    positional = [p for p in op.schema.params if not p.keyword_only]
+    return bool(positional) and positional[-1].kind in _SPREAD
+
+
+def _signature(
+    form: Operator,
+    op: Operator,
+    *,
+    method: bool,
+    out: bool,
+    flag: tuple[str | None, bool] | None = None,
+    spread: bool = False,
+) -> str:
+    """One signature of ``op``; ``form`` is the operator itself or an overload of it."""
+    params = list(form.schema.params)
+    positional = [p for p in params if not p.keyword_only]
+    keywords = [_parameter(p) for p in params if p.keyword_only]
+    parts = ["self"] if method else []
+    for p in positional[1 if method else 0 :]:
+        if spread and p is positional[-1]:
+            parts.append(f"*{p.name}: {_SPREAD[p.kind]}")
+        elif flag is not None and p.name == flag[0] and flag[1]:
+            parts.append("*")
+            parts.append(f"{p.name}: Literal[True]")
+        else:
+            # Before a spread argument nothing has a default.
+            parts.append(_parameter(p, method=method, required=spread))
+    if flag is not None and not flag[1]:
+        parts = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[False] = ...", p) for p in parts]
+        keywords = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[False]", k) for k in keywords]
+    elif flag is not None:
+        keywords = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[True]", k) for k in keywords]
+    if out and not op.mutates and not any(p.name == "out" for p in params):
+        keywords.append(f"out: {_out(form)} = ...")
+    if op.factory or op.name.endswith("_like"):
+        if not any(p.name == "requires_grad" for p in params):
+            keywords.append("requires_grad: builtins.bool = ...")
+    if keywords and not spread and "*" not in parts:
+        parts.append("*")
+    result = "Tensor" if flag is not None and not flag[1] else _result(form, op)
+    return f"({', '.join([*parts, *keywords])}) -> {result}"
+
+
+def _parameter(param: Param, *, method: bool = False, required: bool = False) -> str:
+    text = _KINDS[param.kind]
+    if param.scalar:
+        text += " | Scalar"
+    if param.optional and text != "Any":
+        text += " | None"
+    name = "input" if param.name == "self" and not method else param.name
+    if name == "self":
+        name = "input"
+    default = "" if required or param.default is REQUIRED else " = ..."
+    return f"{name}: {text}{default}"
+
+
+def _out(op: Operator) -> str:
+    if not op.schema.several:
+        return "Tensor | None"
+    return "builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None"
+
+
+def _result(form: Operator, op: Operator) -> str:
+    """The type of the result: a record where the results have names."""
+    returns = form.schema.returns
+    if form.schema.several and record(op.name) is not None and (form is not op or _named(op)):
+        return f"return_types.{record(op.name).__name__}"
+    return re.sub(r"\b(tuple|list)\[", r"builtins.\1[", returns)
+
+
+def _named(op: Operator) -> bool:
+    return hasattr(op.result_type, "__self__")
+
+
+def records(ops: list[Operator]) -> list[str]:
+    """The classes of named results, as a stub."""
+    lines = ["def record(name: builtins.str) -> Any: ..."]
+    for op in sorted(ops, key=lambda op: op.name):
+        if own(op) and _named(op):
+            found = record(op.name)
+            lines += ["", f"class {found.__name__}(NamedTuple):"]
+            lines += [f"    {field}: Tensor" for field in found._fields]
+    return [*header(lines, IMPORTS), *lines]
