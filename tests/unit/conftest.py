@@ -26,6 +26,8 @@ from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
 SAMPLED = ("bool", "uint8", "int64", "bfloat16", "float32", "float64", "complex64")
 # Operators whose results hold whatever was in memory: dtype and shape are all there is to check.
 UNDEFINED = ("empty", "empty_like")
+# How far two backward passes may lie apart: some units in the last place of gradients around 100.
+NOISE = 1e-11
 _DOMAINS: dict[str, Callable[[DType], bool]] = {
     "all": lambda d: True,
     "real": lambda d: not d.is_complex,
@@ -103,9 +105,10 @@ class Family:
             if not sizes or max(sizes) > limit or not _has_elements(op, call):
                 continue
             function = _of_inputs(op.gradcheck or op, call)
-            gradcheck(function, inputs, fast_mode=sizes[0] > 20)
+            # BLAS may sum in another order the second time.
+            gradcheck(function, inputs, fast_mode=sizes[0] > 20, nondet_tol=NOISE)
             if op.smooth and sum(sizes) <= 20:
-                gradgradcheck(function, inputs)
+                gradgradcheck(function, inputs, nondet_tol=NOISE)
             checked += 1
         return checked
 
@@ -175,7 +178,9 @@ def _slack(op: Operator, dtype: DType) -> float:
     # A modulus rounds twice: once in the sum of the squares, once in the root.
     units = dtype.is_complex + (op.tolerance.ulps if kind == "ulp" else 0)
     slack = 2 * units if kind == "ulp" else 64.0
-    return max(slack, 4.0) if dtype.itemsize == 2 else slack
+    if dtype.itemsize == 2:  # sums are taken in float32
+        return max(slack, 4.0)
+    return 512.0 if kind == "dot" else slack
 
 
 def _check_rules(op: Operator, full: Any, outs: list[Any], sample: Sample) -> None:

@@ -90,8 +90,9 @@ def test_second_derivatives(transposed: bool) -> None:
     def f(x: Any, w: Any, b: Any) -> Any:
         return op(x, w, b, stride=2, padding=1)
 
-    assert gradcheck(f, (x, w, b))
-    assert gradgradcheck(f, (x, w, b))
+    # BLAS may sum in another order the second time.
+    assert gradcheck(f, (x, w, b), nondet_tol=1e-11)
+    assert gradgradcheck(f, (x, w, b), nondet_tol=1e-11)
 
 
 def test_kernel_agrees_with_the_body() -> None:

@@ -15,6 +15,9 @@ from coredispatch.registry.dispatch.table import TABLE
 
 LARGEST = 60  # elements of one argument: central differences cost one call per direction
 
+# How far two backward passes may lie apart: BLAS may sum in another order the second time.
+NOISE = 1e-11
+
 #: parameters whose derivative PyTorch does not have either
 CONSTANT = {"cross_entropy": "weight", "nll_loss": "weight"}
 
@@ -111,7 +114,7 @@ def test_first_derivative(op: Operator) -> None:
         outputs = result if isinstance(result, (list, tuple)) else [result]
         if not any(r.requires_grad for r in outputs if isinstance(r, cd.Tensor)):
             continue
-        assert gradcheck(call, inputs, fast_mode=True), sample
+        assert gradcheck(call, inputs, fast_mode=True, nondet_tol=NOISE), sample
         checked += 1
     if not checked:
         pytest.skip("no sample has a floating result that depends on a floating input")
@@ -128,7 +131,7 @@ def test_second_derivative(op: Operator) -> None:
             r.requires_grad for r in outputs if r.dtype.category >= 2
         ):
             continue
-        assert gradgradcheck(call, inputs, fast_mode=True), sample
+        assert gradgradcheck(call, inputs, fast_mode=True, nondet_tol=NOISE), sample
         checked += 1
     if not checked:
         pytest.skip("no sample has a floating result that depends on a floating input")

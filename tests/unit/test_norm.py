@@ -118,8 +118,9 @@ def test_second_derivatives() -> None:
         lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
         lambda x, w, b: F.group_norm(x, 1, w, b),
     ):
-        assert gradcheck(f, (x, w, b))
-        assert gradgradcheck(f, (x, w, b))
+        # BLAS may sum in another order the second time.
+        assert gradcheck(f, (x, w, b), nondet_tol=1e-11)
+        assert gradgradcheck(f, (x, w, b), nondet_tol=1e-11)
     # The batch statistics are results, with derivatives of their own.
     assert gradcheck(lambda x, w, b: TABLE.operator("batch_norm_train")(x, w, b, 1e-5), (x, w, b))
 

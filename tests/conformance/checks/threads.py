@@ -34,7 +34,7 @@ def concurrent(context: Context) -> None:
     work = []
     for sample in context.samples():
         tensors = context.subject.tensors(sample)
-        work.append((tensors, context.call(tensors)))
+        work.append((sample, tensors, context.call(tensors)))
         if len(work) == WORKERS:
             break
     found: list[Any] = [None] * WORKERS
@@ -44,7 +44,7 @@ def concurrent(context: Context) -> None:
         start.wait()
         results = []
         for step in range(len(work)):
-            tensors, _ = work[(step + number) % len(work)]
+            _, tensors, _ = work[(step + number) % len(work)]
             results.append(context.call(tensors))
         found[number] = results
 
@@ -56,7 +56,9 @@ def concurrent(context: Context) -> None:
     for number, results in enumerate(found):
         context.expect(results is not None, "a call raised in a thread")
         for step, result in enumerate(results):
-            context.same(result, work[(step + number) % len(work)][1], f"thread {number}")
+            sample, _, wanted = work[(step + number) % len(work)]
+            context.sample = sample
+            context.same(result, wanted, f"thread {number}", of=sample)
 
 
 @check(17, plan=_plan)

@@ -127,9 +127,9 @@ def into(context: Context) -> None:
         wanted = context.call(tensors)
         if not isinstance(wanted, cd.Tensor) or any(wanted is t for t in sample_tensors(tensors)):
             continue
-        _exact_target(context, tensors, wanted)
+        _exact_target(context, sample, tensors, wanted)
         if wanted.numel() and subject.backend.views:
-            _strided_target(context, tensors, wanted)
+            _strided_target(context, sample, tensors, wanted)
         _overlapping_target(context, sample, wanted)
         _wrong_targets(context, tensors, wanted)
     if not context.asserted:
@@ -147,22 +147,22 @@ def _into(context: Context, tensors: Any, out: Any) -> Any:
     return context.op(*tensors.args, **tensors.kwargs, out=out)
 
 
-def _exact_target(context: Context, tensors: Any, wanted: Any) -> None:
+def _exact_target(context: Context, sample: Any, tensors: Any, wanted: Any) -> None:
     out = _target(context, wanted, tuple(wanted.shape))
     version, before = out._version, snapshot(context, tensors)
     result = _into(context, tensors, out)
     context.expect(result is out, "out= returned another tensor")
-    context.same(out, wanted, "out= and the plain call")
+    context.same(out, wanted, "out= and the plain call", of=sample)
     context.expect(out._version > version, "the version of out was not bumped")
     context.unchanged(before, tensors)
 
 
-def _strided_target(context: Context, tensors: Any, wanted: Any) -> None:
+def _strided_target(context: Context, sample: Any, tensors: Any, wanted: Any) -> None:
     shape = tuple(wanted.shape)
     buffer = _target(context, wanted, (*shape, 2))
     kept = context.subject.array(buffer)[..., 1].tobytes()
     result = _into(context, tensors, cd.select(buffer, -1, 0))
-    context.same(result, wanted, "out= with strides")
+    context.same(result, wanted, "out= with strides", of=sample)
     now = context.subject.array(buffer)
     context.expect(
         context.subject.array(cd.select(buffer, -1, 0)).tobytes()
@@ -177,7 +177,7 @@ def _overlapping_target(context: Context, sample: Any, wanted: Any) -> None:
     for target in sample_tensors(tensors):
         if tuple(target.shape) == tuple(wanted.shape) and target.dtype is wanted.dtype:
             result = _into(context, tensors, target)
-            context.same(result, wanted, "out= that is an input")
+            context.same(result, wanted, "out= that is an input", of=sample)
             return
 
 
