@@ -1,6 +1,7 @@
 # make dev          a .venv with coredispatch, compiled where possible, and its plugins
 # make demo         train on the handwritten digits (options: make demo ARGS="--amp --plot out.png")
 # make test         all tests: with the compiled modules, where there are any, and interpreted
+# make test-machines  the tests that depend on rounding, as on machines with another BLAS or processor
 # make check        format, lint, types, import contract, docs
 # make bench        dispatch cost beside PyTorch, where PyTorch is installed
 # make conformance  the conformance suite: a report per plugin in build/conformance
@@ -31,7 +32,7 @@ INSTALLED := $(VENV)/.stamp-plugins
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 TEST := $(THREADS) $(PY) -m pytest --timeout=1200
 
-.PHONY: dev demo test test-compiled test-interpreted check bench conformance gpu-test clean distclean
+.PHONY: dev demo test test-compiled test-interpreted test-machines check bench conformance gpu-test clean distclean
 .DELETE_ON_ERROR:
 
 dev: $(CORE) $(INSTALLED)
@@ -75,6 +76,10 @@ test-compiled: dev
 
 test-interpreted: dev
 	COREDISPATCH_INTERPRETED=1 $(TEST) --numprocesses=auto --dist=loadgroup -m "not slow" $(ARGS)
+
+# One setting: make test-machines ARGS="openblas-haswell"; what this machine has: ARGS=--list.
+test-machines: dev
+	$(THREADS) $(PY) tests/machines/run.py --numprocesses=auto --dist=loadgroup $(ARGS)
 
 check: dev
 	$(PY) -m ruff format --check .
