@@ -179,6 +179,16 @@ def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         lines.append(line)
         details = [*plugin["facts"].items(), ("cause", plugin["error"]), ("fix", plugin["hint"])]
         lines += [f"      {key}: {value}" for key, value in details if value]
+    for item in facts["undecided"]:
+        first, *others = item["plugins"]
+        ops = ", ".join(item["ops"][:8]) + (", ..." if len(item["ops"]) > 8 else "")
+        lines += [
+            "",
+            f"{' and '.join([first, *others])} have kernels of the same priority for "
+            f"{item['key']}: {ops}",
+            f"      {first} serves because it was loaded last",
+            "      fix: give one of them a higher priority in registrar.kernels(..., priority=)",
+        ]
     return facts, "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from coredispatch import _compiled
 from coredispatch._version import __version__
 from coredispatch.registry import TABLE, Operator, plugins
+from coredispatch.registry.model.errors import text_of
 
 __all__ = ["info", "operator", "operators"]
 
@@ -37,7 +38,26 @@ def info() -> dict[str, Any]:
         "layouts": _names("layout"),
         "backends": [_backend(name) for name in sorted(s.backends)],
         "plugins": [_plugin(plugin) for plugin in plugins],
+        "undecided": undecided(),
     }
+
+
+def undecided() -> list[dict[str, Any]]:
+    """Operators and keys for which several plugins have a kernel of the same priority.
+
+    The one that was registered last serves, which depends on the order of loading: the plugins
+    should declare priorities. Each item has ``key``, ``ops`` and ``plugins``, of which the first
+    serves.
+    """
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (op, key, _), kernels in TABLE.snapshot.rows.items():
+        top = [k.plugin for k in kernels if k.priority == kernels[0].priority]
+        if len(top) > 1:
+            found.setdefault((key, tuple(top)), []).append(op)
+    return [
+        {"key": key, "ops": sorted(ops), "plugins": list(top)}
+        for (key, top), ops in sorted(found.items())
+    ]
 
 
 def form() -> dict[str, Any]:
@@ -73,8 +93,10 @@ def _backend(name: str) -> dict[str, Any]:
             facts["devices"].append(device)
         if not facts["devices"]:
             facts["note"] = backend.device_name()
-    except Exception as error:  # a broken driver must not hide the rest
-        facts["note"] = f"{type(error).__name__}: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a broken driver must not hide the rest
+        facts["note"] = f"{type(error).__name__}: {text_of(error)}"
     return facts
 
 
@@ -87,7 +109,7 @@ def _plugin(plugin: Any) -> dict[str, Any]:
         "status": plugin.status,
         "error": plugin.error,
         "hint": plugin.hint,
-        "facts": {key: str(value) for key, value in plugins.info(plugin.name).items()},
+        "facts": {text_of(k): text_of(v) for k, v in plugins.info(plugin.name).items()},
     }
 
 

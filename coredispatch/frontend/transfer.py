@@ -8,7 +8,8 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.around.loader import backend_of_device
 from coredispatch.registry.dispatch.operator import composite
-from coredispatch.registry.dispatch.table import TABLE, Registrar
+from coredispatch.registry.dispatch.registrar import Registrar
+from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import current_device
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import dtype_of

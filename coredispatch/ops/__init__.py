@@ -11,7 +11,7 @@ import pkgutil
 
 from coredispatch._version import __version__
 from coredispatch.registry import Operator, hookimpl, plugins
-from coredispatch.registry.dispatch.table import Registrar
+from coredispatch.registry.dispatch.registrar import Registrar
 
 __all__ = ["declared"]
 

@@ -11,7 +11,8 @@ from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
 from coredispatch.registry.around.loader import Plugin, plugins
 from coredispatch.registry.dispatch import resolve
 from coredispatch.registry.dispatch.operator import Operator, composite, primitive
-from coredispatch.registry.dispatch.table import TABLE, Registrar, Snapshot, layout_dtype
+from coredispatch.registry.dispatch.registrar import Registrar
+from coredispatch.registry.dispatch.table import TABLE, Snapshot, layout_dtype
 from coredispatch.registry.model import errors
 from coredispatch.registry.model.backend import Backend, Kernel, Layer, Layout
 from coredispatch.registry.model.device import Device, default_device, set_default_device

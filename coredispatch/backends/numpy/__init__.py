@@ -14,7 +14,7 @@ import numpy as np
 
 from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
 from coredispatch.registry.around.hookspecs import hookimpl
-from coredispatch.registry.dispatch.table import Registrar
+from coredispatch.registry.dispatch.registrar import Registrar
 
 __all__ = ["NumpyBackend", "coredispatch_register"]
 

@@ -8,7 +8,7 @@ from coredispatch.frontend.autograd import names as _names  # noqa: F401  (insta
 from coredispatch.frontend.autograd.recording import RecordEntry
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.dispatch.operator import Operator
-from coredispatch.registry.dispatch.table import Registrar
+from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.model.backend import Layer
 
 __all__ = ["coredispatch_register"]

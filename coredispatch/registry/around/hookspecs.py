@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from coredispatch.registry.dispatch.table import Registrar
+    from coredispatch.registry.dispatch.registrar import Registrar
+
 
 __all__ = ["API_VERSION", "PROJECT", "hookimpl", "hookspec"]
 

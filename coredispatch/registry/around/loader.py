@@ -8,6 +8,7 @@ registered stays. ``COREDISPATCH_PLUGINS=a,b`` loads only those, ``none`` loads 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import traceback
 from collections.abc import Callable
@@ -19,10 +20,16 @@ from typing import Any, Literal
 import pluggy
 
 from coredispatch.registry.around.hookspecs import API_VERSION, PROJECT, Hooks
-from coredispatch.registry.dispatch.table import TABLE, Registrar
+from coredispatch.registry.dispatch.registrar import Registrar
+from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device, current_device
-from coredispatch.registry.model.errors import CoreDispatchError, DeviceError, PluginError
+from coredispatch.registry.model.errors import (
+    CoreDispatchError,
+    DeviceError,
+    PluginError,
+    text_of,
+)
 
 __all__ = ["GROUP", "Plugin", "PluginLoader", "backend_of_device", "plugins"]
 
@@ -37,6 +44,9 @@ INSTALL_HINTS = {
     "quant": "pip install coredispatch-quant",
     "quantized": "pip install coredispatch-quant",
 }
+
+#: what a plugin may be called: it is printed, chosen in a variable, and part of an error
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 Status = Literal["available", "loaded", "quarantined", "disabled", "unloaded"]
 
@@ -102,12 +112,15 @@ class PluginLoader:
     def info(self, name: str) -> dict[str, Any]:
         """The facts a loaded plugin reports about itself."""
         plugin = self[name]
-        if plugin.status != "loaded" or not hasattr(plugin.module, "coredispatch_info"):
+        if plugin.status != "loaded":
             return {}
         try:
-            return dict(plugin.module.coredispatch_info() or {})
-        except Exception as error:  # a plugin's broken self-report must not break the listing
-            return {"error": f"{type(error).__name__}: {error}"}
+            report = getattr(plugin.module, "coredispatch_info", None)
+            return {} if report is None else dict(report() or {})
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin's broken report must not break the listing
+            return {"error": _one_line(error)}
 
     # -- finding ---------------------------------------------------------------------------
 
@@ -122,23 +135,7 @@ class PluginLoader:
             try:
                 selected = self._selection()
                 for point in metadata.entry_points(group=GROUP):
-                    distribution = point.dist
-                    plugin = Plugin(
-                        point.name,
-                        version=distribution.version if distribution else "0",
-                        distribution=distribution.name if distribution else None,
-                        entry_point=point,
-                    )
-                    if point.name in self._plugins:
-                        continue
-                    self._plugins[point.name] = plugin
-                    if selected is not None and point.name not in selected:
-                        plugin.status = "disabled"
-                        plugin.hint = f"not in {VARIABLE}"
-                    elif point.name in self._disabled:
-                        plugin.status = "disabled"
-                    else:
-                        self._try(plugin)
+                    self._found(point, selected)
                 for name in sorted((selected or set()) - self._plugins.keys()):
                     self._plugins[name] = Plugin(
                         name,
@@ -146,11 +143,43 @@ class PluginLoader:
                         error=f"named in {VARIABLE}, but no installed distribution provides it",
                         hint=INSTALL_HINTS.get(name),
                     )
+                self._discovered = True  # not after Ctrl-C: the next call goes on from there
             finally:
                 self._discovering = False
-                self._discovered = True
-                for callback in self.discovered:
-                    callback()
+            for callback in self.discovered:
+                callback()
+
+    def _found(self, point: metadata.EntryPoint, selected: set[str] | None) -> None:
+        """Load the plugin of one entry point, if it is selected and its name is free."""
+        plugin = Plugin(point.name, entry_point=point)
+        try:
+            if point.dist is not None:
+                plugin.version, plugin.distribution = point.dist.version, point.dist.name
+        except Exception:  # broken metadata: the plugin itself may still work
+            plugin.version = "unknown"
+        known = self._plugins.get(point.name)
+        if known is not None and known.entry_point == point:
+            return
+        if known is not None or not _NAME.fullmatch(point.name):
+            whose = plugin.distribution or point.value
+            plugin.name = f"{point.name!r} of {whose}"
+            plugin.status = "quarantined"
+            if known is not None:
+                owner = known.distribution or "a plugin that the program loaded"
+                plugin.error = f"the name {point.name!r} is already taken by {owner}"
+            else:
+                plugin.error = f"{point.name!r} is not a name a plugin may have"
+            plugin.hint = f"ask the authors of {whose} for another entry point name"
+            self._plugins[plugin.name] = plugin
+            return
+        self._plugins[point.name] = plugin
+        if selected is not None and point.name not in selected:
+            plugin.status = "disabled"
+            plugin.hint = f"not in {VARIABLE}"
+        elif point.name in self._disabled:
+            plugin.status = "disabled"
+        else:
+            self._try(plugin)
 
     @staticmethod
     def _selection() -> set[str] | None:
@@ -169,6 +198,11 @@ class PluginLoader:
 
         Raises :class:`PluginError` with the cause; the table is then as it was.
         """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise PluginError(
+                f"{name!r} is not a name a plugin may have",
+                fix="use letters, digits, '_', '-' and '.', beginning with a letter or digit",
+            )
         with self._lock:
             if module is not None:
                 known = self._plugins.get(name)
@@ -211,7 +245,7 @@ class PluginLoader:
                 self[name].status = "disabled"
 
     def builtin(self, name: str, module: Any, version: str) -> None:
-        """Register a part of coredispatch itself, through the same hook as a stranger's."""
+        """Register a part of coredispatch itself, through the same hook as a third party's."""
         plugin = Plugin(name, version=version, module=module, builtin=True)
         plugin.distribution = PROJECT
         with self._lock:
@@ -225,7 +259,10 @@ class PluginLoader:
                 assert plugin.entry_point is not None
                 plugin.module = plugin.entry_point.load()
             self._register(plugin)
-        except (Exception, SystemExit) as error:  # quarantine whatever a stranger's code raises
+        except KeyboardInterrupt:  # the user's wish, not the plugin's fault
+            self._forget(plugin)
+            raise
+        except BaseException as error:  # quarantine whatever a third party's code raises
             self._forget(plugin)
             plugin.status = "quarantined"
             plugin.cause = error
@@ -237,6 +274,11 @@ class PluginLoader:
     def _register(self, plugin: Plugin) -> None:
         module = plugin.module
         version = getattr(module, "coredispatch_api_version", lambda: API_VERSION)()
+        if not (isinstance(version, tuple) and list(map(type, version)) == [int, int]):
+            raise PluginError(
+                f"its coredispatch_api_version gives {version!r}, not two integers",
+                fix="return the API_VERSION of coredispatch.plugin it was written for",
+            )
         if version[0] != API_VERSION[0] or version[1] > API_VERSION[1]:
             raise PluginError(
                 f"it speaks API version {_dotted(version)}, this coredispatch speaks "
@@ -250,6 +292,13 @@ class PluginLoader:
             )
         self._manager.register(module, plugin.name)
         self._manager.check_pending()
+        heard = {caller.name for caller in self._manager.get_hookcallers(module) or ()}
+        if "coredispatch_register" not in heard:
+            raise PluginError(
+                f"coredispatch_register of {getattr(module, '__name__', plugin.name)!r} is not a "
+                "function marked as a hook, so that it would never be called",
+                fix="decorate it with @hookimpl of coredispatch.plugin",
+            )
         others = [p for p in self._manager.get_plugins() if p is not module]
         registrar = Registrar(plugin.name, plugin.version)
         self._manager.subset_hook_caller("coredispatch_register", others)(registrar=registrar)
@@ -275,7 +324,7 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    text = error.message if isinstance(error, CoreDispatchError) else str(error)
+    text = error.message if isinstance(error, CoreDispatchError) else text_of(error)
     first = text.strip().splitlines()[0] if text.strip() else ""
     frames = traceback.extract_tb(error.__traceback__)
     spot = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""

@@ -26,6 +26,16 @@ __all__ = [
 _MAX_LINES = 10
 
 
+def text_of(thing: object) -> str:
+    """``str(thing)``, for an object of unknown make whose ``__str__`` may itself raise."""
+    try:
+        return str(thing)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return f"<{type(thing).__name__} whose text cannot be had: {type(error).__name__}>"
+
+
 class CoreDispatchError(Exception):
     """Base of all errors; ``fix`` is the nearest fix, printed on a line of its own.
 
