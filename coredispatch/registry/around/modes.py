@@ -20,7 +20,6 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, ClassVar, TypeVar
 
-from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.masks import (
     MASKS,
     current_masks,
@@ -30,6 +29,7 @@ from coredispatch.registry.dispatch.masks import (
 )
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Mode", "Switch", "is_masked", "is_on", "key_bit"]
 
@@ -79,7 +79,7 @@ class Switch:
     def check(self) -> None:
         """Raise :class:`RegistrationError` where a layer to be switched on is not there."""
         if self.include & ~TABLE.snapshot.order.layer_bits:
-            plugins.discover()
+            HOOKS.load_plugins()
         order = TABLE.snapshot.order
         for name in self.on:
             if not TABLE.bit(name) & order.layer_bits:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from coredispatch.registry.around import checks
-from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
@@ -74,5 +73,5 @@ def operator(name: str) -> Operator:
 
 def backends() -> tuple[str, ...]:
     """The names of the backends that are there, those of plugins included."""
-    plugins.discover()
+    HOOKS.load_plugins()
     return tuple(TABLE.snapshot.backends)
