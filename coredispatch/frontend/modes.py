@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from coredispatch.plugin import Mode, Switch, is_masked, is_on, key_bit
 
@@ -73,6 +73,12 @@ class Recording(Mode):
 class no_grad(Recording):
     """Operators are not recorded; results do not require grad. Also a decorator."""
 
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]  # @no_grad, without a call
+
     def __new__(cls, function: Any = None) -> Any:
         self = super().__new__(cls)
         return self if function is None else self(function)
@@ -113,6 +119,12 @@ class inference_mode(Recording):
     be read, but not written in place nor saved for a backward pass, which raises
     :class:`AutogradError`; they have no version counter. ``inference_mode(False)`` leaves the mode.
     """
+
+    @overload
+    def __new__(cls, mode: bool = True) -> Self: ...
+
+    @overload
+    def __new__(cls, mode: F) -> F: ...  # type: ignore[misc]  # @inference_mode, without a call
 
     def __new__(cls, mode: Any = True) -> Any:
         self = super().__new__(cls)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, SupportsIndex, overload
+
 from coredispatch.registry.model.errors import DimError
 
 __all__ = ["Size"]
@@ -22,14 +25,21 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"cd.Size([{', '.join(map(str, self))}])"
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
+
+    def __getitem__(self, index: Any) -> Any:
         try:
             found = tuple.__getitem__(self, index)
         except IndexError:
             raise DimError(f"dim {index} of a tensor with {len(self)} dimensions") from None
         return Size(found) if isinstance(index, slice) else found
 
-    def __add__(self, other):  # type: ignore[no-untyped-def, override]
+    # A sum of sizes is a Size, whatever the other one's elements are annotated as.
+    def __add__(self, other: Iterable[int]) -> Size:  # type: ignore[override]
         return Size(tuple.__add__(self, tuple(other)))
 
     def __reduce__(self) -> tuple[type[Size], tuple[tuple[int, ...]]]:

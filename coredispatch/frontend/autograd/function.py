@@ -118,7 +118,7 @@ class Function:
         raise AutogradError("define a static method forward(ctx, *args) in your Function")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(*args: Any, **kwargs: Any) -> Any:
         """One gradient per input of ``forward`` (None for inputs that take none)."""
         raise AutogradError("define a static method backward(ctx, *grads) in your Function")
 

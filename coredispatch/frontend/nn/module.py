@@ -159,7 +159,7 @@ class Module:
 
     def named_modules(
         self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Named:
+    ) -> Iterator[tuple[str, Module]]:
         """This module (named ``prefix``) and all below it, each once, depth first."""
         memo = set() if memo is None else memo
         if id(self) in memo:
@@ -177,7 +177,7 @@ class Module:
         for _, module in self.named_modules():
             yield module
 
-    def named_children(self) -> Named:
+    def named_children(self) -> Iterator[tuple[str, Module]]:
         """The direct submodules, each once."""
         seen: set[int] = set()
         for name, module in self._modules.items():
@@ -209,7 +209,7 @@ class Module:
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Named:
+    ) -> Iterator[tuple[str, Parameter]]:
         """Parameters with their dotted names, each once."""
         return self._named_members("_parameter_names", prefix, recurse, remove_duplicate)
 
@@ -220,7 +220,7 @@ class Module:
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Named:
+    ) -> Iterator[tuple[str, Tensor]]:
         """Buffers with their dotted names, each once."""
         return self._named_members("_buffer_names", prefix, recurse, remove_duplicate)
 
