@@ -10,7 +10,7 @@ from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import dot
 from coredispatch.ops.support.windows import Ints, spatial_tuple
-from coredispatch.registry import composite
+from coredispatch.registry import Operator, composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 
@@ -92,118 +92,68 @@ _NAMED = {
 }
 
 
-@composite(reference=named_reference(1, False), samples=forward_samples(1), **_NAMED)
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntList = 1,
-    padding: object = 0,
-    dilation: IntList = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolution over one spatial dimension.
+_SPACE = {1: "one spatial dimension", 2: "two spatial dimensions", 3: "three spatial dimensions"}
+_KERNEL = {1: "kL", 2: "kH, kW", 3: "kD, kH, kW"}
 
-    ``input`` is ``(N, C, L)`` or ``(C, L)``, ``weight`` ``(O, C / groups, kL)``, ``bias``
-    ``(O,)``. ``padding`` is a number, ``"valid"`` or (at stride 1) ``"same"``. The result has
-    ``(L + 2 * padding - dilation * (kL - 1) - 1) // stride + 1`` positions. Raises
-    ``ShapeError`` where channels, kernel or bias do not fit.
+
+def _conv(n: int) -> Operator:
+    """``conv{n}d``."""
+
+    def convolved(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntList = 1,
+        padding: object = 0,
+        dilation: IntList = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        return _convolve(input, weight, bias, stride, padding, dilation, groups, n)
+
+    convolved.__doc__ = f"""Convolution over {_SPACE[n]}.
+
+    ``input`` is ``(N, C, ...)`` or ``(C, ...)``, ``weight`` ``(O, C / groups, {_KERNEL[n]})``,
+    ``bias`` ``(O,)``. Each option is one int or one per dimension; ``padding`` may be ``"valid"``
+    or (at stride 1) ``"same"``. Along a dimension of length ``L`` the result has
+    ``(L + 2 * padding - dilation * (k - 1) - 1) // stride + 1`` positions. Raises ``ShapeError``
+    where channels, kernel or bias do not fit.
     """
-    return _convolve(input, weight, bias, stride, padding, dilation, groups, 1)
+    facts = {"reference": named_reference(n, False), "samples": forward_samples(n), **_NAMED}
+    return composite(name=f"conv{n}d", **facts)(convolved)
 
 
-@composite(reference=named_reference(2, False), samples=forward_samples(2), **_NAMED)
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntList = 1,
-    padding: object = 0,
-    dilation: IntList = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolution over two spatial dimensions; ``weight`` is ``(O, C / groups, kH, kW)``.
+conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
 
-    Options and errors are those of :func:`conv1d`; each may be one int or one per dimension.
+
+def _conv_transpose(n: int) -> Operator:
+    """``conv_transpose{n}d``."""
+
+    def convolved(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: IntList = 1,
+        padding: IntList = 0,
+        output_padding: IntList = 0,
+        groups: int = 1,
+        dilation: IntList = 1,
+    ) -> Tensor:
+        return _convolve_transposed(
+            input, weight, bias, stride, padding, output_padding, groups, dilation, n
+        )
+
+    convolved.__doc__ = f"""The gradient of :func:`conv{n}d`: convolution, transposed.
+
+    ``input`` is ``(N, C, ...)`` or ``(C, ...)``, ``weight`` ``(C, O / groups, {_KERNEL[n]})``.
+    Along a dimension of length ``L`` the result has
+    ``(L - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1`` positions. Raises
+    ``ShapeError`` where channels or bias do not fit, ``ArgumentError`` for an ``output_padding``
+    not below the stride or the dilation.
     """
-    return _convolve(input, weight, bias, stride, padding, dilation, groups, 2)
+    samples = forward_samples(n, transposed=True)
+    facts = {"reference": named_reference(n, True), "samples": samples, **_NAMED}
+    return composite(name=f"conv_transpose{n}d", **facts)(convolved)
 
 
-@composite(reference=named_reference(3, False), samples=forward_samples(3), **_NAMED)
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntList = 1,
-    padding: object = 0,
-    dilation: IntList = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Convolution over three spatial dimensions; ``weight`` is ``(O, C / groups, kD, kH, kW)``.
-
-    Options and errors are those of :func:`conv1d`; each may be one int or one per dimension.
-    """
-    return _convolve(input, weight, bias, stride, padding, dilation, groups, 3)
-
-
-@composite(
-    reference=named_reference(1, True), samples=forward_samples(1, transposed=True), **_NAMED
-)
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntList = 1,
-    padding: IntList = 0,
-    output_padding: IntList = 0,
-    groups: int = 1,
-    dilation: IntList = 1,
-) -> Tensor:
-    """Transposed convolution over one spatial dimension: the gradient of :func:`conv1d`.
-
-    ``input`` is ``(N, C, L)`` or ``(C, L)``, ``weight`` ``(C, O / groups, kL)``. The result has
-    ``(L - 1) * stride - 2 * padding + dilation * (kL - 1) + output_padding + 1`` positions.
-    Raises ``ShapeError`` where channels or bias do not fit, ``ArgumentError`` for an
-    ``output_padding`` not below the stride or the dilation.
-    """
-    return _convolve_transposed(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, 1
-    )
-
-
-@composite(
-    reference=named_reference(2, True), samples=forward_samples(2, transposed=True), **_NAMED
-)
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntList = 1,
-    padding: IntList = 0,
-    output_padding: IntList = 0,
-    groups: int = 1,
-    dilation: IntList = 1,
-) -> Tensor:
-    """Transposed convolution over two spatial dimensions; see :func:`conv_transpose1d`."""
-    return _convolve_transposed(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, 2
-    )
-
-
-@composite(
-    reference=named_reference(3, True), samples=forward_samples(3, transposed=True), **_NAMED
-)
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: IntList = 1,
-    padding: IntList = 0,
-    output_padding: IntList = 0,
-    groups: int = 1,
-    dilation: IntList = 1,
-) -> Tensor:
-    """Transposed convolution over three spatial dimensions; see :func:`conv_transpose1d`."""
-    return _convolve_transposed(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, 3
-    )
+conv_transpose1d, conv_transpose2d = _conv_transpose(1), _conv_transpose(2)
+conv_transpose3d = _conv_transpose(3)

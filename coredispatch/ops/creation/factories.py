@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch.ops.support.annotations import Device, DType, IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, same_shape
 from coredispatch.ops.support.samples import Sample, unary
-from coredispatch.registry import composite, primitive
+from coredispatch.registry import Operator, composite, primitive
 from coredispatch.registry.model.dtypes import default_dtype, scalar_dtype
 from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.sizes import as_sizes
@@ -147,38 +147,19 @@ def full_like(self: Tensor, fill_value: Scalar, *, dtype: DType | None = None) -
     return full(tuple(self.shape), fill_value, dtype=dtype or self.dtype, device=self.device)
 
 
-@composite(
-    out=same_shape,
-    dtype=given_or_same,
-    reference=np.zeros_like,
-    samples=unary,
-    tolerance=exact,
-    differentiable=False,
-    method=False,
-)
-def zeros_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
-    """A tensor of zeros with the shape, dtype and device of ``self``."""
-    return full(tuple(self.shape), 0, dtype=dtype or self.dtype, device=self.device)
+def _like(factory: Operator, what: str, **facts: Any) -> Operator:
+    """The ``*_like`` form of a factory that needs no more than a size."""
 
+    def like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+        return factory(tuple(self.shape), dtype=dtype or self.dtype, device=self.device)
 
-@composite(
-    out=same_shape,
-    dtype=given_or_same,
-    reference=np.ones_like,
-    samples=unary,
-    tolerance=exact,
-    differentiable=False,
-    method=False,
-)
-def ones_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
-    """A tensor of ones with the shape, dtype and device of ``self``."""
-    return full(tuple(self.shape), 1, dtype=dtype or self.dtype, device=self.device)
-
-
-@composite(out=same_shape, dtype=given_or_same, samples=unary, differentiable=False, method=False)
-def empty_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
-    """A tensor with the shape, dtype and device of ``self`` and arbitrary elements."""
-    return empty(tuple(self.shape), dtype=dtype or self.dtype, device=self.device)
+    like.__doc__ = f"A tensor {what} with the shape, dtype and device of ``self``."
+    facts = {"out": same_shape, "dtype": given_or_same, "samples": unary, **facts}
+    op: Operator = composite(
+        name=f"{factory.name}_like", differentiable=False, method=False, **facts
+    )(like)
+    _accept_device(op, factory)
+    return op
 
 
 def _accept_device(like: Any, factory: Any) -> None:
@@ -198,9 +179,9 @@ def _accept_device(like: Any, factory: Any) -> None:
         return made.requires_grad_() if requires_grad else made
 
 
-_accept_device(zeros_like, zeros)
-_accept_device(ones_like, ones)
-_accept_device(empty_like, empty)
+zeros_like = _like(zeros, "of zeros", reference=np.zeros_like, tolerance=exact)
+ones_like = _like(ones, "of ones", reference=np.ones_like, tolerance=exact)
+empty_like = _like(empty, "of arbitrary elements")
 
 
 @full_like.overload

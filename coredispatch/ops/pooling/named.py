@@ -22,7 +22,7 @@ from coredispatch.ops.pooling.reference import (
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import dot, exact
 from coredispatch.ops.support.windows import Ints, spatial_tuple
-from coredispatch.registry import composite
+from coredispatch.registry import Operator, composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.sizes import as_sizes
 
@@ -76,135 +76,65 @@ def _sizes(input: Tensor, output_size: Any, n: int) -> Ints:
 _NAMESPACE = ("nn.functional",)
 _MAX = {"dtypes": "real", "smooth": False, "tolerance": exact, "namespace": _NAMESPACE}
 _AVERAGE = {"dtypes": "float", "tolerance": dot, "namespace": _NAMESPACE}
+_LAST = {1: "the last dimension", 2: "the last two dimensions", 3: "the last three dimensions"}
 
 
-@composite(reference=max_reference(1), samples=pool_samples(1), **_MAX)
-def max_pool1d(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Maximum of each window over the last dimension of ``(C, L)`` or ``(N, C, L)``.
+def _max_pools(n: int) -> tuple[Operator, Operator]:
+    """``max_pool{n}d`` and ``max_pool{n}d_with_indices``."""
 
-    ``stride`` is ``kernel_size`` unless given; padding counts as lowest value. The result has
-    ``(L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1`` positions, rounded down,
-    or up with ``ceil_mode``. With ``return_indices=True`` the result is the pair of
-    :func:`max_pool1d_with_indices`. Raises ``ShapeError`` where no window fits.
+    def pooled(
+        input: Tensor,
+        kernel_size: IntList,
+        stride: IntList | None = None,
+        padding: IntList = 0,
+        dilation: IntList = 1,
+        ceil_mode: bool = False,
+    ) -> Tensor:
+        return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, n)
+
+    def pooled_or_pair(
+        input: Tensor,
+        kernel_size: IntList,
+        stride: IntList | None = None,
+        padding: IntList = 0,
+        dilation: IntList = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        op = max_pool_with_indices if return_indices else max_pool
+        return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, n, op)
+
+    def pair(
+        input: Tensor,
+        kernel_size: IntList,
+        stride: IntList | None = None,
+        padding: IntList = 0,
+        dilation: IntList = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        op = max_pool_with_indices
+        return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, n, op)
+
+    name = f"max_pool{n}d"
+    pooled.__doc__ = f"""Maximum of each window over {_LAST[n]} of ``(N, C, ...)`` or ``(C, ...)``.
+
+    ``stride`` is ``kernel_size`` unless given; padding counts as lowest value. Along a dimension of
+    length ``L`` there are ``(L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1``
+    positions, rounded down, or up with ``ceil_mode``. Each option is one int or one per dimension.
+    With ``return_indices=True`` the result is the pair of :func:`{name}_with_indices`. Raises
+    ``ShapeError`` where no window fits.
     """
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 1)
+    pair.__doc__ = f":func:`{name}` and the int64 flat positions of the maxima."
+    facts = {"samples": pool_samples(n), **_MAX}
+    single = composite(name=name, reference=max_reference(n), **facts)(pooled)
+    single.overload(pooled_or_pair)
+    reference = max_with_indices_reference(n)
+    return single, composite(name=f"{name}_with_indices", reference=reference, **facts)(pair)
 
 
-@max_pool1d.overload
-def _(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:
-    op = max_pool_with_indices if return_indices else max_pool
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 1, op)
-
-
-@composite(reference=max_with_indices_reference(1), samples=pool_samples(1), **_MAX)
-def max_pool1d_with_indices(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """:func:`max_pool1d` and the int64 flat positions of the maxima."""
-    op = max_pool_with_indices
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 1, op)
-
-
-@composite(reference=max_reference(2), samples=pool_samples(2), **_MAX)
-def max_pool2d(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Maximum of each window over the last two dimensions; see :func:`max_pool1d`."""
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 2)
-
-
-@max_pool2d.overload
-def _(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:
-    op = max_pool_with_indices if return_indices else max_pool
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 2, op)
-
-
-@composite(reference=max_with_indices_reference(2), samples=pool_samples(2), **_MAX)
-def max_pool2d_with_indices(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """:func:`max_pool2d` and the int64 flat positions of the maxima."""
-    op = max_pool_with_indices
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 2, op)
-
-
-@composite(reference=max_reference(3), samples=pool_samples(3), **_MAX)
-def max_pool3d(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Maximum of each window over the last three dimensions; see :func:`max_pool1d`."""
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 3)
-
-
-@max_pool3d.overload
-def _(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:
-    op = max_pool_with_indices if return_indices else max_pool
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 3, op)
-
-
-@composite(reference=max_with_indices_reference(3), samples=pool_samples(3), **_MAX)
-def max_pool3d_with_indices(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    dilation: IntList = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """:func:`max_pool3d` and the int64 flat positions of the maxima."""
-    op = max_pool_with_indices
-    return _max_pooled(input, kernel_size, stride, padding, dilation, ceil_mode, 3, op)
+max_pool1d, max_pool1d_with_indices = _max_pools(1)
+max_pool2d, max_pool2d_with_indices = _max_pools(2)
+max_pool3d, max_pool3d_with_indices = _max_pools(3)
 
 
 @composite(reference=avg_reference(1), samples=pool_samples(1, average=True), **_AVERAGE)
@@ -225,127 +155,76 @@ def avg_pool1d(
     return avg_pool(input, *options, ceil_mode, count_include_pad, None)
 
 
-@composite(reference=avg_reference(2), samples=pool_samples(2, average=True), **_AVERAGE)
-def avg_pool2d(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """Average of each window over the last two dimensions; see :func:`avg_pool1d`.
+def _avg_pool(n: int) -> Operator:
+    """``avg_pool{n}d`` for two and three dimensions; that of one has no ``divisor_override``."""
+
+    def averaged(
+        input: Tensor,
+        kernel_size: IntList,
+        stride: IntList | None = None,
+        padding: IntList = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        options = _options(input, kernel_size, stride, padding, n)
+        return avg_pool(input, *options, ceil_mode, count_include_pad, divisor_override)
+
+    averaged.__doc__ = f"""Average of each window over {_LAST[n]}; see :func:`avg_pool1d`.
 
     ``divisor_override`` divides in place of the number of elements.
     """
-    options = _options(input, kernel_size, stride, padding, 2)
-    return avg_pool(input, *options, ceil_mode, count_include_pad, divisor_override)
+    facts = {"reference": avg_reference(n), "samples": pool_samples(n, average=True), **_AVERAGE}
+    return composite(name=f"avg_pool{n}d", **facts)(averaged)
 
 
-@composite(reference=avg_reference(3), samples=pool_samples(3, average=True), **_AVERAGE)
-def avg_pool3d(
-    input: Tensor,
-    kernel_size: IntList,
-    stride: IntList | None = None,
-    padding: IntList = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """Average of each window over the last three dimensions; see :func:`avg_pool1d`."""
-    options = _options(input, kernel_size, stride, padding, 3)
-    return avg_pool(input, *options, ceil_mode, count_include_pad, divisor_override)
+avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
 
 
-@composite(reference=adaptive_reference(1), samples=adaptive_samples(1), **_AVERAGE)
-def adaptive_avg_pool1d(input: Tensor, output_size: object) -> Tensor:
-    """Average over windows that divide the last one dimension into ``output_size`` parts.
+def _adaptive_avg_pool(n: int) -> Operator:
+    """``adaptive_avg_pool{n}d``."""
 
-    ``output_size`` is an int or None, which keeps the input's size.
-    """
-    return adaptive_avg_pool(input, _sizes(input, output_size, 1))
+    def averaged(input: Tensor, output_size: object) -> Tensor:
+        return adaptive_avg_pool(input, _sizes(input, output_size, n))
 
-
-@composite(reference=adaptive_reference(2), samples=adaptive_samples(2), **_AVERAGE)
-def adaptive_avg_pool2d(input: Tensor, output_size: object) -> Tensor:
-    """Average over windows that divide the last two dimensions into ``output_size`` parts.
+    averaged.__doc__ = f"""Average over windows that divide {_LAST[n]} into ``output_size`` parts.
 
     ``output_size`` is one int or one per dimension; None keeps the input's size.
     """
-    return adaptive_avg_pool(input, _sizes(input, output_size, 2))
+    facts = {"reference": adaptive_reference(n), "samples": adaptive_samples(n), **_AVERAGE}
+    return composite(name=f"adaptive_avg_pool{n}d", **facts)(averaged)
 
 
-@composite(reference=adaptive_reference(3), samples=adaptive_samples(3), **_AVERAGE)
-def adaptive_avg_pool3d(input: Tensor, output_size: object) -> Tensor:
-    """Average over windows that divide the last three dimensions into ``output_size`` parts.
-
-    ``output_size`` is one int or one per dimension; None keeps the input's size.
-    """
-    return adaptive_avg_pool(input, _sizes(input, output_size, 3))
+adaptive_avg_pool1d = _adaptive_avg_pool(1)
+adaptive_avg_pool2d = _adaptive_avg_pool(2)
+adaptive_avg_pool3d = _adaptive_avg_pool(3)
 
 
-@composite(reference=adaptive_reference(1, maximum=True), samples=adaptive_samples(1), **_MAX)
-def adaptive_max_pool1d_with_indices(input: Tensor, output_size: object) -> tuple[Tensor, Tensor]:
-    """:func:`adaptive_max_pool1d` and the int64 flat positions of the maxima."""
-    return adaptive_max_pool(input, _sizes(input, output_size, 1))
+def _adaptive_max_pools(n: int) -> tuple[Operator, Operator]:
+    """``adaptive_max_pool{n}d`` and ``adaptive_max_pool{n}d_with_indices``."""
+
+    def pooled(input: Tensor, output_size: object) -> Tensor:
+        return adaptive_max_pool(input, _sizes(input, output_size, n))[0]
+
+    def pooled_or_pair(
+        input: Tensor, output_size: object, return_indices: bool
+    ) -> tuple[Tensor, Tensor]:
+        both = adaptive_max_pool(input, _sizes(input, output_size, n))
+        return both if return_indices else both[0]
+
+    def pair(input: Tensor, output_size: object) -> tuple[Tensor, Tensor]:
+        return adaptive_max_pool(input, _sizes(input, output_size, n))
+
+    name = f"adaptive_max_pool{n}d"
+    pooled.__doc__ = f"Maximum over the windows of :func:`adaptive_avg_pool{n}d`."
+    pair.__doc__ = f":func:`{name}` and the int64 flat positions of the maxima."
+    reference = adaptive_reference(n, maximum=True)
+    facts = {"samples": adaptive_samples(n), **_MAX}
+    single = composite(name=name, reference=lambda *a: reference(*a)[0], **facts)(pooled)
+    single.overload(pooled_or_pair)
+    return single, composite(name=f"{name}_with_indices", reference=reference, **facts)(pair)
 
 
-@composite(
-    reference=lambda *a: adaptive_reference(1, maximum=True)(*a)[0],
-    samples=adaptive_samples(1),
-    **_MAX,
-)
-def adaptive_max_pool1d(input: Tensor, output_size: object) -> Tensor:
-    """Maximum over the windows of :func:`adaptive_avg_pool1d`."""
-    return adaptive_max_pool(input, _sizes(input, output_size, 1))[0]
-
-
-@adaptive_max_pool1d.overload
-def _(input: Tensor, output_size: object, return_indices: bool) -> tuple[Tensor, Tensor]:
-    pair = adaptive_max_pool(input, _sizes(input, output_size, 1))
-    return pair if return_indices else pair[0]
-
-
-@composite(reference=adaptive_reference(2, maximum=True), samples=adaptive_samples(2), **_MAX)
-def adaptive_max_pool2d_with_indices(input: Tensor, output_size: object) -> tuple[Tensor, Tensor]:
-    """:func:`adaptive_max_pool2d` and the int64 flat positions of the maxima."""
-    return adaptive_max_pool(input, _sizes(input, output_size, 2))
-
-
-@composite(
-    reference=lambda *a: adaptive_reference(2, maximum=True)(*a)[0],
-    samples=adaptive_samples(2),
-    **_MAX,
-)
-def adaptive_max_pool2d(input: Tensor, output_size: object) -> Tensor:
-    """Maximum over the windows of :func:`adaptive_avg_pool2d`."""
-    return adaptive_max_pool(input, _sizes(input, output_size, 2))[0]
-
-
-@adaptive_max_pool2d.overload
-def _(input: Tensor, output_size: object, return_indices: bool) -> tuple[Tensor, Tensor]:
-    pair = adaptive_max_pool(input, _sizes(input, output_size, 2))
-    return pair if return_indices else pair[0]
-
-
-@composite(reference=adaptive_reference(3, maximum=True), samples=adaptive_samples(3), **_MAX)
-def adaptive_max_pool3d_with_indices(input: Tensor, output_size: object) -> tuple[Tensor, Tensor]:
-    """:func:`adaptive_max_pool3d` and the int64 flat positions of the maxima."""
-    return adaptive_max_pool(input, _sizes(input, output_size, 3))
-
-
-@composite(
-    reference=lambda *a: adaptive_reference(3, maximum=True)(*a)[0],
-    samples=adaptive_samples(3),
-    **_MAX,
-)
-def adaptive_max_pool3d(input: Tensor, output_size: object) -> Tensor:
-    """Maximum over the windows of :func:`adaptive_avg_pool3d`."""
-    return adaptive_max_pool(input, _sizes(input, output_size, 3))[0]
-
-
-@adaptive_max_pool3d.overload
-def _(input: Tensor, output_size: object, return_indices: bool) -> tuple[Tensor, Tensor]:
-    pair = adaptive_max_pool(input, _sizes(input, output_size, 3))
-    return pair if return_indices else pair[0]
+adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max_pools(1)
+adaptive_max_pool2d, adaptive_max_pool2d_with_indices = _adaptive_max_pools(2)
+adaptive_max_pool3d, adaptive_max_pool3d_with_indices = _adaptive_max_pools(3)

@@ -14,7 +14,7 @@ from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Tensor
 from coredispatch.ops.support.rules import same_shape
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry import composite, primitive
+from coredispatch.registry import Operator, composite, primitive
 from coredispatch.registry.model.dtypes import float32, float64, int32, int64
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.scalars import check_interval
@@ -218,56 +218,38 @@ def _likes(make: Any) -> Iterator[Sample]:
         yield Sample(make(size))
 
 
-@composite(
-    out=same_shape,
-    dtype=given_or_same,
-    samples=_likes,
-    dtypes="float",
-    differentiable=False,
-    random=True,
-    method=False,
-)
-def rand_like(
-    self: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Device | None = None,
-    generator: Generator | None = None,
-    memory_format: object = None,
-) -> Tensor:
-    """Like :func:`rand` in the shape, dtype and device of ``self``."""
-    return random_uniform(
-        tuple(self.shape),
-        dtype=dtype or self.dtype,
-        device=device or self.device,
-        generator=generator,
-    )
+def _like(factory: Operator, draw: Operator) -> Operator:
+    """The ``*_like`` form of :func:`rand` or :func:`randn`, whose numbers ``draw`` draws."""
+
+    def like(
+        self: Tensor,
+        *,
+        dtype: DType | None = None,
+        device: Device | None = None,
+        generator: Generator | None = None,
+        memory_format: object = None,
+    ) -> Tensor:
+        return draw(
+            tuple(self.shape),
+            dtype=dtype or self.dtype,
+            device=device or self.device,
+            generator=generator,
+        )
+
+    like.__doc__ = f"Like :func:`{factory.name}` in the shape, dtype and device of ``self``."
+    return composite(
+        name=f"{factory.name}_like",
+        out=same_shape,
+        dtype=given_or_same,
+        samples=_likes,
+        dtypes="float",
+        differentiable=False,
+        random=True,
+        method=False,
+    )(like)
 
 
-@composite(
-    out=same_shape,
-    dtype=given_or_same,
-    samples=_likes,
-    dtypes="float",
-    differentiable=False,
-    random=True,
-    method=False,
-)
-def randn_like(
-    self: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Device | None = None,
-    generator: Generator | None = None,
-    memory_format: object = None,
-) -> Tensor:
-    """Like :func:`randn` in the shape, dtype and device of ``self``."""
-    return random_normal(
-        tuple(self.shape),
-        dtype=dtype or self.dtype,
-        device=device or self.device,
-        generator=generator,
-    )
+rand_like, randn_like = _like(rand, random_uniform), _like(randn, random_normal)
 
 
 @composite(
