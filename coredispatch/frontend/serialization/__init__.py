@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.serialization.errors import SerializationError, UnsafeGlobalError
+from coredispatch.frontend.serialization.allowlist import (
+    add_safe_globals,
+    clear_safe_globals,
+    get_safe_globals,
+    safe_globals,
+)
+from coredispatch.frontend.serialization.errors import (
+    SerializationError,
+    UnsafeGlobalError,
+    UnsavableObjectError,
+)
 from coredispatch.frontend.serialization.loading import load
 from coredispatch.frontend.serialization.memory import (
     copy_tensor,
@@ -11,16 +21,11 @@ from coredispatch.frontend.serialization.memory import (
     reduce_tensor,
 )
 from coredispatch.frontend.serialization.saving import save
-from coredispatch.frontend.serialization.trust import (
-    add_safe_globals,
-    clear_safe_globals,
-    get_safe_globals,
-    safe_globals,
-)
 
 __all__ = [
     "SerializationError",
     "UnsafeGlobalError",
+    "UnsavableObjectError",
     "add_safe_globals",
     "clear_safe_globals",
     "copy_tensor",

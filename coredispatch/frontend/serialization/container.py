@@ -1,12 +1,12 @@
 """The file format of ``cd.save``: a zip archive that can be read without running any code.
 
-    format.json     format name and version, byte order, and a record per tensor: dtype, shape,
-                    strides, the block it lies in, device, requires_grad
-    structure.pkl   the saved object with references in place of tensors
-    blocks/<n>      bytes of memory; tensors that share memory share a block
+    format.json      format name and version, byte order, the size of each block, and a record per
+                     tensor: dtype, shape, strides, the block it lies in, device, requires_grad
+    structure.json   the saved object, with references in place of tensors
+    blocks/<n>       bytes of memory; tensors that share memory share a block
 
 Entries are stored uncompressed and with a fixed date, so equal objects give equal files; the
-archive's checksums catch damaged data.
+archive's checksums catch damaged data. ``docs/files.md`` describes the format.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ import io
 import json
 import os
 import sys
-import uuid
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from coredispatch.frontend.serialization.errors import SerializationError
+from coredispatch.frontend.serialization.atomic import Target
+from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
+from coredispatch.frontend.serialization.stored_zip import StoredZip
 
-__all__ = ["Archive", "open_for_reading", "open_for_writing", "write_archive"]
+__all__ = ["Archive", "open_for_reading", "write_archive"]
 
 FORMAT = "coredispatch tensors"
-VERSION = 1
-
-Target = str | os.PathLike[str] | IO[bytes]
+VERSION = 2
+#: the entry with the structure, by version; the pickle of version 1 is only interpreted
+STRUCTURE = {1: "structure.pkl", 2: "structure.json"}
+_LONGEST_NUMBER = 32  # characters; Python writes no longer floats or 64-bit integers
 
 
 def _entry(archive: zipfile.ZipFile, name: str, parts: list[Any]) -> None:
@@ -47,7 +48,10 @@ def _size(parts: list[Any]) -> int:
 
 
 def write_archive(
-    file: IO[bytes], structure: bytes, records: list[dict[str, Any]], blocks: list[list[Any]]
+    file: IO[bytes],
+    structure: dict[str, Any],
+    records: list[dict[str, Any]],
+    blocks: list[list[Any]],
 ) -> None:
     """Write one archive to a binary file, which need not be seekable."""
     index = {
@@ -59,38 +63,9 @@ def write_archive(
     }
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         _entry(archive, "format.json", [json.dumps(index).encode()])
-        _entry(archive, "structure.pkl", [structure])
+        _entry(archive, STRUCTURE[VERSION], [json.dumps(structure, allow_nan=False).encode()])
         for number, block in enumerate(blocks):
             _entry(archive, f"blocks/{number}", block)
-
-
-@contextlib.contextmanager
-def open_for_writing(target: Target) -> Iterator[IO[bytes]]:
-    """A binary file to write `target` with.
-
-    A path gets its new contents all at once, when the block ends without an error: a program
-    that dies while saving leaves the previous file as it was.
-    """
-    if not isinstance(target, str | os.PathLike):
-        if not hasattr(target, "write"):
-            raise TypeError(f"save needs a path or a binary file, got {type(target).__name__}")
-        yield target
-        return
-    path = Path(os.path.realpath(target))  # a link goes on pointing to the file it named
-    if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
-        with open(path, "wb") as file:
-            yield file
-        return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager
@@ -109,17 +84,26 @@ def open_for_reading(source: Target) -> Iterator[IO[bytes]]:
 class Archive:
     """A saved file opened for reading.
 
+    Attributes:
+        version: of the format.
+        sizes: bytes of each block, which the file really has.
+        records: one per tensor, as they stand in the file.
+        structure_size: bytes of the structure.
+
     Raises:
-        SerializationError: the file is no such archive, is cut off, or is damaged.
+        SerializationError: the file is not one that this release reads.
+        Damage: it is cut off or damaged.
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
-        self.name = name
-        try:
-            self._zip = zipfile.ZipFile(file)
-        except zipfile.BadZipFile as error:
-            raise self._broken(file, error) from error
-        names = set(self._zip.namelist())
+        file.seek(0)
+        start = file.read(4)
+        if start != b"PK\x03\x04":
+            raise SerializationError(
+                f"{name} was not written by coredispatch.save" if start else f"{name} is empty"
+            )
+        self._zip = StoredZip(file)
+        names = set(self._zip.names)
         if "format.json" not in names:
             foreign = any(entry.endswith("data.pkl") for entry in names)
             raise SerializationError(
@@ -129,54 +113,98 @@ class Archive:
                 if foreign
                 else None,
             )
-        index = json.loads(self.read("format.json"))
-        if index.get("format") != FORMAT or index.get("version", 0) > VERSION:
-            raise SerializationError(
-                f"{name} has format {index.get('format')!r} version {index.get('version')}, "
-                f"and this release reads {FORMAT!r} up to version {VERSION}",
-                fix="load it with the release of coredispatch that wrote it",
-            )
+        index = read_json(self._zip.read("format.json"), "format.json")
+        if not isinstance(index, dict):
+            raise Damage("format.json", "it is not an object")
+        self.version = _version(index, name)
+        keys = {"format", "version", "byteorder", "tensors", "blocks"}
+        if index.keys() != keys:
+            raise Damage("format.json", f"its keys are not {', '.join(sorted(keys))}")
+        if index["byteorder"] not in ("little", "big"):
+            raise Damage("format.json, byteorder", f"it is {shown(index['byteorder'])}")
         if index["byteorder"] != sys.byteorder:
             raise SerializationError(
                 f"{name} was written on a {index['byteorder']}-endian machine",
                 fix="load and save it again on such a machine, as NumPy arrays",
             )
-        self.records: list[dict[str, Any]] = index["tensors"]
-        self._sizes: list[int] = index["blocks"]
+        self.records = _listed(index, "tensors")
+        self.sizes = _listed(index, "blocks")
+        entries = {"format.json", STRUCTURE[self.version]}
+        entries.update(f"blocks/{number}" for number in range(len(self.sizes)))
+        if names != entries:
+            raise Damage("the archive", f"entries are missing or unknown: {_some(names ^ entries)}")
+        for number, size in enumerate(self.sizes):
+            if type(size) is not int or size != self._zip.size(f"blocks/{number}"):
+                raise Damage(
+                    f"format.json, blocks[{number}]", f"the block has another size: {shown(size)}"
+                )
+        self.structure_size = self._zip.size(STRUCTURE[self.version])
         self._blocks: dict[int, np.ndarray[Any, Any]] = {}
 
-    def _broken(self, file: IO[bytes], error: Exception) -> SerializationError:
-        file.seek(0)
-        start = file.read(4)
-        if not start:
-            return SerializationError(f"{self.name} is empty")
-        if start == b"PK\x03\x04":
-            return SerializationError(
-                f"{self.name} is cut off or damaged: {error}",
-                fix="copy or save it again; coredispatch.save never leaves half a file behind",
-            )
-        return SerializationError(f"{self.name} was not written by coredispatch.save")
-
-    def read(self, name: str) -> bytes:
-        """The bytes of one entry."""
-        try:
-            return self._zip.read(name)
-        except (KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise SerializationError(f"{self.name} is damaged: {error}") from error
+    def structure(self) -> Any:
+        """The object: bytes of a pickle in version 1, JSON values in later ones."""
+        entry = STRUCTURE[self.version]
+        data = self._zip.read(entry)
+        return data if self.version == 1 else read_json(data, entry)
 
     def block(self, number: int) -> np.ndarray[Any, Any]:
         """Block `number` as writable bytes; the same array each time."""
         if number not in self._blocks:
-            size = self._sizes[number]
-            block = np.empty(size, np.uint8)
-            try:
-                with self._zip.open(f"blocks/{number}") as entry:
-                    view, done = memoryview(block), 0
-                    while count := entry.readinto(view[done:]):  # type: ignore[attr-defined]
-                        done += count
-            except (KeyError, EOFError, zipfile.BadZipFile) as error:
-                raise SerializationError(f"{self.name} is damaged: {error}") from error
-            if done != size:
-                raise SerializationError(f"{self.name} is cut off: block {number} is incomplete")
+            block = np.empty(self.sizes[number], np.uint8)
+            self._zip.read_into(f"blocks/{number}", memoryview(block))
             self._blocks[number] = block
         return self._blocks[number]
+
+
+def _version(index: dict[str, Any], name: str) -> int:
+    version: Any = index.get("version")
+    if index.get("format") == FORMAT and type(version) is int and version in STRUCTURE:
+        return int(version)
+    raise SerializationError(
+        f"{name} has format {shown(index.get('format'))} version {shown(version)}, "
+        f"and this release reads {FORMAT!r} up to version {VERSION}",
+        fix="load it with the release of coredispatch that wrote it",
+    )
+
+
+def _listed(index: dict[str, Any], key: str) -> list[Any]:
+    if not isinstance(index[key], list):
+        raise Damage(f"format.json, {key}", "it is not a list")
+    found: list[Any] = index[key]
+    return found
+
+
+def _some(names: set[str]) -> str:
+    return ", ".join(repr(name)[:100] for name in sorted(names)[:3])
+
+
+def read_json(data: bytes, place: str) -> Any:
+    """JSON of ASCII characters, without the numbers that only Python knows.
+
+    Raises:
+        Damage: it is not that, or holds a number that ``save`` does not write.
+    """
+    try:
+        return _DECODER.decode(data.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise Damage(place, str(error)[:200]) from error
+
+
+def _integer(text: str) -> int:
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"an integer of {len(text)} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    number = float(text) if len(text) <= _LONGEST_NUMBER else float("nan")
+    if not -float("inf") < number < float("inf"):
+        raise ValueError(f"{text:.50} is not a finite number")
+    return number
+
+
+def _constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import reprlib
+from typing import Any
 
 from coredispatch.registry.model.errors import CoreDispatchError
 
-__all__ = ["SerializationError", "UnsafeGlobalError"]
+__all__ = ["Damage", "SerializationError", "UnsafeGlobalError", "UnsavableObjectError", "shown"]
 
 
 class SerializationError(CoreDispatchError, RuntimeError):
@@ -15,3 +17,32 @@ class SerializationError(CoreDispatchError, RuntimeError):
 
 class UnsafeGlobalError(SerializationError, pickle.UnpicklingError):
     """A file names a class or function that ``load(weights_only=True)`` does not trust."""
+
+
+class UnsavableObjectError(SerializationError, pickle.PicklingError):
+    """An object holds something that no file can say, such as a local function."""
+
+
+class Damage(Exception):
+    """A part of a file says what ``save`` never writes.
+
+    Raised where the part is read. ``load`` makes a :class:`SerializationError` of it that names
+    the file as well.
+    """
+
+    def __init__(self, place: str, what: str) -> None:
+        self.place = place
+        self.what = what
+        super().__init__(f"{place}: {what}")
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxother, _SHORT.maxstring = 2, 120, 80
+
+
+def shown(value: Any) -> str:
+    """A short text for a value of a file, which may be of any size and depth."""
+    try:
+        return _SHORT.repr(value)
+    except Exception:  # the text of somebody's object
+        return f"<{type(value).__name__}>"

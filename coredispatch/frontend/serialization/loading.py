@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from coredispatch.frontend.serialization.blocks import array_in
-from coredispatch.frontend.serialization.container import Archive, Target, open_for_reading
-from coredispatch.frontend.serialization.errors import SerializationError, UnsafeGlobalError
-from coredispatch.frontend.serialization.memory import instance, make_tensor
-from coredispatch.frontend.serialization.trust import trusted
-from coredispatch.frontend.size import Size
-from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.around.loader import plugins
-from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.frontend.serialization.allowlist import allowed
+from coredispatch.frontend.serialization.atomic import Target
+from coredispatch.frontend.serialization.building import Builder
+from coredispatch.frontend.serialization.container import STRUCTURE, Archive, open_for_reading
+from coredispatch.frontend.serialization.errors import (
+    Damage,
+    SerializationError,
+    UnsafeGlobalError,
+    shown,
+)
+from coredispatch.frontend.serialization.pickled import read_pickle
+from coredispatch.frontend.serialization.tensor_records import TensorReader
 from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.value import Storage
 
 __all__ = ["load"]
 
 MapLocation = str | Device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
+_SPARE_WORK = 1_000_000  # parts that may be hashed for keys in the smallest file
 
-def load(f: Target, map_location: MapLocation = None, *, weights_only: bool = True) -> Any:
+
+def load(f: Target, map_location: MapLocation = None, *, weights_only: bool | None = None) -> Any:
     """Read what :func:`save` wrote.
 
     Args:
@@ -36,24 +39,31 @@ def load(f: Target, map_location: MapLocation = None, *, weights_only: bool = Tr
             name, a dict from names to names, or ``function(storage, name)`` that returns a device
             (or the storage it was given, for the CPU, or None, for no change).
         weights_only: make only tensors, numbers, strings, containers and what
-            :func:`add_safe_globals` allows. With False the file can run any code: use it for
-            files you trust.
+            :func:`add_safe_globals` allows; so does None, the default. With False the file can
+            run any code: use it for files you trust.
 
     Raises:
         SerializationError: the file is foreign, cut off, damaged or from a later release, or a
             tensor's device or layout is not there.
         UnsafeGlobalError: with weights_only, the file holds something else.
+
+    Example::
+
+        cd.save(model.state_dict(), "model.cd")
+        model.load_state_dict(cd.load("model.cd"))
     """
+    if not isinstance(weights_only, bool | None):
+        raise TypeError(f"load: weights_only is {weights_only!r}; give True, False or None")
     name = repr(str(f)) if hasattr(f, "__fspath__") or isinstance(f, str) else "the file"
+    place = _placement(map_location)
     with open_for_reading(f) as file:
-        archive = Archive(file, name)
-        loader = _Loader(archive, _placement(map_location), weights_only)
         try:
-            return loader.load()
-        except (SerializationError, UnsafeGlobalError):
-            raise
-        except (EOFError, IndexError, KeyError, pickle.UnpicklingError) as error:
-            raise SerializationError(f"{name} is damaged: {error!r}") from error
+            return _Loader(Archive(file, name), name, place, weights_only is not False).load()
+        except Damage as error:
+            raise SerializationError(
+                f"{name} is cut off or damaged: {error}",
+                fix="copy or save it again; coredispatch.save never leaves half a file behind",
+            ) from error
 
 
 def _placement(location: MapLocation) -> Callable[[str], str]:
@@ -79,93 +89,103 @@ def _placement(location: MapLocation) -> Callable[[str], str]:
     return asked
 
 
-class _Loader(pickle.Unpickler):
-    def __init__(self, archive: Archive, place: Callable[[str], str], weights_only: bool) -> None:
-        super().__init__(io.BytesIO(archive.read("structure.pkl")))
-        self.archive = archive
-        self.place = place
-        self.weights_only = weights_only
-        self.made: dict[int, Any] = {}
-        self.storages: dict[int, Storage] = {}
+class _Loader(TensorReader):
+    """What a structure refers to: the archive's records and blocks, classes and functions."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        if not self.weights_only:
-            return super().find_class(module, name)
-        found = trusted(module, name)
+    def __init__(
+        self, archive: Archive, name: str, place: Callable[[str], str], safe: bool
+    ) -> None:
+        super().__init__(archive, name, place)
+        self.safe = safe
+
+    def load(self) -> Any:
+        structure = self.archive.structure()
+        entry, old = STRUCTURE[self.archive.version], self.archive.version == 1
+        if old and not self.safe:
+            found = _Unpickler(structure, self).read()
+            self.check_all_used()
+            return found
+        if old:
+            work = _SPARE_WORK + 2 * len(structure)
+            structure = read_pickle(structure)
+        else:
+            work = _SPARE_WORK + 2 * self.archive.structure_size
+        builder = Builder(structure, self, entry, strict=self.safe, work=work)
+        found = builder.build()
+        unused = None if old else builder.unused()
+        if unused is not None and self.safe:
+            raise Damage(entry, f"nothing refers to node {unused}")
+        self.check_all_used()
+        return found
+
+    def resolve(self, name: str) -> Any:
+        """The class or function called ``module:name``."""
+        module, _, path = name.partition(":")
+        if not self.safe:
+            return self._imported(module, path)
+        found = allowed(module, path)
         if found is None:
             raise UnsafeGlobalError(
-                f"{self.archive.name} holds {module}.{name}, and load(weights_only=True) makes "
+                f"{self.name} holds {module}.{path}, and load(weights_only=True) makes "
                 "only tensors, numbers, strings and containers: anything else can run code",
                 fix="if you trust the file, weights_only=False; or allow this name alone with "
-                f"serialization.add_safe_globals([{name}])",
+                f"serialization.add_safe_globals([{path}])",
             )
         return found
+
+    def _imported(self, module: str, path: str) -> Any:
+        try:
+            found: Any = importlib.import_module(module)
+            for part in path.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise SerializationError(
+                f"{self.name} holds {module}.{path}, which is not there: {error}",
+                fix="make the module importable that the object was saved with",
+            ) from error
+        return found
+
+
+class _Unpickler(pickle.Unpickler):
+    """Runs the pickle of a file of version 1 that the user trusts."""
+
+    def __init__(self, data: bytes, source: _Loader) -> None:
+        super().__init__(io.BytesIO(data))
+        self._source = source
+        self._made: dict[Any, Any] = {}
+
+    def read(self) -> Any:
+        try:
+            return self.load()
+        except (Damage, SerializationError, ImportError):
+            raise
+        except Exception as error:  # also what the file's own classes raise
+            raise SerializationError(
+                f"{self._source.name}: {STRUCTURE[1]} cannot be unpickled: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "Generator" and module.startswith("coredispatch."):
+            from coredispatch.registry.model.generator import Generator
+
+            return Generator
+        return super().find_class(module, name)
 
     def persistent_load(self, reference: Any) -> Any:
         kind, value, *extra = reference
         if kind == "dtype":
-            return DType.of(value)
+            return self._source.dtype(value)
         if kind == "device":
-            return Device(value)
+            return self._source.device(value)
         if kind == "size":
+            from coredispatch.frontend.size import Size
+
             return Size(value)
         if kind != "tensor":
-            raise pickle.UnpicklingError(f"unknown kind of reference {kind!r}")
-        if value not in self.made:
-            self.made[value] = self._make(self.archive.records[value])
+            raise pickle.UnpicklingError(f"unknown kind of reference {shown(kind)}")
+        if value not in self._made:
+            self._made[value] = self._source.record("tensor", value)
         if extra:
-            self.made[value].__dict__.update(extra[0])
-        return self.made[value]
-
-    def _make(self, record: dict[str, Any]) -> Any:
-        kind = record["kind"]
-        if kind in ("array", "scalar"):
-            array = self._array(record["array"])
-            return array if kind == "array" else array[()]
-        cls = self._class(record["class"])
-        device, requires_grad = self.place(record["device"]), record["requires_grad"]
-        if kind == "layout":
-            return self._layout(record, cls, device)
-        if kind == "meta":
-            empty = TABLE.operator("empty")
-            tensor = empty(tuple(record["shape"]), dtype=DType.of(record["dtype"]), device="meta")
-            return instance(cls, tensor.raw, tensor.keys).requires_grad_(requires_grad)
-        place = record["array"]
-        storage = self.storages.setdefault(place["block"], Storage())
-        return make_tensor(self._array(place), device, requires_grad, cls, storage)
-
-    def _array(self, place: dict[str, Any]) -> np.ndarray[Any, Any]:
-        block = self.archive.block(place["block"]) if place["block"] >= 0 else np.empty(0, np.uint8)
-        try:
-            return array_in(block, place)
-        except (TypeError, ValueError) as error:
-            raise SerializationError(f"{self.archive.name} is damaged: {error}") from error
-
-    def _class(self, name: list[str]) -> Any:
-        if len(name) > 1:
-            return self.find_class(*name)
-        for cls in (Tensor, *Tensor.__subclasses__()):
-            if cls.__name__ == name[0] and cls.__module__.startswith("coredispatch."):
-                return cls
-        raise SerializationError(
-            f"{self.archive.name} holds a {name[0]}, which this release does not have",
-            fix="load it with the release of coredispatch that wrote it",
-        )
-
-    def _layout(self, record: dict[str, Any], cls: type[Tensor], device: str) -> Any:
-        name = record["layout"]
-        found = TABLE.snapshot.layouts.get(name)
-        if found is None or found[0].unpack is None:
-            raise SerializationError(
-                f"{self.archive.name} holds a tensor of layout {name!r}, which no plugin reads",
-                fix=plugins.hint_for_key(name),
-            )
-        parts = {
-            key: make_tensor(self._array(part["array"]), device).raw
-            if "array" in part
-            else part["value"]
-            for key, part in record["parts"].items()
-        }
-        raw = found[0].unpack(parts)
-        keys = TABLE.bit(name) | TABLE.bit(Device(device).type)
-        return instance(cls, raw, keys).requires_grad_(record["requires_grad"])
+            self._source.set_attributes(self._made[value], extra[0])
+        return self._made[value]

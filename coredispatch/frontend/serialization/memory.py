@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.serialization.blocks import address, array_in, bytes_between, span
+from coredispatch.frontend.serialization.blocks import address, bytes_between, span
 from coredispatch.frontend.serialization.errors import SerializationError
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
@@ -26,6 +26,8 @@ __all__ = [
     "copy_tensor",
     "deepcopy_tensor",
     "host_array",
+    "instance",
+    "is_own_slot",
     "make_tensor",
     "rebuild_tensor",
     "reduce_tensor",
@@ -43,6 +45,11 @@ def host_array(tensor: Tensor) -> Array:
 # A tensor's own slots, which stand in its __dict__ where it runs interpreted. A copy does not
 # retain its gradient: the hook that did it stays with the original.
 _OWN = {"raw", "keys", "_retains", *Value.__annotations__, *TensorBase.__annotations__}
+
+
+def is_own_slot(name: Any) -> bool:
+    """Whether a name in a tensor's ``__dict__`` belongs to the framework."""
+    return name in _OWN
 
 
 def attributes(tensor: Tensor) -> dict[str, Any]:
@@ -145,6 +152,11 @@ def _place(array: Array, memory: SharedMemory) -> dict[str, Any]:
     }
 
 
+def _view_in(block: Array, place: dict[str, Any]) -> Array:
+    dtype = np.dtype(place["dtype"])
+    return np.ndarray(place["shape"], dtype, block, place["offset"], place["strides"])
+
+
 # -- pickle --------------------------------------------------------------------------------
 
 
@@ -176,7 +188,7 @@ def rebuild_tensor(
     """The tensor that :func:`reduce_tensor` took apart."""
     if place is None:
         return make_tensor(memory, device, requires_grad, cls)
-    return make_tensor(array_in(memory.block, place), device, requires_grad, cls, memory.storage)
+    return make_tensor(_view_in(memory.block, place), device, requires_grad, cls, memory.storage)
 
 
 def rebuild_other(raw: Any, names: tuple[str, ...], requires_grad: bool, cls: type[Tensor]) -> Any:
@@ -248,5 +260,5 @@ def _copy_elements(tensor: Tensor, memo: dict[Any, Any]) -> Any:
         # The memory itself goes into the memo too: its id must not be used again meanwhile.
         memo[key] = (SharedMemory(memory.block.copy()), memory)
     twin = memo[key][0]
-    array = array_in(twin.block, _place(tensor.raw, memory))
+    array = _view_in(twin.block, _place(tensor.raw, memory))
     return make_tensor(array, "cpu", requires_grad, cls, twin.storage)

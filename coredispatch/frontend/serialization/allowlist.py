@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import builtins
-import collections
 import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.registry.model.generator import Generator
-
 __all__ = [
     "add_safe_globals",
+    "allowed",
     "clear_safe_globals",
     "get_safe_globals",
     "safe_globals",
-    "trusted",
 ]
 
-# Containers and numbers; nothing here can run code of the file's choosing.
-_TRUSTED = {
-    ("builtins", name): getattr(builtins, name)
-    for name in ("bytearray", "complex", "dict", "frozenset", "list", "range", "set", "slice")
-} | {
-    ("collections", name): getattr(collections, name)
-    for name in ("Counter", "OrderedDict", "defaultdict", "deque")
-}
-_TRUSTED[Generator.__module__, Generator.__qualname__] = Generator
 _added: dict[tuple[str, str], Any] = {}
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
     """Let ``load(weights_only=True)`` also make instances of these classes and call these
     functions. Add only what is harmless with any arguments.
+
+    An instance is made by calling the class, or its ``__new__``, with the arguments that its
+    ``__reduce_ex__`` gave when it was saved. Its state goes through the class's own
+    ``__setstate__``; without one, attributes are set on the new instance, but none that would
+    hide a method or a property.
     """
     for thing in safe_globals:
         _added[thing.__module__, thing.__qualname__] = thing
@@ -60,6 +52,6 @@ def safe_globals(things: list[Any]) -> Iterator[None]:
         _added.update(before)
 
 
-def trusted(module: str, name: str) -> Any:
-    """The class or function of that name if it may be used, else None."""
-    return _TRUSTED.get((module, name)) or _added.get((module, name))
+def allowed(module: str, name: str) -> Any:
+    """The class or function of that name if it was added, else None."""
+    return _added.get((module, name))
