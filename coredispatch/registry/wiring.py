@@ -46,7 +46,7 @@ class Hooks:
         # -- inside an entry ---------------------------------------------------------------
         # (entry, args) -> list of raw arguments in one dtype  [around.slow_path]
         self.promoted: Callable[..., list[Any]] = call
-        # (entry, position, args) -> Python scalar  [around.slow_path]
+        # (entry, position, argument) -> Python scalar  [around.slow_path]
         self.scalar: Callable[..., Any] = call
         # (dispatcher, position, args) -> number to be stored, or raises  [around.slow_path]
         self.fitted: Callable[..., Any] = call

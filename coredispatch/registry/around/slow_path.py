@@ -148,13 +148,13 @@ def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:
         raise
 
 
-def scalar(entry: RawEntry, position: int, args: tuple[Any, ...]) -> Any:
+def scalar(entry: RawEntry, position: int, argument: Any) -> Any:
     """A number in a tensor's place of an op that does not promote."""
-    op, argument = entry.op, args[position]
+    op = entry.op
     assert isinstance(op, Operator)
     param = op.schema.params[position]
     if param.scalar and is_scalar(argument):
-        return python_number(fitted(op, position, args) if position in op.fits else argument)
+        return python_number(argument)
     raise DTypeError(
         f"argument {param.name!r} must be {param.annotation}, not "
         f"{type(argument).__name__}{shown(argument)}",

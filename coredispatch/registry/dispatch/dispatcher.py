@@ -29,6 +29,8 @@ NORMAL_INDEX: Final = 5  # an int that must not be None
 NORMAL_NUMBER: Final = 6  # a number that must not be None
 NORMAL_NO_TEXT: Final = 7  # a number that has a default
 
+_INFINITY: Final = float("inf")
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Entry:
@@ -230,21 +232,23 @@ def fitting_numbers(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any,
         number = args[position]
         if number is None or isinstance(number, Value):
             continue
-        kind = type(number)
-        if kind is bool:
-            continue
-        if kind is int or kind is float:
-            # What every dtype holds, unchanged, is not looked at any further.
-            small = 0 <= number <= 127
-            first = args[0]
-            if isinstance(first, Value):
-                dtype = dtype_of(first)
-                if dtype.is_integral and kind is float:
-                    small = False
-                elif dtype.is_signed:
-                    small = -127 <= number <= 127
-            if small:
+        # What every dtype of a kind holds, unchanged, is not looked at any further.
+        first = args[0]
+        letter = "b"
+        if isinstance(first, Value):
+            letter = (dtype_of(first) if first._dtype is None else first._dtype).kind
+        if type(number) is float:
+            value: float = number
+            if letter == "f":
+                if -127.0 <= value <= 127.0 or value == _INFINITY or value == -_INFINITY:
+                    continue
+            elif letter == "b" and 0.0 <= value <= 127.0:
                 continue
+        elif type(number) is int:
+            if 0 <= number <= 127 or (-127 <= number < 0 and letter != "u" and letter != "b"):
+                continue
+        elif type(number) is bool:
+            continue
         found = HOOKS.fitted(op, position, args)
         if found is not number:
             args = (*args[:position], found, *args[position + 1 :])

@@ -194,7 +194,7 @@ class RawEntry(Entry):
                 argument is not None or not self.optional[position]
             ):
                 if promotion == PROMOTE_NONE:
-                    raws.append(HOOKS.scalar(self, position, args))
+                    raws.append(HOOKS.scalar(self, position, argument))
                 elif first in self.weak and (type(argument) is float or type(argument) is int):
                     raws.append(argument)
                 else:

@@ -105,9 +105,9 @@ def stored(number: Any, dtype: DType, name: str) -> Any:
             )
         value = int(value)
         return value + high + 1 if value < low else value
-    if dtype.is_floating_point and math.isfinite(value):
+    if dtype.is_floating_point:
         value = operand(value, dtype)
-        if abs(value) > _LARGEST.get(dtype, math.inf):
+        if math.isfinite(value) and abs(value) > _LARGEST.get(dtype, math.inf):
             raise NumberRangeError(
                 f"{name}={_shown(value)} does not fit {dtype.name}, whose greatest number is "
                 f"{_LARGEST[dtype]:g}",
