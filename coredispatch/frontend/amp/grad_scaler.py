@@ -30,7 +30,6 @@ class GradScaler:
             raise ArgumentError(f"growth_factor must exceed 1, not {growth_factor}")
         if enabled and not 0.0 < backoff_factor < 1.0:
             raise ArgumentError(f"backoff_factor must lie in (0, 1), not {backoff_factor}")
-        self._device = device
         self._scale = float(init_scale)
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor

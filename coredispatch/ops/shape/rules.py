@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from coredispatch.ops.support.rules import normalize_dim, normalize_dims
-from coredispatch.ops.support.samples import SHAPES, Sample
+from coredispatch.ops.support.samples import Sample
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
 from coredispatch.registry.model.sizes import as_sizes, expand_size, infer_size
 
@@ -155,13 +155,6 @@ def chunk_sizes(length: int, chunks: int) -> list[int]:
 
 
 # ---- samples ------------------------------------------------------------------------------------
-
-
-def each_dim(make: Any) -> Iterator[Sample]:
-    """``op(self, dim)`` for every shape class with dimensions."""
-    for shape in SHAPES:
-        for dim in range(-len(shape), len(shape)):
-            yield Sample(make(shape), dim)
 
 
 def two_dims(make: Any) -> Iterator[Sample]:

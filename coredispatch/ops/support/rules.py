@@ -17,7 +17,6 @@ from coredispatch.registry.model.dtypes import (
     DType,
     Promotion,
     bool_,
-    default_dtype,
     int64,
 )
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
@@ -32,7 +31,6 @@ __all__ = [
     "conditioned",
     "dot",
     "exact",
-    "floating_like",
     "indices",
     "normalize_dim",
     "normalize_dims",
@@ -40,7 +38,6 @@ __all__ = [
     "promote_float",
     "real_like",
     "reduced",
-    "reduced_pair",
     "reduced_shape",
     "require_int",
     "require_one_of",
@@ -142,12 +139,6 @@ def reduced(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> Shape
     return reduced_shape(tuple(self.shape), dim, keepdim)
 
 
-def reduced_pair(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> list[Shape]:
-    """Shape rule of reductions that return values and indices."""
-    shape = reduced(self, dim, keepdim)
-    return [shape, shape]
-
-
 # ---- dtype rules ------------------------------------------------------------------------------
 
 
@@ -172,12 +163,6 @@ def accumulated(self: Any, dim: Any = None, keepdim: Any = None, dtype: Any = No
         return DType.of(dtype)
     own = DType.of(self.dtype)
     return int64 if own.category < 2 else own
-
-
-def floating_like(self: Any, *_: Any) -> DType:
-    """The input's dtype when floating or complex, else the default floating dtype."""
-    own = DType.of(self.dtype)
-    return default_dtype() if own.category < 2 else own
 
 
 def real_like(self: Any, *_: Any) -> DType:

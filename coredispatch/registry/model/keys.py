@@ -42,7 +42,6 @@ class KeyOrder:
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self.by_name: dict[str, Key] = {key.name: key for key in keys}
-        self.by_bit: dict[int, Key] = {key.bit: key for key in self.by_name.values()}
         self.highest_first: tuple[Key, ...] = tuple(_sorted(list(self.by_name.values())))
         self.backend_bits = self._bits("backend")
         self.layout_bits = self._bits("layout")
