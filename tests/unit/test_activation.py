@@ -86,7 +86,8 @@ def test_inplace_flag(name, options):
     function = getattr(F, name)
     result = function(y, **options, inplace=True)
     assert result is y
-    np.testing.assert_array_equal(y.numpy(), function(x, **options).numpy())
+    # exp and tanh may have other code for results in the place of arguments.
+    np.testing.assert_allclose(y.numpy(), function(x, **options).numpy(), rtol=1e-6)
     assert function(x, **options, inplace=False) is not x
 
 

@@ -77,7 +77,8 @@ def in_place(context: Context) -> None:
             if first.dtype is wanted.dtype and op.reference is not None and has_values(op):
                 context.values([first], Reference(op, sample), 1.0)
             else:
-                context.same(first, wanted.to(first.dtype), "in-place and functional form")
+                kept = wanted.to(first.dtype)
+                context.same(first, kept, "in-place and functional form", of=sample, strides=True)
             context.expect(
                 held == [subject.array(t).tobytes() for t in others], "another input was written to"
             )
@@ -152,7 +153,7 @@ def _exact_target(context: Context, sample: Any, tensors: Any, wanted: Any) -> N
     version, before = out._version, snapshot(context, tensors)
     result = _into(context, tensors, out)
     context.expect(result is out, "out= returned another tensor")
-    context.same(out, wanted, "out= and the plain call", of=sample)
+    context.same(out, wanted, "out= and the plain call", of=sample, strides=True)
     context.expect(out._version > version, "the version of out was not bumped")
     context.unchanged(before, tensors)
 
@@ -162,7 +163,7 @@ def _strided_target(context: Context, sample: Any, tensors: Any, wanted: Any) ->
     buffer = _target(context, wanted, (*shape, 2))
     kept = context.subject.array(buffer)[..., 1].tobytes()
     result = _into(context, tensors, cd.select(buffer, -1, 0))
-    context.same(result, wanted, "out= with strides", of=sample)
+    context.same(result, wanted, "out= with strides", of=sample, strides=True)
     now = context.subject.array(buffer)
     context.expect(
         context.subject.array(cd.select(buffer, -1, 0)).tobytes()
@@ -177,7 +178,7 @@ def _overlapping_target(context: Context, sample: Any, wanted: Any) -> None:
     for target in sample_tensors(tensors):
         if tuple(target.shape) == tuple(wanted.shape) and target.dtype is wanted.dtype:
             result = _into(context, tensors, target)
-            context.same(result, wanted, "out= that is an input", of=sample)
+            context.same(result, wanted, "out= that is an input", of=sample, strides=True)
             return
 
 
