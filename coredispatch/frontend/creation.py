@@ -239,5 +239,6 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
         return result.requires_grad_(True) if requires_grad else result
 
     factory.__name__ = factory.__qualname__ = op.name
+    factory.__module__ = "coredispatch"  # where pickle finds it
     factory.operator = op  # type: ignore[attr-defined]
     return factory

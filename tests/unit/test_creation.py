@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,9 @@ def test_meta_tensors_have_shape_and_dtype_only() -> None:
     assert x.shape == (1 << 40, 3) and x.t().shape == (3, 1 << 40)
     assert cd.zeros(2, device="meta", dtype=cd.int8).dtype is cd.int8
     assert (x.new_zeros((3, 5)).t() @ x.new_zeros((3, 2))).shape == (5, 2)
+
+
+@pytest.mark.parametrize("name", ["zeros", "arange", "rand_like", "full_like", "eye"])
+def test_a_factory_is_pickled_by_its_public_name(name: str) -> None:
+    factory = getattr(cd, name)
+    assert pickle.loads(pickle.dumps(factory)) is factory
