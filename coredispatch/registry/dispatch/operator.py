@@ -23,9 +23,10 @@ from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     Memo,
 )
+from coredispatch.registry.model.declaration import check_declaration, check_derivative
 from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, FROM_SHAPE, VjpRule
 from coredispatch.registry.model.dtypes import Promotion
-from coredispatch.registry.model.errors import SchemaError
+from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
 from coredispatch.registry.model.schema import REQUIRED, Schema
 from coredispatch.registry.wiring import HOOKS
 
@@ -272,6 +273,7 @@ class Operator(Dispatcher):
 
     def overload(self, function: F) -> F:
         """Attach another Python signature, tried where the main one does not bind."""
+        check_derivative(self.name, function)
         kinds = {p.kind for p in Schema.parse(function, self.name).params}
         # randint(high, size) has no tensor either: its device says where.
         factory = "Device" in kinds and "Tensor" not in kinds
@@ -350,11 +352,29 @@ def _body(function: Callable[..., Any]) -> Callable[..., Any]:
     return body
 
 
+_FACTS = frozenset(Operator.__init__.__kwdefaults__ or ())
+
+
+def _declared(function: Callable[P, R], kind: str, facts: dict[str, Any]) -> TypedOperator[P, R]:
+    """The operator of a definition; whatever is wrong with it is a :class:`SchemaError`."""
+    check_declaration(function, facts, _FACTS)
+    try:
+        return TypedOperator(function, kind, **facts)
+    except CoreDispatchError:
+        raise
+    except Exception as error:
+        name = facts.get("name") or function.__name__
+        raise SchemaError(
+            f"operator {name!r} cannot be declared: {type(error).__name__}: {text_of(error)}",
+            fix="annotate each parameter and the result with the types of a schema",
+        ) from error
+
+
 def primitive(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]:
     """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
 
     def declare(function: Callable[P, R]) -> TypedOperator[P, R]:
-        return TypedOperator(function, "primitive", **facts)
+        return _declared(function, "primitive", facts)
 
     return declare
 
@@ -370,9 +390,9 @@ def composite(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: 
 def composite(function: Callable[P, R] | None = None, /, **facts: Any) -> Any:
     """Declare an operator whose body, made of other operators, is its definition."""
     if function is not None:
-        return TypedOperator(function, "composite", **facts)
+        return _declared(function, "composite", facts)
 
     def declare(body: Callable[P, R]) -> TypedOperator[P, R]:
-        return TypedOperator(body, "composite", **facts)
+        return _declared(body, "composite", facts)
 
     return declare

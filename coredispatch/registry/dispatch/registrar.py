@@ -12,7 +12,7 @@ from typing import Any
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE, Snapshot, Table
 from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, Layer, Layout
-from coredispatch.registry.model.errors import RegistrationError, SchemaError
+from coredispatch.registry.model.errors import RegistrationError, SchemaError, shown_value
 from coredispatch.registry.model.keys import Key, KeyKind, KeyOrder
 
 __all__ = ["Registrar"]
@@ -90,7 +90,7 @@ class Registrar:
         for op in operators:
             if not isinstance(op, Operator):
                 raise RegistrationError(
-                    f"plugin {self.plugin!r} registers {_shown(op)}, which is not an operator",
+                    f"plugin {self.plugin!r} registers {shown_value(op)}, which is not an operator",
                     fix="declare it with @primitive(...) or @composite(...)",
                 )
             check_declared(op)
@@ -173,7 +173,7 @@ class Registrar:
             )
         if not isinstance(thing, kind):
             raise RegistrationError(
-                f"plugin {self.plugin!r} registers {_shown(thing)} as a {what}",
+                f"plugin {self.plugin!r} registers {shown_value(thing)} as a {what}",
                 fix=f"pass an instance of coredispatch.plugin.{kind.__name__}",
             )
         name: Any = thing.name  # type: ignore[attr-defined]
@@ -195,24 +195,26 @@ class Registrar:
         """Refuse a kernel pack whose parts are not of the kinds that resolution relies on."""
         if not isinstance(kernels, Mapping):
             raise RegistrationError(
-                f"plugin {self.plugin!r}: the kernels for {key!r} are {_shown(kernels)}, which "
-                "is not a dict",
+                f"plugin {self.plugin!r}: the kernels for {key!r} are {shown_value(kernels)}, "
+                "which is not a dict",
                 fix="pass {'op name': function}",
             )
         if type(priority) is not int:
             raise RegistrationError(
-                f"plugin {self.plugin!r}: priority={_shown(priority)} for {key!r} is not an int",
+                f"plugin {self.plugin!r}: priority={shown_value(priority)} for {key!r} is not "
+                "an int",
                 fix="use 0, or more to outrank another plugin's kernels",
             )
         for name, fn in kernels.items():
             if not isinstance(name, str):
                 raise RegistrationError(
-                    f"plugin {self.plugin!r}: {_shown(name)} stands for the name of an operator",
+                    f"plugin {self.plugin!r}: {shown_value(name)} stands for the name of an "
+                    "operator",
                     fix="the keys of the kernels are operator names",
                 )
             if not callable(fn):
                 raise RegistrationError(
-                    f"plugin {self.plugin!r}: the kernel for {name!r} is {_shown(fn)}, which "
+                    f"plugin {self.plugin!r}: the kernel for {name!r} is {shown_value(fn)}, which "
                     "cannot be called",
                     fix="pass a function over raw arrays",
                 )
@@ -220,14 +222,14 @@ class Registrar:
             size = least.get(name, 0) if isinstance(least, Mapping) else least
             if predicate is not None and not callable(predicate):
                 raise RegistrationError(
-                    f"plugin {self.plugin!r}: when= of {name!r} is {_shown(predicate)}, which "
+                    f"plugin {self.plugin!r}: when= of {name!r} is {shown_value(predicate)}, which "
                     "cannot be called",
                     fix="pass a function of the raw arguments that gives True or False",
                 )
             if type(size) is not int or size < 0:
                 raise RegistrationError(
-                    f"plugin {self.plugin!r}: least= of {name!r} is {_shown(size)}, not a number "
-                    "of elements",
+                    f"plugin {self.plugin!r}: least= of {name!r} is {shown_value(size)}, not a "
+                    "number of elements",
                     fix="pass an int of 0 or more",
                 )
 
@@ -280,15 +282,6 @@ class Registrar:
                 sorted((*present, kernel), key=lambda k: (k.priority, k.sequence), reverse=True)
             )
         return replace(s, rows=rows)
-
-
-def _shown(thing: Any) -> str:
-    """A short text for a value of unknown make."""
-    try:
-        text = repr(thing)
-    except Exception:
-        text = f"a {type(thing).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def check_declared(op: Operator) -> None:

@@ -36,6 +36,17 @@ def text_of(thing: object) -> str:
         return f"<{type(thing).__name__} whose text cannot be had: {type(error).__name__}>"
 
 
+def shown_value(thing: object) -> str:
+    """``repr(thing)`` on one line of at most 60 characters, for an object of unknown make."""
+    try:
+        text = " ".join(repr(thing).split())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        text = f"<a {type(thing).__name__}>"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 class CoreDispatchError(Exception):
     """Base of all errors; ``fix`` is the nearest fix, printed on a line of its own.
 

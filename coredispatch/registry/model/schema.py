@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coredispatch.registry.model.errors import SchemaError
+from coredispatch.registry.model.errors import SchemaError, shown_value
 
 __all__ = ["REQUIRED", "Param", "Schema"]
 
@@ -90,7 +90,7 @@ class Param:
         )
 
     def __str__(self) -> str:
-        default = "" if self.default is REQUIRED else f" = {self.default!r}"
+        default = "" if self.default is REQUIRED else f" = {shown_value(self.default)}"
         return f"{self.name}: {self.annotation}{default}"
 
 
