@@ -182,7 +182,15 @@ def convolution_reference(
     return result if bias is None else result + bias.reshape(-1, *(1,) * n)
 
 
-def input_grad_reference(grad_output, weight, input_shape, stride, padding, dilation, groups):
+def input_grad_reference(
+    grad_output: Any,
+    weight: Any,
+    input_shape: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+) -> Any:
     """The transposed convolution, with the rows that no window reached added as zeros."""
     n = grad_output.ndim - 2
     stride, padding = spatial_tuple("", stride, n), spatial_tuple("", padding, n, least=0)
@@ -197,7 +205,15 @@ def input_grad_reference(grad_output, weight, input_shape, stride, padding, dila
     )
 
 
-def weight_grad_reference(grad_output, input, weight_shape, stride, padding, dilation, groups):
+def weight_grad_reference(
+    grad_output: Any,
+    input: Any,
+    weight_shape: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
+) -> Any:
     """One inner product per weight: ``grad_output`` with the convolution by it alone."""
     result = np.zeros(weight_shape)
     for index in np.ndindex(*weight_shape):
@@ -211,7 +227,15 @@ def weight_grad_reference(grad_output, input, weight_shape, stride, padding, dil
 def named_reference(n: int, transposed: bool) -> Any:
     """Reference of ``conv{n}d`` or ``conv_transpose{n}d``, whose parameters stand differently."""
 
-    def forward(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    def forward(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
         if input.ndim == n + 1:
             return forward(input[None], weight, bias, stride, padding, dilation, groups)[0]
         if padding == "same":
@@ -221,8 +245,15 @@ def named_reference(n: int, transposed: bool) -> Any:
         return convolution_reference(input, weight, bias, stride, padding, dilation, groups=groups)
 
     def backward(
-        input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-    ):
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:
         return convolution_reference(
             input, weight, bias, stride, padding, dilation, True, output_padding, groups
         )

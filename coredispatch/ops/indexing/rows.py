@@ -105,7 +105,7 @@ def index_add(
 
 @index_add.vjp
 def _(grad, dim, index, source_shape, alpha):
-    def source_grad():
+    def source_grad() -> Any:
         rows = shape.reshape(index_select(grad, dim, index), source_shape)
         return rows if alpha == 1 else rows * alpha
 

@@ -145,12 +145,12 @@ def _(grad, self, other):
     rows = shape.unsqueeze(grad, -2) if self.ndim == 1 else grad
     rows = shape.unsqueeze(rows, -1) if other.ndim == 1 else rows
 
-    def of_self():
+    def of_self() -> Any:
         right = shape.unsqueeze(other, -1) if other.ndim == 1 else other
         out = matmul(rows, mH(right))
         return shape.squeeze(out, -2) if self.ndim == 1 else out
 
-    def of_other():
+    def of_other() -> Any:
         left = shape.unsqueeze(self, 0) if self.ndim == 1 else self
         if left.ndim > 2 and other.ndim <= 2:
             # One product over all stacked rows instead of one per matrix and a sum.

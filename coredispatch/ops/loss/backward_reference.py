@@ -12,8 +12,14 @@ from coredispatch.ops.support.samples import Sample
 
 
 def cross_entropy_backward_reference(
-    grad_output, input, target, weight, ignore_index, reduction, label_smoothing
-):
+    grad_output: Any,
+    input: Any,
+    target: Any,
+    weight: Any,
+    ignore_index: Any,
+    reduction: Any,
+    label_smoothing: Any,
+) -> Any:
     """``softmax * sum(q) - q``, row by row."""
     dim = 0 if input.ndim == 1 else 1
     classes = input.shape[dim]

@@ -16,7 +16,14 @@ def _signs(make: Any, shape: Any) -> Any:
     return np.asarray(np.where(make.mask(shape), 1, -1)).astype(make(()).dtype)
 
 
-def gaussian_reference(input, target, var, full=False, eps=1e-6, reduction="mean"):
+def gaussian_reference(
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
     """Negative log density of a normal distribution."""
     if np.ndim(var) and var.shape == input.shape[:-1] != input.shape:
         var = var[..., None]
@@ -33,7 +40,14 @@ def gaussian_samples(make: Any) -> Iterator[Sample]:
     yield Sample(make((3, 4)), make((3, 4)), make.positive((3,)))
 
 
-def poisson_reference(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
+def poisson_reference(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Any:
     """Negative log probability of a Poisson distribution."""
     loss = np.exp(input) - target * input if log_input else input - target * np.log(input + eps)
     if full:
@@ -51,7 +65,7 @@ def poisson_samples(make: Any) -> Iterator[Sample]:
     yield Sample(make((5,)), make.positive((5,)), True, True)
 
 
-def soft_margin_reference(input, target, reduction="mean"):
+def soft_margin_reference(input: Any, target: Any, reduction: str = "mean") -> Any:
     """By ``log(1 + exp)``."""
     return reduce(np.logaddexp(0, -target * input), reduction)
 
@@ -63,7 +77,7 @@ def soft_margin_samples(make: Any) -> Iterator[Sample]:
             yield Sample(make(shape), _signs(make, shape), reduction)
 
 
-def hinge_reference(input, target, margin=1.0, reduction="mean"):
+def hinge_reference(input: Any, target: Any, margin: float = 1.0, reduction: str = "mean") -> Any:
     """One branch per sign of the target."""
     return reduce(np.where(target == 1, input, np.maximum(0, margin - input)), reduction)
 
@@ -75,7 +89,9 @@ def hinge_samples(make: Any) -> Iterator[Sample]:
             yield Sample(make((3, 4)), _signs(make, (3, 4)), margin, reduction)
 
 
-def ranking_reference(input1, input2, target, margin=0.0, reduction="mean"):
+def ranking_reference(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
     """Hinge of the difference."""
     return reduce(np.maximum(0, -target * (input1 - input2) + margin), reduction)
 
@@ -87,7 +103,9 @@ def ranking_samples(make: Any) -> Iterator[Sample]:
             yield Sample(make((5,)), make((5,)), _signs(make, (5,)), margin, reduction)
 
 
-def cosine_reference(input1, input2, target, margin=0.0, reduction="mean"):
+def cosine_reference(
+    input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
     """With PyTorch's epsilon of 1e-12 on the squared norms."""
     norms = np.sqrt(((input1**2).sum(-1) + 1e-12) * ((input2**2).sum(-1) + 1e-12))
     cosine = (input1 * input2).sum(-1) / norms
@@ -107,8 +125,15 @@ def _distance(x: Any, y: Any, p: float, eps: float) -> Any:
 
 
 def triplet_reference(
-    anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, reduction="mean"
-):
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
     """Hinge of the difference of distances."""
     far = _distance(anchor, negative, p, eps)
     if swap:
@@ -124,7 +149,14 @@ def triplet_samples(make: Any) -> Iterator[Sample]:
         yield Sample(*three, 0.5, 1.0, 1e-6, True, reduction)
 
 
-def multi_margin_reference(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
+def multi_margin_reference(
+    input: Any,
+    target: Any,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    reduction: str = "mean",
+) -> Any:
     """Class by class."""
     own = np.take_along_axis(input, target[..., None], -1)
     terms = np.maximum(0, margin - own + input) ** p

@@ -58,8 +58,13 @@ def _log_softmax(x: Any, dim: int) -> Any:
 
 
 def cross_entropy_reference(
-    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
-):
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
     """Class by class, over the target's weighted distribution."""
     dim = 0 if input.ndim == 1 else 1
     classes = input.shape[dim]
@@ -82,7 +87,9 @@ def cross_entropy_reference(
     return loss.sum() / (divisor if reduction == "mean" else 1)
 
 
-def nll_reference(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_reference(
+    input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Any:
     """One term per target."""
     dim = 0 if input.ndim == 1 else 1
     w = np.ones(input.shape[dim]) if weight is None else weight
@@ -147,7 +154,7 @@ def nll_samples(make: Any) -> Iterator[Sample]:
 # ---- binary -----------------------------------------------------------------------------------
 
 
-def bce_reference(input, target, weight=None, reduction="none"):
+def bce_reference(input: Any, target: Any, weight: Any = None, reduction: str = "none") -> Any:
     """Logarithms clamped at -100."""
     with np.errstate(divide="ignore"):
         positive, negative = np.log(input), np.log1p(-input)
@@ -155,14 +162,18 @@ def bce_reference(input, target, weight=None, reduction="none"):
     return reduce(loss if weight is None else loss * weight, reduction)
 
 
-def bce_with_logits_reference(input, target, weight=None, reduction="mean", pos_weight=None):
+def bce_with_logits_reference(
+    input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
+) -> Any:
     """By ``log(1 + exp)`` on either side."""
     w = 1 if pos_weight is None else pos_weight
     loss = w * target * np.logaddexp(0, -input) + (1 - target) * np.logaddexp(0, input)
     return reduce(loss if weight is None else loss * weight, reduction)
 
 
-def multilabel_reference(input, target, weight=None, reduction="mean"):
+def multilabel_reference(
+    input: Any, target: Any, weight: Any = None, reduction: str = "mean"
+) -> Any:
     """Mean over the classes."""
     loss = target * np.logaddexp(0, -input) + (1 - target) * np.logaddexp(0, input)
     return reduce((loss if weight is None else loss * weight).mean(-1), reduction)
@@ -230,29 +241,29 @@ def threshold_samples(name: str) -> Any:
     return sampler
 
 
-def squared_reference(self, target, reduction="mean"):
+def squared_reference(self: Any, target: Any, reduction: str = "mean") -> Any:
     """``(x - y)^2``."""
     return reduce((self - target) ** 2, reduction)
 
 
-def absolute_reference(input, target, reduction="mean"):
+def absolute_reference(input: Any, target: Any, reduction: str = "mean") -> Any:
     """``|x - y|``."""
     return reduce(np.abs(input - target), reduction)
 
 
-def smooth_reference(input, target, reduction="mean", beta=1.0):
+def smooth_reference(input: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Any:
     """Quadratic below ``beta``."""
     d = np.abs(input - target)
     return reduce(np.where(d < beta, d * d / (2 * beta or 1), d - beta / 2), reduction)
 
 
-def huber_reference(input, target, reduction="mean", delta=1.0):
+def huber_reference(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Any:
     """``delta`` times the smooth L1 loss."""
     d = np.abs(input - target)
     return reduce(np.where(d < delta, d * d / 2, delta * (d - delta / 2)), reduction)
 
 
-def kl_reference(input, target, reduction="mean", log_target=False):
+def kl_reference(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Any:
     """``target * (log(target) - input)``."""
     if log_target:
         loss = np.exp(target) * (target - input)

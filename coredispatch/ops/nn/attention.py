@@ -17,15 +17,15 @@ from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 
 def _reference(
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
-    scale=None,
-    enable_gqa=False,
-):
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
+) -> Any:
     """Softmax of the scaled products, row by row."""
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]

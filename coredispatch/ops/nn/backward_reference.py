@@ -11,8 +11,8 @@ from coredispatch.ops.support.samples import Sample
 
 
 def embedding_backward_reference(
-    grad_output, indices, num_weights, padding_idx, scale_grad_by_freq
-):
+    grad_output: Any, indices: Any, num_weights: Any, padding_idx: Any, scale_grad_by_freq: Any
+) -> Any:
     """Rows added by index."""
     result = np.zeros((num_weights, grad_output.shape[-1]))
     np.add.at(result, indices, grad_output)
@@ -32,7 +32,9 @@ def embedding_backward_samples(make: Any) -> Iterator[Sample]:
     yield Sample(make((300, 9)), make.index((300,), 20), 21, 2, False)
 
 
-def col2im_reference(input, output_size, kernel_size, dilation, padding, stride):
+def col2im_reference(
+    input: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> Any:
     """Columns added window by window."""
     k, d, p, s = kernel_size, dilation, padding, stride
     places = [

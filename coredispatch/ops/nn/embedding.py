@@ -45,12 +45,18 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
-def _reference(input, weight, padding_idx=None, scale_grad_by_freq=False, sparse=False):
+def _reference(
+    input: Any,
+    weight: Any,
+    padding_idx: Any = None,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
     """Rows by index."""
     return weight[input]
 
 
-def _embedding_reference(input, weight, *_, **__):
+def _embedding_reference(input: Any, weight: Any, *_: Any, **__: Any) -> Any:
     """Rows by index."""
     return weight[input]
 
@@ -208,8 +214,13 @@ def embedding(
 
 
 def _bag_reference(
-    input, weight, offsets=None, mode="mean", per_sample_weights=None, padding_idx=None
-):
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    mode: str = "mean",
+    per_sample_weights: Any = None,
+    padding_idx: Any = None,
+) -> Any:
     """Bag by bag."""
     if input.ndim == 2:
         bags = list(input)

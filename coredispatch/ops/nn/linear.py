@@ -33,7 +33,7 @@ def _linear_shape(input: Any, weight: Any, bias: Any) -> tuple[int, ...]:
     return (*input.shape[:-1], *out)
 
 
-def _linear_reference(input, weight, bias=None):
+def _linear_reference(input: Any, weight: Any, bias: Any = None) -> Any:
     """``input @ weight.T + bias``."""
     result = input @ weight.T
     return result if bias is None else result + bias
@@ -138,7 +138,7 @@ def _(grad, grad_output, input):
     return lambda: input.matmul(grad.mT), lambda: grad_output.matmul(grad)
 
 
-def _bilinear_reference(input1, input2, weight, bias=None):
+def _bilinear_reference(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """One quadratic form per output feature."""
     result = np.einsum("...i,oij,...j->...o", input1, weight, input2)
     return result if bias is None else result + bias
@@ -182,7 +182,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 # ---- similarity and distance ------------------------------------------------------------------
 
 
-def _similarity_reference(x1, x2, dim=1, eps=1e-8):
+def _similarity_reference(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
     """Each norm clamped on its own."""
     n1 = np.maximum(np.sqrt((x1 * x1).sum(dim, keepdims=True)), eps)
     n2 = np.maximum(np.sqrt((x2 * x2).sum(dim, keepdims=True)), eps)
@@ -213,7 +213,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return result if x1.dtype is not x2.dtype else narrow(result, x1)
 
 
-def _distance_reference(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+def _distance_reference(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
     """The norm of the shifted difference."""
     return (np.abs(x1 - x2 + eps) ** p).sum(-1, keepdims=keepdim) ** (1 / p)
 

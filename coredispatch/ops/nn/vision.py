@@ -66,14 +66,14 @@ def _linear_positions(
 
 
 def _interpolate_reference(
-    input,
-    size=None,
-    scale_factor=None,
-    mode="nearest",
-    align_corners=None,
-    recompute_scale_factor=None,
-    antialias=False,
-):
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Any:
     """Dimension by dimension."""
     sizes, factors = _new_sizes(input, size, scale_factor)
     if recompute_scale_factor:
@@ -175,7 +175,7 @@ def _resampled(
 # ---- shuffles ---------------------------------------------------------------------------------
 
 
-def _shuffle_reference(input, upscale_factor):
+def _shuffle_reference(input: Any, upscale_factor: Any) -> Any:
     """Channels to positions within each pixel."""
     r = upscale_factor
     *lead, c, h, w = input.shape
@@ -185,7 +185,7 @@ def _shuffle_reference(input, upscale_factor):
     return x.reshape(*lead, c // r**2, h * r, w * r)
 
 
-def _unshuffle_reference(input, downscale_factor):
+def _unshuffle_reference(input: Any, downscale_factor: Any) -> Any:
     """Positions within each block to channels."""
     r = downscale_factor
     *lead, c, h, w = input.shape
@@ -268,7 +268,9 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 # ---- columns ----------------------------------------------------------------------------------
 
 
-def _unfold_reference(input, kernel_size, dilation=1, padding=0, stride=1):
+def _unfold_reference(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Any:
     """One column per window."""
     k, d, s = (spatial_tuple("", v, 2) for v in (kernel_size, dilation, stride))
     p = spatial_tuple("", padding, 2, least=0)

@@ -28,7 +28,9 @@ def _unstandardized(g: Any, normal: Any, std: Any, dims: Any) -> Any:
     return (g - mean - normal * (g * normal).mean(dims, keepdims=True)) / std
 
 
-def layer_norm_backward_reference(grad_output, input, normalized_shape, weight, eps):
+def layer_norm_backward_reference(
+    grad_output: Any, input: Any, normalized_shape: Any, weight: Any, eps: Any
+) -> Any:
     """Gradients of input, weight and bias."""
     n = len(normalized_shape)
     dims, lead = tuple(range(-n, 0)), tuple(range(input.ndim - n))
@@ -41,7 +43,9 @@ def layer_norm_backward_reference(grad_output, input, normalized_shape, weight, 
     )
 
 
-def rms_norm_backward_reference(grad_output, input, normalized_shape, weight, eps):
+def rms_norm_backward_reference(
+    grad_output: Any, input: Any, normalized_shape: Any, weight: Any, eps: Any
+) -> Any:
     """Gradients of input and weight."""
     n = len(normalized_shape)
     dims, lead = tuple(range(-n, 0)), tuple(range(input.ndim - n))
@@ -56,7 +60,9 @@ def _by_channel(v: Any, x: Any) -> Any:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-def group_norm_backward_reference(grad_output, input, num_groups, weight, eps):
+def group_norm_backward_reference(
+    grad_output: Any, input: Any, num_groups: Any, weight: Any, eps: Any
+) -> Any:
     """Gradients of input, weight and bias."""
     grouped = (input.shape[0], num_groups, -1)
     normal, std = _standardized(input.reshape(grouped), (2,), eps)
@@ -69,7 +75,16 @@ def group_norm_backward_reference(grad_output, input, num_groups, weight, eps):
     )
 
 
-def batch_norm_backward_reference(grad_output, mean_grad, var_grad, input, weight, mean, var, eps):
+def batch_norm_backward_reference(
+    grad_output: Any,
+    mean_grad: Any,
+    var_grad: Any,
+    input: Any,
+    weight: Any,
+    mean: Any,
+    var: Any,
+    eps: Any,
+) -> Any:
     """Gradients of input, weight and bias, from those of the result and of both statistics."""
     others = (0, *range(2, input.ndim))
     count = input.size // input.shape[1]

@@ -74,14 +74,18 @@ def _affine(x: Any, weight: Any, bias: Any) -> Any:
     return x if bias is None else x + bias
 
 
-def layer_norm_reference(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def layer_norm_reference(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
     """By its definition, over the last dimensions."""
     dims = tuple(range(-len(normalized_shape), 0))
     x = (input - input.mean(dims, keepdims=True)) / np.sqrt(input.var(dims, keepdims=True) + eps)
     return _affine(x, weight, bias)
 
 
-def rms_norm_reference(input, normalized_shape, weight=None, eps=None):
+def rms_norm_reference(
+    input: Any, normalized_shape: Any, weight: Any = None, eps: Any = None
+) -> Any:
     """By its definition; ``eps`` None is the tested dtype's, so the samples always give it."""
     dims = tuple(range(-len(normalized_shape), 0))
     eps = np.finfo(input.dtype).eps if eps is None else eps
@@ -97,7 +101,9 @@ def _channel_affine(x: Any, weight: Any, bias: Any) -> Any:
     return _affine(x, weight, None if bias is None else _by_channel(bias, x.ndim))
 
 
-def group_norm_reference(input, num_groups, weight=None, bias=None, eps=1e-5):
+def group_norm_reference(
+    input: Any, num_groups: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
     """Each group of channels of each sample standardized."""
     x = input.reshape(input.shape[0], num_groups, -1) if input.size else input
     if input.size:
@@ -105,13 +111,13 @@ def group_norm_reference(input, num_groups, weight=None, bias=None, eps=1e-5):
     return _channel_affine(x.reshape(input.shape), weight, bias)
 
 
-def inference_reference(input, mean, var, weight, bias, eps):
+def inference_reference(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: Any) -> Any:
     """Scale and shift by given statistics."""
     x = input - _by_channel(mean, input.ndim)
     return _channel_affine(x / np.sqrt(_by_channel(var, input.ndim) + eps), weight, bias)
 
 
-def batch_norm_train_reference(input, weight, bias, eps):
+def batch_norm_train_reference(input: Any, weight: Any, bias: Any, eps: Any) -> Any:
     """Result, mean and biased variance."""
     dims = (0, *range(2, input.ndim))
     mean, var = input.mean(dims), input.var(dims)
@@ -119,15 +125,15 @@ def batch_norm_train_reference(input, weight, bias, eps):
 
 
 def batch_norm_reference(
-    input,
-    running_mean,
-    running_var,
-    weight=None,
-    bias=None,
-    training=False,
-    momentum=0.1,
-    eps=1e-5,
-):
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     """The result; what becomes of the running statistics has a test of its own."""
     if training:
         return batch_norm_train_reference(input, weight, bias, eps)[0]
@@ -135,28 +141,30 @@ def batch_norm_reference(
 
 
 def instance_norm_reference(
-    input,
-    running_mean=None,
-    running_var=None,
-    weight=None,
-    bias=None,
-    use_input_stats=True,
-    momentum=0.1,
-    eps=1e-5,
-):
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
     """One group per channel."""
     if not use_input_stats:
         return inference_reference(input, running_mean, running_var, weight, bias, eps)
     return group_norm_reference(input, input.shape[1], weight, bias, eps)
 
 
-def normalize_reference(input, p=2.0, dim=1, eps=1e-12):
+def normalize_reference(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
     """Division by the clamped ``p``-norm."""
     norm = (np.abs(input) ** p).sum(dim, keepdims=True) ** (1 / p)
     return input / np.maximum(norm, eps)
 
 
-def local_response_reference(input, size, alpha=1e-4, beta=0.75, k=1.0):
+def local_response_reference(
+    input: Any, size: Any, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
     """Each channel with its neighbours, ``size // 2`` of them before it."""
     result = np.empty_like(input)
     for c in range(input.shape[1]):

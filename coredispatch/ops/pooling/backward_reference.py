@@ -13,8 +13,14 @@ from coredispatch.ops.support.windows import pool_geometry
 
 
 def max_pool_backward_reference(
-    grad_output, input, kernel_size, stride, padding, dilation, ceil_mode
-):
+    grad_output: Any,
+    input: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: Any,
+) -> Any:
     """Each window's gradient added to the first of its maxima."""
     n = len(kernel_size)
     lead, spatial = input.shape[:-n], input.shape[-n:]
@@ -32,15 +38,15 @@ def max_pool_backward_reference(
 
 
 def avg_pool_backward_reference(
-    grad_output,
-    input_shape,
-    kernel_size,
-    stride,
-    padding,
-    ceil_mode,
-    count_include_pad,
-    divisor_override,
-):
+    grad_output: Any,
+    input_shape: Any,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: Any,
+    count_include_pad: Any,
+    divisor_override: Any,
+) -> Any:
     """Each window's gradient shared among its elements."""
     n = len(kernel_size)
     spatial = input_shape[-n:]
@@ -58,7 +64,7 @@ def avg_pool_backward_reference(
     return result
 
 
-def adaptive_backward_reference(grad_output, input_shape, output_size):
+def adaptive_backward_reference(grad_output: Any, input_shape: Any, output_size: Any) -> Any:
     """Each window's gradient shared among its elements."""
     n = len(output_size)
     result = np.zeros(input_shape)

@@ -133,7 +133,12 @@ def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
     """Maximum and its flat position, window by window, over ``n`` dimensions."""
 
     def reference(
-        input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
     ) -> tuple[Any, Any]:
         kernel = spatial_tuple("", kernel_size, n)
         step = kernel if stride is None else spatial_tuple("", stride, n)
@@ -164,13 +169,13 @@ def avg_reference(n: int) -> Callable[..., Any]:
     """Average of each window over ``n`` dimensions."""
 
     def reference(
-        input,
-        kernel_size,
-        stride=None,
-        padding=0,
-        ceil_mode=False,
-        count_include_pad=True,
-        divisor_override=None,
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: Any = None,
     ) -> Any:
         kernel = spatial_tuple("", kernel_size, n)
         step = kernel if stride is None else spatial_tuple("", stride, n)
@@ -195,7 +200,7 @@ def avg_reference(n: int) -> Callable[..., Any]:
 def adaptive_reference(n: int, maximum: bool = False) -> Callable[..., Any]:
     """Adaptive average, or maximum with its flat position, over ``n`` dimensions."""
 
-    def reference(input, output_size) -> Any:
+    def reference(input: Any, output_size: Any) -> Any:
         size = (output_size,) * n if isinstance(output_size, int) else tuple(output_size)
         lead, spatial = input.shape[:-n], input.shape[-n:]
         size = tuple(s if o is None else o for o, s in zip(size, spatial))
