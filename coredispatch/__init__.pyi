@@ -4,7 +4,7 @@
 
 import builtins
 from collections.abc import Sequence
-from coredispatch.ops.support.annotations import DTypeLike, DeviceLike, IntList, Scalar
+from coredispatch.frontend.argument_types import DTypeLike, DeviceLike, IntList, Scalar
 from coredispatch.registry.model.generator import Generator
 from typing import Any, Literal, overload
 

@@ -74,10 +74,10 @@ if _typing.TYPE_CHECKING:
     from coredispatch.backends.index_parts import IndexParts
     from coredispatch.backends.numpy.random import Stream as NumpyStream
     from coredispatch.frontend import nn
+    from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops.support import rules
-    from coredispatch.ops.support.annotations import FloatList, Index, IntList, Scalar
 
 __all__ = [
     "API_VERSION",
@@ -153,12 +153,12 @@ __all__ = [
 #: names imported on demand: they pull in NumPy and the frontend, which register plugins themselves
 _LATER = {
     "ArrayApiBackend": "coredispatch.backends.array_api:ArrayApiBackend",
-    "FloatList": "coredispatch.ops.support.annotations:FloatList",
-    "Index": "coredispatch.ops.support.annotations:Index",
+    "FloatList": "coredispatch.frontend.argument_types:FloatList",
+    "Index": "coredispatch.frontend.argument_types:Index",
     "IndexParts": "coredispatch.backends.index_parts:IndexParts",
-    "IntList": "coredispatch.ops.support.annotations:IntList",
+    "IntList": "coredispatch.frontend.argument_types:IntList",
     "NumpyStream": "coredispatch.backends.numpy.random:Stream",
-    "Scalar": "coredispatch.ops.support.annotations:Scalar",
+    "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",

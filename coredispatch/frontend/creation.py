@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
 from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.ops.support.annotations import DeviceLike, DTypeLike
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import current_device

@@ -5,8 +5,8 @@
 import builtins
 from collections.abc import Sequence
 from coredispatch.frontend import return_types
+from coredispatch.frontend.argument_types import DTypeLike, IntList
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.ops.support.annotations import DTypeLike, IntList
 from typing import Any, overload
 
 def cholesky(input: Tensor, upper: builtins.bool = ..., *, out: Tensor | None = ...) -> Tensor: ...

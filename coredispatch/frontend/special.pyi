@@ -3,8 +3,8 @@
 # ruff: noqa
 
 import builtins
+from coredispatch.frontend.argument_types import DTypeLike, IntList, Scalar
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.ops.support.annotations import DTypeLike, IntList, Scalar
 from typing import overload
 
 def digamma(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...

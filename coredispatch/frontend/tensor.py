@@ -34,9 +34,9 @@ from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
 
 if TYPE_CHECKING:
+    from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
     from coredispatch.frontend.autograd.node import Node
     from coredispatch.frontend.size import Size
-    from coredispatch.ops.support.annotations import DeviceLike, DTypeLike
     from coredispatch.registry.model.value import Storage
 
 __all__ = ["Tensor", "is_tensor"]

@@ -6,11 +6,11 @@ import builtins
 import numpy as np
 from collections.abc import Callable, Iterator, Sequence
 from coredispatch.frontend import return_types
+from coredispatch.frontend.argument_types import DTypeLike, DeviceLike, IntList, Scalar
 from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.ops.support.annotations import DTypeLike, DeviceLike, IntList, Scalar
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType

@@ -44,7 +44,7 @@ IMPORTS: Imports = {
     "overload": ("typing", "overload"),
     "return_types": ("coredispatch.frontend", "return_types"),
     **{
-        name: ("coredispatch.ops.support.annotations", name)
+        name: ("coredispatch.frontend.argument_types", name)
         for name in ("DTypeLike", "DeviceLike", "FloatList", "IntList", "Scalar")
     },
 }

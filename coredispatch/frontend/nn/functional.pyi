@@ -3,8 +3,8 @@
 # ruff: noqa
 
 import builtins
+from coredispatch.frontend.argument_types import DTypeLike, IntList, Scalar
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.ops.support.annotations import DTypeLike, IntList, Scalar
 from typing import Any, Literal, overload
 
 def unfold(input: Any, kernel_size: Any, dilation: Any = ..., padding: Any = ..., stride: Any = ...) -> Any: ...

@@ -6,19 +6,14 @@ and type checkers can follow the text. What each admits is listed in ``registry/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 
 __all__ = [
     "DType",
-    "DTypeLike",
     "Device",
-    "DeviceLike",
     "FloatList",
     "Generator",
     "Index",
@@ -32,9 +27,7 @@ Tensor: TypeAlias = Any
 Generator: TypeAlias = Any
 Index: TypeAlias = Any
 Scalar: TypeAlias = bool | int | float | complex
-IntList: TypeAlias = int | Sequence[int]
-FloatList: TypeAlias = float | Sequence[float]
-
-#: what a user may write for a dtype and for a device
-DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
-DeviceLike: TypeAlias = Device | str
+# What a body is given is a tuple; what a caller of the operator may write, an int among others, is
+# in `coredispatch.frontend.argument_types`. No annotation says both.
+IntList: TypeAlias = Any
+FloatList: TypeAlias = Any
