@@ -91,7 +91,7 @@ LATER = (
     *("asyncio", "concurrent", "multiprocessing", "subprocess", "logging", "argparse"),
     *("unittest", "doctest", "pdb", "ssl", "http", "sqlite3", "xml", "tkinter"),
     *("numpy.testing", "numpy.f2py", "numpy.fft", "numpy.polynomial"),
-    *("coredispatch.plugin", "coredispatch.cli", "coredispatch.stubs", "coredispatch.conformance"),
+    *("coredispatch.cli", "coredispatch.stubs", "coredispatch.conformance"),
 )
 #: Python calls while importing; about 120,000 of them are the declarations of the operators
 CALLS = 250_000
