@@ -22,7 +22,7 @@ def info() -> dict[str, Any]:
     """Versions, form, plugins, backends, layouts, layers and the number of operators."""
     plugins.discover()
     s = TABLE.snapshot
-    ops = [op for op in s.ops.values() if op.functional is None]
+    ops = [op for op in s.ops.values() if op.derived_from is None]
     return {
         "version": __version__,
         "python": platform.python_version(),
@@ -78,7 +78,7 @@ def _names(kind: str) -> list[str]:
 def _backend(name: str) -> dict[str, Any]:
     s = TABLE.snapshot
     backend, plugin = s.backends[name]
-    support = [_support(op, name) for op in s.ops.values() if op.functional is None]
+    support = [_support(op, name) for op in s.ops.values() if op.derived_from is None]
     facts: dict[str, Any] = {
         "name": name,
         "plugin": plugin,
@@ -138,7 +138,7 @@ def operators() -> list[dict[str, Any]]:
     listed = []
     for name in sorted(s.ops):
         op = s.ops[name]
-        if op.functional is not None:
+        if op.derived_from is not None:
             continue
         own = {row[1] for row in s.rows if row[0] == name}
         listed.append(
@@ -163,7 +163,7 @@ def operator(name: str) -> dict[str, Any]:
     plugins.discover()
     op = TABLE.operator(name)
     s = TABLE.snapshot
-    own = op.functional or op
+    own = op.derived_from or op
     if op.vjp_rule is not None:
         derivative = "vjp"
     elif not own.differentiable:
@@ -184,7 +184,10 @@ def operator(name: str) -> dict[str, Any]:
         "shape_rule": _rule(op.out_rule),
         "dtype_rule": _rule(op.dtype_rule),
         "view": op.view,
-        "mutates": list(op.mutates),
+        "mutates": [
+            mutation.name + (" (conditionally)" if mutation.when else "")
+            for mutation in op.schema.mutations
+        ],
         "alias": list(op.alias),
         "method": op.method,
         "namespaces": list(op.namespaces),

@@ -55,12 +55,13 @@ from coredispatch.registry import (
     promote_types,
     result_type,
 )
-from coredispatch.registry.around.aliasing import is_view, result_dtype
+from coredispatch.registry.around.aliasing import base_of, is_view, result_dtype
 from coredispatch.registry.around.checks import check_types, check_write, describe_call
 from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
 from coredispatch.registry.around.raw_values import backends, check, from_raw, operator, to_raw
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import dispatch
+from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import ContextKernel
@@ -119,6 +120,7 @@ __all__ = [
     "Tensor",
     "Value",
     "backends",
+    "base_of",
     "bump_version",
     "check",
     "check_types",
@@ -136,6 +138,7 @@ __all__ = [
     "is_on",
     "is_view",
     "key_bit",
+    "link_results",
     "link_view",
     "nn",
     "no_grad",

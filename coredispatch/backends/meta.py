@@ -20,12 +20,10 @@ from coredispatch.plugin import (
     Registrar,
     bump_version,
     check_types,
-    check_write,
     describe_call,
-    dispatch,
     from_raw,
     hookimpl,
-    link_view,
+    link_results,
     result_dtype,
 )
 
@@ -50,8 +48,8 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     assert isinstance(op, Operator)
     try:
         check_types(op, args)
-        if op.functional is not None:
-            return _inplace(op, args)
+        if op.schema.returns == "None" and op.body is None:
+            return _written(op, args, None)
         if op.out_rule is None or op.dtype_rule is None:
             if op.body is None:
                 raise KernelError("the operator states no shape or dtype rule", fix="add them")
@@ -60,35 +58,22 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     except CoreDispatchError as error:
         error.call = error.call or describe_call(op, args)
         raise
-    if op.mutates:
-        for name in op.mutates:
-            bump_version(args[op.schema.position(name)])
-        return args[op.schema.position(op.mutates[0])]
     if not op.schema.several:
-        return _linked(op, args, from_raw(MetaArray(shapes, dtypes), backend="meta"), -1)
-    count = len(shapes)
+        return _written(op, args, from_raw(MetaArray(shapes, dtypes), backend="meta"))
     if not isinstance(dtypes, (tuple, list)):
-        dtypes = [dtypes] * count
+        dtypes = [dtypes] * len(shapes)
     results = [
-        _linked(op, args, from_raw(MetaArray(shape, dtype), backend="meta"), i)
-        for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+        from_raw(MetaArray(shape, dtype), backend="meta")
+        for shape, dtype in zip(shapes, dtypes, strict=True)
     ]
-    return op.result_type(results)
+    return _written(op, args, op.result_type(results))
 
 
-def _linked(op: Operator, args: tuple[Any, ...], result: Any, index: int) -> Any:
-    if op.view:
-        rest = args[1:] if index < 0 else (*args[1:], index)
-        link_view(op, args[0], result, rest, index >= 0)
-    return result
-
-
-def _inplace(op: Operator, args: tuple[Any, ...]) -> Any:
-    assert op.functional is not None
-    result = dispatch(op.functional, args)
-    check_write(args[0], result.raw)
-    bump_version(args[0])
-    return args[0]
+def _written(op: Operator, args: tuple[Any, ...], result: Any) -> Any:
+    """``result`` after the writes that the operator declares, aliasing what it declares."""
+    for tensor in op.schema.written(args):
+        bump_version(tensor)
+    return link_results(op, args, result)
 
 
 class MetaBackend(Backend):

@@ -20,6 +20,7 @@ from coredispatch.plugin import (
     Operator,
     Registrar,
     Value,
+    base_of,
     describe_call,
     hookimpl,
     is_view,
@@ -44,9 +45,11 @@ def _carries(argument: Any) -> bool:
 def views(call: LayerEntry, args: tuple[Any, ...]) -> Any:
     """Inside the mode: a view of an ordinary tensor is ordinary, all else is inference."""
     out = call.below(args)
-    base = args[0]
+    given = [tensor for argument in args for tensor in _tensors(argument)]
     for item in _tensors(out):
-        if item is not base and (not is_view(item) or _carries(base)):
+        if any(item is tensor for tensor in given):
+            continue
+        if not is_view(item) or _carries(base_of(item)):
             item.keys |= INFERENCE
     return out
 
@@ -54,12 +57,13 @@ def views(call: LayerEntry, args: tuple[Any, ...]) -> Any:
 def guard(call: LayerEntry, args: tuple[Any, ...]) -> Any:
     """Outside the mode: the rules for operators that meet an inference tensor."""
     op: Operator = call.record
-    for name in op.mutates:
-        if _carries(args[op.schema.position(name)]):
+    for mutation in op.schema.mutations:
+        if mutation.happens(args) and _carries(args[mutation.position]):
             raise _refused(
                 op,
                 args,
-                f"{name!r} is an inference tensor, which cannot be written outside inference mode",
+                f"{mutation.name!r} is an inference tensor, which cannot be written outside "
+                "inference mode",
                 "write to a .clone(), or under cd.inference_mode()",
             )
     rule = op.vjp_rule
@@ -75,12 +79,12 @@ def guard(call: LayerEntry, args: tuple[Any, ...]) -> Any:
                         "pass a .clone() of it, or make it under cd.no_grad() instead of "
                         "cd.inference_mode()",
                     )
-        elif op.body is not None and op.differentiable and not op.mutates:
+        elif op.body is not None and op.differentiable and not op.schema.written(args):
             return call.decompose(args)  # recorded so: its operators are guarded
     out = call.below(args)
-    if op.view and _carries(args[0]):
+    if op.view:
         for item in _tensors(out):
-            if is_view(item):
+            if _carries(base_of(item)):
                 item.keys |= INFERENCE
     return out
 

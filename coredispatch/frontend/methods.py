@@ -24,8 +24,8 @@ def _methods(snapshot: Snapshot) -> dict[str, Operator]:
     for op in snapshot.ops.values():
         if op.method:
             aliases = op.alias
-            if op.functional is not None:
-                aliases = tuple(alias + "_" for alias in op.functional.alias)
+            if op.inplace_of is not None:
+                aliases = tuple(alias + "_" for alias in op.inplace_of.alias)
             names = (op.name, *aliases)
             for name in names:
                 methods.setdefault(name, op)

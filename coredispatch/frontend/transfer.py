@@ -11,7 +11,7 @@ from coredispatch.registry.dispatch.operator import composite
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.errors import DTypeError, MissingKernel
 from coredispatch.registry.model.value import dtype_of
 
 __all__ = ["coredispatch_register", "to_device"]
@@ -22,6 +22,7 @@ __all__ = ["coredispatch_register", "to_device"]
     dtype=lambda self, device: dtype_of(self),
     namespace=(),
     method=False,
+    generic=False,
 )
 def to_device(self: Tensor, device: Device) -> Tensor:  # type: ignore[name-defined]  # noqa: F821
     """A copy of ``self`` on ``device``, through NumPy; layouts do not travel.
@@ -37,7 +38,10 @@ def to_device(self: Tensor, device: Device) -> Tensor:  # type: ignore[name-defi
         )
     source = self.backend
     if source.name == "meta":
-        raise DTypeError("a meta tensor has no data to move", fix="create it on the device")
+        raise MissingKernel(
+            f"a meta tensor has no data that could be moved to {target}",
+            fix="create it there, or give a module memory with module.to_empty(device=...)",
+        )
     with_index = getattr(backend, "from_numpy_on", None)
     array = source.to_numpy(self.raw)
     if with_index is not None:

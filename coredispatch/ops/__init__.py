@@ -23,7 +23,7 @@ def declared() -> list[Operator]:
     for name in sorted(info.name for info in modules if not info.ispkg):
         module = importlib.import_module(name)
         for value in list(vars(module).values()):
-            if isinstance(value, Operator) and value.functional is None:
+            if isinstance(value, Operator) and value.derived_from is None:
                 found[id(value)] = value
     return sorted(found.values(), key=lambda op: (op.file, op.line))
 

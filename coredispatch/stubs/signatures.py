@@ -61,12 +61,12 @@ def functions(name: str, op: Operator, *, method: bool, out: bool = True) -> lis
     ``out`` says whether ``out=`` is taken by those that return something new.
     """
     signatures: list[str] = []
-    base = op.functional or op
+    base = op.inplace_of or op
     overloads = [
         o
         for o in base.overloads
         if (not method or o.schema.params[0].is_tensor)
-        and not (op.functional is not None and o.schema.params[-1].name == "inplace")
+        and not (op.inplace_of is not None and o.schema.params[-1].name == "inplace")
         and not _hidden(o, base)
     ]
     for form in (op, *overloads):

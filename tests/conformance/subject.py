@@ -108,7 +108,7 @@ class Subject:
         names = []
         for name in sorted(dir(cd.ops)):
             op = getattr(cd.ops, name)
-            if op.functional is None and op.plugin == "ops":
+            if op.derived_from is None and op.plugin == "ops":
                 names.append(name)
         return names
 

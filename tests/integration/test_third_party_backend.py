@@ -81,7 +81,7 @@ from coredispatch.registry.dispatch.table import TABLE
 cd.plugins.discover()
 missing = [
     op.name for op in TABLE.snapshot.ops.values()
-    if op.kind == "primitive" and op.plugin == "ops" and op.functional is None
+    if op.kind == "primitive" and op.plugin == "ops" and op.derived_from is None
     and (op.name, "flat", None) not in TABLE.snapshot.rows
 ]
 assert not missing, missing

@@ -56,7 +56,7 @@ class Family:
         for name in modules:
             for module in _modules(f"coredispatch.ops.{name}"):
                 for value in vars(module).values():
-                    if not isinstance(value, Operator) or value.functional is not None:
+                    if not isinstance(value, Operator) or value.derived_from is not None:
                         continue
                     if value.file == module.__file__:
                         self.ops[value.name] = value

@@ -39,7 +39,7 @@ def names(arity: int, *kinds: type) -> list[str]:
         for name, op in sorted(TABLE.snapshot.ops.items())
         if op.arity == arity
         and op.schema.params[0].is_tensor
-        and not (op.functional or op).random
+        and not (op.inplace_of or op).random
         and not name.startswith("empty")
         and op.plugin == "ops"
         and isinstance(entry_of(name), kinds)

@@ -28,7 +28,7 @@ def _operators() -> list[Operator]:
         for name, op in sorted(TABLE.snapshot.ops.items())
         if op.plugin in ("ops", "transfer")
         and op.differentiable
-        and op.functional is None
+        and op.derived_from is None
         and op.samples is not None
         and not op.random
         and not op.factory

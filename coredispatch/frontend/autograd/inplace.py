@@ -9,24 +9,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode
+from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node
 from coredispatch.frontend.autograd.recording import (
+    RecordEntry,
     add_edge,
-    add_edges,
+    alias_of,
     assign_sequence_number,
     attach,
     node_of,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
-from coredispatch.registry.around.checks import describe_call
-from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
-from coredispatch.registry.dispatch.dispatcher import dispatch
+from coredispatch.registry.around.checks import check_write, describe_call
+from coredispatch.registry.dispatch.dispatcher import dispatch, dispatch_below
+from coredispatch.registry.dispatch.linking import complete_arguments
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.derivative import VjpRule, saved_argument
-from coredispatch.registry.model.errors import AutogradError
-from coredispatch.registry.model.value import ViewLink, version_of
+from coredispatch.registry.model.derivative import VjpRule
+from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.model.value import ViewLink, storage_of, version_of
 
 __all__ = ["CopySlices", "record_inplace", "refresh"]
 
@@ -65,10 +66,8 @@ class CopySlices(Node):
 def replay(base: Any, path: list[ViewLink]) -> Any:
     """Apply the view operators of ``path`` (outermost first) to ``base``."""
     for link in path:
-        if link.several:
-            base = dispatch(link.op, (base, *link.args[:-1]))[link.args[-1]]
-        else:
-            base = dispatch(link.op, (base, *link.args))
+        made = dispatch(link.op, complete_arguments(link, base))
+        base = made[link.args[-1]] if link.several else made
     return base
 
 
@@ -104,57 +103,60 @@ def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
         raise error
 
 
-def record_inplace(call: LayerEntry, args: tuple[Any, ...], rule: VjpRule | None) -> Any:
-    """The autograd layer for operators that mutate."""
+def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | None) -> Any:
+    """The autograd layer for operators that mutate.
+
+    An in-place form is recorded as the operator that it was derived from, called with what self
+    was before the write; self then has the history of the result. Other operators that write are
+    recorded through their bodies, or are not differentiable: then what they wrote has no history.
+    """
     op: Operator = call.record
-    functional = op.functional
+    functional = op.inplace_of
     if functional is None and op.body is not None:
         return call.decompose(args)
-    for name in op.mutates:
-        target = args[op.schema.position(name)]
-        if isinstance(target, TensorBase):
-            _check(op, target, args)
-    target = args[op.schema.position(op.mutates[0])]
+    written = [tensor for tensor in op.schema.written(args) if isinstance(tensor, TensorBase)]
+    for target in written:
+        _check(op, target, args)
     if rule is None and functional is not None and functional.body is not None:
-        result = functional(*args)
-        return TABLE.operator("copy_")(target, result)
-    if rule is None and op.differentiable:
-        raise GRAPH.no_derivative(op, args)
-    node: Node = OpNode(op.name, rule) if rule is not None else _Cut(op.name, False)
-    original = target
-    if isinstance(node, OpNode) and rule is not None:
-        if 0 in rule.saves:
-            original = _copy_of(target)
-        for position in rule.tensors:
-            argument = args[position]
-            if position in rule.lists:
-                add_edges(node, argument)
-            else:
-                add_edge(node, argument)
-        for position in rule.saves:
-            node.save(original if position == 0 else saved_argument(args, position))
-    root, path = _differentiable_root(target)
-    base_target: tuple[Any, int] | None = None
-    if path:
-        probe = Node("probe", False)
-        add_edge(probe, root)
-        base_target = (probe.next_edges[0], probe.edge_number(0))
-    assign_sequence_number(node)
+        return _through_body(call, functional, args)
+    if rule is None:
+        if op.differentiable:
+            raise GRAPH.no_derivative(op, args)
+        out = call.below(args)
+        for target in written:
+            _forget(op, target)
+        return out
+    target = written[0]
+    position = op.schema.mutations[0].position
+    past = _as_they_were(args, target, position, position in rule.saves)
     out = call.below(args)
-    if not path:
-        attach(node, target)
-    else:
-        assert base_target is not None
-        _rebase(node, root, path, base_target, target)
-    if isinstance(node, OpNode) and rule is not None and rule.saves_out:
-        if path:
-            node.shape, node.dtype = target.raw.shape, target.dtype
-            node.keys = target.keys & ~AUTOGRAD
-        node.save_out(target)
-    _mark_aliases(root)
-    if GRAPH.anomaly:
-        node.forward_trace = GRAPH.traceback()
+    result = call.recorded(alias_of(target), past, rule)
+    if result.keys & AUTOGRAD:
+        _rebase(target, result._node, result._nr)
     return out
+
+
+def _through_body(call: RecordEntry, functional: Operator, args: tuple[Any, ...]) -> Any:
+    """A derived form of a composite that is recorded through its body."""
+    target = args[0]
+    past = _as_they_were(args, target, 0, functional.differentiable)
+    result = dispatch_below(functional, past, call.mask)
+    try:
+        check_write(target, result.raw)
+    except CoreDispatchError as error:
+        error.call = error.call or describe_call(call.op, args)
+        raise
+    return TABLE.operator("copy_")(target, result)
+
+
+def _forget(op: Operator, target: TensorBase) -> None:
+    """``target`` holds what no input has a gradient for."""
+    root, _ = _differentiable_root(target)
+    if root.keys & AUTOGRAD:
+        node = _Cut(op.name, False)
+        assign_sequence_number(node)
+        attach(node, alias_of(target))
+        _rebase(target, node, 0)
 
 
 class _Cut(Node):
@@ -164,36 +166,63 @@ class _Cut(Node):
         return []
 
 
-def _copy_of(target: TensorBase) -> TensorBase:
-    """The value before the write, with the history it had."""
-    node, number = node_of(target), target._nr
-    token = push_masks(0, AUTOGRAD)
-    try:
-        copy: TensorBase = TABLE.operator("clone")(target)
-    finally:
-        pop_masks(token)
-    if target.keys & AUTOGRAD:
-        copy.keys |= AUTOGRAD
-        copy._node, copy._nr = node, number
-    return copy
+def _as_they_were(
+    args: tuple[Any, ...], target: TensorBase, position: int, saved: bool
+) -> tuple[Any, ...]:
+    """``args`` with stand-ins for what the write to ``target`` changes.
+
+    They have the history of before the write. They share the memory of what they stand for, but
+    where the elements may be asked for later (``saved``, or under another name than self).
+    """
+    storage = storage_of(target)
+
+    def past(argument: Any) -> Any:
+        if isinstance(argument, (list, tuple)):
+            return type(argument)([past(item) for item in argument])
+        if isinstance(argument, TensorBase) and storage_of(argument) is storage:
+            return _past(argument, True)
+        return argument
+
+    return tuple([_past(target, saved) if i == position else past(a) for i, a in enumerate(args)])
 
 
-def _rebase(
-    node: Node,
-    root: TensorBase,
-    path: list[ViewLink],
-    base_target: tuple[Any, int],
-    target: TensorBase,
-) -> None:
-    slices = CopySlices(node, path)
-    slices.next_edges = [base_target[0], *node.next_edges[1:]]
-    slices.edge_numbers = {**(node.edge_numbers or {}), 0: base_target[1]}
-    assign_sequence_number(slices)
-    attach(slices, root)
-    target.keys |= AUTOGRAD
-    link = target._view
-    assert link is not None
-    link.version = -1
+def _past(value: TensorBase, copied: bool) -> TensorBase:
+    """``value`` as it is now, with the history it has now."""
+    node, output = node_of(value), value._nr
+    if copied:
+        token = push_masks(0, AUTOGRAD)
+        try:
+            past: TensorBase = TABLE.operator("clone")(value)
+        finally:
+            pop_masks(token)
+    else:
+        past = alias_of(value)
+    if value.keys & AUTOGRAD:
+        past.keys |= AUTOGRAD
+        past._node, past._nr = node, output
+    return past
+
+
+def _rebase(target: TensorBase, node: Node, output: int) -> None:
+    """Output ``output`` of ``node`` is what ``target`` holds now; its bases change with it."""
+    root, path = _differentiable_root(target)
+    if not path:
+        target._node, target._nr = node, output
+        target.keys |= AUTOGRAD
+    else:
+        slices = CopySlices(node, path)
+        add_edge(slices, root)
+        slices.next_edges += node.next_edges[1:]
+        if node.edge_numbers is not None:
+            others = {i: number for i, number in node.edge_numbers.items() if i}
+            slices.edge_numbers = {**others, **(slices.edge_numbers or {})}
+        assign_sequence_number(slices)
+        attach(slices, root)
+        target.keys |= AUTOGRAD
+        link = target._view
+        assert link is not None
+        link.version = -1
+    _mark_aliases(root)
 
 
 def _mark_aliases(root: TensorBase) -> None:

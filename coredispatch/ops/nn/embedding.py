@@ -183,7 +183,7 @@ def embedding_renorm_(self: Tensor, indices: Tensor, max_norm: float, norm_type:
     reference=_embedding_reference,
     samples=_embedding_samples,
     errors=_errors,
-    mutates=("weight",),
+    mutates={"weight": lambda max_norm: max_norm is not None},
     dtypes="float",
     tolerance=exact,
     namespace=("nn.functional",),

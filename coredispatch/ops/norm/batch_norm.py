@@ -48,7 +48,7 @@ def _update(running: Tensor | None, batch: Tensor, momentum: float) -> None:
 @composite(
     reference=instance_norm_reference,
     samples=instance_samples,
-    mutates=("running_mean", "running_var"),
+    mutates=dict.fromkeys(("running_mean", "running_var"), lambda use_input_stats: use_input_stats),
     **FACTS,
 )
 def instance_norm(
@@ -211,7 +211,7 @@ def _(grad, input, mean, var, weight, eps):
 @composite(
     reference=batch_norm_reference,
     samples=trained_samples,
-    mutates=("running_mean", "running_var"),
+    mutates=dict.fromkeys(("running_mean", "running_var"), lambda training: training),
     **FACTS,
 )
 def batch_norm(

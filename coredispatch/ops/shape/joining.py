@@ -223,8 +223,15 @@ def column_stack(tensors: list[Tensor]) -> Tensor:
 # ---- one shape ----------------------------------------------------------------------------------
 
 
-# No samples: a schema cannot say that results view the tensors of a list.
-@composite(tolerance=exact)
+@composite(
+    reference=lambda tensors: np.broadcast_arrays(*tensors),
+    samples=lambda make: (
+        Sample([make(shape) for shape in shapes])
+        for shapes in (((3, 1), (5,)), ((2, 3), ()), ((0, 3), (1, 1), (3,)), ((4,),))
+    ),
+    tolerance=exact,
+    view={None: "tensors"},
+)
 def broadcast_tensors(tensors: list[Tensor]) -> tuple[Tensor, ...]:
     """The tensors expanded to their common shape. Raises :class:`ShapeError`."""
     items = spread(tensors)

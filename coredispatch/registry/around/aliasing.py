@@ -12,12 +12,17 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.dtypes import DType, Promotion
 from coredispatch.registry.model.value import Value
 
-__all__ = ["is_view", "result_dtype"]
+__all__ = ["base_of", "is_view", "result_dtype"]
 
 
 def is_view(tensor: Value) -> bool:
     """Whether ``tensor`` is a view: the result of a view operator, which shares its storage."""
     return tensor._view is not None
+
+
+def base_of(tensor: Value) -> Value | None:
+    """What ``tensor`` is a view of: an argument of the operator that made it. None for no view."""
+    return None if tensor._view is None else tensor._view.base
 
 
 def result_dtype(op: Operator, args: tuple[Any, ...]) -> Any:

@@ -41,8 +41,8 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             error = refused
         else:
             return dispatch(op, full)
-    inplace = op.functional is not None
-    overloads = op.functional.overloads if op.functional is not None else op.overloads
+    inplace = op.inplace_of is not None
+    overloads = op.inplace_of.overloads if op.inplace_of is not None else op.overloads
     found = _overload(overloads, args, kwargs, error)
     if isinstance(found, tuple):
         other, full = found

@@ -149,7 +149,7 @@ def _check_numbers(op: Operator, args: tuple[Any, ...]) -> None:
 
 def _unresized(op: Operator, args: tuple[Any, ...]) -> ShapeError | None:
     """The error of an in-place call whose result has not the shape of self."""
-    if op.functional is None or op.out_rule is None or not isinstance(args[0], Value):
+    if op.inplace_of is None or op.out_rule is None or not isinstance(args[0], Value):
         return None
     shape, wanted = tuple(op.out_rule(*args)), tuple(args[0].raw.shape)
     if shape == wanted:

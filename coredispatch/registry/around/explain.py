@@ -160,11 +160,11 @@ def _explain(
         if found.key is None or found.key.kind != "layer":
             break
         remaining &= ~s.order.from_above(found.key)
-    if found.kind == "inplace" and operator.functional is not None:
-        hops.append(walk(s, operator.functional, remaining))
+    if found.kind == "inplace" and operator.inplace_of is not None:
+        hops.append(walk(s, operator.inplace_of, remaining))
     if arguments is not None and hops[-1].kind == "raw" and len(hops[-1].kernels) > 1:
         function = (
-            operator if len(hops) == 1 or operator.functional is None else operator.functional
+            operator if len(hops) == 1 or operator.inplace_of is None else operator.inplace_of
         )
         hops[-1] = _settled(hops[-1], function, remaining, arguments)
     return Explanation(

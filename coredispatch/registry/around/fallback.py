@@ -12,6 +12,7 @@ from typing import Any
 
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry
 from coredispatch.registry.dispatch.dispatcher import dispatch
+from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
@@ -98,13 +99,11 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     if op.device >= 0:
         moved = (*moved[: op.device], destination.name, *moved[op.device + 1 :])
     result = dispatch(op, moved)
-    for name in op.mutates:
-        position = op.schema.position(name)
-        value = args[position]
-        replaced = source.copyto(
-            value.raw, source.from_numpy(destination.to_numpy(moved[position].raw))
-        )
+    for value, other in zip(op.schema.written(args), op.schema.written(moved), strict=True):
+        replaced = source.copyto(value.raw, source.from_numpy(destination.to_numpy(other.raw)))
         if replaced is not None:
             value.raw = replaced
         bump_version(value)
-    return args[op.schema.position(op.mutates[0])] if op.mutates else back(result)
+    if not op.mutates:
+        return back(result)
+    return link_results(op, args, back(result), lambda item, argument: False)

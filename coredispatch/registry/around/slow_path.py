@@ -33,6 +33,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     dispatch_below,
 )
+from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
@@ -185,12 +186,6 @@ class Finisher:
                         f"{op.schema.returns}"
                     )
                 return op.result_type([self.wrap(entry, item) for item in out])
-            if op.mutates and out is None:
-                written = [args[op.schema.position(name)] for name in op.mutates]
-                for target in written:
-                    if isinstance(target, Value):
-                        bump_version(target)
-                return None if op.schema.returns == "None" else written[0]
             if op.schema.returns == "None":
                 return None
             return self.wrap(entry, out)
@@ -199,6 +194,30 @@ class Finisher:
                 error.fix = f"the kernel is {entry.record}"
             name_call(error, op, args)
             raise
+
+    def check_writes(self, op: Operator, args: tuple[Any, ...]) -> None:
+        """Refuse a call that would write to an alias the others could not see."""
+        if not self.backend.views:
+            for target in op.schema.written(args):
+                require_no_alias(target)
+
+    def effects(self, entry: RawEntry, args: tuple[Any, ...], out: Any) -> Any:
+        """The results of a kernel that wrote, or whose results alias what the schema names."""
+        op = entry.op
+        assert isinstance(op, Operator)
+        for target in op.schema.written(args):
+            bump_version(target)
+        if out is None and op.schema.returns == "Tensor":
+            returned = [alias for alias in op.schema.aliases if alias.itself]
+            if returned:
+                return args[returned[0].position]
+            error = KernelError("the kernel returned nothing, the schema says Tensor")
+            name_call(error, op, args)
+            raise error
+        return link_results(op, args, self(entry, args, out), self._shares)
+
+    def _shares(self, item: Value, argument: Value) -> bool:
+        return self.backend.is_view(item.raw, argument.raw)
 
     def wrap(self, entry: RawEntry, out: Any) -> Any:
         """One raw result as a tensor with the keys its type calls for."""
@@ -225,14 +244,20 @@ class Finisher:
 def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
     """Refuse a result that cannot be written into ``target``; returns it otherwise."""
     check_write(target, result)
-    alive = 0 if entry.strided else _living_aliases(target)
+    if not entry.strided:
+        require_no_alias(target)
+    return result
+
+
+def require_no_alias(target: Value) -> None:
+    """Refuse a write to a tensor with living aliases on a backend without strided views."""
+    alive = _living_aliases(target)
     if alive:
         raise OpError(
             f"this tensor has {alive} living alias(es) and its backend has no strided views, so "
             "a write here could not be seen there",
             fix="delete the views first, or write to a .clone()",
         )
-    return result
 
 
 def _living_aliases(target: Value) -> int:
@@ -275,7 +300,7 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [v for v in tensors if isinstance(v, Value)]
     blocked = len(names) != 1 or any(movable(v) and tuple(v.raw.shape) != () for v in tensors)
-    if blocked or op.mutates and movable(args[op.schema.position(op.mutates[0])]):
+    if blocked or any(map(movable, op.schema.written(args))):
         first = tensors[0]
         second = (
             next(v for v in tensors if (v.keys ^ first.keys) & s.order.backend_bits)

@@ -18,6 +18,7 @@ from coredispatch.registry.dispatch.raw_kernels import (
     PROMOTE_COMMON,
     PROMOTE_FLOAT,
     PROMOTE_NONE,
+    EffectEntry,
     InplaceEntry,
     RawEntry,
     ViewEntry,
@@ -34,7 +35,7 @@ Call = Callable[..., Any]
 
 def specialize(entry: RawEntry) -> None:
     """Give ``entry`` the closures that fit it; nothing where the entries are compiled."""
-    if not _INTERPRETED or not entry.simple:
+    if not _INTERPRETED or not entry.simple or isinstance(entry, EffectEntry):
         return
     if entry.least and not hasattr(entry.array_type, "size"):
         return

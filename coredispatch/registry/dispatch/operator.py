@@ -22,12 +22,21 @@ from coredispatch.registry.dispatch.dispatcher import (
     NORMAL_NUMBER,
     Dispatcher,
     Memo,
+    dispatch,
+)
+from coredispatch.registry.dispatch.functional import (
+    apply,
+    check_same_arguments,
+    definition,
+    name_of,
 )
 from coredispatch.registry.model.declaration import check_declaration, check_derivative
 from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, FROM_SHAPE, VjpRule
 from coredispatch.registry.model.dtypes import Promotion
+from coredispatch.registry.model.effects import Mutates, View
 from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
 from coredispatch.registry.model.schema import REQUIRED, Schema
+from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["CAST_POLICIES", "Operator", "composite", "primitive"]
@@ -59,9 +68,17 @@ class Operator(Dispatcher):
         gradcheck: what to check the derivative of instead of the operator itself, with the same
             arguments: where only symmetric inputs have a meaning or phases are undetermined.
         cast: the autocast policy, one of :data:`CAST_POLICIES`.
-        functional: for a derived in-place operator, the operator it was derived from.
+        mutates: the names of the parameters that a call may write to; ``schema.mutations`` says
+            under which condition, ``schema.written(args)`` which tensors.
+        view: whether results alias arguments: True, False or "maybe"; ``schema.aliases`` says
+            which result which argument.
+        functional: for an operator that mutates, the operator with the same arguments that writes
+            nothing and returns the new values (see :mod:`.functional`), else None.
         inplace_op: the derived in-place operator, or None.
         fits: positions of the numbers that are stored in the result, whose dtype must hold them.
+        inplace_of: for a derived in-place operator, the one it was derived from, else None.
+        derived_from: the operator in whose block this derived operator has its facts, else None.
+        generic: False where no generic kernel of a backend may serve the operator.
     """
 
     def __init__(
@@ -81,9 +98,11 @@ class Operator(Dispatcher):
         errors: Callable[..., Any] | None = None,
         differentiable: bool = True,
         smooth: bool = True,
-        view: bool | str = False,
-        mutates: tuple[str, ...] = (),
+        view: View = False,
+        mutates: Mutates = (),
+        functional: Operator | None = None,
         inplace: bool = False,
+        generic: bool = True,
         method: bool | None = None,
         namespace: str | tuple[str, ...] = "",
         alias: tuple[str, ...] = (),
@@ -97,7 +116,7 @@ class Operator(Dispatcher):
         super().__init__()
         self.name = name or function.__name__
         self.kind = kind
-        self.schema = Schema.parse(function, self.name, mutates=tuple(mutates), view=view)
+        self.schema = Schema.parse(function, self.name, mutates=mutates, view=view)
         self.body: Callable[..., Any] | None = _body(function) if kind == "composite" else None
         self.function = function
         self.out_rule = out
@@ -112,8 +131,11 @@ class Operator(Dispatcher):
         self.gradcheck = gradcheck
         self.differentiable = differentiable
         self.smooth = smooth
-        self.view = view
-        self.mutates = tuple(mutates)
+        shared = [alias for alias in self.schema.aliases if not alias.itself]
+        certain = all(alias.certain for alias in shared)
+        self.view: bool | str = certain or "maybe" if shared else False
+        self.mutates = tuple([mutation.name for mutation in self.schema.mutations])
+        self.generic = generic
         self.namespaces = (namespace,) if isinstance(namespace, str) else tuple(namespace)
         self.alias = tuple(alias)
         self.factory = factory
@@ -121,8 +143,10 @@ class Operator(Dispatcher):
         self.vjp_rule: VjpRule | None = None
         self.overloads: list[Operator] = []
         self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
-        self.functional: Operator | None = None
+        self.functional: Operator | None = functional
         self.inplace_op: Operator | None = None
+        self.inplace_of: Operator | None = None
+        self.derived_from: Operator | None = None
         self.plugin = "coredispatch"
         code = inspect.unwrap(function).__code__
         self.file, self.line = code.co_filename, code.co_firstlineno
@@ -145,6 +169,15 @@ class Operator(Dispatcher):
             self.result_type = list
         if inplace:
             self.inplace_op = self._derive_inplace()
+        if self.mutates and functional is None:
+            self.functional = self._derive_functional()
+        elif functional is not None:
+            if not self.mutates:
+                raise SchemaError(
+                    f"operator {self.name!r} has functional={functional.name!r} and no mutates=",
+                    fix="name what it writes to in mutates=",
+                )
+            check_same_arguments(self, functional)
 
     def _check(self, fits: tuple[str, ...]) -> None:
         """Fill the dispatcher's tables; refuse a block whose facts do not fit together."""
@@ -154,7 +187,8 @@ class Operator(Dispatcher):
                 f"operator {name!r}: unknown cast policy {self.cast!r}",
                 fix=f"use one of {CAST_POLICIES}",
             )
-        if self.kind == "primitive" and (self.out_rule is None or self.dtype_rule is None):
+        ruled = self.out_rule is not None and self.dtype_rule is not None
+        if self.kind == "primitive" and not ruled and self.schema.returns != "None":
             missing = "out=" if self.out_rule is None else "dtype="
             raise SchemaError(
                 f"primitive {name!r} has no {missing} rule",
@@ -209,11 +243,19 @@ class Operator(Dispatcher):
         self.alone = self.tensors == [0] and not self.searched and not numbers
 
     def _derive_inplace(self) -> Operator:
+        params, returns = self.schema.params, self.schema.returns
+        if self.mutates or returns != "Tensor" or not params or not params[0].is_tensor:
+            raise SchemaError(
+                f"operator {self.name!r} is declared inplace=True, but {self.schema} is not the "
+                "new value of its first argument",
+                fix="leave inplace= away; an operator that writes declares mutates=",
+            )
         derived = Operator(
             self.function,
             "composite",
             name=self.name + "_",
-            mutates=(self.schema.params[0].name,),
+            mutates=(params[0].name,),
+            functional=self,
             cast=self.cast,
             samples=self.samples,
             dtypes=self.dtypes,
@@ -227,11 +269,39 @@ class Operator(Dispatcher):
             fits=tuple(self.schema.params[i].name for i in self.fits),
         )
         derived.body = None
-        derived.functional = self
+        derived.inplace_of = derived.derived_from = self
         derived.out_rule, derived.dtype_rule = self.out_rule, self.dtype_rule
         derived.unbroadcast = self.unbroadcast
         derived.__doc__ = f"In-place form of :func:`{self.name}`: writes the result into ``self``."
         return derived
+
+    def _derive_functional(self) -> Operator:
+        derived = Operator(
+            definition(self, dispatch),
+            "composite",
+            name=name_of(self.name),
+            dtypes=self.dtypes,
+            values=self.values,
+            tolerance=self.tolerance,
+            differentiable=self.differentiable,
+            smooth=self.smooth,
+            namespace=(),
+            method=False,
+            random=self.random,
+        )
+        derived.derived_from = self
+        return derived
+
+    def without_writing(self, args: tuple[Any, ...]) -> tuple[Any, list[tuple[Value, Value]]]:
+        """What the call with these complete arguments would do, by the functional form.
+
+        Returns what the call would return, and for each tensor that it would write to the pair of
+        the tensor and its new value. Where the call would return a written tensor, the result has
+        its new value. An operator that mutates nothing is called as it is.
+        """
+        if self.functional is None:
+            return dispatch(self, args), []
+        return apply(self, args, dispatch)
 
     def vjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Attach the derivative: ``function(grad, [out], [parameters it needs])``.

@@ -337,6 +337,24 @@ def link_view(
     storage.aliases.append(ref(result))
 
 
+class EffectEntry(RawEntry):
+    """A raw kernel that writes to arguments, or whose results alias others than the first."""
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        try:
+            self.finish.check_writes(self.op, args)
+            out = self.compute(args)
+        except Exception as error:
+            raise HOOKS.failure(self, args, error)
+        return self.finish.effects(self, args, out)
+
+    def call_one(self, a: Value) -> Any:
+        return self.call((a,))
+
+    def call_two(self, a: Value, b: Any) -> Any:
+        return self.call((a, b))
+
+
 class InplaceEntry(Entry):
     """``op_(self, ...)`` derived from the functional entry: compute, then write into self."""
 

@@ -94,7 +94,8 @@ class Registrar:
                     fix="declare it with @primitive(...) or @composite(...)",
                 )
             check_declared(op)
-            members += [op] if op.inplace_op is None else [op, op.inplace_op]
+            members.append(op)
+            members += [d for d in (op.inplace_op, op.functional) if d and d.derived_from is op]
 
         def act(s: Snapshot) -> Snapshot:
             ops = dict(s.ops)

@@ -26,15 +26,16 @@ from typing import Any
 from coredispatch.registry.dispatch.boxed_kernels import BodyEntry, CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.dispatch.interpreted import specialize, specialize_inplace
+from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import (
     PROMOTE_COMMON,
     PROMOTE_FLOAT,
     PROMOTE_NONE,
+    EffectEntry,
     InplaceEntry,
     RawEntry,
     ViewEntry,
-    link_view,
 )
 from coredispatch.registry.dispatch.table import TABLE, Snapshot
 from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel
@@ -163,12 +164,16 @@ def _at_backend(
         result.lost(key.name, str(rows[0]), "takes plain arrays, not this layout")
     else:
         result.lost(key.name, "no kernel of its own", "next rule")
-    if backend.generic is not None and not below_layout:
-        return result.won("generic", key, "generic kernel", "serves every op", fn=backend.generic)
-    if op.functional is not None:
+    if op.inplace_of is not None:
         return result.won(
-            "inplace", key, f"derived from {op.functional.name!r}", "computes, then writes to self"
+            "inplace", key, f"derived from {op.inplace_of.name!r}", "computes, then writes to self"
         )
+    if backend.generic is not None and not below_layout:
+        if op.generic:
+            return result.won(
+                "generic", key, "generic kernel", "serves every op", fn=backend.generic
+            )
+        result.lost(key.name, "generic kernel", "this op takes none: generic=False")
     if op.body is not None:
         return result.won(
             "body", key, f"body ({op.file}:{op.line})", "made of other operators", fn=op.body
@@ -232,7 +237,11 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
 def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> RawEntry:
     backend = found.backend
     assert backend is not None
-    make = ViewEntry if op.view else RawEntry
+    ordinary = all(alias.result is None and alias.position == 0 for alias in op.schema.aliases)
+    if op.mutates or not ordinary:
+        make: type[RawEntry] = EffectEntry
+    else:
+        make = ViewEntry if op.view else RawEntry
     kernels = found.kernels
     entry = make(op, keys, mask, kernels[0])
     if len(kernels) > 1:
@@ -307,14 +316,15 @@ def _promotion(entry: Any, op: Operator) -> None:
         entry.promotion = PROMOTE_FLOAT if rule.to_float else PROMOTE_COMMON
     entry.floats = FLOATS
     entry.weak = WEAK
-    skip = rule.skip if isinstance(rule, Promotion) else ()
+    # What is written to is never the operand of a promotion: a copy would be written to.
+    skip = (*rule.skip, *op.mutates) if isinstance(rule, Promotion) else ()
     entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
     if isinstance(entry, RawEntry):
         entry.optional = [p.optional or p.default is None for p in op.schema.params]
 
 
 def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:
-    functional, backend = op.functional, found.backend
+    functional, backend = op.inplace_of, found.backend
     assert functional is not None and backend is not None
     laid_out = keys & s.order.layout_bits
     copyto = _layout_copyto(s, backend) if laid_out else backend.copyto
@@ -326,7 +336,7 @@ def _inplace_over(
     op: Operator, inner: Entry, copyto: Callable[[Any, Any], Any], strided: bool
 ) -> InplaceEntry:
     """The in-place entry over one functional entry, and over those it may decline to."""
-    functional = op.functional
+    functional = op.inplace_of
     assert functional is not None
     entry = InplaceEntry(op, inner.keys, inner.mask, inner.record, inner)
     entry.copyto, entry.strided = copyto, strided
@@ -378,14 +388,13 @@ def _viewing(op: Operator) -> Callable[..., Any]:
     assert body is not None
 
     def viewing(*args: Any) -> Any:
-        out = body(*args)
-        for i, item in enumerate(out) if isinstance(out, (list, tuple)) else ((-1, out),):
-            if item is not args[0] and storage_of(item) is not storage_of(args[0]):
-                rest = args[1:] if i < 0 else (*args[1:], i)
-                link_view(op, args[0], item, rest, i >= 0)
-        return out
+        return link_results(op, args, body(*args), _apart)
 
     return viewing
+
+
+def _apart(result: Value, argument: Value) -> bool:
+    return storage_of(result) is not storage_of(argument)
 
 
 def _indexed(op: Operator) -> bool:

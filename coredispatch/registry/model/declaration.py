@@ -70,12 +70,18 @@ def _domain(x: Any) -> bool:
 
 
 _FUNCTIONS: Final = ("out", "reference", "samples", "errors", "gradcheck")
-_FLAGS: Final = ("differentiable", "smooth", "inplace", "factory", "random")
+_FLAGS: Final = ("differentiable", "smooth", "inplace", "factory", "random", "generic")
 #: fact -> (whether a value is one, what it has to be)
 _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "name": (lambda x: x is None or _is_name(x), "an identifier"),
-    "mutates": (_mutated, "a tuple of parameter names, such as ('self',)"),
-    "view": (lambda x: _flag(x) or x == "maybe", "True, False or 'maybe'"),
+    "mutates": (
+        _mutated,
+        "a tuple of parameter names, such as ('self',), or a dict",
+    ),
+    "view": (
+        lambda x: _flag(x) or isinstance(x, Mapping) or x == "maybe",
+        "True, False, 'maybe', or which result views which parameter: {0: 'self', 1: 'other?'}",
+    ),
     "fields": (lambda x: _are_names(x) and len({*x}) == len(x), "a tuple of different names"),
     "alias": (_are_names, "a tuple of names, such as ('other_name',)"),
     "namespace": (_namespaces, "'', a module name such as 'linalg', or a tuple of them"),

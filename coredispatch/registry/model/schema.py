@@ -14,7 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coredispatch.registry.model.effects import (
+    Alias,
+    Mutates,
+    Mutation,
+    View,
+    aliases_of,
+    mutations_of,
+)
 from coredispatch.registry.model.errors import SchemaError, shown_value
+from coredispatch.registry.model.value import Value
 
 __all__ = ["REQUIRED", "Param", "Schema"]
 
@@ -101,8 +110,8 @@ class Schema:
     name: str
     params: tuple[Param, ...]
     returns: str
-    mutates: tuple[str, ...] = ()
-    view: bool | str = False
+    mutations: tuple[Mutation, ...] = ()
+    aliases: tuple[Alias, ...] = ()
 
     @classmethod
     def parse(
@@ -110,8 +119,8 @@ class Schema:
         function: Callable[..., Any],
         name: str,
         *,
-        mutates: tuple[str, ...] = (),
-        view: bool | str = False,
+        mutates: Mutates = (),
+        view: View = False,
     ) -> Schema:
         """Read the signature of ``function``; raises :class:`SchemaError` where it is not one."""
         params = tuple(_param(name, p) for p in _parameters(function))
@@ -121,21 +130,8 @@ class Schema:
                 f"operator {name!r}: return annotation {returns!r} is not one a schema has",
                 fix="return Tensor, tuple[Tensor, Tensor], list[Tensor] or None",
             )
-        names = [p.name for p in params]
-        for mutated in mutates:
-            if mutated not in names:
-                raise SchemaError(
-                    f"operator {name!r} declares that it mutates {mutated!r}, "
-                    f"which is none of its parameters {names}",
-                    fix="name a tensor parameter in mutates=",
-                )
-        if view not in (True, False, "maybe"):
-            raise SchemaError(f"operator {name!r}: view={view!r}", fix="use True, False or 'maybe'")
-        if view and (not params or not params[0].is_tensor):
-            raise SchemaError(
-                f"operator {name!r} is declared a view, but its first parameter is no tensor",
-                fix="make the viewed tensor the first parameter",
-            )
+        mutations = mutations_of(name, params, mutates)
+        aliases = aliases_of(name, params, returns, view, mutations)
         seen_default = False
         for p in params:
             if p.keyword_only:
@@ -143,12 +139,22 @@ class Schema:
             if p.default is REQUIRED and seen_default:
                 raise SchemaError(f"operator {name!r}: {p.name!r} follows a parameter with default")
             seen_default = seen_default or p.default is not REQUIRED
-        return cls(name, params, returns, tuple(mutates), view)
+        return cls(name, params, returns, mutations, aliases)
 
     @property
     def several(self) -> bool:
         """Whether the result is a tuple or list of tensors."""
         return self.returns not in ("Tensor", "None")
+
+    def written(self, args: tuple[Any, ...]) -> list[Value]:
+        """The tensors that a call with these complete arguments writes to, in declared order."""
+        found: list[Value] = []
+        for mutation in self.mutations:
+            if mutation.happens(args):
+                argument = args[mutation.position]
+                items = argument if isinstance(argument, (list, tuple)) else (argument,)
+                found += [item for item in items if isinstance(item, Value)]
+        return found
 
     def position(self, name: str) -> int:
         """Index of the parameter called ``name``."""

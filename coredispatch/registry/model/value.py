@@ -55,10 +55,14 @@ class ViewLink:
 
     ``version`` is the storage version for which the view's ``grad_fn`` is up to date;
     ``several`` marks one of several outputs, whose index then stands last in ``args``.
+    ``position`` is where ``base`` stands among the arguments, and ``member`` its place in the list
+    there, if it is one of a list: ``args`` then has the list too.
     """
 
     version: int = 0
     several: bool = False
+    position: int = 0
+    member: int = -1
 
     def __init__(self, base: Value, op: Any, args: tuple[Any, ...]) -> None:
         self.base: Value = base
