@@ -59,6 +59,7 @@ from coredispatch.registry.around.aliasing import base_of, is_view, result_dtype
 from coredispatch.registry.around.checks import check_types, check_write, describe_call
 from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
 from coredispatch.registry.around.raw_values import backends, check, from_raw, operator, to_raw
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.linking import link_results
@@ -119,6 +120,7 @@ __all__ = [
     "Switch",
     "Tensor",
     "Value",
+    "Wrapper",
     "backends",
     "base_of",
     "bump_version",

@@ -10,7 +10,9 @@ import coredispatch.ops  # noqa: F401  (the vocabulary comes first)
 from coredispatch._version import __version__
 from coredispatch.backends import meta, numpy
 from coredispatch.registry import plugins
+from coredispatch.registry.around import wrappers
 
+plugins.builtin("wrappers", wrappers, __version__)
 plugins.builtin("numpy", numpy, __version__)
 plugins.builtin("meta", meta, __version__)
 

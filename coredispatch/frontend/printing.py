@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import default_device
 from coredispatch.registry.model.dtypes import default_dtype
@@ -242,6 +243,8 @@ def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
     absent = TABLE.snapshot.order.absent(tensor.keys)
     if absent:  # nobody is there who could read the data
         return f"{prefix}..., size={tuple(tensor.shape)}, {', '.join(absent)} not loaded)"
+    if isinstance(tensor.raw, Wrapper):
+        return f"{prefix}{tensor.raw.describe()}, layer='{tensor.raw.layer}')"
     layout = tensor.layout
     indent = len(prefix)
     suffixes = []

@@ -19,6 +19,7 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import Backend
@@ -109,8 +110,13 @@ class Tensor(TensorBase):
 
     @property
     def backend(self) -> Backend:
-        """The backend that owns the data."""
+        """The backend that owns the data; :class:`OpError` for a wrapper, which has none."""
         s = TABLE.snapshot
+        if isinstance(self.raw, Wrapper):
+            raise OpError(
+                f"a tensor that the layer {self.raw.layer!r} wraps has no data of its own",
+                fix="use it in operators only, or ask the tensor inside: Wrapper.of(x).value",
+            )
         for name, (backend, _) in s.backends.items():
             if s.order.by_name[name].bit & self.keys:
                 return backend
@@ -122,6 +128,8 @@ class Tensor(TensorBase):
     @property
     def device(self) -> Device:
         """Where the data lie."""
+        if isinstance(self.raw, Wrapper):
+            return self.raw.value.device
         backend = self.backend
         if backend.device_count() <= 1 and backend.name in ("cpu", "meta"):
             return Device(backend.name)

@@ -44,6 +44,23 @@ def test_make_commands_exist(page: Path) -> None:
         assert command in targets, f"{name(page)} names `make {command}`"
 
 
+#: pages whose blocks run in order, as one program
+TUTORIALS = [ROOT / "docs" / "write_a_layer.md"]
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=name)
+def test_tutorials_run(page: Path) -> None:
+    blocks = BLOCK.findall(page.read_text())
+    assert blocks
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=name)
 def test_programs_run(program: Path) -> None:
     done = subprocess.run(

@@ -32,6 +32,7 @@ from coredispatch.frontend.serialization.memory import (
 )
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
@@ -96,6 +97,11 @@ class TensorWriter:
         return record
 
     def _tensor(self, tensor: Tensor) -> Record:
+        if isinstance(tensor.raw, Wrapper):
+            raise SerializationError(
+                f"a tensor that the layer {tensor.raw.layer!r} wraps cannot be saved",
+                fix="save the tensor inside: Wrapper.of(x).value",
+            )
         record: Record = {
             "kind": "tensor",
             "class": _class_name(type(tensor)),

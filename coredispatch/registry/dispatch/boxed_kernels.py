@@ -12,6 +12,7 @@ from coredispatch.registry.dispatch.dispatcher import (
     Entry,
     dispatch_below,
     enter,
+    normalized,
     push_and_call,
 )
 from coredispatch.registry.model.errors import CoreDispatchError, OpError
@@ -87,6 +88,8 @@ class LayerEntry(Entry):
 
     def redispatch(self, *args: Any) -> Any:
         """Redispatch with other arguments: their keys count, this layer's is masked."""
+        if self.op.normal:
+            args = normalized(self.op, args, len(args))
         return dispatch_below(self.op, args, self.down)
 
     def again(self, *args: Any) -> Any:
@@ -94,6 +97,8 @@ class LayerEntry(Entry):
 
         The layers above it, which have had their turn, stay masked.
         """
+        if self.op.normal:
+            args = normalized(self.op, args, len(args))
         return dispatch_below(self.op, args, self.mask)
 
     def decompose(self, args: tuple[Any, ...]) -> Any:

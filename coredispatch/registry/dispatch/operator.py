@@ -67,6 +67,7 @@ class Operator(Dispatcher):
         reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite.
         gradcheck: what to check the derivative of instead of the operator itself, with the same
             arguments: where only symmetric inputs have a meaning or phases are undetermined.
+        rules: layer -> what that layer does with the operator (see :meth:`rule`).
         cast: the autocast policy, one of :data:`CAST_POLICIES`.
         mutates: the names of the parameters that a call may write to; ``schema.mutations`` says
             under which condition, ``schema.written(args)`` which tensors.
@@ -141,6 +142,7 @@ class Operator(Dispatcher):
         self.factory = factory
         self.random = random
         self.vjp_rule: VjpRule | None = None
+        self.rules: dict[str, Callable[..., Any]] = {}
         self.overloads: list[Operator] = []
         self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
         self.functional: Operator | None = functional
@@ -340,6 +342,23 @@ class Operator(Dispatcher):
         if self.inplace_op is not None:
             self.inplace_op.vjp_rule = rule
         return function
+
+    def rule(self, layer: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Attach what the layer called ``layer`` does with this operator: ``rule(call, *args)``.
+
+        ``call`` is the layer's call object, the arguments are complete. The layer need not be
+        loaded, nor exist: a rule takes effect where there is one, below kernels that a plugin
+        registers for the layer, above the layer's generic kernel. All are in ``op.rules``, by
+        name. For the author of the operator; a layer's author says ``Layer(kernels=...)``, which
+        goes when the plugin is unloaded.
+        """
+
+        def attach(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.rules[layer] = function
+            self.memo = Memo()
+            return function
+
+        return attach
 
     def overload(self, function: F) -> F:
         """Attach another Python signature, tried where the main one does not bind."""

@@ -136,7 +136,7 @@ class Registrar:
         self._check_pack(key, kernels, priority, when, least)
         records = []
         for name, fn in kernels.items():
-            file, line = _location(fn)
+            file, line = location(fn)
             records.append(
                 Kernel(
                     name,
@@ -295,7 +295,7 @@ def check_declared(op: Operator) -> None:
         )
 
 
-def _location(fn: Any) -> tuple[str, int]:
+def location(fn: Any) -> tuple[str, int]:
     target = getattr(fn, "func", fn)
     target = getattr(target, "py_func", target)
     code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)

@@ -37,10 +37,11 @@ from coredispatch.registry.dispatch.raw_kernels import (
     RawEntry,
     ViewEntry,
 )
+from coredispatch.registry.dispatch.registrar import location
 from coredispatch.registry.dispatch.table import TABLE, Snapshot
-from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel
+from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, Layer
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
-from coredispatch.registry.model.errors import OpError
+from coredispatch.registry.model.errors import MissingKernel, OpError
 from coredispatch.registry.model.keys import Key
 from coredispatch.registry.model.value import Value, storage_of
 from coredispatch.registry.wiring import HOOKS
@@ -119,9 +120,20 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
                 return _own(result, key, rows)
         if key.kind == "layer":
             layer = s.layers[key.name][0]
+            rule = op.rules.get(key.name)
+            if rule is not None:
+                where = location(rule)
+                kernel = Kernel(op.name, key.name, None, rule, op.plugin, "", *where, boxed=True)
+                return result.won(
+                    "layer", key, str(kernel), "the operator's own rule", kernels=(kernel,)
+                )
+            if layer.wraps and (layer.generic is None or not _applies(layer, op)):
+                return result.won(
+                    "generic", key, "no kernel", "wraps tensors: decomposes", fn=_opaque(key.name)
+                )
             if layer.generic is None:
                 result.lost(key.name, "no kernel of its own, no generic kernel", "transparent")
-            elif layer.applies is not None and not layer.applies(op):
+            elif not _applies(layer, op):
                 result.lost(key.name, "generic kernel does not apply to this op", "transparent")
             else:
                 return result.won(
@@ -131,6 +143,27 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
             below_layout = True
             result.lost(key.name, "no kernel of its own", "only a composite's body may serve")
     raise AssertionError("unreachable: a backend key is always the lowest")
+
+
+def _applies(layer: Layer, op: Operator) -> bool:
+    return layer.applies is None or bool(layer.applies(op))
+
+
+def _opaque(layer: str) -> Callable[..., Any]:
+    """What a layer whose values are wrappers does with an operator that it has no kernel for."""
+
+    def opaque(call: LayerEntry, args: tuple[Any, ...]) -> Any:
+        op = call.record
+        if op.body is not None:
+            return call.decompose(args)
+        error = MissingKernel(
+            f"the layer {layer!r} has no kernel for {op.name!r}, which has no body either",
+            fix=f"add one: Layer({layer!r}, kernels={{{op.name!r}: ...}}), or, for an operator of "
+            f"your own, @{op.name}.rule({layer!r})",
+        )
+        raise HOOKS.failure(call, args, error)
+
+    return opaque
 
 
 def _own(result: Resolution, key: Key, rows: tuple[Kernel, ...]) -> Resolution:

@@ -180,10 +180,14 @@ class Layer:
     """A layer key, above layouts and backends.
 
     ``kernels[op](call, *args)`` serve single ops, ``generic(call, args)`` every op for which
-    ``applies(op)`` is true. ``above``/``below`` order it among the layers. New tensors that
-    kernels return to a call with this key carry the key of the layer ``marks`` as well. A
-    ``generic`` that is a subclass of :class:`LayerEntry` is made once per operator and key set
-    instead of being called (autograd is one: it saves a hop per call).
+    ``applies(op)`` is true. ``above``/``below`` order it among the layers (``below=("*",)``: below
+    all of them). New tensors that kernels return to a call with this key carry the key of the
+    layer ``marks`` as well. A ``generic`` that is a subclass of :class:`LayerEntry` is made once
+    per operator and key set instead of being called, which saves a function call each time.
+
+    To an operator for which it has no kernel of either kind, a layer is transparent; but where
+    its values are wrappers (``wraps``, see :class:`coredispatch.plugin.Wrapper`), a composite is
+    decomposed, and a primitive refused.
     """
 
     name: str
@@ -193,6 +197,7 @@ class Layer:
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
     marks: str | None = None
+    wraps: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ _RANK: dict[str, int] = {"backend": 0, "layout": 1, "layer": 2}
 
 @dataclass(frozen=True)
 class Key:
-    """One named bit. ``above`` and ``below`` name other keys of the same kind."""
+    """One named bit. ``above`` and ``below`` name other keys of the same kind; ``below=("*",)`` is
+    below all of them."""
 
     name: str
     kind: KeyKind
@@ -92,6 +93,10 @@ def _topological(keys: list[Key]) -> list[Key]:
     lower: dict[str, set[str]] = {key.name: set() for key in keys}
     for key in keys:
         lower[key.name].update(name for name in key.above if name in names)
+        if "*" in key.below:  # below all that do not say so as well
+            for other in keys:
+                if "*" not in other.below:
+                    lower[other.name].add(key.name)
         for name in key.below:
             if name in names:
                 lower[name].add(key.name)
