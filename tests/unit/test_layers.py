@@ -343,7 +343,7 @@ def test_a_generic_backend_decomposes(load: Load) -> None:
         registrar.backend(TwoOps())
         registrar.op(cube)
 
-    load("two ops", register)
+    load("two_ops", register)
     x = from_raw(Array(np.array([1.0, 2.0])), backend="two_ops")
     assert cube(x).raw.data.tolist() == [1.0, 8.0]
     with pytest.raises(OpError, match="'add' has no body"):

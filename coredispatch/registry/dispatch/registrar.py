@@ -11,7 +11,14 @@ from typing import Any
 
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE, Snapshot, Table
-from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, Layer, Layout
+from coredispatch.registry.model.backend import (
+    Backend,
+    ContextKernel,
+    Kernel,
+    Layer,
+    Layout,
+    location,
+)
 from coredispatch.registry.model.errors import RegistrationError, SchemaError, shown_value
 from coredispatch.registry.model.keys import Key, KeyKind, KeyOrder
 
@@ -293,17 +300,6 @@ def check_declared(op: Operator) -> None:
             f"({op.file}:{op.line})",
             fix=f"add @{op.name}.vjp, or declare it differentiable=False",
         )
-
-
-def location(fn: Any) -> tuple[str, int]:
-    target = getattr(fn, "func", fn)
-    target = getattr(target, "py_func", target)
-    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
-    if code is not None:
-        return code.co_filename, code.co_firstlineno
-    module = getattr(fn, "__module__", None) or type(fn).__module__
-    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", type(fn).__name__)
-    return f"{module}.{name}", 0
 
 
 def _takes_out(fn: Any) -> bool:

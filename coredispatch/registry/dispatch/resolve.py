@@ -37,9 +37,8 @@ from coredispatch.registry.dispatch.raw_kernels import (
     RawEntry,
     ViewEntry,
 )
-from coredispatch.registry.dispatch.registrar import location
 from coredispatch.registry.dispatch.table import TABLE, Snapshot
-from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, Layer
+from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, Layer, location
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
 from coredispatch.registry.model.errors import MissingKernel, OpError
 from coredispatch.registry.model.keys import Key

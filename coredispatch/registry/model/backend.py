@@ -7,6 +7,7 @@ A backend is two conversions, some facts and a dict of kernels over raw arrays. 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -227,3 +228,15 @@ class Kernel:
     def __str__(self) -> str:
         spot = self.key if self.backend is None else f"{self.key}, {self.backend}"
         return f"{self.op} [{spot}] from {self.plugin} {self.version} ({self.where})"
+
+
+def location(fn: Any) -> tuple[str, int]:
+    """File and line of a kernel, also of a jitted one; what it is called where it has none."""
+    target = getattr(fn, "func", fn)
+    target = getattr(target, "py_func", target)
+    code = getattr(inspect.unwrap(target) if callable(target) else target, "__code__", None)
+    if code is not None:
+        return code.co_filename, code.co_firstlineno
+    module = getattr(fn, "__module__", None) or type(fn).__module__
+    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", type(fn).__name__)
+    return f"{module}.{name}", 0
