@@ -107,7 +107,9 @@ def _array_of_numbers(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     return array
 
 
-def _array_of_long_integers(array: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+def _array_of_long_integers(
+    array: np.ndarray[Any, Any], dtype: DType | None
+) -> np.ndarray[Any, Any]:
     """Numbers with integers among them that 64 bits do not hold."""
     mixed = not all(isinstance(item, int) for item in array.flat)
     if dtype is bool_:
@@ -153,8 +155,8 @@ def tensor(
     is accepted and has no effect.
     """
     wanted = None if dtype is None else DType.of(dtype)
-    if isinstance(data, TensorBase):
-        result = data.detach().clone()  # type: ignore[attr-defined]
+    if isinstance(data, Tensor):
+        result = data.detach().clone()
         if wanted is not None or device is not None:
             result = result.to(device=device, dtype=wanted)
         return result.requires_grad_(requires_grad)

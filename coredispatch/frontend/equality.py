@@ -45,16 +45,15 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
 
 def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """``self`` where ``condition`` holds, else ``other``: ``cd.where(condition, self, other)``."""
-    return TABLE.operator("where")(condition, self, other)
+    result: Tensor = TABLE.operator("where")(condition, self, other)
+    return result
 
 
 def install() -> None:
     """Set the methods on :class:`Tensor`."""
-    Tensor.allclose = allclose
-    Tensor.equal = equal
-    Tensor.is_same_size = is_same_size
     _where.__name__ = "where"
-    Tensor.where = _where
+    for method in (allclose, equal, is_same_size, _where):
+        setattr(Tensor, method.__name__, method)
 
 
 install()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 __all__ = ["RemovableHandle"]
@@ -14,10 +13,11 @@ _ids = itertools.count()
 class RemovableHandle:
     """Returned when a hook is registered; ``remove()`` or leaving a ``with`` block removes it.
 
-    ``hooks`` is the list (or ``{id: hook}`` dict) that the hook is added to.
+    ``hooks`` is the list (or ``{id: hook}`` dict) that the hook is added to; ``hook`` is a function
+    or, where its owner also keeps how to call it, a tuple that begins with one.
     """
 
-    def __init__(self, hooks: Any, hook: Callable[..., Any]) -> None:
+    def __init__(self, hooks: Any, hook: Any) -> None:
         self.id = next(_ids)
         self._hooks = hooks
         self._hook = hook

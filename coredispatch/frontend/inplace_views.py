@@ -96,8 +96,12 @@ def install() -> None:
     """Set the methods on :class:`Tensor`."""
     for name in ("squeeze", "unsqueeze", "transpose", "t", "swapaxes"):
         setattr(Tensor, name + "_", _changes_itself(name))
-    Tensor.swapdims_ = Tensor.swapaxes_
-    Tensor.resize_, Tensor.resize_as_ = resize_, resize_as_
+    for name, method in (
+        ("swapdims_", Tensor.swapaxes_),
+        ("resize_", resize_),
+        ("resize_as_", resize_as_),
+    ):
+        setattr(Tensor, name, method)
 
 
 install()

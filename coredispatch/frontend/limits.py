@@ -24,7 +24,8 @@ class finfo:
         self.dtype = default_dtype() if dtype is None else DType.of(dtype)
         if not (self.dtype.is_floating_point or self.dtype.is_complex):
             raise DTypeError(f"finfo: {self.dtype} is not floating", fix="use cd.iinfo")
-        info = ml_dtypes.finfo(numpy_dtype(self.dtype.to_real()))
+        read: Any = ml_dtypes.finfo  # np.finfo does not know bfloat16
+        info = read(numpy_dtype(self.dtype.to_real()))
         self.bits = int(info.bits)
         self.eps = float(info.eps)
         self.max = float(info.max)

@@ -129,7 +129,7 @@ class inference_mode(Recording):
     def __new__(cls, mode: Any = True) -> Any:
         self = super().__new__(cls)
         if callable(mode):
-            self.__init__()
+            self.mode = True
             return self(mode)
         return self
 

@@ -62,7 +62,8 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
     """The dtype lower-precision ops run in, inside autocast, or would by default."""
     state = autocast.current()
     if state is not None and state.device_type == device_type:
-        return state.dtype
+        lowered: DType = state.dtype
+        return lowered
     return DEFAULT_DTYPES.get(device_type, dtypes.bfloat16)
 
 

@@ -138,7 +138,8 @@ def _difference(
     array = np.array(inputs[i].numpy(force=True))
     up = _evaluate(func, inputs, i, array + eps * direction, number)
     down = _evaluate(func, inputs, i, array - eps * direction, number)
-    return (up - down) / (2 * eps)
+    difference: np.ndarray = (up - down) / (2 * eps)
+    return difference
 
 
 def _compare_full(

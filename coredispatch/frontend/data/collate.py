@@ -38,12 +38,13 @@ def _rebuild_mapping(value: Mapping[Any, Any], convert: Callable[[Any], Any]) ->
 
 
 def _rebuild_sequence(value: Sequence[Any], items: list[Any]) -> Any:
+    kind: Any = type(value)
     if _is_namedtuple(value):
-        return type(value)(*items)
-    if type(value) in (list, tuple):
-        return type(value)(items)
+        return kind(*items)
+    if kind in (list, tuple):
+        return kind(items)
     try:
-        return type(value)(items)  # type: ignore[call-arg]
+        return kind(items)
     except TypeError:  # a sequence that is not built from an iterable, such as range
         return items
 

@@ -151,7 +151,8 @@ class ChainDataset(IterableDataset[T_co]):
             yield from dataset
 
     def __len__(self) -> int:
-        return sum(len(dataset) for dataset in self.datasets)  # type: ignore[arg-type]
+        sized: Any = self.datasets
+        return sum(len(dataset) for dataset in sized)
 
 
 class Subset(Dataset[T_co]):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.random.factories import randint
+from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.generator import manual_seed
 
 __all__ = ["draw_seed", "integers", "permutation", "seed_all", "weighted"]
@@ -21,7 +22,7 @@ __all__ = ["draw_seed", "integers", "permutation", "seed_all", "weighted"]
 
 def draw_seed(generator: Any = None) -> int:
     """A number in [0, 2**62) from `generator`, or from the default one of the CPU."""
-    device = "cpu" if generator is None else generator.device
+    device = Device("cpu") if generator is None else generator.device
     return int(randint(0, 1 << 62, (), generator=generator, device=device).item())
 
 

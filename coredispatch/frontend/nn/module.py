@@ -231,7 +231,7 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """The submodule of a dotted name. Raises ``AttributeError`` where there is none."""
-        module: Any = self
+        module: Module = self
         for name in target.split(".") if target else ():
             found = getattr(module, name, None)
             if not isinstance(found, Module):
@@ -248,11 +248,13 @@ class Module:
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter of a dotted name. Raises ``AttributeError`` where there is none."""
-        return self._get_member(target, "_parameter_names", "parameter")
+        found: Parameter = self._get_member(target, "_parameter_names", "parameter")
+        return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer of a dotted name. Raises ``AttributeError`` where there is none."""
-        return self._get_member(target, "_buffer_names", "buffer")
+        found: Tensor = self._get_member(target, "_buffer_names", "buffer")
+        return found
 
     # -- modes and conversion --------------------------------------------------------------
 

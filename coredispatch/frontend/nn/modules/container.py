@@ -114,7 +114,8 @@ class ModuleList(_Sequence):
             self.extend(modules)
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
-        return self.extend(modules)
+        self.extend(modules)
+        return self
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList(chain(self, other))
@@ -146,6 +147,15 @@ class _Dictionary(Module):
     _table = ""
 
     def _entries(self) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, key: str) -> Any:
+        raise NotImplementedError
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise NotImplementedError
+
+    def __delitem__(self, key: str) -> None:
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -203,7 +213,8 @@ class ModuleDict(_Dictionary):
         return self.__dict__["_module_names"]
 
     def __getitem__(self, key: str) -> Module:
-        return self._modules[key]
+        found: Module = self._modules[key]
+        return found
 
     def __setitem__(self, key: str, module: Module) -> None:
         if key in self.__dict__["_module_names"]:

@@ -90,9 +90,9 @@ class _Conv(Module):
         """Amounts for ``pad``, which counts from the last dimension."""
         if self.padding == "valid":
             return [0] * (2 * self._n)
-        amounts = []
+        amounts: list[int] = []
         for i in reversed(range(self._n)):
-            if self.padding == "same":
+            if isinstance(self.padding, str):  # "same"
                 total = self.dilation[i] * (self.kernel_size[i] - 1)
                 amounts += [total // 2, total - total // 2]
             else:
@@ -101,7 +101,7 @@ class _Conv(Module):
 
     def forward(self, input: Any) -> Any:
         """The convolution."""
-        padding = self.padding
+        padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = _pad(input, self._around(), self.padding_mode), 0
         return self._op(

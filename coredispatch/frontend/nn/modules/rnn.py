@@ -101,7 +101,7 @@ class RNNBase(Module):
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
             for suffix in self._suffixes(layer):
-                shapes = {
+                shapes: dict[str, tuple[int, ...]] = {
                     "weight_ih": (gates * hidden_size, width),
                     "weight_hh": (gates * hidden_size, hidden_size),
                 }

@@ -28,10 +28,10 @@ _op = TABLE.operator
 
 
 def _activation(activation: Any) -> Callable[..., Any]:
-    if callable(activation):
-        return activation
-    if activation in ("relu", "gelu"):
-        return getattr(F, activation)
+    function = getattr(F, activation) if activation in ("relu", "gelu") else activation
+    if callable(function):
+        found: Callable[..., Any] = function
+        return found
     raise RuntimeError(f"activation should be relu/gelu, not {activation}")
 
 
