@@ -223,8 +223,12 @@ def test_positional_unbiased():
     x = cd.tensor([[1.0, 2.0, 4.0], [1.0, 5.0, 6.0]])
     assert x.var(1, False).tolist() == x.var(1, correction=0).tolist()
     assert x.std(1, True, True).shape == (2, 1)
-    with pytest.raises(TypeError, match="not bool"):
-        x.var(False)
+    assert x.var(False).tolist() == x.var(correction=0).tolist()
+    assert x.std(True).tolist() == x.std(correction=1).tolist()
+    for pair in (cd.var_mean, cd.std_mean):
+        assert pair(x, False)[0].tolist() == pair(x, correction=0)[0].tolist()
+    with pytest.raises(TypeError, match="not float"):
+        x.var(1.5)
 
 
 # ---- results ----------------------------------------------------------------------------------

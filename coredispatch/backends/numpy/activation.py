@@ -15,10 +15,10 @@ import numpy as np
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.elementwise.error_functions import normal
 from coredispatch.backends.numpy.elementwise.pointwise import bounded, sigmoid
-from coredispatch.backends.numpy.reduction.sorting import check_scalar_dim
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__ = ["KERNELS"]
 
@@ -229,9 +229,10 @@ def softmax(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
     """Softmax along ``dim``."""
     x, native = _prepared(x, dtype)
     if not x.ndim:
-        check_scalar_dim(dim)
+        normalize_dim(dim, 0)
         return np.exp(x - x).astype(native)
     if not x.size:
+        normalize_dim(dim, x.ndim)
         return x.astype(native)
     e = _shifted(x, dim)
     np.exp(e, e)
@@ -244,9 +245,10 @@ def log_softmax(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
     """Logarithm of the softmax along ``dim``."""
     x, native = _prepared(x, dtype)
     if not x.ndim:
-        check_scalar_dim(dim)
+        normalize_dim(dim, 0)
         return np.subtract(x, x).astype(native)
     if not x.size:
+        normalize_dim(dim, x.ndim)
         return x.astype(native)
     out = _shifted(x, dim)
     total = np.add.reduce(np.exp(out), dim, None, None, True)

@@ -137,10 +137,15 @@ def convolution(
     stride, padding = expand(stride, ndim), expand(padding, ndim)
     dilation, output_padding = expand(dilation, ndim), expand(output_padding, ndim)
     kernel = weight.shape[2:]
-    if input.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups):
-        raise ValueError(f"weight {weight.shape} does not take {input.shape[1]} channels")
-    if 0 in kernel or (transposed and 0 in input.shape[2:]):
-        raise ValueError("an empty kernel or input")
+    if (
+        min(*stride, *dilation, groups) < 1
+        or min(*padding, *(output_padding if transposed else padding)) < 0
+        or weight.shape[0] % groups
+        or input.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups)
+        or 0 in kernel
+        or (transposed and 0 in input.shape[2:])
+    ):
+        raise ValueError("convolution")  # the rule of the operator says what is wrong
     x, w = widen(input), widen(weight)
     if transposed:
         spatial = tuple(

@@ -81,6 +81,11 @@ def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def addmm(x: np.ndarray, a: np.ndarray, b: np.ndarray, beta: Any, alpha: Any) -> np.ndarray:
     """``beta * x + alpha * (a @ b)``."""
+    if a.ndim != 2 or b.ndim != 2:
+        raise ShapeError(
+            f"addmm multiplies two matrices, got shapes {a.shape} and {b.shape}",
+            fix="use matmul for vectors and batches",
+        )
     out = matmul(a, b)
     if alpha != 1:
         out *= np.asarray(alpha).astype(out.dtype)

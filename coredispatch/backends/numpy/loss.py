@@ -104,6 +104,9 @@ def _distribution(
             q *= weight
         return q, q.shape[0] if classes else 0
     flat = target.reshape(-1)
+    fitting = ((), (1,)) if len(shape) == 1 else ((shape[0], *shape[2:]),)
+    if target.shape not in fitting:
+        raise ValueError("target")  # the check of the operator says what is wrong
     if flat.shape[0] * classes != prod(shape) or target.dtype.kind not in "iu":
         raise ValueError(f"target {target.shape} {target.dtype} for logits {shape}")
     kept = flat != ignore_index

@@ -182,6 +182,17 @@ def scattered(self: Any, dim: int, index: Any, src: Any = None, *_: Any) -> Shap
     return tuple(self.shape)
 
 
+def require_bounds(index: Any, size: int) -> None:
+    """Raise :class:`DimError` unless all of ``index`` is in [0, size); meta tensors pass."""
+    if index.numel() and not index.is_meta:
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= size:
+            raise DimError(
+                f"index {low if low < 0 else high} is out of bounds for size {size}",
+                fix=f"use indices from 0 to {size - 1}",
+            )
+
+
 def _fits_outside(index: Any, self: Any, dim: int, name: str) -> None:
     own, other = tuple(self.shape) or (1,), tuple(index.shape) or (1,)
     d = normalize_dim(dim, len(own))
@@ -200,10 +211,17 @@ def index_selected(self: Any, dim: int, index: Any, *_: Any) -> Shape:
     """Shape rule of ``index_select``."""
     require_index(index)
     if len(index.shape) > 1:
-        raise ShapeError(f"index must be a vector, got shape {tuple(index.shape)}")
+        raise ShapeError(
+            f"index must be a vector, got shape {tuple(index.shape)}", fix="use gather"
+        )
     shape = tuple(self.shape)
     d = normalize_dim(dim, len(shape))
     count = index.shape[0] if len(index.shape) else 1
+    if not shape and count != 1:
+        raise ShapeError(
+            f"a 0-dim tensor has one slice, and index has {count} elements",
+            fix="reshape the tensor to (1,) first",
+        )
     return (*shape[:d], count, *shape[d + 1 :]) if shape else ()
 
 

@@ -41,19 +41,24 @@ from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
 
 def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
     if input.ndim == 0:
-        raise ShapeError("a 0-d input", fix="use (C,), (N, C) or (N, C, *)")
-    expected = target_shape(tuple(input.shape))
-    if tuple(target.shape) != expected:
         raise ShapeError(
-            f"a target of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}",
+            "the input is 0-dim and has no classes", fix="use (C,), (N, C) or (N, C, *)"
+        )
+    given, expected = tuple(target.shape), target_shape(tuple(input.shape))
+    if given != expected and (input.ndim > 1 or given != (1,)):
+        raise ShapeError(
+            f"a target of shape {given} does not fit an input of shape {tuple(input.shape)}",
             fix=f"use class indices of shape {expected}, or probabilities of the input's shape",
         )
     if target.dtype.kind not in "iu":
-        raise DTypeError(f"class indices of dtype {target.dtype}", fix="convert them with .long()")
+        raise DTypeError(
+            f"class indices must be integers, and target has dtype {target.dtype}",
+            fix="convert them with .long()",
+        )
     classes = input.shape[-1 if input.ndim == 1 else 1]
     if weight is not None and tuple(weight.shape) != (classes,):
         raise ShapeError(
-            f"weight of shape {tuple(weight.shape)} for {classes} classes",
+            f"weight of shape {tuple(weight.shape)} does not fit {classes} classes",
             fix=f"give one weight per class, shape ({classes},)",
         )
 
@@ -67,8 +72,11 @@ def _class_weights(weight: Tensor, ndim: int) -> Tensor:
     return weight if ndim == 1 else weight.reshape(1, -1, *(1,) * (ndim - 2))
 
 
-def _kept(target: Tensor, ignore_index: int, classes: int) -> tuple[Tensor, Tensor]:
+def _kept(
+    target: Tensor, ignore_index: int, classes: int, expected: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
     """The classes with ignored ones as 0, and which ones count. Raises for invalid classes."""
+    target = target.reshape(expected)
     kept = target != ignore_index
     index = target.masked_fill(~kept, 0)
     if index.numel() and index.device.type != "meta":
@@ -100,7 +108,7 @@ def _distribution(
             q = q * _class_weights(weight, ndim)
         return q, input.numel() // max(classes, 1)
     _check_target(input, target, weight)
-    index, kept = _kept(target, ignore_index, classes)
+    index, kept = _kept(target, ignore_index, classes, target_shape(tuple(input.shape)))
     counts = kept.to(input.dtype)
     factor = label_smoothing / max(classes, 1)
     own = counts if weight is None else weight[index] * counts
@@ -240,7 +248,7 @@ def nll_loss(
     """
     shape = _nll_shape(input, target, weight, ignore_index, reduction)
     dim = 0 if input.ndim == 1 else 1
-    index, kept = _kept(target, ignore_index, input.shape[dim])
+    index, kept = _kept(target, ignore_index, input.shape[dim], target_shape(tuple(input.shape)))
     own = kept.to(input.dtype) if weight is None else weight[index].masked_fill(~kept, 0)
     picked = input.gather(dim, index.unsqueeze(dim)).squeeze(dim)
     loss = -(picked * own).masked_fill(~kept, 0)
@@ -265,7 +273,8 @@ def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
 def _same_shapes(input: Tensor, target: Tensor) -> None:
     if tuple(input.shape) != tuple(target.shape):
         raise ShapeError(
-            f"a target of shape {tuple(target.shape)} for an input of shape {tuple(input.shape)}",
+            f"a target of shape {tuple(target.shape)} does not fit an input of shape "
+            f"{tuple(input.shape)}",
             fix="use a target of the input's shape",
         )
 

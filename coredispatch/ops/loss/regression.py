@@ -312,7 +312,21 @@ def multi_margin_loss(
     ``target`` holds the classes ``y``, ``(N,)``. Raises ``ArgumentError`` unless ``p`` is 1 or 2.
     """
     if p not in (1, 2):
-        raise ArgumentError(f"p={p}", fix="use 1 or 2")
+        raise ArgumentError(f"p must be 1 or 2, got {p}", fix="use 1 or 2")
+    rows = tuple(input.shape[:-1])
+    if input.ndim not in (1, 2) or tuple(target.shape) not in (rows, rows or (1,)):
+        raise ShapeError(
+            f"a target of shape {tuple(target.shape)} does not fit an input of shape "
+            f"{tuple(input.shape)}",
+            fix="use (N, C) with a target (N,), or (C,) with one class",
+        )
+    if weight is not None and tuple(weight.shape) != (input.shape[-1],):
+        raise ShapeError(
+            f"weight of shape {tuple(weight.shape)} does not fit {input.shape[-1]} classes",
+            fix=f"give one weight per class, shape ({input.shape[-1]},)",
+        )
+    single = target.ndim > len(rows)  # (C,) with a target (1,) is one row
+    input = input.unsqueeze(0) if single else input
     index = target.unsqueeze(-1)
     own = input.gather(-1, index)
     terms = (margin - own + input).clamp_min(0)

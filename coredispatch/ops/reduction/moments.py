@@ -126,7 +126,7 @@ def _(self: Tensor, dim: IntList | None, unbiased: bool, keepdim: bool = False) 
 
 
 @var.overload
-def _(self: Tensor, *, unbiased: bool) -> Tensor:
+def _(self: Tensor, unbiased: bool) -> Tensor:
     return var(self, correction=int(unbiased))
 
 
@@ -160,7 +160,7 @@ def _(self: Tensor, dim: IntList | None, unbiased: bool, keepdim: bool = False) 
 
 
 @std.overload
-def _(self: Tensor, *, unbiased: bool) -> Tensor:
+def _(self: Tensor, unbiased: bool) -> Tensor:
     return std(self, correction=int(unbiased))
 
 
@@ -193,7 +193,7 @@ def _(
 
 
 @var_mean.overload
-def _(self: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
+def _(self: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:
     return var_mean(self, correction=int(unbiased))
 
 
@@ -223,7 +223,7 @@ def _(
 
 
 @std_mean.overload
-def _(self: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
+def _(self: Tensor, unbiased: bool) -> tuple[Tensor, Tensor]:
     return std_mean(self, correction=int(unbiased))
 
 

@@ -236,6 +236,9 @@ def repeat_interleave(
     """
     if dim is None:
         return repeat_interleave(shape.reshape(self, (-1,)), repeats, 0)
+    if not self.ndim:
+        normalize_dim(dim, 0)
+        self = shape.reshape(self, (1,))
     d = normalize_dim(dim, self.ndim)
     length = self.shape[d]
     counts = repeats.tolist() if hasattr(repeats, "tolist") else repeats

@@ -14,6 +14,7 @@ from coredispatch.ops.support.rules import exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, DimError
+from coredispatch.registry.model.sizes import as_sizes
 
 __all__ = [
     "as_strided",
@@ -81,7 +82,8 @@ def _unfold_shape(self: Any, dimension: int, size: int, step: int) -> tuple[int,
     d = normalize_dim(dimension, len(self.shape))
     if not 0 <= size <= sizes[d] or step <= 0:
         raise ArgumentError(
-            f"windows of size {size} and step {step} in dimension {dimension} of size {sizes[d]}",
+            f"windows of size {size} and step {step} do not fit dimension {dimension} of length "
+            f"{sizes[d]}",
             fix="use 0 <= size <= length and step > 0",
         )
     sizes[d] = (sizes[d] - size) // step + 1
@@ -145,8 +147,24 @@ def _positions(size: Any, stride: Any, offset: int, device: Any) -> Any:
     return places
 
 
+def _strided_shape(
+    self: Any, size: Any, stride: Any, storage_offset: int | None = None
+) -> tuple[int, ...]:
+    if len(size) != len(stride):
+        raise ArgumentError(
+            f"size {tuple(size)} has {len(size)} lengths, stride {tuple(stride)} has {len(stride)}",
+            fix="give one stride for each length",
+        )
+    if min((*stride, storage_offset or 0), default=0) < 0:
+        raise ArgumentError(
+            f"stride {tuple(stride)} or offset {storage_offset} is negative",
+            fix="use flip to read backwards",
+        )
+    return as_sizes(size)
+
+
 @composite(
-    out=lambda self, size, stride, storage_offset=None: tuple(size),
+    out=_strided_shape,
     dtype=same,
     reference=lambda self, size, stride, storage_offset=0: np.lib.stride_tricks.as_strided(
         np.ascontiguousarray(self).reshape(-1)[storage_offset:],
@@ -171,9 +189,14 @@ def as_strided(
     :class:`ArgumentError` for what reaches beyond the storage. A backend without strided views
     sees ``self`` as its own row-major storage.
     """
+    _strided_shape(self, size, stride, storage_offset)
     places = _positions(size, stride, storage_offset or 0, self.device)
     if 0 not in size and int(places.max()) >= self.numel():
-        raise ArgumentError(f"size {size} with stride {stride} reaches beyond {self.numel()}")
+        raise ArgumentError(
+            f"size {size} with stride {stride} from offset {storage_offset or 0} needs "
+            f"{int(places.max()) + 1} elements, the storage has {self.numel()}",
+            fix="use smaller sizes, strides or offset",
+        )
     return shape.reshape(self, (-1,))[places]
 
 

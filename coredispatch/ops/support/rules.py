@@ -20,6 +20,7 @@ from coredispatch.registry.model.dtypes import (
     int64,
 )
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__ = [
     "NUMBER",
@@ -59,20 +60,6 @@ boolean = Promotion("boolean", result=bool_)
 
 
 # ---- dims -------------------------------------------------------------------------------------
-
-
-def normalize_dim(dim: int, ndim: int) -> int:
-    """``dim`` counted from the front. A 0-dim tensor accepts 0 and -1, as in PyTorch.
-
-    Raises :class:`DimError` when ``dim`` is out of range.
-    """
-    limit = ndim or 1
-    if not -limit <= dim < limit:
-        raise DimError(
-            f"Dimension out of range: dim {dim} of a {ndim}-d tensor",
-            fix=f"use a dim from {-limit} to {limit - 1}",
-        )
-    return dim + limit if dim < 0 else dim
 
 
 def normalize_dims(dim: int | Sequence[int] | None, ndim: int) -> Shape:

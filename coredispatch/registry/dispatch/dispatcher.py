@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from coredispatch.registry.dispatch.masks import MASKS, masked, pop_masks, push_masks
 from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Value, dtype_of
 from coredispatch.registry.wiring import HOOKS
@@ -135,7 +136,10 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
                         fits = False
                         break
             if not fits:
-                args = normalized(op, args, n)
+                try:
+                    args = normalized(op, args, n)
+                except DTypeError:
+                    return HOOKS.bind(op, args[:n], kwargs)  # an overload may take the types
     # The body of dispatch() once more: interpreted, a function call costs 0.06 us.
     first = args[0]
     if op.alone and isinstance(first, Value):

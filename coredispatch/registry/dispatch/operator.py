@@ -371,7 +371,7 @@ class Operator(Dispatcher):
         for mine, theirs in zip(self.schema.params, other.schema.params, strict=False):
             if theirs.keyword_only or mine.keyword_only:
                 break
-            if theirs.kind != mine.kind:
+            if theirs.kind != mine.kind and not (mine.kind == "IntList" and theirs.kind == "bool"):
                 self.ambiguous, self.exact = True, -1
         return function
 

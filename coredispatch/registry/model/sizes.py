@@ -1,4 +1,4 @@
-"""What a size is: the length of a dimension, and how a list of them is read.
+"""What a size is: the length of a dimension, and how a list of them, and a dim, is read.
 
 Factories, ``reshape``, ``expand`` and every operator that takes a length ask here, so that a
 negative or an impossible one is refused in the same words everywhere, by the name of the argument.
@@ -11,9 +11,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 
-__all__ = ["MOST_ELEMENTS", "as_size", "as_sizes", "expand_size", "infer_size", "is_size"]
+__all__ = [
+    "MOST_ELEMENTS",
+    "as_size",
+    "as_sizes",
+    "expand_size",
+    "infer_size",
+    "is_size",
+    "normalize_dim",
+]
 
 #: what 64 bits can address, with the 16 bytes of the widest element
 MOST_ELEMENTS = (1 << 59) - 1
@@ -68,6 +76,20 @@ def as_sizes(values: Sequence[Any], name: str = "size") -> tuple[int, ...]:
             fix="use smaller sizes",
         )
     return sizes
+
+
+def normalize_dim(dim: int, ndim: int) -> int:
+    """``dim`` counted from the front. A 0-dim tensor accepts 0 and -1, as in PyTorch.
+
+    Raises :class:`DimError` when ``dim`` is out of range.
+    """
+    limit = ndim or 1
+    if not -limit <= dim < limit:
+        raise DimError(
+            f"Dimension out of range: a {ndim}-d tensor has no dim {dim}",
+            fix=f"use a dim from {-limit} to {limit - 1}",
+        )
+    return dim + limit if dim < 0 else dim
 
 
 def _listed(value: Any, sizes: tuple[Any, ...], name: str) -> int:

@@ -9,12 +9,9 @@ from __future__ import annotations
 __all__ = ["DECOMPOSITION", "INPLACE"]
 
 #: a kernel of NumPy's differs from the body of the operator (check 24, ``decomposition``)
-DECOMPOSITION = frozenset(
-    "addmm as_strided convolution cross_entropy index_select log_softmax mean pad "
-    "repeat_interleave scatter_reduce softmax squeeze topk unfold var".split()
-)
+DECOMPOSITION: frozenset[str] = frozenset()
 #: the gradient of the in-place form is refused or wrong (check 12, ``in-place-form``)
 INPLACE = frozenset(
-    "addbmm addcdiv addmv addr baddbmm clamp clamp_max clamp_min deg2rad gammaln index_reduce "
+    "addbmm addcdiv addmv addr baddbmm clamp_max clamp_min deg2rad gammaln index_reduce "
     "ldexp logit rad2deg renorm rrelu scatter_reduce".split()
 )

@@ -7,7 +7,8 @@ from typing import Any
 
 from coredispatch.backends.array_api.indexing.subscripts import Writer, check_bounds
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__ = ["kernels"]
 
@@ -22,8 +23,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if not (dtype.is_integral and dtype.is_signed):
             raise DTypeError(f"index must be int64 or int32, got {dtype}")
         ndim = x.ndim
-        if not -ndim <= dim < ndim:
-            raise DimError(f"dim {dim} of a tensor with {ndim} dimensions")
+        normalize_dim(dim, ndim)
         if index.ndim != ndim:
             raise ShapeError(f"index has {index.ndim} dimensions, self has {ndim}")
         check_bounds(xp, index, x.shape[dim])

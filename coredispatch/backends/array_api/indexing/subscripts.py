@@ -51,7 +51,10 @@ def check_bounds(xp: Any, index: Any, size: int, low: int = 0) -> None:
     least, greatest = int(xp.min(index)), int(xp.max(index))
     if greatest >= size or least < low:
         wrong = greatest if greatest >= size else least
-        raise DimError(f"index {wrong} is out of bounds for size {size}")
+        raise DimError(
+            f"index {wrong} is out of bounds for size {size}",
+            fix=f"use indices from {low} to {size - 1}",
+        )
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from coredispatch.backends.numpy.indexing.subscripts import add_at, check_bounds
 from coredispatch.backends.numpy.silence import silent
-from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__ = ["KERNELS"]
 
@@ -27,8 +28,7 @@ def _coordinates(
     if index.ndim == 0:
         index = index.reshape(1)
     ndim = x.ndim
-    if not -ndim <= dim < ndim:
-        raise DimError(f"dim {dim} of a tensor with {ndim} dimensions")
+    normalize_dim(dim, ndim)
     if index.ndim != ndim:
         if index.size == 0:
             index = index.reshape((0,) * ndim)

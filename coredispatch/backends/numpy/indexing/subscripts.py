@@ -15,6 +15,7 @@ from coredispatch.backends.index_parts import IndexParts, Parts
 from coredispatch.backends.numpy.elementwise.masks import replace_where
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__ = ["KERNELS", "add_at", "check_bounds", "write"]
 
@@ -81,7 +82,10 @@ def check_bounds(index: np.ndarray, size: int, *, wrap: bool = False) -> None:
         return
     low, high = int(index.min()), int(index.max())
     if high >= size or low < (-size if wrap else 0):
-        raise DimError(f"index {high if high >= size else low} is out of bounds for size {size}")
+        raise DimError(
+            f"index {high if high >= size else low} is out of bounds for size {size}",
+            fix=f"use indices from {-size if wrap else 0} to {size - 1}",
+        )
 
 
 def write(x: np.ndarray, index: tuple[Any, ...], values: Any, accumulate: bool) -> None:
@@ -170,11 +174,7 @@ def select(x: np.ndarray, dim: int, index: int) -> np.ndarray:
     """The slice number ``index`` along ``dim``, as a view."""
     if dim == 0:
         return x[index, ...]
-    if dim < 0:
-        dim += x.ndim
-    if not 0 <= dim < x.ndim:
-        raise DimError(f"dim {dim} of a tensor with {x.ndim} dimensions")
-    return x[(*(_ALL,) * dim, index, ...)]
+    return x[(*(_ALL,) * normalize_dim(dim, x.ndim), index, ...)]
 
 
 def narrow(x: np.ndarray, dim: int, start: int, length: int) -> np.ndarray:
@@ -183,7 +183,7 @@ def narrow(x: np.ndarray, dim: int, start: int, length: int) -> np.ndarray:
     if start < 0:
         start += size
     if length < 0 or not 0 <= start <= size - length:
-        raise DimError(f"start {start} with length {length} exceeds size {size} of dim {dim}")
+        raise IndexError("narrow")  # the rule of the operator says what is wrong
     if dim < 0:
         dim += x.ndim
     return x[(*(_ALL,) * dim, slice(start, start + length))]
@@ -192,17 +192,28 @@ def narrow(x: np.ndarray, dim: int, start: int, length: int) -> np.ndarray:
 def index_select(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     """The slices of ``x`` along ``dim`` that ``index`` (0-d or 1-d) names."""
     if index.ndim > 1:
-        raise ShapeError(f"index must be a vector, got shape {index.shape}")
+        raise ShapeError(f"index must be a vector, got shape {index.shape}", fix="use gather")
     if index.dtype.kind != "i":
-        raise DTypeError(f"index must be int64 or int32, got {index.dtype}")
-    if index.size and int(index.min()) < 0:
+        raise DTypeError(
+            f"index must be int64 or int32, got {index.dtype}", fix="convert it with index.long()"
+        )
+    if index.size and (x.size == 0 or int(index.min()) < 0):  # take looks at no index then
         check_bounds(index, x.shape[dim] if x.ndim else 1)
+    if x.ndim == 0:
+        normalize_dim(dim, 0)
+        if index.size != 1:
+            raise ShapeError(
+                f"a 0-dim tensor has one slice, and index has {index.size} elements",
+                fix="reshape the tensor to (1,) first",
+            )
+        check_bounds(index, 1)
+        return x.copy()
     try:
-        if x.ndim == 0:
-            return x.reshape(1).take(index.reshape(-1)).reshape(())
         return x.take(index.reshape(-1), dim)
-    except IndexError as error:
-        raise DimError(str(error)) from error
+    except IndexError:
+        normalize_dim(dim, x.ndim)
+        check_bounds(index, x.shape[dim])
+        raise
 
 
 def nonzero(x: np.ndarray) -> np.ndarray:
@@ -242,8 +253,9 @@ def take(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Elements of the flattened ``x``."""
     try:
         return np.asarray(x.take(index))
-    except IndexError as error:
-        raise DimError(str(error)) from error
+    except IndexError:
+        check_bounds(index, x.size, wrap=True)
+        raise
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

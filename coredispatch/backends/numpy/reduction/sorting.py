@@ -15,14 +15,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.registry.model.errors import DimError
+from coredispatch.registry.model.sizes import normalize_dim
 
-__all__ = ["KERNELS", "check_scalar_dim"]
-
-
-def check_scalar_dim(dim: int) -> None:
-    """Refuse a dim that a 0-dim array does not have: it accepts 0 and -1."""
-    if not -1 <= dim <= 0:
-        raise DimError(f"Dimension out of range: dim {dim} of a 0-d tensor", fix="use 0 or -1")
+__all__ = ["KERNELS", "normalize_dim"]
 
 
 _FEW = 16  # up to this many elements a top-k is found one by one
@@ -81,7 +76,7 @@ def _last(x: np.ndarray, dim: int) -> tuple[np.ndarray, bool]:
 def sort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
     """Sorted values and the indices they came from."""
     if not x.ndim:
-        check_scalar_dim(dim)
+        normalize_dim(dim, 0)
         return x.copy(), np.zeros((), np.int64)
     rows, last = _last(x, dim)
     order = argsort_rows(rows, descending)
@@ -96,7 +91,7 @@ def sort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
 def argsort(x: np.ndarray, dim: int, descending: bool, stable: bool) -> Any:
     """Indices that sort ``x``."""
     if not x.ndim:
-        check_scalar_dim(dim)
+        normalize_dim(dim, 0)
         return np.zeros((), np.int64)
     rows, last = _last(x, dim)
     order = argsort_rows(rows, descending)
@@ -132,9 +127,9 @@ def _by_turns(rows: np.ndarray, k: int, largest: bool) -> np.ndarray | None:
 def topk(x: np.ndarray, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """The first ``k`` of the sorted order; a partition where ``k`` is small."""
     if not x.ndim:
-        check_scalar_dim(dim)
-        if k > 1:
-            raise DimError(f"k={k} is out of range for a 0-dim tensor")
+        normalize_dim(dim, 0)
+        if not 0 <= k <= 1:
+            raise DimError(f"k={k} is out of range for a 0-dim tensor", fix="use 0 or 1")
         return x.copy(), np.zeros((), np.int64)
     rows, last = _last(x, dim)
     n = rows.shape[-1]

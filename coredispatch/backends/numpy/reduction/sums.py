@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.backends.numpy.reduction.sorting import check_scalar_dim
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.errors import DimError, DTypeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__ = ["KERNELS"]
 
@@ -31,7 +31,9 @@ def _axis(x: np.ndarray, dim: Dims) -> Any:
         return None
     if not x.ndim:
         for d in dim:
-            check_scalar_dim(d)
+            normalize_dim(d, 0)
+        if len(dim) > 1:
+            raise DimError(f"dim {dim} names a dimension twice", fix="name each dimension once")
         return None
     return dim[0] if len(dim) == 1 else dim
 
@@ -89,7 +91,7 @@ def _position(method: str) -> Callable[..., Any]:
         if x.dtype.kind == "V":
             x = x.astype(np.float32)  # bfloat16 has no comparison loop of its own there
         if dim is not None and not x.ndim:
-            check_scalar_dim(dim)
+            normalize_dim(dim, 0)
             dim = None
         return function(x, dim, keepdims=keepdim)
 
@@ -156,7 +158,7 @@ def _pair(ufunc: np.ufunc, position: Callable[..., Any]) -> Callable[..., Any]:
     @silent
     def kernel(x: np.ndarray, dim: int, keepdim: bool) -> Any:
         if not x.ndim:
-            check_scalar_dim(dim)
+            normalize_dim(dim, 0)
             return x.copy(), np.zeros((), np.int64)
         # Two vectorized passes are faster than one and a gather.
         return reduce(x, dim, None, None, keepdim), position(x, dim, keepdim)
@@ -174,7 +176,7 @@ def _scanning(ufunc: np.ufunc) -> Callable[..., Any]:
     def kernel(x: np.ndarray, dim: int, dtype: DType | None) -> Any:
         wide, narrow = _accumulator(x, dtype)
         if not x.ndim:
-            check_scalar_dim(dim)
+            normalize_dim(dim, 0)
             return x.astype(narrow)
         out = accumulate(x, dim, wide)
         return out if wide is narrow else out.astype(narrow)
@@ -188,7 +190,7 @@ def _running(ufunc: np.ufunc) -> Callable[..., Any]:
     @silent
     def kernel(x: np.ndarray, dim: int) -> Any:
         if not x.ndim:
-            check_scalar_dim(dim)
+            normalize_dim(dim, 0)
             return x.copy(), np.zeros((), np.int64)
         values = accumulate(x, dim)
         reached = (x == values) | (x != x)  # where the extremum is attained, or NaN

@@ -11,7 +11,7 @@ import numpy as np
 
 from coredispatch.backends.numpy.shape.views import unsqueeze
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
-from coredispatch.registry.model.sizes import as_size, as_sizes
+from coredispatch.registry.model.sizes import as_size, as_sizes, normalize_dim
 
 __all__ = ["KERNELS"]
 
@@ -65,6 +65,9 @@ def repeat_interleave(
     x: np.ndarray, repeats: Any, dim: int | None, output_size: int | None
 ) -> np.ndarray:
     """Each element (or slice along ``dim``) ``repeats`` times in a row."""
+    if dim is not None:
+        dim = normalize_dim(dim, x.ndim)
+        x = x if x.ndim else x.reshape(1)
     if type(repeats) is int:
         as_size(repeats, "repeats")
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
-from coredispatch.registry.model.sizes import expand_size, infer_size
+from coredispatch.registry.model.sizes import expand_size, infer_size, normalize_dim
 
 __all__ = ["KERNELS", "unsqueeze"]
 
@@ -49,8 +49,7 @@ def transpose(x: np.ndarray, dim0: int, dim1: int) -> np.ndarray:
 
 def _scalar_view(x: np.ndarray, *dims: int) -> np.ndarray:
     for dim in dims:
-        if not -1 <= dim <= 0:
-            raise DimError(f"dim {dim} of a 0-dim tensor", fix="use 0 or -1")
+        normalize_dim(dim, 0)
     return x[...]
 
 
@@ -97,12 +96,14 @@ def squeeze(x: np.ndarray, dim: tuple[int, ...] | None) -> np.ndarray:
     if dim is None:
         return x.squeeze()
     ndim = x.ndim
+    if len(dim) > 1 and len({d % (ndim or 1) for d in dim}) < len(dim):
+        raise DimError(f"dim {dim} names a dimension twice", fix="name each dimension once")
     if ndim == 0:
         return _scalar_view(x, *dim)
     ones = []
     for d in dim:
         if not -ndim <= d < ndim:
-            raise DimError(f"dim {d} of a tensor with {ndim} dimensions")
+            normalize_dim(d, ndim)
         if x.shape[d] == 1:
             ones.append(d)
     return x.squeeze(tuple(ones)) if ones else x[...]
@@ -116,7 +117,7 @@ def unsqueeze(x: np.ndarray, dim: int) -> np.ndarray:
     if dim < 0:
         dim += ndim + 1
     if not 0 <= dim <= ndim:
-        raise DimError(f"dim out of range for {ndim} dimensions")
+        normalize_dim(dim - ndim - 1 if dim < 0 else dim, ndim + 1)
     return x[(_ALL,) * dim + (None,)]
 
 
@@ -130,7 +131,10 @@ def flatten(x: np.ndarray, start_dim: int, end_dim: int) -> np.ndarray:
     first = start_dim + ndim if start_dim < 0 else start_dim
     last = end_dim + ndim if end_dim < 0 else end_dim
     if not 0 <= first <= last < ndim:
-        raise DimError(f"flatten from dim {start_dim} to {end_dim} of {ndim} dimensions")
+        normalize_dim(start_dim, ndim), normalize_dim(end_dim, ndim)
+        raise DimError(
+            f"start_dim {start_dim} comes after end_dim {end_dim}", fix="swap start_dim and end_dim"
+        )
     length = 1
     for n in shape[first : last + 1]:
         length *= n
@@ -157,9 +161,9 @@ def as_strided(
     offset = x.__array_interface__["data"][0] - start
     if storage_offset is not None:
         offset = storage_offset * item
-    last = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if len(size) != len(stride) or min((*size, *stride, offset), default=0) < 0:
-        raise ArgumentError(f"size {size}, stride {stride}, offset {offset // item}")
+        raise ValueError("as_strided")  # the rule of the operator says what is wrong
+    last = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if 0 not in size and offset + (last + 1) * item > root.nbytes:
         raise ArgumentError(
             f"size {size} with stride {stride} from offset {offset // item} needs "
@@ -175,10 +179,15 @@ def as_strided(
 def unfold(x: np.ndarray, dimension: int, size: int, step: int) -> np.ndarray:
     """All windows of ``size`` along a dimension, ``step`` apart, as a new last dimension."""
     if x.ndim == 0:
-        x = x.reshape(1)
+        normalize_dim(dimension, 0)
+        return unfold(x.reshape(1), 0, size, step)[0]
     length, stride = x.shape[dimension], x.strides[dimension]
     if not 0 <= size <= length or step <= 0:
-        raise ArgumentError(f"windows of {size}, {step} apart, in a dimension of {length}")
+        raise ArgumentError(
+            f"windows of size {size} and step {step} do not fit dimension {dimension} of length "
+            f"{length}",
+            fix="use 0 <= size <= length and step > 0",
+        )
     shape, strides = list(x.shape), list(x.strides)
     shape[dimension], strides[dimension] = (length - size) // step + 1, stride * step
     return np.lib.stride_tricks.as_strided(x, (*shape, size), (*strides, stride))
