@@ -507,24 +507,27 @@ class Tensor(TensorBase):
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``; self where nothing changes.
 
-        Keywords: ``dtype``, ``device``, ``copy``, ``non_blocking`` (accepted: copies are
-        synchronous here), ``memory_format``.
+        Keywords: ``dtype``, ``device``, ``copy``, ``memory_format``, and ``non_blocking``, which
+        lets an asynchronous backend return before the data have arrived.
         """
         device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
         copy = kwargs.pop("copy", False)
         memory_format = kwargs.pop("memory_format", None)
-        kwargs.pop("non_blocking", None)
+        non_blocking = bool(kwargs.pop("non_blocking", False))
         if kwargs:
             raise DTypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        flags: list[bool] = []
         for argument in args:
             if isinstance(argument, TensorBase):
                 device, dtype = argument.device, argument.dtype  # type: ignore[attr-defined]
             elif isinstance(argument, (str, Device)):
                 device = argument
             elif isinstance(argument, bool):
-                continue  # non_blocking, copy by position
+                flags.append(argument)  # non_blocking, copy by position
             elif argument is not None:
                 dtype = DType.of(argument)
+        if flags:
+            non_blocking, copy = flags[0], (flags[1] if len(flags) > 1 else copy)
         result: Any = self
         if dtype is not None and DType.of(dtype) is not self.dtype:
             result = _op("to_dtype")(result, dtype)
@@ -532,7 +535,7 @@ class Tensor(TensorBase):
             target = current_device(device)
             here = self.device
             if target.type != here.type or target.index not in (None, here.index or 0):
-                result = _op("to_device")(result, target)
+                result = _op("to_device")(result, target, non_blocking)
         if memory_format is not None:
             result = result.contiguous(memory_format=memory_format)
         return result.clone() if copy and result is self else result

@@ -5,7 +5,7 @@ Knows nothing of tensors, NumPy or any operator; imports the standard library an
 
 from __future__ import annotations
 
-from coredispatch.registry.around import binding, checks, fallback, loader, slow_path
+from coredispatch.registry.around import binding, checks, devices, fallback, loader, slow_path
 from coredispatch.registry.around.explain import Explanation, explain, explain_keys
 from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
 from coredispatch.registry.around.loader import Plugin, plugins
@@ -70,7 +70,9 @@ __all__ += errors.__all__
 # The calls that go upwards (see wiring.py, which says what each slot takes and gives).
 HOOKS.bind = binding.bind
 HOOKS.normalize = slow_path.normalize
-HOOKS.device_bit = loader.device_bit
+HOOKS.device_bit = devices.device_bit
+HOOKS.placed = devices.placed
+HOOKS.hint_for_key = plugins.hint_for_key
 HOOKS.resolve = resolve.resolve
 HOOKS.load_plugins = loader.load_plugins
 HOOKS.fallback_target = fallback.target

@@ -33,8 +33,12 @@ class Hooks:
         self.bind: Callable[..., Any] = call
         # (dispatcher, position, code, argument) -> argument  [around.slow_path]
         self.normalize: Callable[..., Any] = call
-        # (device or None) -> bit of its backend's key  [around.loader]
+        # (device or None) -> bit of its backend's key  [around.devices]
         self.device_bit: Callable[..., int] = call
+        # (backend, op, kernel) -> kernel, on the device of its arguments  [around.devices]
+        self.placed: Callable[..., Any] = call
+        # (key) -> what to install for it  [around.loader]
+        self.hint_for_key: Callable[[str], str] = call
         # (dispatcher, keys, mask) -> Entry  [dispatch.resolve]
         self.resolve: Callable[..., Any] = call
         # () -> None, reads the entry points on first need  [around.loader]

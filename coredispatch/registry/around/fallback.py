@@ -16,6 +16,7 @@ from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.model.value import Value, bump_version
 from coredispatch.registry.wiring import HOOKS
@@ -79,9 +80,13 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     with _lock:
         _counts[(op.name, source.name, destination.name)] += 1
 
+    tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
+    homes = [source.device_index(v.raw) for v in tensors if isinstance(v, Value)]
+    home = homes[0] if homes else source.check_device(None)
+
     def there(item: Any) -> Any:
         if isinstance(item, Value):
-            raw = destination.from_numpy(source.to_numpy(item.raw))
+            raw = destination.transfer(item.raw, source, 0)
             return HOOKS.value_type(raw, bits[1])
         if isinstance(item, (list, tuple)):
             return type(item)(there(i) for i in item)
@@ -89,7 +94,8 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
 
     def back(item: Any) -> Any:
         if isinstance(item, Value):
-            raw = source.from_numpy(destination.to_numpy(item.raw))
+            with source.on(home):
+                raw = source.transfer(item.raw, destination, home)
             return HOOKS.value_type(raw, bits[0])
         if isinstance(item, (list, tuple)):
             return type(item)(back(i) for i in item)
@@ -97,10 +103,11 @@ def serve(entry: CallEntry, args: tuple[Any, ...]) -> Any:
 
     moved = tuple(there(a) for a in args)
     if op.device >= 0:
-        moved = (*moved[: op.device], destination.name, *moved[op.device + 1 :])
+        moved = (*moved[: op.device], Device(destination.name), *moved[op.device + 1 :])
     result = dispatch(op, moved)
     for value, other in zip(op.schema.written(args), op.schema.written(moved), strict=True):
-        replaced = source.copyto(value.raw, source.from_numpy(destination.to_numpy(other.raw)))
+        with source.on(home):
+            replaced = source.copyto(value.raw, source.transfer(other.raw, destination, home))
         if replaced is not None:
             value.raw = replaced
         bump_version(value)

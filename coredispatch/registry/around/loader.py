@@ -22,16 +22,13 @@ import pluggy
 from coredispatch.registry.around.hookspecs import API_VERSION, PROJECT, Hooks
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.backend import Backend
-from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.errors import (
     CoreDispatchError,
-    DeviceError,
     PluginError,
     text_of,
 )
 
-__all__ = ["GROUP", "Plugin", "PluginLoader", "backend_of_device", "plugins"]
+__all__ = ["GROUP", "Plugin", "PluginLoader", "plugins"]
 
 GROUP = "coredispatch.plugins"
 VARIABLE = "COREDISPATCH_PLUGINS"
@@ -346,28 +343,3 @@ plugins = PluginLoader()
 def load_plugins() -> None:
     if not plugins._discovered:
         plugins.discover()
-
-
-def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
-    """The backend that owns ``device`` and its key's bit.
-
-    Raises :class:`DeviceError` for an unknown key, with what to install, and for an index that
-    is not there.
-    """
-    device = current_device(device)
-    found = TABLE.snapshot.backends.get(device.type)
-    if found is None:
-        plugins.discover()
-        found = TABLE.snapshot.backends.get(device.type)
-    if found is None:
-        raise DeviceError(
-            f"there is no device {str(device)!r}; known: {', '.join(TABLE.snapshot.backends)}",
-            fix=plugins.hint_for_key(device.type),
-        )
-    backend = found[0]
-    backend.check_device(device.index)
-    return backend, TABLE.snapshot.order.by_name[device.type].bit
-
-
-def device_bit(device: Device | str | None) -> int:
-    return backend_of_device(device)[1]

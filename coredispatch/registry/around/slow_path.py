@@ -22,6 +22,7 @@ from coredispatch.registry.around.checks import (
     refusal,
     shown,
 )
+from coredispatch.registry.around.devices import mixed
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry
 from coredispatch.registry.dispatch.dispatcher import (
     NORMAL_DEVICE,
@@ -230,8 +231,12 @@ class Finisher:
 
     def cast(self, raw: Any, dtype: DType) -> Any:
         """``raw`` in ``dtype``; a layout casts itself through its ``astype``."""
-        if isinstance(raw, self.backend.array_type):
-            return self.backend.cast(raw, dtype)
+        backend = self.backend
+        if isinstance(raw, backend.array_type):
+            if backend.device_count() <= 1:
+                return backend.cast(raw, dtype)
+            with backend.on(backend.device_index(raw)):
+                return backend.cast(raw, dtype)
         for data_type, _ in self.layouts:
             if isinstance(raw, data_type) and hasattr(raw, "astype"):
                 return raw.astype(dtype)
@@ -307,18 +312,16 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
             if len({v.keys & s.order.backend_bits for v in tensors}) > 1
             else first
         )
-        device = s.order.names(first.keys & s.order.backend_bits)[0]
-        error = DeviceError(
-            f"expected all tensors on one device, but found {describe(first)} and "
-            f"{describe(second)}",
-            fix=f"move one over, for example other.to({device!r})",
-        )
+        home = s.order.names(first.keys & s.order.backend_bits)[0]
+        error = mixed(describe(first), describe(second), home)
         name_call(error, op, args)
         raise error
 
+    device = next((v.device for v in tensors if not movable(v)), names[0])
+
     def move(item: Any) -> Any:
         if movable(item):
-            return HOOKS.value_type.to(item, names[0])
+            return HOOKS.value_type.to(item, device)
         if isinstance(item, (list, tuple)):
             return type(item)(move(i) for i in item)
         return item

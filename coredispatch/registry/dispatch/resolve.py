@@ -282,6 +282,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.least = kernels[0].least
     else:
         entry.fn = kernels[0].fn
+    entry.fn = HOOKS.placed(backend, op, entry.fn)
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.inside = entry.fn.fn, entry.fn.inside
     _promotion(entry, op)
@@ -359,7 +360,7 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     functional, backend = op.inplace_of, found.backend
     assert functional is not None and backend is not None
     laid_out = keys & s.order.layout_bits
-    copyto = _layout_copyto(s, backend) if laid_out else backend.copyto
+    copyto = _layout_copyto(s, backend) if laid_out else HOOKS.placed(backend, op, backend.copyto)
     strided = backend.views and not laid_out
     return _inplace_over(op, build(s, functional, keys, mask), copyto, strided)
 

@@ -6,6 +6,7 @@ A backend is two conversions, some facts and a dict of kernels over raw arrays. 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -81,6 +82,30 @@ class Backend:
     def device_index(self, raw: Any) -> int:
         """On which device ``raw`` lies."""
         return 0
+
+    def on(self, index: int) -> contextlib.AbstractContextManager[Any]:
+        """A ``with`` block in which device ``index`` is the current one.
+
+        Kernels, ``from_numpy``, ``copyto`` and ``transfer`` of a backend with several devices are
+        called inside it, so that whatever they make lies on the device of their arguments.
+        """
+        return contextlib.nullcontext()
+
+    def transfer(self, raw: Any, source: Backend, index: int, non_blocking: bool = False) -> Any:
+        """``raw`` of backend ``source`` as an array of this backend on device ``index``, current.
+
+        Without one of its own a backend takes the array through DLPack, where it has a
+        ``from_dlpack(exporter)`` that accepts it, else through NumPy. One whose devices can reach
+        each other overrides this for ``source is self``. ``non_blocking`` allows it to return
+        before the data have arrived.
+        """
+        adopt = getattr(self, "from_dlpack", None)
+        if adopt is not None and source is not self and hasattr(raw, "__dlpack__"):
+            try:
+                return adopt(raw)
+            except (BufferError, TypeError, ValueError, RuntimeError, NotImplementedError):
+                pass  # another kind of memory, or a dtype that DLPack has no name for
+        return self.from_numpy(source.to_numpy(raw))
 
     def memory(self, index: int = 0) -> dict[str, int]:
         """Bytes ``{"allocated": ..., "reserved": ..., "total": ...}`` as far as known."""
@@ -172,6 +197,8 @@ class Layout:
     #: tensors of this layout are saved
     pack: Callable[[Any], dict[str, Any]] | None = None
     unpack: Callable[[dict[str, Any]], Any] | None = None
+    #: backends whose arrays its data may be made of
+    devices: tuple[str, ...] = ("cpu",)
     #: element types of its own, public as ``cd.NAME`` while the layout is loaded
     dtypes: tuple[DType, ...] = ()
 

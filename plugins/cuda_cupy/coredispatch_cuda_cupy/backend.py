@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArrayApiBackend, DeviceError, DType, DTypeError
+from coredispatch.plugin import ArrayApiBackend, Backend, DeviceError, DType, DTypeError
 from coredispatch_cuda_cupy import kernels
 from coredispatch_cuda_cupy.detection import Detection
 from coredispatch_cuda_cupy.namespace import Namespace
@@ -44,10 +44,8 @@ class CudaBackend(ArrayApiBackend):
         if self.cupy is None:
             return {}
         if self._kernels is None:
-            several = self.detection.count > 1
             self._kernels = {
-                name: kernels.guarded(self.cupy, name, kernel, several)
-                for name, kernel in super().kernels.items()
+                name: kernels.guarded(name, kernel) for name, kernel in super().kernels.items()
             }
         return self._kernels
 
@@ -55,14 +53,19 @@ class CudaBackend(ArrayApiBackend):
 
     def from_numpy(self, array: Any) -> Any:
         """A copy on the current device."""
-        return self.from_numpy_on(array, None)
-
-    def from_numpy_on(self, array: Any, index: int | None) -> Any:
-        """A copy on device ``index`` (None: the current one)."""
-        self.check_device(index)
+        self.check_device(None)
         kernels.refuse_bfloat16(DType.of(array.dtype))
-        with self._on(index):
-            return self.cupy.asarray(np.asarray(array, order="C"))
+        return self.cupy.asarray(np.asarray(array, order="C"))
+
+    def on(self, index: int) -> Any:
+        """Makes device ``index`` current inside a ``with`` block."""
+        return self.cupy.cuda.Device(index)
+
+    def transfer(self, raw: Any, source: Backend, index: int, non_blocking: bool = False) -> Any:
+        """A copy on the current device, ``index``; between two devices the driver makes it."""
+        if source is self:
+            return raw.copy()  # to the current device, whichever holds ``raw``
+        return self.from_numpy(source.to_numpy(raw))
 
     def to_numpy(self, raw: Any) -> Any:
         """A copy in main memory; waits for the work that makes ``raw``."""
@@ -116,7 +119,7 @@ class CudaBackend(ArrayApiBackend):
     def memory(self, index: int = 0) -> dict[str, int]:
         """Bytes in use by arrays, held by CuPy's pool, free and present on the device."""
         self.check_device(index)
-        with self._on(index):
+        with self.on(index):
             pool = self.cupy.get_default_memory_pool()
             free, total = self.cupy.cuda.runtime.memGetInfo()
             return {
@@ -129,7 +132,7 @@ class CudaBackend(ArrayApiBackend):
     def empty_cache(self) -> None:
         """Give the unused blocks of the pools of all devices back."""
         for index in range(self.device_count()):
-            with self._on(index):
+            with self.on(index):
                 self.cupy.get_default_memory_pool().free_all_blocks()
         if self.cupy is not None:
             self.cupy.get_default_pinned_memory_pool().free_all_blocks()
@@ -153,7 +156,3 @@ class CudaBackend(ArrayApiBackend):
             f"the kernel returned {type(out).__name__}, not cupy.ndarray",
             fix="compute with CuPy all the way",
         )
-
-    def _on(self, index: int | None) -> Any:
-        """Makes device ``index`` current inside a ``with`` block."""
-        return self.cupy.cuda.Device(index)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import Device, DeviceError, DType, DTypeError, OpError, dtypes
+from coredispatch.plugin import DType, DTypeError, OpError, dtypes
 
 __all__ = ["guarded", "overrides", "refuse_bfloat16", "refuse_shared_memory"]
 
@@ -44,19 +44,13 @@ def overrides(cupy: Any) -> dict[str, Kernel]:
     return table
 
 
-def guarded(cupy: Any, name: str, kernel: Kernel, several: bool) -> Kernel:
-    """``kernel`` behind the checks and settings that CuPy leaves to its caller.
-
-    Args:
-        name: the operator.
-        several: whether there is more than one device, so that the right one must be current.
-    """
+def guarded(name: str, kernel: Kernel) -> Kernel:
+    """The kernel of the operator ``name`` behind the checks that CuPy leaves to its caller."""
     if type(kernel).__name__ == "ufunc":
-        return _writing(_on_device(cupy, kernel) if several else kernel)
+        return _writing(kernel)
     if name in _CHECKED:
         kernel = _strict_linalg(kernel)
-    kernel = _without_bfloat16(kernel)
-    return functools.wraps(kernel)(_on_device(cupy, kernel)) if several else kernel
+    return _without_bfloat16(kernel)
 
 
 def refuse_shared_memory(out: Any) -> None:
@@ -101,46 +95,3 @@ def _without_bfloat16(kernel: Kernel) -> Kernel:
         return kernel(*args, **kwargs)
 
     return run
-
-
-def _devices(args: Any) -> Iterator[tuple[int, bool]]:
-    """The devices that the arguments lie on or name; and whether that binds the call."""
-    for argument in args:
-        if isinstance(argument, Device):
-            if argument.index is not None:
-                yield argument.index, True
-        elif isinstance(argument, (list, tuple)):
-            yield from _devices(argument)
-        elif hasattr(argument, "device") and hasattr(argument, "dtype"):
-            yield int(argument.device.id), bool(argument.shape)
-
-
-def _on_device(cupy: Any, kernel: Kernel) -> Kernel:
-    """``kernel`` on the device of its arguments, which CuPy wants to be the current one.
-
-    Raises :class:`DeviceError` where the arguments lie on different devices.
-    """
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        found = list(_devices(args))
-        binding = sorted({index for index, binds in found if binds})
-        if len(binding) > 1:
-            raise DeviceError(
-                "the tensors lie on " + " and ".join(f"cuda:{index}" for index in binding),
-                fix=f"move them to one device with .to('cuda:{binding[0]}')",
-            )
-        if not found:
-            return kernel(*args, **kwargs)
-        home = binding[0] if binding else found[0][0]
-        with cupy.cuda.Device(home):
-            return kernel(*(_brought(cupy, argument, home) for argument in args), **kwargs)
-
-    return run
-
-
-def _brought(cupy: Any, argument: Any, home: int) -> Any:
-    """A 0-dim array of another device as one of device ``home``; anything else as it is."""
-    if hasattr(argument, "device") and hasattr(argument, "dtype") and not argument.shape:
-        if int(argument.device.id) != home:
-            return cupy.asarray(cupy.asnumpy(argument))
-    return argument

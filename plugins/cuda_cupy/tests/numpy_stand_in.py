@@ -53,6 +53,12 @@ class ndarray(np.ndarray):
             found, owner = owner, np.ndarray.base.__get__(owner)
         return found
 
+    def copy(self, order: Any = "C") -> ndarray:  # type: ignore[override]
+        """A copy on the current device, wherever the array lies."""
+        made = np.array(self.view(np.ndarray)).view(ndarray)
+        made.index = State.device
+        return made
+
     def get(self) -> np.ndarray:
         return np.array(self.view(np.ndarray))
 

@@ -189,10 +189,16 @@ def test_two_devices(stand_in):
     assert str(cd.zeros_like(there).device) == "cuda:1"
     assert str(here.to("cuda:1").device) == "cuda:1"
     assert str((there + cd.tensor(2.0, device="cuda:0")).device) == "cuda:1"
-    with pytest.raises(cd.DeviceError, match="cuda:0 and cuda:1"):
+    with pytest.raises(cd.DeviceError, match=r"float32\[2\] on cuda:0 and float32\[2\] on cuda:1"):
         here + there
     there.add_(1)
     agree(there, cd.full((2,), 2.0))
+    assert str((there + cd.tensor(2.0)).device) == "cuda:1"  # a number on the CPU goes there
+    with cd.device("cuda:1"):
+        assert str(cd.zeros(2).device) == str(cd.rand(2).device) == "cuda:1"
+    grown = there.clone().requires_grad_()
+    (grown * grown).sum().backward()
+    assert str(grown.grad.device) == "cuda:1"
 
 
 def test_an_operator_without_kernel_says_so(stand_in):

@@ -1,0 +1,142 @@
+"""Which device a call runs on: who owns a device, its index, and kernels run where their data are.
+
+A backend with one device never gets here on a call that has tensors. For one with several,
+resolution puts :class:`Placed` around each kernel: it finds the one device of the arguments, makes
+it current through ``Backend.on``, and raises the one error of mixed devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import Device, current_device
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import DeviceError
+from coredispatch.registry.wiring import HOOKS
+
+__all__ = ["Placed", "backend_of_device", "device_bit", "mixed", "placed", "resolved"]
+
+
+def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
+    """The backend that owns ``device`` and its key's bit.
+
+    Raises :class:`DeviceError` for an unknown key, with what to install, and for an index that
+    is not there.
+    """
+    device = current_device(device)
+    found = TABLE.snapshot.backends.get(device.type)
+    if found is None:
+        HOOKS.load_plugins()
+        found = TABLE.snapshot.backends.get(device.type)
+    if found is None:
+        raise DeviceError(
+            f"there is no device {str(device)!r}; known: {', '.join(TABLE.snapshot.backends)}",
+            fix=HOOKS.hint_for_key(device.type),
+        )
+    backend = found[0]
+    backend.check_device(device.index)
+    return backend, TABLE.snapshot.order.by_name[device.type].bit
+
+
+def device_bit(device: Device | str | None) -> int:
+    """The bit of the backend that owns ``device``; None is the default device."""
+    return backend_of_device(device)[1]
+
+
+def resolved(backend: Backend, device: Device | None) -> Device:
+    """``device`` with an index: None is the default device if ``backend`` owns it.
+
+    Where it does not, and where ``device`` has no index, it is the backend's current one.
+
+    Raises :class:`DeviceError` for a device that is not there.
+    """
+    if device is None:
+        default = current_device(None)
+        device = default if default.type == backend.name else Device(backend.name)
+    return Device(device.type, backend.check_device(device.index))
+
+
+def mixed(first: str, second: str, home: str) -> DeviceError:
+    """The error of a call whose tensors lie on two devices, each described with its device."""
+    return DeviceError(
+        f"expected all tensors on one device, but found {first} and {second}",
+        fix=f"move one over, for example other.to({home!r})",
+    )
+
+
+def placed(backend: Backend, op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn`` as it is called on ``backend``: placed where there is something to decide."""
+    several = backend.device_count() > 1
+    return Placed(backend, op, fn, several) if several or op.device >= 0 else fn
+
+
+class Placed:
+    """A kernel that is told its device, and run with it current where there are several.
+
+    A factory gets a device with an index, never None. Arguments of several indices are refused,
+    but for 0-dim arrays, which move.
+    """
+
+    def __init__(
+        self, backend: Backend, op: Operator | None, fn: Callable[..., Any], several: bool
+    ) -> None:
+        self.backend, self.fn, self.several = backend, fn, several
+        self.position = -1 if op is None else op.device
+
+    def __call__(self, *raws: Any, **out: Any) -> Any:
+        backend, position = self.backend, self.position
+        home = self._home(raws, out) if self.several else None
+        if position >= 0:
+            given = raws[position]
+            if given is None and home is not None:
+                given = Device(backend.name, home)
+            device = resolved(backend, given)
+            raws = (*raws[:position], device, *raws[position + 1 :])
+            home = device.index if home is None else home
+        if not self.several or home is None:
+            return self.fn(*raws, **out)
+        with backend.on(home):
+            return self.fn(*[self._brought(raw, home) for raw in raws], **out)
+
+    def _home(self, raws: tuple[Any, ...], out: dict[str, Any]) -> int | None:
+        """The index of the arguments' device; raises :class:`DeviceError` where there are two."""
+        arrays: list[Any] = [*self._arrays(raws), *self._arrays(out.values())]
+        if not arrays:
+            return None
+        index = self.backend.device_index
+        binding: list[Any] = [raw for raw in arrays if raw.shape] or arrays[:1]
+        home = index(binding[0])
+        for raw in binding:
+            if index(raw) != home:
+                name = f"{self.backend.name}:{home}"
+                raise mixed(self._described(binding[0]), self._described(raw), name)
+        return home
+
+    def _arrays(self, items: Any) -> Iterator[Any]:
+        array_type: Any = self.backend.array_type
+        for item in items:
+            if isinstance(item, array_type):
+                yield item
+            elif isinstance(item, (list, tuple)):
+                yield from self._arrays(item)
+
+    def _described(self, raw: Any) -> str:
+        sizes = ", ".join(map(str, raw.shape))
+        index = self.backend.device_index(raw)
+        return f"{DType.of(raw.dtype).name}[{sizes}] on {self.backend.name}:{index}"
+
+    def _brought(self, item: Any, home: int) -> Any:
+        """``item`` with 0-dim arrays of another device on ``home``, which is current."""
+        backend = self.backend
+        array_type: Any = backend.array_type
+        if isinstance(item, array_type):
+            if item.shape or backend.device_index(item) == home:
+                return item
+            return backend.transfer(item, backend, home)
+        if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):
+            return type(item)([self._brought(inner, home) for inner in item])
+        return item
