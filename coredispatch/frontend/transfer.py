@@ -35,8 +35,8 @@ def to_device(
     need not go through main memory. A layout travels part by part (its ``pack`` and ``unpack``).
     ``non_blocking`` lets a backend return before the data have arrived.
 
-    Raises :class:`DeviceError` for a device that is not there, and :class:`MissingKernel` for a meta
-    tensor, which has no data.
+    Raises :class:`DeviceError` for a device that is not there, and :class:`MissingKernel` for a
+    meta tensor, which has no data.
     """
     backend, bit = backend_of_device(device)
     index = resolved(backend, device).index or 0
