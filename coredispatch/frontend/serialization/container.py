@@ -197,9 +197,11 @@ def _integer(text: str) -> int:
 
 
 def _float(text: str) -> float:
-    number = float(text) if len(text) <= _LONGEST_NUMBER else float("nan")
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} digits")
+    number = float(text)
     if not -float("inf") < number < float("inf"):
-        raise ValueError(f"{text:.50} is not a finite number")
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 

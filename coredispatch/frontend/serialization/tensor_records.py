@@ -325,13 +325,14 @@ class TensorReader:
             storage = self._storages.setdefault(place.block, Storage())
             array = self._filled(place, where)
             return make_tensor(array, device, record["requires_grad"], cls, storage)
-        except (Damage, SerializationError):
+        except Damage:
             raise
         except Exception as error:  # of the device, of the layout's plugin
+            known = isinstance(error, CoreDispatchError)
             raise SerializationError(
-                f"{self.name}, {where}: the tensor cannot be made on {device!r}: "
-                f"{type(error).__name__}: {error}",
-                fix="load it with map_location='cpu', if the device is the reason",
+                f"{self.name}, {where}: the tensor cannot be made: "
+                + (error.message if known else f"{type(error).__name__}: {error}"),
+                fix=(error.fix if known else None) or "load it with map_location='cpu'",
             ) from error
 
     def _filled(self, place: ArrayPlace, where: str, own: bool = False) -> np.ndarray[Any, Any]:
@@ -378,7 +379,7 @@ class TensorReader:
         found = TABLE.snapshot.layouts.get(name)
         if found is None or found[0].unpack is None:
             raise SerializationError(
-                f"{self.name} holds a tensor of layout {shown(name)}, which no plugin reads",
+                f"no plugin reads the layout {shown(name)}",
                 fix=plugins.hint_for_key(name),
             )
         parts = {
