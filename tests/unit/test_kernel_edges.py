@@ -164,3 +164,17 @@ def test_one_class_for_one_row_without_a_batch() -> None:
 def test_repeats_of_a_0_dim_tensor() -> None:
     for dim in (None, 0, -1):
         assert cd.tensor(2.0).repeat_interleave(3, dim).tolist() == np.repeat(2.0, 3).tolist()
+
+
+def test_a_sparse_gradient_is_refused_where_a_dense_one_comes() -> None:
+    weight, index = cd.ones(4, 2, requires_grad=True), _at(0, 1)
+    calls = [
+        lambda: F.embedding(index, weight, sparse=True),
+        lambda: F.embedding_bag(index, weight, _at(0), sparse=True),
+        lambda: cd.nn.Embedding(4, 2, sparse=True),
+        lambda: cd.nn.Embedding.from_pretrained(weight.detach(), sparse=True),
+    ]
+    for call in calls:
+        with pytest.raises(ArgumentError, match="sparse=False"):
+            call()
+    assert F.embedding(index, weight, sparse=False).shape == (2, 2)

@@ -45,6 +45,15 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
+def refuse_sparse_gradient(sparse: bool) -> None:
+    """Raise :class:`ArgumentError` for ``sparse=True``, which asks for a gradient of few rows."""
+    if sparse:
+        raise ArgumentError(
+            "sparse=True asks for a sparse gradient of weight, and this gradient is dense",
+            fix="leave sparse=False: the gradient has the same values, and every optimizer takes it",
+        )
+
+
 def _reference(
     input: Any,
     weight: Any,
@@ -115,7 +124,7 @@ def embedding_lookup(
     """Rows of ``weight`` (``(V, D)``) by the int32 or int64 indices ``input``: ``(*, D)``.
 
     The row ``padding_idx`` (0 or more) gets no gradient; ``scale_grad_by_freq`` divides each row's
-    gradient by how often it was used. ``sparse`` is accepted: gradients are dense. Raises
+    gradient by how often it was used. ``sparse`` is False, which the callers see to. Raises
     ``DimError`` for an index out of range.
     """
     _embedding_shape(input, weight)
@@ -201,9 +210,10 @@ def embedding(
 
     The row ``padding_idx``, which may count from the end, gets no gradient; ``scale_grad_by_freq``
     divides each row's gradient by how often it was used. With ``max_norm`` the rows used are first
-    scaled down, in place, to at most that ``norm_type``-norm. ``sparse`` is accepted, gradients
-    are dense. Raises ``DimError`` for an index out of range, ``DTypeError`` for other indices.
+    scaled down, in place, to at most that ``norm_type``-norm. Raises ``DimError`` for an index out
+    of range, ``DTypeError`` for other indices, ``ArgumentError`` for ``sparse=True``.
     """
+    refuse_sparse_gradient(sparse)
     row = _padding(padding_idx, weight.shape[0])
     if max_norm is not None:
         embedding_renorm_(weight.detach(), input, max_norm, norm_type)
@@ -325,10 +335,12 @@ def _(
     padding_idx: int | None = None,
 ) -> Tensor:
     # PyTorch's whole signature; what is left of it after the rows were shrunk is the operator.
-    if scale_grad_by_freq or sparse:
+    refuse_sparse_gradient(sparse)
+    if scale_grad_by_freq:
         raise ArgumentError(
-            "scale_grad_by_freq and sparse gradients of embedding_bag are not supported",
-            fix="leave them False",
+            "embedding_bag does not divide gradients by frequency, and scale_grad_by_freq=True "
+            "was given",
+            fix="leave scale_grad_by_freq=False",
         )
     if max_norm is not None:
         embedding_renorm_(weight.detach(), input, max_norm, norm_type)

@@ -9,6 +9,7 @@ from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.ops.nn.embedding import refuse_sparse_gradient
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["Embedding", "EmbeddingBag"]
@@ -68,6 +69,7 @@ class Embedding(_Table):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = _front(padding_idx, num_embeddings)
         self.max_norm, self.norm_type = max_norm, norm_type
+        refuse_sparse_gradient(sparse)
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self._table(_weight, device, dtype)
         if _freeze:
@@ -102,7 +104,7 @@ class Embedding(_Table):
             text += f", norm_type={self.norm_type}"
         if self.scale_grad_by_freq:
             text += ", scale_grad_by_freq=True"
-        return text + (", sparse=True" if self.sparse else "")
+        return text
 
 
 class EmbeddingBag(_Table):
