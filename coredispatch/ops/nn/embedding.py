@@ -50,7 +50,7 @@ def refuse_sparse_gradient(sparse: bool) -> None:
     if sparse:
         raise ArgumentError(
             "sparse=True asks for a sparse gradient of weight, and this gradient is dense",
-            fix="leave sparse=False: the gradient has the same values, and every optimizer takes it",
+            fix="leave sparse=False: the values are the same, and every optimizer takes them",
         )
 
 
