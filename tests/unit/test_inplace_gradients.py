@@ -255,3 +255,85 @@ def test_a_leaf_is_refused_before_anything_is_written(op: Operator) -> None:
         with cd.no_grad():
             assert dispatch(op, (x, *args[1:])) is x
         assert x._version == 1 and x.is_leaf
+
+
+# -- the other signatures, and out= ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("write", "compute"),
+    [
+        (lambda h, y: h.add_(y, alpha=3), lambda h, y: h + 3 * y),
+        (lambda h, y: h.sub_(h, alpha=0.5).mul_(y), lambda h, y: h * 0.5 * y),
+        (lambda h, y: h.div_(y, rounding_mode=None), lambda h, y: h / y),
+        (lambda h, y: h.div_(h, rounding_mode=None).mul_(y), lambda h, y: y + 0 * h),
+        (
+            lambda h, y: h.scatter_(0, cd.tensor([0, 2, 1]), y, reduce="multiply"),
+            lambda h, y: h * y[cd.tensor([0, 2, 1])],
+        ),
+    ],
+)
+def test_the_other_signatures_of_in_place_forms_have_gradients(write: Any, compute: Any) -> None:
+    found = []
+    for function in (write, compute):
+        x = cd.tensor([1.0, 2.0, 3.0], dtype=cd.float64, requires_grad=True)
+        y = cd.tensor([2.0, 0.5, 4.0], dtype=cd.float64, requires_grad=True)
+        h = cd.stack([x, x * 2])
+        result = function(h[0], y)
+        found.append(list(cd.autograd.grad(loss_of(result * result), [x, y])))
+    close(*found)
+
+
+def test_an_error_of_such_a_call_names_it() -> None:
+    x = cd.ones(3, requires_grad=True)
+    with pytest.raises(cd.AutogradError, match=r"^add_\(.*leaf"):
+        x.add_(1, alpha=2)
+    with pytest.raises(cd.ShapeError, match=r"^add_\(.*cannot be resized"):
+        cd.ones(3).add_(cd.ones(2, 3), alpha=2)
+    with pytest.raises(cd.DTypeError, match=r"^add_\(.*cannot be written"):
+        cd.ones(3, dtype=cd.int64).add_(cd.ones(3), alpha=2)
+
+
+def test_out_is_refused_where_autograd_records_and_written_where_it_does_not() -> None:
+    x = cd.ones(3, requires_grad=True)
+    out, plain = cd.empty(3, requires_grad=True), cd.empty(3)
+    for left, target in ((x, plain), (cd.ones(3), out), (x, out)):
+        version = target._version
+        with pytest.raises(cd.AutogradError, match="do not support automatic"):
+            cd.add(left, left, out=target)
+        assert target._version == version
+        with cd.no_grad():
+            assert cd.add(left, left, out=target) is target
+        assert target.tolist() == [2, 2, 2] and target.is_leaf
+
+
+def test_several_outs_are_refused_where_autograd_records() -> None:
+    x = cd.arange(6.0).reshape(2, 3).requires_grad_()
+    values, places = cd.zeros(2), cd.zeros(2, dtype=cd.int64)
+    with pytest.raises(cd.AutogradError, match="do not support automatic"):
+        cd.max(x, 1, out=(values, places))
+    with pytest.raises(cd.AutogradError, match="do not support automatic"):
+        cd.sort(x[:, 0], out=(values, places))
+    assert values._version == places._version == 0 and not values.requires_grad
+    with cd.no_grad():
+        found = cd.max(x, 1, out=(values, places))
+    assert found.values is values and found.indices is places
+    assert values.tolist() == [2, 5] and places.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("outs", "error"),
+    [
+        (lambda: (cd.zeros(2), cd.zeros(3, dtype=cd.int64)), cd.ShapeError),
+        (lambda: (cd.zeros(2), cd.zeros(2, dtype=cd.bool)), cd.DTypeError),
+        (lambda: (cd.zeros(2), 3), cd.DTypeError),
+        (lambda: (cd.zeros(2),), cd.ArgumentError),
+        (lambda: cd.zeros(2), cd.DTypeError),
+    ],
+)
+def test_several_outs_are_all_checked_before_one_is_written(outs: Any, error: Any) -> None:
+    given = outs()
+    with pytest.raises(error, match="max"):
+        cd.max(cd.ones(2, 3), 1, out=given)
+    first = given[0] if isinstance(given, tuple) else given
+    assert first.tolist() == [0, 0] and first._version == 0

@@ -7,7 +7,8 @@ from typing import Any
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.arguments import completed, mismatch
-from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch, normalized
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch, keys_of, normalized
+from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import can_cast
@@ -47,8 +48,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if isinstance(found, tuple):
         other, full = found
         assert other.body is not None
-        result = other.body(*full)
-        return TABLE.operator("copy_")(args[0], result) if inplace else result
+        return _write_overload(op, other, full) if inplace else other.body(*full)
     if found is None:
         assert isinstance(full, str)
         found = mismatch(op, full)
@@ -90,59 +90,86 @@ def _overload(
     return error
 
 
+def _write_overload(op: Operator, other: Operator, full: tuple[Any, ...]) -> Any:
+    """The in-place form ``op`` called by the signature of the overload ``other``."""
+    target = full[0]
+    assert other.body is not None
+    try:
+        past = target
+        if _recording(keys_of(other, full)):  # the graph may ask for what self was
+            past = TABLE.operator("clone")(target)
+        result = other.body(*[past if argument is target else argument for argument in full])
+        checks.check_write(target, result.raw)
+        return TABLE.operator("copy_")(target, result)
+    except CoreDispatchError as error:
+        error.call = checks.describe_call(op, full)
+        raise
+
+
+def _recording(keys: int) -> bool:
+    """Whether autograd would record a call with these keys."""
+    autograd = TABLE.snapshot.order.by_name.get("autograd")
+    return autograd is not None and bool(masked(keys) & autograd.bit)
+
+
 def _into(op: Operator, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
     """``op(..., out=tensor)``: compute, check, write into ``tensor`` and return it."""
-    if op.schema.several:
-        if not isinstance(out, (tuple, list)):
-            raise DTypeError(f"{op.name}(): out must be a tuple of tensors", fix="out=(a, b)")
-        results = op(*args, **kwargs)
-        for target, result in zip(out, results, strict=True):
-            _write(op, target, result)
-        return out
-    if not isinstance(out, Value):
-        raise DTypeError(
-            f"{op.name}(): out must be a tensor, not {type(out).__name__}",
-            fix="pass a tensor of the result's shape, or leave out= away",
-        )
-    autograd = TABLE.snapshot.order.by_name.get("autograd")
-    result = op(*args, **kwargs)
-    if autograd is not None and (result.keys | out.keys) & autograd.bit:
-        raise AutogradError(
-            f"{op.name}(): functions with out=... arguments do not support automatic "
-            "differentiation, but one of the arguments requires grad",
-            fix="leave out= away, or detach the arguments",
-        )
-    _write(op, out, result)
-    return out
-
-
-def _write(op: Operator, out: Any, result: Any) -> None:
-    if not isinstance(out, Value):
-        raise DTypeError(f"{op.name}(): out must be a tensor, not {type(out).__name__}")
-    source, dtype = dtype_of(result), dtype_of(out)
-    try:
-        if not can_cast(source, dtype):
+    computed = op(*args, **kwargs)
+    several = isinstance(computed, (tuple, list))
+    if several and not isinstance(out, (tuple, list)):
+        raise DTypeError(f"{op.name}(): out must be a tuple of tensors", fix="out=(a, b)")
+    targets, results = (list(out), list(computed)) if several else ([out], [computed])
+    for target in targets:
+        if not isinstance(target, Value):
             raise DTypeError(
-                f"the result has dtype {source}, which cannot be written into out of {dtype}",
-                fix=f"pass an out of dtype {source}",
+                f"{op.name}(): out must be a tensor, not {type(target).__name__}",
+                fix="pass a tensor of the result's shape, or leave out= away",
             )
-        backends = TABLE.snapshot.order.backend_bits
-        if (result.keys ^ out.keys) & backends:
-            raise ArgumentError(
-                f"the result is {checks.describe(result)}, out is {checks.describe(out)}",
-                fix="pass an out on the same device",
+    if len(results) != len(targets):
+        raise ArgumentError(
+            f"{op.name}(): out has {len(targets)} tensors, the result {len(results)}",
+            fix=f"pass {len(results)} tensors",
+        )
+    for target, result in zip(targets, results, strict=True):
+        if _recording(result.keys | target.keys):
+            raise AutogradError(
+                f"{op.name}(): functions with out=... arguments do not support automatic "
+                "differentiation, but one of the arguments requires grad",
+                fix="leave out= away, detach the arguments, or use cd.no_grad()",
             )
-        shape, wanted = tuple(result.raw.shape), tuple(out.raw.shape)
-        if shape != wanted:
-            if 0 not in wanted or out._view is not None:
-                raise ShapeError(
-                    f"the result has shape {shape}, but out has shape {wanted}",
-                    fix="pass an out of the result's shape, or an empty one to be resized",
-                )
-            out.raw = TABLE.operator("to_dtype")(result, dtype).raw
-            bump_version(out)
+        _check_out(op, target, result)
+    for target, result in zip(targets, results, strict=True):
+        if tuple(result.raw.shape) == tuple(target.raw.shape):
+            TABLE.operator("copy_")(target, result)
         else:
-            TABLE.operator("copy_")(out, result)
-    except CoreDispatchError as error:
-        error.call = error.call or f"{op.name}(..., out={checks.describe(out)})"
-        raise
+            target.raw = TABLE.operator("to_dtype")(result, dtype_of(target)).raw
+            bump_version(target)
+    if not several:
+        return out
+    make = getattr(type(computed), "_make", type(computed))  # the named results of max, sort ...
+    return make(targets)
+
+
+def _check_out(op: Operator, out: Value, result: Value) -> None:
+    """Refuse a result that ``out`` cannot hold."""
+    source, dtype = dtype_of(result), dtype_of(out)
+    shape, wanted = tuple(result.raw.shape), tuple(out.raw.shape)
+    error: CoreDispatchError | None = None
+    if not can_cast(source, dtype):
+        error = DTypeError(
+            f"the result has dtype {source}, which cannot be written into out of {dtype}",
+            fix=f"pass an out of dtype {source}",
+        )
+    elif (result.keys ^ out.keys) & TABLE.snapshot.order.backend_bits:
+        error = ArgumentError(
+            f"the result is {checks.describe(result)}, out is {checks.describe(out)}",
+            fix="pass an out on the same device",
+        )
+    elif shape != wanted and (0 not in wanted or out._view is not None):
+        error = ShapeError(
+            f"the result has shape {shape}, but out has shape {wanted}",
+            fix="pass an out of the result's shape, or an empty one to be resized",
+        )
+    if error is not None:
+        error.call = f"{op.name}(..., out={checks.describe(out)})"
+        raise error
