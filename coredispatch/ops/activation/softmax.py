@@ -26,7 +26,7 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import Sample, nonempty_reductions, rows
 from coredispatch.registry import DType as DTypeClass
-from coredispatch.registry import composite
+from coredispatch.registry import Operator, composite
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
@@ -163,7 +163,7 @@ def implicit_dim(ndim: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-def _functional_form(op: Any) -> None:
+def _functional_form(op: Operator) -> None:
     """``nn.functional`` also accepts ``dim=None`` and ``_stacklevel``, which is ignored."""
 
     @op.overload

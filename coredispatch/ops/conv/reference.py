@@ -94,7 +94,7 @@ class _Shaped:
         self.shape, self.ndim = tuple(shape), len(shape)
 
 
-def _require_result(grad_output: Any, input: Any, weight: Any, options: Ints) -> None:
+def _require_result(grad_output: Any, input: Any, weight: Any, options: Any) -> None:
     """Raise :class:`ShapeError` where a convolution gives nothing of the gradient's shape.
 
     A gradient may have fewer windows: ``output_padding`` makes room for some that gave nothing,
@@ -158,7 +158,7 @@ def convolution_reference(
         max(o + 2 * p, (i - 1) * s + d * (k - 1) + 1)
         for o, p, i, s, d, k in zip(outside, padding, inside, stride, dilation, kernel, strict=True)
     ]
-    core = (..., *(slice(p, p + o) for p, o in zip(padding, outside, strict=True)))
+    core: Any = (..., *(slice(p, p + o) for p, o in zip(padding, outside, strict=True)))
     if transposed:
         padded = np.zeros((*x.shape[:2], weight.shape[1], *length))
     else:
@@ -166,7 +166,7 @@ def convolution_reference(
         padded[core] = x
         result = np.zeros((full[0], groups, grouped.shape[1], *inside))
     for offset in product(*map(range, kernel)):
-        at = (
+        at: Any = (
             ...,
             *(
                 slice(o * d, o * d + (i - 1) * s + 1, s)

@@ -162,7 +162,7 @@ def _like(factory: Operator, what: str, **facts: Any) -> Operator:
     return op
 
 
-def _accept_device(like: Any, factory: Any) -> None:
+def _accept_device(like: Operator, factory: Any) -> None:
     """Let a ``*_like`` op take PyTorch's other keywords; they change device or are defaults."""
 
     @like.overload

@@ -206,15 +206,15 @@ def _scatter_reduce_reference(
         target = list(place)
         target[dim] = int(index[place])
         groups.setdefault(tuple(target), []).append(src[place])
-    for target, values in groups.items():
-        values = np.array(([self[target]] if include_self else []) + values, out.dtype)
+    for cell, sources in groups.items():
+        values = np.array(([self[cell]] if include_self else []) + sources, out.dtype)
         if reduce in ("amax", "amin"):
-            out[target] = values.max() if reduce == "amax" else values.min()
+            out[cell] = values.max() if reduce == "amax" else values.min()
         elif reduce == "mean":
             total = np.sum(values, dtype=out.dtype)
-            out[target] = total // len(values) if out.dtype.kind in "iu" else total / len(values)
+            out[cell] = total // len(values) if out.dtype.kind in "iu" else total / len(values)
         else:
-            out[target] = getattr(np, reduce)(values, dtype=out.dtype)
+            out[cell] = getattr(np, reduce)(values, dtype=out.dtype)
     return out
 
 

@@ -105,7 +105,7 @@ def diagonal_scatter(
 ) -> Tensor:
     """``self`` with the diagonals of the planes (``dim1``, ``dim2``) replaced by ``src``."""
     planes = late.movedim(self, (dim1, dim2), (-2, -1))
-    row, column, length = diagonal_places(*planes.shape[-2:], offset)
+    row, column, length = diagonal_places(planes.shape[-2], planes.shape[-1], offset)
     i = late.arange(length, device=self.device)
     where = (..., i + row, i + column)
     _require_shape(src, late.diagonal(self, offset, dim1, dim2))

@@ -63,7 +63,8 @@ def count_true(mask: Any) -> int:
             fix="use a form whose size is known, such as where(mask, x, 0)",
         )
     if isinstance(mask, Value):
-        return int((mask != 0).sum())
+        tensor: Any = mask
+        return int((tensor != 0).sum())
     return int(np.count_nonzero(np.asarray(mask)))
 
 

@@ -6,7 +6,6 @@ opt_einsum's greedy order (Smith and Gray, JOSS 2018).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -123,7 +122,7 @@ def _merged(x: Any, stack: int, first: int) -> Any:
     return shape.reshape(x, (*x.shape[:stack], prod(rows), prod(columns)))
 
 
-def _next_pair(labels: Sequence[str], sizes: dict[str, int], result: str) -> tuple[int, int]:
+def _next_pair(labels: list[str], sizes: dict[str, int], result: str) -> tuple[int, int]:
     """The pair whose product is smallest compared with the two it replaces."""
     best: tuple[int, int, int] | None = None
     for i in range(len(labels)):

@@ -108,7 +108,7 @@ def _numbered(columns: Any) -> Any:
     samples=positive_definite,
     dtypes=FLOATS,
     tolerance=conditioned,
-    gradcheck=lambda *args: symmetrised(cholesky)(*args),
+    gradcheck=lambda *args: symmetrised(late.cholesky)(*args),
     namespace=("", "linalg"),
 )
 def cholesky(self: Tensor, upper: bool = False) -> Tensor:

@@ -129,7 +129,8 @@ def matrix_power(self: Tensor, n: int) -> Tensor:
     if n == 0:
         unit = late.eye(sizes[-1], dtype=self.dtype, device=self.device)
         return late.copy(self, unit)
-    power, out = self, None
+    power: Any = self
+    out: Any = None
     while n:
         if n & 1:
             out = power if out is None else matmul(out, power)

@@ -86,7 +86,8 @@ def linalg_vector_norm(
         raise ArgumentError(f"ord={ord!r} of a vector", fix="give a number; names are for matrices")
     x = _floating(self, dtype)
     half = x.dtype.itemsize == 2
-    out = late.power_norm(x.to_dtype(float32) if half else x, float(ord), dim, keepdim)
+    power: Any = ord
+    out = late.power_norm(x.to_dtype(float32) if half else x, float(power), dim, keepdim)
     return out.to_dtype(x.dtype) if half else out
 
 
@@ -132,14 +133,15 @@ def linalg_matrix_norm(
     row, column = normalize_dims(dim, x.ndim)
     if ord == "fro":
         return linalg_vector_norm(x, 2, (row, column), keepdim)
-    if ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2):
+    power: Any = ord
+    if ord == "nuc" or (not isinstance(ord, str) and abs(power) == 2):
         values = late.linalg_svdvals(late.movedim(x, (row, column), (-2, -1)))
-        pick = late.sum if ord == "nuc" else late.amax if ord > 0 else late.amin
+        pick = late.sum if ord == "nuc" else late.amax if power > 0 else late.amin
         out = pick(values, -1)
-    elif not isinstance(ord, str) and (abs(ord) == 1 or math.isinf(ord)):
-        first, second = (row, column) if abs(ord) == 1 else (column, row)
+    elif not isinstance(ord, str) and (abs(power) == 1 or math.isinf(power)):
+        first, second = (row, column) if abs(power) == 1 else (column, row)
         sums = late.sum(late.abs(x), first, True)
-        out = (late.amax if ord > 0 else late.amin)(sums, second, True)
+        out = (late.amax if power > 0 else late.amin)(sums, second, True)
         out = shape.squeeze(out, (row, column))
     else:
         raise ArgumentError(f"ord={ord!r}", fix="use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
@@ -232,10 +234,11 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
 
     Infinite for a singular matrix.
     """
-    if p is None or (not isinstance(p, str) and abs(p) == 2):
+    power: Any = 2 if p is None else p
+    if not isinstance(power, str) and abs(power) == 2:
         values = late.linalg_svdvals(A)
         largest, least = late.amax(values, -1), late.amin(values, -1)
-        return largest / least if p is None or p > 0 else least / largest
+        return largest / least if power > 0 else least / largest
     singular = late.isinf(late.linalg_slogdet(A.detach())[1])
     unit = late.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     regular = late.where(singular.unsqueeze(-1).unsqueeze(-1), unit, A)

@@ -85,7 +85,8 @@ def norm(
             f"the norm of {dtype_of(x)} elements needs a floating dtype",
             fix="convert with x.float(), or pass dtype=",
         )
-    return in_float32(power_norm, x, float(p), dim, keepdim)
+    power: Any = p
+    return in_float32(power_norm, x, float(power), dim, keepdim)
 
 
 @composite(

@@ -50,7 +50,7 @@ def avg_pool_backward_reference(
     """Each window's gradient shared among its elements."""
     n = len(kernel_size)
     spatial = input_shape[-n:]
-    result = np.zeros(input_shape)
+    result: Any = np.zeros(input_shape)
     options = kernel_size, stride, padding, (1,) * n, ceil_mode
     for place, positions in each_window(spatial, *options):
         count = divisor_override or 1
@@ -67,7 +67,7 @@ def avg_pool_backward_reference(
 def adaptive_backward_reference(grad_output: Any, input_shape: Any, output_size: Any) -> Any:
     """Each window's gradient shared among its elements."""
     n = len(output_size)
-    result = np.zeros(input_shape)
+    result: Any = np.zeros(input_shape)
     bins = [adaptive_bins(s, o) for s, o in zip(input_shape[-n:], output_size)]
     for place in np.ndindex(*output_size):
         at = tuple(slice(*bins[i][o]) for i, o in enumerate(place))

@@ -145,8 +145,8 @@ def max_with_indices_reference(n: int) -> Callable[..., tuple[Any, Any]]:
         pad, gap = spatial_tuple("", padding, n, least=0), spatial_tuple("", dilation, n)
         lead, spatial = input.shape[:-n], input.shape[-n:]
         output, _ = pool_geometry(spatial, kernel, step, pad, gap, ceil_mode)
-        values = np.empty(lead + output, input.dtype)
-        indices = np.empty(lead + output, np.int64)
+        values: Any = np.empty(lead + output, input.dtype)
+        indices: Any = np.empty(lead + output, np.int64)
         flat = np.arange(int(np.prod(spatial))).reshape(spatial)
         for place, positions in each_window(spatial, kernel, step, pad, gap, ceil_mode):
             at = np.ix_(*positions)
@@ -182,7 +182,7 @@ def avg_reference(n: int) -> Callable[..., Any]:
         pad, one = spatial_tuple("", padding, n, least=0), (1,) * n
         lead, spatial = input.shape[:-n], input.shape[-n:]
         output, _ = pool_geometry(spatial, kernel, step, pad, one, ceil_mode)
-        result = np.empty(lead + output)
+        result: Any = np.empty(lead + output)
         for place, positions in each_window(spatial, kernel, step, pad, one, ceil_mode):
             total = input[(..., *np.ix_(*positions))].sum(tuple(range(-n, 0)))
             count = divisor_override or 1

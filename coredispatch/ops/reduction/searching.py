@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def _insertion_samples(make: Any) -> Iterator[Sample]:
 
 
 def _insertion_reference(sorted_sequence: Any, values: Any, right: bool = False, **_: Any) -> Any:
-    side = "right" if right else "left"
+    side: Literal["left", "right"] = "right" if right else "left"
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side)
     width = sorted_sequence.shape[-1]

@@ -16,7 +16,7 @@ from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, exact, normalize_dim, promote
 from coredispatch.ops.support.samples import Sample, unary
-from coredispatch.registry import composite, primitive
+from coredispatch.registry import Operator, composite, primitive
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.sizes import as_size
 
@@ -64,7 +64,7 @@ def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
 def _(grad, tensors_shape, dim):
     filled = [s for s in tensors_shape if tuple(s) != (0,)] or tensors_shape
     d = normalize_dim(dim, len(filled[0]))
-    start, grads = 0, []
+    start, grads = 0, list[Any]()
     for sizes in tensors_shape:
         length = sizes[d] if len(sizes) > d else 0
         if tuple(sizes) == (0,) and grad.ndim > 1:
@@ -154,7 +154,7 @@ def atleast_3d(self: Tensor) -> Tensor:
     return shape.view(self, (1, self.numel(), 1))
 
 
-def _each(op: Any) -> None:
+def _each(op: Operator) -> None:
     @op.overload
     def _(tensors: list[Tensor]) -> tuple[Tensor, ...]:
         return tuple(op(x) for x in tensors)

@@ -36,9 +36,10 @@ def _reference(self: Any, pad: Sequence[int], mode: str = "constant", value: Any
     pairs = _pairs(pad, self.ndim)
     grow = [(max(a, 0), max(b, 0)) for a, b in pairs]
     options = {"constant_values": value or 0} if mode == "constant" else {}
+    kind: Any = _NUMPY_MODES[mode]
     if mode == "circular":
-        return np.pad(_cropped(self, pairs), grow, _NUMPY_MODES[mode])
-    return _cropped(np.pad(self, grow, _NUMPY_MODES[mode], **options), pairs)
+        return np.pad(_cropped(self, pairs), grow, kind)
+    return _cropped(np.pad(self, grow, kind, **options), pairs)
 
 
 def _cropped(x: Any, pairs: Sequence[tuple[int, int]]) -> Any:

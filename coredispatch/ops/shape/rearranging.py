@@ -241,7 +241,7 @@ def repeat_interleave(
         self = shape.reshape(self, (1,))
     d = normalize_dim(dim, self.ndim)
     length = self.shape[d]
-    counts = repeats.tolist() if hasattr(repeats, "tolist") else repeats
+    counts: Any = repeats.tolist() if hasattr(repeats, "tolist") else repeats
     if isinstance(counts, list) and len(counts) == 1:
         counts = counts[0]
     if isinstance(counts, int):

@@ -220,7 +220,7 @@ def _section_sizes(length: int, sections: int) -> list[int]:
 )
 def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of pieces along ``dim``: a number of nearly equal ones, or cut at the indices."""
-    where = indices_or_sections
+    where: Any = indices_or_sections
     if hasattr(where, "tolist"):
         where = where.tolist()
     d = normalize_dim(dim, self.ndim)

@@ -61,7 +61,7 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     """
     _diagonal_shape(self, offset, dim1, dim2)
     planes = late.movedim(self, (dim1, dim2), (-2, -1))
-    row, column, length = diagonal_places(*planes.shape[-2:], offset)
+    row, column, length = diagonal_places(planes.shape[-2], planes.shape[-1], offset)
     i = late.arange(length, device=self.device)
     return planes[..., i + row, i + column]
 

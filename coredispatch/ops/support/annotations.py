@@ -22,12 +22,12 @@ __all__ = [
     "Tensor",
 ]
 
-# The frontend's class; ops sit below it and may not import it.
+# The frontend's classes; ops sit below it and may not import it.
 Tensor: TypeAlias = Any
 Generator: TypeAlias = Any
 Index: TypeAlias = Any
-Scalar: TypeAlias = bool | int | float | complex
-# What a body is given is a tuple; what a caller of the operator may write, an int among others, is
-# in `coredispatch.frontend.argument_types`. No annotation says both.
+# What a body is given: a tuple of int for an IntList, numbers that fit the operator. What a caller
+# may write, an int for an IntList, is in `coredispatch.frontend.argument_types`; no type says both.
+Scalar: TypeAlias = Any
 IntList: TypeAlias = Any
 FloatList: TypeAlias = Any

@@ -213,10 +213,11 @@ def reductions(make: Any) -> Iterator[Sample]:
     """``op(self, dim, keepdim)``: all dims, each dim, pairs of dims, with and without keepdim."""
     for shape in SHAPES:
         yield Sample(make(shape))
-    for shape, keepdim in itertools.product(((3, 5), (2, 3, 5), (2, 3, 4, 5)), (False, True)):
-        for dim in range(-len(shape), len(shape)):
-            yield Sample(make(shape), dim, keepdim)
-        yield Sample(make(shape), (0, -1), keepdim)
+    planes: tuple[tuple[int, ...], ...] = ((3, 5), (2, 3, 5), (2, 3, 4, 5))
+    for plane, keepdim in itertools.product(planes, (False, True)):
+        for dim in range(-len(plane), len(plane)):
+            yield Sample(make(plane), dim, keepdim)
+        yield Sample(make(plane), (0, -1), keepdim)
     yield Sample(make(()), 0)
     yield Sample(make((4, 4)), 1)
     yield Sample(make((3, 257)), -1)

@@ -146,7 +146,7 @@ class Operator(Dispatcher):
         self.overloads: list[Operator] = []
         self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
         self.functional: Operator | None = functional
-        self.inplace_op: Operator | None = None
+        self.inplace_op: Any = None  # an Operator where one is declared, inplace=True
         self.inplace_of: Operator | None = None
         self.derived_from: Operator | None = None
         self.plugin = "coredispatch"
