@@ -58,7 +58,14 @@ from coredispatch.registry import (
 from coredispatch.registry.around.aliasing import base_of, is_view, result_dtype
 from coredispatch.registry.around.checks import check_types, check_write, describe_call
 from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
-from coredispatch.registry.around.raw_values import backends, check, from_raw, operator, to_raw
+from coredispatch.registry.around.raw_values import (
+    backends,
+    check,
+    from_raw,
+    operator,
+    reference,
+    to_raw,
+)
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import dispatch
@@ -79,7 +86,8 @@ if _typing.TYPE_CHECKING:
     from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
-    from coredispatch.ops.support import rules
+    from coredispatch.ops.support import rules, samples, tolerance
+    from coredispatch.ops.support.samples import Sample, laid_out
 
 __all__ = [
     "API_VERSION",
@@ -114,6 +122,7 @@ __all__ = [
     "Promotion",
     "Registrar",
     "RegistrationError",
+    "Sample",
     "Scalar",
     "SchemaError",
     "ShapeError",
@@ -140,6 +149,7 @@ __all__ = [
     "is_on",
     "is_view",
     "key_bit",
+    "laid_out",
     "link_results",
     "link_view",
     "nn",
@@ -148,10 +158,13 @@ __all__ = [
     "operator",
     "primitive",
     "promote_types",
+    "reference",
     "result_dtype",
     "result_type",
     "rules",
+    "samples",
     "to_raw",
+    "tolerance",
     "version_of",
 ]
 
@@ -163,12 +176,16 @@ _LATER = {
     "IndexParts": "coredispatch.backends.index_parts:IndexParts",
     "IntList": "coredispatch.frontend.argument_types:IntList",
     "NumpyStream": "coredispatch.backends.numpy.random:Stream",
+    "Sample": "coredispatch.ops.support.samples:Sample",
     "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",
+    "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",
     "numpy_dtype": "coredispatch.backends.dtypes:numpy_dtype",
     "rules": "coredispatch.ops.support.rules",
+    "samples": "coredispatch.ops.support.samples",
+    "tolerance": "coredispatch.ops.support.tolerance",
 }
 
 

@@ -41,7 +41,7 @@ CHECKS: dict[int, str] = {
     24: "composite",
     25: "coverage",
     26: "caches",
-    27: "sparse and quantized",
+    27: "tensor layouts",
     28: "performance",
 }
 

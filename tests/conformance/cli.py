@@ -22,7 +22,7 @@ from .case import CHECKS, DRAWN
 from .checks.drawn import require_hypothesis
 from .inspector import CaseInspector, page_scripts
 from .levels import LEVELS, PROFILES
-from .runner import plan, seal
+from .runner import seal
 from .subject import Subject, SuiteError
 
 __all__ = ["main"]
@@ -68,8 +68,19 @@ def _parser() -> argparse.ArgumentParser:
     def selection(added: argparse.ArgumentParser) -> None:
         added.add_argument("--backend", required=True, help="key of the backend")
         added.add_argument("--level", choices=None, help=f"one of {', '.join(LEVELS)}")
-        added.add_argument("--profile", action="append", default=[], help=", ".join(PROFILES))
+        added.add_argument(
+            "--profile",
+            action="append",
+            default=[],
+            help=f"{', '.join(PROFILES)}, or a layout or the plugin that brings it (repeatable)",
+        )
         added.add_argument("--op", action="append", help="only this operator (repeatable)")
+        added.add_argument(
+            "--ops-of",
+            action="append",
+            metavar="PLUGIN",
+            help="only the operators that a plugin declares (repeatable); ops: coredispatch's own",
+        )
         added.add_argument("--check", action="append", type=int, default=[], help="only this check")
         added.add_argument("--expectations", type=Path, help="a conformance.toml to use instead")
 
@@ -137,6 +148,7 @@ def _options(options: argparse.Namespace) -> shards.Options:
         level=level,
         profiles=tuple(options.profile),
         ops=tuple(options.op) if options.op else None,
+        ops_of=tuple(options.ops_of) if options.ops_of else None,
         checks=tuple(options.check),
         expectations=options.expectations,
     )
@@ -203,8 +215,8 @@ def _list(options: argparse.Namespace) -> int:
     chosen = _options(options)
     subject = _subject(options, chosen)
     count = 0
-    for case in plan(subject, chosen.ops, chosen.level, chosen.profiles):
-        if not chosen.checks or case.check in chosen.checks:
+    for cases in shards.planned(subject, chosen).values():
+        for case in cases:
             print(case.id)
             count += 1
     print(f"{count} cases", file=sys.stderr)

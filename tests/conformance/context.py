@@ -21,6 +21,7 @@ from .case import Case
 from .covering_array import ConfiguredMake
 from .reference import NoReference, Reference, complete
 from .subject import OpFacts, Subject, numpy_dtype
+from .tensor_layouts import in_layouts, layout_of
 
 __all__ = [
     "Context",
@@ -68,7 +69,12 @@ def snapshot(context: Context, sample: Any) -> list[bytes]:
 
 
 def poison(tensor: Any) -> None:
-    """Write one other value into every element, also where elements share memory (expand)."""
+    """Write one other value into every element, also where elements share memory (expand).
+
+    A tensor of a plugin's layout has no elements to write to.
+    """
+    if layout_of(tensor) is not None:
+        return
     held = tensor.detach().numpy(force=True)
     if tensor.dtype.kind == "b":
         tensor.fill_(not held.reshape(-1)[0])
@@ -119,6 +125,21 @@ class Context:
         self.got: Any = None
         self.found: dict[str, Any] = {}
         self.given: Any = None
+
+    # -- what a plugin's own cases use -------------------------------------------------------
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator of the case's own numbers: the same in every run but for a fresh seed."""
+        return np.random.default_rng(self.case.seed + self.fresh)
+
+    def tensor(self, array: Any) -> Any:
+        """A tensor on the device with the values of a NumPy array."""
+        return self.subject.tensor(np.asarray(array))
+
+    def array(self, tensor: Any) -> Any:
+        """The values of a tensor as a NumPy array; those it stands for, if it has a layout."""
+        return self.subject.array(tensor)
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -286,7 +307,9 @@ class Context:
             len(outputs) == len(wanted), f"{len(outputs)} outputs, the reference has {len(wanted)}"
         )
         for i, (output, r) in enumerate(zip(outputs, wanted, strict=True)):
-            array, r = self.subject.array(output), np.asarray(r)
+            array = self.subject.array(output)
+            step = self._laid_out(i, output, r)
+            r, signs = np.asarray(r), signs and not (self.facts and self.facts.layouts)
             self.expect(
                 array.shape == r.shape,
                 f"output {i} has shape {array.shape}, the reference {r.shape}",
@@ -303,12 +326,23 @@ class Context:
                 )
             self.asserted += 1
             try:
-                margin = compare(self.op, array, reference, r, slack=slack, signs=signs)
+                margin = compare(self.op, array, reference, r, slack=slack, signs=signs, step=step)
             except Deviation as error:
                 if error.margin is not None and np.isfinite(error.margin):
                     self.margin = max(self.margin or 0.0, error.margin)
                 raise Failure(f"output {i}: {error} [{self.shown()}]") from None
             self.margin = max(self.margin or 0.0, margin)
+
+    def _laid_out(self, number: int, output: Any, expected: Any) -> float:
+        """Assert the layout that the reference names; the distance of the values it can hold."""
+        layout, named = layout_of(output), getattr(expected, "layout", "")
+        if self.facts is not None and self.facts.layouts:
+            found = "" if layout is None else layout.name
+            self.expect(
+                found == named,
+                f"output {number} is {found or 'strided'}, the reference {named or 'strided'}",
+            )
+        return float(layout.step(output)) if layout is not None and layout.step else 0.0
 
     def _floating(self) -> bool:
         """Whether every array of the sample is floating: then the reference's category counts."""
@@ -327,7 +361,8 @@ class Context:
     def rules(self, sample: Any) -> tuple[list[Any] | None, list[Any] | None]:
         """The dtypes and shapes that the op's rules give for a sample, None where it has none."""
         op = self.op
-        full = complete(op, sample)
+        # Rules of a layout's operators look inside its tensors.
+        full = complete(op, self.subject.tensors(sample) if in_layouts(sample) else sample)
         dtypes = shapes = None
         rule = op.dtype_rule
         if isinstance(rule, Promotion):

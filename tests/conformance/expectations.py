@@ -33,7 +33,6 @@ from .case import Case, Result, Status
 
 __all__ = ["FEATURES", "Expectations", "ExpectationsError", "ExpectedFailure"]
 
-PROFILES = ("sparse", "quant", "amp", "async", "large")
 #: what a backend may declare absent; the cases that need it then must raise
 FEATURES = ("rng-state", "dlpack", "out", "autocast", "threads")
 
@@ -127,8 +126,14 @@ def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
                 f"{path}: unknown table {name!r}",
                 fix="use [capabilities] and [[expected_failures]]",
             )
+    from .levels import known_profiles  # asks the loaded plugins
+
     found = data.get("capabilities", {})
-    allowed = {"dtypes": [d.name for d in ALL_DTYPES], "profiles": PROFILES, "absent": FEATURES}
+    allowed = {
+        "dtypes": [d.name for d in ALL_DTYPES],
+        "profiles": known_profiles(),
+        "absent": FEATURES,
+    }
     if not isinstance(found, dict):
         raise ExpectationsError(f"{path}: capabilities must be a table")
     for name in found:

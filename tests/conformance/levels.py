@@ -5,17 +5,28 @@
 ``training``  and gradients, mixed precision, threads;
 ``full``      and new processes, streams, large arrays, timings.
 
-Profiles stand beside the levels: ``sparse``, ``quant``, ``amp``, ``async``, ``large``.
+Profiles stand beside the levels: ``amp``, ``async``, ``large``, and one for each layout that a
+loaded plugin brings, under the layout's name and under the plugin's.
 """
 
 from __future__ import annotations
 
-import re
-
 from .case import BACKEND, Case
 from .subject import SuiteError
+from .tensor_layouts import profiles as layout_profiles
+from .tensor_layouts import scope
 
-__all__ = ["BOOT_DTYPES", "BOOT_OPS", "LEVELS", "PROFILES", "belongs", "checks_of", "require_level"]
+__all__ = [
+    "BOOT_DTYPES",
+    "BOOT_OPS",
+    "LEVELS",
+    "PROFILES",
+    "belongs",
+    "checks_of",
+    "checks_of_profile",
+    "known_profiles",
+    "require_level",
+]
 
 BOOT_OPS = (
     "add",
@@ -52,8 +63,6 @@ LEVELS: dict[str, tuple[int, ...]] = {
     "full": tuple(sorted(_FULL)),
 }
 PROFILES: dict[str, tuple[int, ...]] = {
-    "sparse": (27,),
-    "quant": (27,),
     "amp": (13,),
     "async": (18,),
     "large": (22,),
@@ -67,18 +76,27 @@ def require_level(name: str) -> str:
     return name
 
 
-def require_profile(name: str) -> str:
-    """``name`` if it is a profile, else :class:`SuiteError`."""
-    if name not in PROFILES:
-        raise SuiteError(f"there is no profile {name!r}", fix=f"use one of {', '.join(PROFILES)}")
-    return name
+def known_profiles() -> tuple[str, ...]:
+    """The names of all profiles: the suite's own, and those of loaded plugins."""
+    return (*PROFILES, *(n for n in layout_profiles() if n not in PROFILES))
+
+
+def checks_of_profile(name: str) -> tuple[int, ...]:
+    """Numbers of the checks of a profile; raises :class:`SuiteError` where there is none."""
+    if name in PROFILES:
+        return PROFILES[name]
+    if name not in layout_profiles():
+        raise SuiteError(
+            f"there is no profile {name!r}", fix=f"use one of {', '.join(known_profiles())}"
+        )
+    return (27,)
 
 
 def checks_of(level: str | None, profiles: tuple[str, ...]) -> set[int]:
     """Numbers of the checks that a level and profiles ask for."""
     numbers = set() if level is None else set(LEVELS[require_level(level)])
     for profile in profiles:
-        numbers |= set(PROFILES[require_profile(profile)])
+        numbers |= set(checks_of_profile(profile))
     return numbers
 
 
@@ -87,7 +105,8 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
     if case.check not in checks_of(level, profiles):
         return False
     if case.check == 27:
-        return re.split("[+-]", case.variant)[0] in profiles or level == "full"
+        known = layout_profiles()
+        return any(scope(case.variant) in known.get(profile, ()) for profile in profiles)
     if level == "boot":
         if case.op == BACKEND:
             return False

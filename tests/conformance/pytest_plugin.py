@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--conformance-level", default="training", help="boot ... full")
     group.addoption("--conformance-profile", action="append", default=[])
     group.addoption("--conformance-op", action="append", default=None)
+    group.addoption("--conformance-ops-of", action="append", default=None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,7 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "conformance_case" not in metafunc.fixturenames:
         return
-    from coredispatch.conformance import BACKEND, LEVELS, Subject, plan
+    from coredispatch.conformance import LEVELS, Subject, plan
     from coredispatch.conformance.runner import seal
     from coredispatch.registry import CoreDispatchError
 
@@ -49,8 +50,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         seal()
         subject = Subject(backend)
-        ops = option("--conformance-op") or wanted.get("ops") or [BACKEND, *subject.operators()]
-        cases = list(plan(subject, ops, level, profiles))
+        ops = option("--conformance-op") or wanted.get("ops")
+        ops_of = option("--conformance-ops-of") or wanted.get("ops_of")
+        cases = list(plan(subject, ops, level, profiles, ops_of))
     except CoreDispatchError as error:
         raise pytest.UsageError(str(error)) from None
     unmatched = subject.expectations.unmatched([c.id for c in cases], {c.op for c in cases})

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
+from coredispatch.plugin import samples as sampling
 from coredispatch.registry import CoreDispatchError, DType, Promotion
 from coredispatch.registry.around.checks import participants
 
@@ -175,7 +176,7 @@ class Reference:
     def _run(self, convert: Callable[[Any], Any], sample: Any = None) -> Any:
         # np.abs and friends turn 0-d arrays into scalars; a reference gets arrays.
         sample = self.sample if sample is None else sample
-        sample = sample.map(lambda a: np.asarray(convert(a)))
+        sample = sample.map(lambda a: _array(convert(a)))
         return self.function(*sample.args, **sample.kwargs)
 
 
@@ -208,22 +209,20 @@ def _unit(dtype: Any) -> float:
     return 2.0**-7 if info is None else float(info.eps)
 
 
+def _array(result: Any) -> Any:
+    """An array of a result; one that a reference marked with a layout stays marked."""
+    return result if isinstance(result, sampling.LaidOut) else np.asarray(result)
+
+
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             result = function(*args, **kwargs)
         if isinstance(result, (tuple, list)):
-            return (
-                type(result)([np.asarray(r) for r in result])
-                if type(result)
-                in (
-                    tuple,
-                    list,
-                )
-                else tuple(np.asarray(r) for r in result)
-            )
-        return np.asarray(result)
+            kind = type(result) if type(result) in (tuple, list) else tuple
+            return kind([_array(r) for r in result])
+        return _array(result)
 
     return run
 

@@ -15,6 +15,7 @@ from .case import BACKEND, DRAWN, Case, check_name
 from .context import Context
 from .runner import plan_op, run_case
 from .subject import Subject, SuiteError
+from .tensor_layouts import profiles as layout_profiles
 
 __all__ = ["PLACEHOLDER", "case_of", "compose", "expression", "script"]
 
@@ -27,7 +28,7 @@ def case_of(subject: Subject, case_id: str) -> Case:
     import difflib
 
     op = case_id.partition("/")[0]
-    cases = plan_op(subject, op, "full", ("sparse", "quant"), drawn=True)
+    cases = plan_op(subject, op, "full", tuple(layout_profiles()), drawn=True)
     for case in cases:
         if case.id == case_id:
             return case
@@ -149,7 +150,7 @@ _JUDGED = """# the same call, judged by the suite
 from coredispatch.conformance.repro import case_of
 from coredispatch.conformance.runner import run_sample
 from coredispatch.conformance.subject import Subject
-from coredispatch.ops.support.samples import Sample
+from coredispatch.plugin import Sample
 
 subject = Subject({backend!r})
 sample = Sample(

@@ -20,7 +20,7 @@ from .integrity import Seal
 from .levels import belongs
 from .subject import OpFacts, Subject, SuiteError
 
-__all__ = ["plan", "plan_op", "run_case", "run_op", "run_sample"]
+__all__ = ["plan", "plan_op", "run_case", "run_op", "run_sample", "selected"]
 
 _SUITE = Path(__file__).parent
 
@@ -56,14 +56,29 @@ def plan_op(
     return list(planned.values())
 
 
+def selected(
+    subject: Subject, ops: Iterable[str] | None = None, ops_of: Iterable[str] | None = None
+) -> list[str]:
+    """The operators of a run, :data:`BACKEND` among them where nothing else is asked for."""
+    if ops is not None:
+        return list(ops)
+    if ops_of is None:
+        return [BACKEND, *subject.operators()]
+    return [op for plugin in ops_of for op in subject.operators(plugin)]
+
+
 def plan(
     subject: Subject,
     ops: Iterable[str] | None = None,
     level: str | None = "training",
     profiles: tuple[str, ...] = (),
+    ops_of: Iterable[str] | None = None,
 ) -> Iterator[Case]:
-    """All cases of a run. ``ops`` None means the backend's own cases and every operator."""
-    for op in [BACKEND, *subject.operators()] if ops is None else ops:
+    """All cases of a run. ``ops`` None means the backend's own cases and every operator.
+
+    ``ops_of`` names plugins whose operators alone are meant.
+    """
+    for op in selected(subject, ops, ops_of):
         yield from plan_op(subject, op, level, profiles)
 
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .case import BACKEND, Case, Result, Status
-from .runner import plan_op
+from .case import Case, Result, Status
+from .runner import plan_op, selected
 from .subject import Subject, SuiteError
 
 __all__ = ["Options", "Pool", "Run", "WorkerLost", "planned", "probe", "run"]
@@ -46,6 +46,7 @@ class Options:
         backend: key of the backend.
         level, profiles: what to ask of it; level None for profiles alone.
         ops: operator names, None for all and the backend's own cases.
+        ops_of: plugins whose operators alone are asked for, None for those of all.
         checks: numbers of the checks to run, empty for all of the level.
         jobs: worker processes.
         limit: seconds without progress after which a case is a timeout.
@@ -57,6 +58,7 @@ class Options:
     level: str | None = "training"
     profiles: tuple[str, ...] = ()
     ops: tuple[str, ...] | None = None
+    ops_of: tuple[str, ...] | None = None
     checks: tuple[int, ...] = ()
     jobs: int = 1
     limit: float = LIMIT
@@ -84,7 +86,7 @@ class Run:
 
 def planned(subject: Subject, options: Options) -> dict[str, list[Case]]:
     """The expected cases of each operator; raises for unknown operators and levels."""
-    names = options.ops or (BACKEND, *subject.operators())
+    names = selected(subject, options.ops, options.ops_of)
     found = {}
     for op in names:
         cases = plan_op(subject, op, options.level, options.profiles, drawn=bool(options.fresh))

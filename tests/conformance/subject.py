@@ -15,10 +15,12 @@ import ml_dtypes
 import numpy as np
 
 import coredispatch as cd
+from coredispatch.plugin import samples as sampling
 from coredispatch.registry import TABLE, CoreDispatchError, Kernel, plugins
 from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 from .expectations import Expectations
+from .tensor_layouts import dense, tensor_of, uses_layouts
 
 __all__ = ["DTYPES", "MANDATORY_DTYPES", "OpFacts", "Subject", "SuiteError", "numpy_dtype"]
 
@@ -26,6 +28,8 @@ __all__ = ["DTYPES", "MANDATORY_DTYPES", "OpFacts", "Subject", "SuiteError", "nu
 DTYPES: dict[str, Any] = {d.name: d for d in ALL_DTYPES}
 #: a backend that does not declare one of these reaches no level
 MANDATORY_DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
+#: the plugin of coredispatch's own operators, which every backend answers for
+OPERATORS = "ops"
 _FAMILIES = {
     "all": "bufc",
     "real": "buf",
@@ -56,6 +60,7 @@ class OpFacts:
     op: Any
     dtypes: tuple[str, ...]  # the domain
     native: bool  # a kernel of the backend serves it
+    layouts: bool = False  # its tensors, or some of them, are of a plugin's layout
 
     @property
     def name(self) -> str:
@@ -103,14 +108,42 @@ class Subject:
 
     # -- operators -------------------------------------------------------------------------
 
-    def operators(self) -> list[str]:
-        """The operators the suite has cases for: declared by coredispatch, functional form."""
-        names = []
+    def operators(self, plugin: str | None = None) -> list[str]:
+        """The operators the suite has cases for, in their functional form.
+
+        Those that ``plugin`` declares, or without one those of every plugin that serves the
+        backend: a plugin that has no kernel here for a primitive of its own is not the backend's
+        to answer for. Raises :class:`SuiteError` for a plugin that declares none.
+        """
+        declared: dict[str, list[str]] = {}
         for name in sorted(dir(cd.ops)):
             op = getattr(cd.ops, name)
-            if op.derived_from is None and op.plugin == "ops":
-                names.append(name)
-        return names
+            if op.derived_from is None:
+                declared.setdefault(op.plugin, []).append(name)
+        if plugin is None:
+            return sorted(n for p in declared for n in declared[p] if not self.unserved(p))
+        if plugin not in declared:
+            raise SuiteError(
+                f"plugin {plugin!r} declares no operators", fix=f"use one of {', '.join(declared)}"
+            )
+        return declared[plugin]
+
+    def unserved(self, plugin: str) -> list[str]:
+        """The primitives of a plugin of operators that have no kernel on the backend."""
+        if plugin in (OPERATORS, self.plugin):
+            return []
+        served = {
+            op
+            for op, key, backend in TABLE.snapshot.rows
+            if (key == self.name if backend is None else backend == self.name)
+            or (key in TABLE.snapshot.layouts and backend is None)
+        }
+        primitives = [getattr(cd.ops, name) for name in sorted(dir(cd.ops))]
+        return [
+            op.name
+            for op in primitives
+            if op.plugin == plugin and op.kind == "primitive" and op.name not in served
+        ]
 
     def facts(self, name: str) -> OpFacts:
         """Facts of one operator; raises :class:`SuiteError` for an unknown one."""
@@ -123,12 +156,22 @@ class Subject:
             kinds = _FAMILIES[domain]
             domain = [d for d in ALL_DTYPES if _kind(d) in kinds]
         names = tuple(d.name for d in domain)
-        return OpFacts(op, names, self.kernel(name) is not None)
+        laid_out = op.plugin != OPERATORS and uses_layouts(op)
+        return OpFacts(op, names, self.kernel(name) is not None, laid_out)
 
     def kernel(self, op: str) -> Kernel | None:
         """The backend's best own kernel for ``op``."""
         rows = TABLE.snapshot.rows.get((op, self.name, None))
         return rows[0] if rows else None
+
+    def layout_kernel(self, op: str) -> Kernel | None:
+        """The best kernel for ``op`` that a layout has on the backend."""
+        for layout in TABLE.snapshot.layouts:
+            for below in (self.name, None):
+                rows = TABLE.snapshot.rows.get((op, layout, below))
+                if rows:
+                    return rows[0]
+        return None
 
     # -- conversions -----------------------------------------------------------------------
 
@@ -140,8 +183,12 @@ class Subject:
     def tensor(self, array: np.ndarray[Any, Any]) -> Any:
         """A tensor on the device with the values and, where it has views, the layout of ``array``.
 
-        The memory is not the array's: what the op does to the tensor shows nowhere else.
+        The memory is not the array's: what the op does to the tensor shows nowhere else. An array
+        that is marked as the contents of a plugin's layout becomes a tensor of that layout.
         """
+        if isinstance(array, sampling.LaidOut):
+            strided = self.tensor(array.view(np.ndarray))
+            return tensor_of(strided, array.layout, array.form) if array.layout else strided
         if array.size == 0 or array.ndim == 0 and array.base is None or array.flags.c_contiguous:
             if array.base is None or array.size == 0:
                 return cd.from_numpy(array.copy()).to(self.device)
@@ -161,9 +208,9 @@ class Subject:
         return cd.as_strided(base, array.shape, steps, start // item)
 
     def array(self, tensor: Any) -> np.ndarray[Any, Any]:
-        """A NumPy copy of a tensor."""
+        """A NumPy copy of a tensor; of one of a plugin's layout, of what it stands for."""
         detached = tensor.detach() if tensor.requires_grad else tensor
-        return np.array(detached.numpy(force=True))
+        return np.array(dense(detached).numpy(force=True))
 
     def tensors(self, sample: Any) -> Any:
         """The sample with tensors on the device in the place of arrays."""

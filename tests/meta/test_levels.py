@@ -141,11 +141,11 @@ def test_the_kernels_of_a_layout_are_judged(subject: Subject, layout_row: Any) -
     if "sparse_csr" not in cd.registry.TABLE.snapshot.layouts:
         pytest.skip("the sparse plugin is not loaded")
     found = of_layout(subject, "neg", "sparse")
-    assert "sparse-gradient float64" in found
+    assert "sparse_csr+gradient float64" in found
     assert statuses(found) == {Status.PASS}
     layout_row("sparse_csr", "neg", lambda x: x)
     found = of_layout(subject, "neg", "sparse")
-    assert found["sparse-kernel float32"].status is Status.FAIL
+    assert found["sparse_csr+kernel float32"].status is Status.FAIL
     cd.plugins.unload("layout_row")
 
     def refuses(x: Any) -> Any:
@@ -153,7 +153,7 @@ def test_the_kernels_of_a_layout_are_judged(subject: Subject, layout_row: Any) -
 
     layout_row("sparse_csr", "neg", refuses)
     found = of_layout(subject, "neg", "sparse")
-    assert "served none" in found["sparse-kernel float32"].message
+    assert "served none" in found["sparse_csr+kernel float32"].message
 
 
 def test_quantized_kernels_are_judged_in_output_steps(subject: Subject, layout_row: Any) -> None:

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "LaidOut",
     "Make",
     "Sample",
     "Sampler",
     "dim_reductions",
     "int_pairs",
+    "laid_out",
     "nonempty_reductions",
     "pairs",
     "positive_pairs",
@@ -57,6 +59,46 @@ BROADCAST_SHAPES = (
 )
 
 
+class LaidOut(np.ndarray[Any, Any]):
+    """An array that stands for a tensor of a layout, such as ``sparse_csr``.
+
+    Its elements are those of the dense tensor: references compute with them. Copies, conversions
+    and views keep ``layout`` and ``form``; what arithmetic gives is a plain array.
+
+    Attributes:
+        layout: the name of the layout key.
+        form: which of the layout's ``forms`` makes the tensor; "" for its ``from_dense``.
+    """
+
+    layout: str = ""
+    form: str = ""
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.layout = getattr(source, "layout", "")
+        self.form = getattr(source, "form", "")
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        found = np.asarray(array)
+        return found[()] if return_scalar else found
+
+
+def laid_out(array: Any, layout: str, form: str = "") -> LaidOut:
+    """``array`` marked as the contents of a tensor of ``layout``, made by its way ``form``.
+
+    The layout must hold the elements exactly: what it drops or rounds is not seen by references.
+    """
+    marked = np.asarray(array).view(LaidOut)
+    marked.layout, marked.form = layout, form
+    return marked
+
+
+def _like(source: Any, converted: Any) -> Any:
+    """What a conversion made of an array, with the array's layout where that was lost."""
+    if isinstance(source, LaidOut) and type(converted) is np.ndarray:
+        return laid_out(converted, source.layout, source.form)
+    return converted
+
+
 class Sample:
     """One call: positional ``args`` and keyword ``kwargs``, arrays standing for tensors."""
 
@@ -69,7 +111,7 @@ class Sample:
 
         def visit(x: Any) -> Any:
             if isinstance(x, np.ndarray):
-                return convert(x)
+                return _like(x, convert(x))
             if isinstance(x, (list, tuple)):
                 return type(x)(visit(item) for item in x)
             return x

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Tolerance", "conditioned", "dot", "exact", "ulp"]
+__all__ = ["Tolerance", "conditioned", "dot", "exact", "steps", "ulp"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,9 @@ class Tolerance:
         kind: ``"exact"`` no difference; ``"ulp"`` at most ``ulps`` units in the last place;
             ``"dot"`` the bound of a length-k sum of products,
             ``(8 + 3*sqrt(k)) * u * f(|inputs|) + u*|r| + k*eta``; ``"conditioned"`` the spread
-            of the reference when the inputs move by one unit in the last place, plus ``ulps``.
+            of the reference when the inputs move by one unit in the last place, plus ``ulps``;
+            ``"steps"`` that many of the steps between the values that the result's layout can hold
+            (:attr:`coredispatch.plugin.Layout.step`).
         ulps: the number of units, 0 where the kind has none.
         linear: of ``dot``, the names of the parameters whose absolute values make ``|inputs|``;
             empty for all. The others only decide which products are summed.
@@ -39,6 +41,11 @@ class Tolerance:
 exact = Tolerance("exact")
 dot = Tolerance("dot")
 conditioned = Tolerance("conditioned", 4.0)
+
+
+def steps(n: float) -> Tolerance:
+    """At most ``n`` steps of a layout that holds some values only, such as ``quantized``."""
+    return Tolerance("steps", float(n))
 
 
 def ulp(n: float, *, product: bool = False) -> Tolerance:

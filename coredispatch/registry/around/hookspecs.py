@@ -36,5 +36,14 @@ class Hooks:
         """Facts about the plugin for ``coredispatch info``, such as devices found."""
 
     @hookspec
+    def coredispatch_conformance(self) -> Any:
+        """What the conformance suite asks beside operators and layouts, called by the suite only.
+
+        An object, a module say, with ``CASES``: a dict of name -> function of one argument, which
+        asserts through it (``docs/write_a_layout.md``); and, optionally, ``FAULTS``: a dict of
+        name -> fault that the self-test plants and those cases must catch.
+        """
+
+    @hookspec
     def coredispatch_unregister(self) -> None:
         """Called when the plugin is unloaded, before its rows go."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch.registry.around import checks
@@ -12,7 +12,7 @@ from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.model.keys import KeyOrder
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["backends", "check", "from_raw", "operator", "to_raw"]
+__all__ = ["backends", "check", "from_raw", "operator", "reference", "to_raw"]
 
 
 def to_raw(tensor: Any) -> Any:
@@ -75,3 +75,19 @@ def backends() -> tuple[str, ...]:
     """The names of the backends that are there, those of plugins included."""
     HOOKS.load_plugins()
     return tuple(TABLE.snapshot.backends)
+
+
+def reference(name: str) -> Callable[..., Any]:
+    """The definition of operator ``name`` on NumPy arrays, for a backend's own tests.
+
+    It takes the operator's arguments, arrays for tensors, and computes in the precision of the
+    arrays: give it float64 to judge a kernel by. Raises :class:`RegistrationError` for an unknown
+    operator, and for one whose definition is its body, made of other operators.
+    """
+    found = operator(name).reference
+    if found is None:
+        raise RegistrationError(
+            f"operator {name!r} has no NumPy reference: its body defines it",
+            fix=f"call coredispatch.ops.{name}.body on float64 tensors",
+        )
+    return found

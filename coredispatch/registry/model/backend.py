@@ -201,6 +201,20 @@ class Layout:
     devices: tuple[str, ...] = ("cpu",)
     #: element types of its own, public as ``cd.NAME`` while the layout is loaded
     dtypes: tuple[DType, ...] = ()
+    #: tensor of this layout -> the strided tensor it stands for, and a strided tensor -> one of
+    #: this layout; operators, so that they have gradients. With these two the conformance suite
+    #: certifies the layout and every kernel it has (``docs/write_a_layout.md``).
+    to_dense: Callable[[Any], Any] | None = None
+    from_dense: Callable[[Any], Any] | None = None
+    #: further ways from a strided tensor into the layout, certified like ``from_dense``
+    forms: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    #: names of the dtypes that strided tensors are converted from, and the layout certified in
+    dtypes_checked: tuple[str, ...] = ("float32", "float64")
+    #: (NumPy array, numpy.random.Generator) -> the array changed into one that the layout holds
+    #: exactly: with zeros, say. None where it holds any array that ``from_dense`` takes.
+    representable: Callable[[Any, Any], Any] | None = None
+    #: tensor of this layout -> the distance between the values it can hold, where it rounds
+    step: Callable[[Any], float] | None = None
 
 
 @dataclass

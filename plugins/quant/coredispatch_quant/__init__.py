@@ -96,6 +96,14 @@ def coredispatch_unregister() -> None:
 
 
 @hookimpl
+def coredispatch_conformance() -> Any:
+    """What only quantized tensors can be asked; see :mod:`coredispatch_quant.conformance`."""
+    from coredispatch_quant import conformance
+
+    return conformance
+
+
+@hookimpl
 def coredispatch_info() -> dict[str, Any]:
     """The arithmetic in one line."""
     return {"requantization": "QNNPACK q31, exact sums in float32 BLAS"}

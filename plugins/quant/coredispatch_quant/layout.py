@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import DType, DTypeError, Layout, MissingKernel, ShapeError
-from coredispatch_quant import kernels
+from coredispatch_quant import kernels, ways
 from coredispatch_quant.array import QuantizedArray, qint8, quantized_dtype, quint8
-from coredispatch_quant.ops import channel_parameter, pair
+from coredispatch_quant.ops import channel_parameter, dequantize, pair
 from coredispatch_quant.printing import describe
 
 __all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
@@ -179,4 +179,9 @@ LAYOUT = Layout(
     pack=pack,
     unpack=unpack,
     dtypes=(qint8, quint8),
+    to_dense=dequantize,
+    from_dense=ways.quint8_per_tensor,
+    forms={"qint8": ways.qint8_per_tensor, "channels": ways.qint8_per_channel},
+    dtypes_checked=("float32",),
+    step=ways.step,
 )

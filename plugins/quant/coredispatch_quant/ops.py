@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError, DType, ShapeError, primitive, rules, to_raw
+from coredispatch.plugin import (
+    ArgumentError,
+    DType,
+    ShapeError,
+    primitive,
+    rules,
+    to_raw,
+    tolerance,
+)
+from coredispatch_quant import definitions
 from coredispatch_quant.array import (
     QuantizedArray,
     qint8,
@@ -36,6 +45,9 @@ __all__ = [
     "quantized_linear",
 ]
 
+
+#: what quantized tensors are made of, in samples
+FLOAT32 = (DType.of("float32"),)
 
 # ---- shape and dtype rules --------------------------------------------------------------------
 
@@ -106,7 +118,15 @@ def channel_parameter(q: QuantizedArray, name: str) -> np.ndarray:
 # ---- conversions ------------------------------------------------------------------------------
 
 
-@primitive(out=rules.same_shape, dtype=_last, differentiable=False)
+@primitive(
+    out=rules.same_shape,
+    dtype=_last,
+    differentiable=False,
+    dtypes="float",
+    samples=definitions.per_tensor,
+    reference=definitions.quantized_per_tensor,
+    tolerance=tolerance.ulp(2),
+)
 def quantize_per_tensor(
     self: Tensor, scale: float, zero_point: int, dtype: object = quint8
 ) -> Tensor:
@@ -118,7 +138,15 @@ def quantize_per_tensor(
     """
 
 
-@primitive(out=rules.same_shape, dtype=_last, differentiable=False)
+@primitive(
+    out=rules.same_shape,
+    dtype=_last,
+    differentiable=False,
+    dtypes="float",
+    samples=definitions.per_channel,
+    reference=definitions.quantized_per_channel,
+    tolerance=tolerance.ulp(2),
+)
 def quantize_per_channel(
     self: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: object = qint8
 ) -> Tensor:
@@ -128,7 +156,15 @@ def quantize_per_channel(
     """
 
 
-@primitive(out=rules.same_shape, dtype=lambda self: DType.of("float32"), differentiable=False)
+@primitive(
+    out=rules.same_shape,
+    dtype=lambda self: DType.of("float32"),
+    differentiable=False,
+    dtypes=FLOAT32,
+    samples=definitions.either,
+    reference=definitions.dequantized,
+    tolerance=tolerance.exact,
+)
 def dequantize(self: Tensor) -> Tensor:
     """The float32 values ``(integer - zero_point) * scale`` of a quantized tensor."""
 
@@ -136,19 +172,43 @@ def dequantize(self: Tensor) -> Tensor:
 # ---- parts ------------------------------------------------------------------------------------
 
 
-@primitive(out=rules.same_shape, dtype=_storage, differentiable=False)
+@primitive(
+    out=rules.same_shape,
+    dtype=_storage,
+    differentiable=False,
+    dtypes=FLOAT32,
+    samples=definitions.either,
+    reference=definitions.integers,
+    tolerance=tolerance.exact,
+)
 def int_repr(self: Tensor) -> Tensor:
     """A copy of the stored integers, uint8 or int8."""
 
 
 @primitive(
-    out=_channels, dtype=lambda self: DType.of("float64"), differentiable=False, namespace=()
+    out=_channels,
+    dtype=lambda self: DType.of("float64"),
+    differentiable=False,
+    namespace=(),
+    dtypes=FLOAT32,
+    samples=definitions.channels,
+    reference=definitions.channel_scales_of,
+    tolerance=tolerance.exact,
 )
 def q_per_channel_scales(self: Tensor) -> Tensor:
     """The scales of a tensor quantized per channel, ``(channels,)`` float64."""
 
 
-@primitive(out=_channels, dtype=lambda self: DType.of("int64"), differentiable=False, namespace=())
+@primitive(
+    out=_channels,
+    dtype=lambda self: DType.of("int64"),
+    differentiable=False,
+    namespace=(),
+    dtypes=FLOAT32,
+    samples=definitions.channels,
+    reference=definitions.channel_zero_points_of,
+    tolerance=tolerance.exact,
+)
 def q_per_channel_zero_points(self: Tensor) -> Tensor:
     """The zero points of a tensor quantized per channel, ``(channels,)`` int64."""
 
@@ -156,7 +216,16 @@ def q_per_channel_zero_points(self: Tensor) -> Tensor:
 # ---- arithmetic -------------------------------------------------------------------------------
 
 
-@primitive(out=_linear_shape, dtype=rules.same, differentiable=False, method=False)
+@primitive(
+    out=_linear_shape,
+    dtype=rules.same,
+    differentiable=False,
+    method=False,
+    dtypes=FLOAT32,
+    samples=definitions.products,
+    reference=definitions.linear,
+    tolerance=tolerance.steps(0.9),
+)
 def quantized_linear(
     self: Tensor,
     weight: Tensor,
@@ -177,7 +246,16 @@ def quantized_linear(
     """
 
 
-@primitive(out=_conv2d_shape, dtype=rules.same, differentiable=False, method=False)
+@primitive(
+    out=_conv2d_shape,
+    dtype=rules.same,
+    differentiable=False,
+    method=False,
+    dtypes=FLOAT32,
+    samples=definitions.convolutions,
+    reference=definitions.conv2d,
+    tolerance=tolerance.steps(0.9),
+)
 def quantized_conv2d(
     self: Tensor,
     weight: Tensor,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.plugin import Registrar, Tensor, hookimpl
+from coredispatch.plugin import Registrar, Tensor, hookimpl, to_raw
 from coredispatch_sparse.compiled import COMPILED, WHEN, available
 from coredispatch_sparse.creation import sparse_csr_tensor
 from coredispatch_sparse.csr import CSR, Pattern
@@ -41,7 +41,8 @@ __all__ = [
 
 def nnz(tensor: Tensor) -> int:
     """Number of stored elements of a sparse tensor, explicit zeros included."""
-    return len(col_indices(tensor))
+    raw = to_raw(tensor)
+    return raw.nnz if isinstance(raw, CSR) else len(col_indices(tensor))  # which refuses
 
 
 @hookimpl
@@ -62,6 +63,14 @@ def coredispatch_register(registrar: Registrar) -> None:
 def coredispatch_unregister() -> None:
     """Take the method away again."""
     del Tensor._nnz
+
+
+@hookimpl
+def coredispatch_conformance() -> Any:
+    """What only CSR can be asked; see :mod:`coredispatch_sparse.conformance`."""
+    from coredispatch_sparse import conformance
+
+    return conformance
 
 
 @hookimpl

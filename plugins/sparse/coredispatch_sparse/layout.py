@@ -15,6 +15,7 @@ import numpy as np
 from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError, numpy_dtype
 from coredispatch_sparse import kernels
 from coredispatch_sparse.csr import CSR
+from coredispatch_sparse.ops import to_dense, to_sparse_csr
 from coredispatch_sparse.printing import describe
 
 __all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
@@ -68,6 +69,7 @@ def mul(self: Any, other: Any) -> CSR:
     raise refuse(f"{named(self)} * {named(other)}")
 
 
+@kernels.QUIET
 def div(self: Any, other: Any, *options: Any) -> CSR:
     """A sparse tensor divided by a number."""
     if named(self) == "sparse" and named(other) == "number" and options in ((), (None,)):
@@ -179,7 +181,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "zeros_like": zeros_like,
     "detach": lambda self: self,
     "permute": permute,
-    "to_dtype": CSR.astype,
+    "to_dtype": kernels.QUIET(CSR.astype),
     "csr_to_dense": kernels.to_dense,
     "csr_sample": sample,
     "csr_transpose": kernels.transpose,
@@ -187,8 +189,8 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "csr_sampled_matmul": sampled_matmul,
     "csr_with_values": with_values,
     "values": lambda self: self.values.copy(),
-    "crow_indices": lambda self: self.crow_indices,
-    "col_indices": lambda self: self.col_indices,
+    "crow_indices": lambda self: self.crow_indices.copy(),
+    "col_indices": lambda self: self.col_indices.copy(),
 }
 
 #: rows of cpu: from strided tensors to sparse ones
@@ -196,6 +198,15 @@ FROM_STRIDED: dict[str, Callable[..., Any]] = {
     "csr_assemble": assemble,
     "csr_from_dense": kernels.to_sparse_csr,
 }
+
+
+def thinned(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """An array with zeros, the whole first row among them: what a sparse tensor is made of."""
+    kept = rng.random(array.shape) < 0.5
+    if array.ndim and array.size:
+        kept[0] = False
+        kept[(-1,) * array.ndim] = True
+    return np.where(kept, array, np.zeros((), array.dtype))
 
 
 def pack(raw: CSR) -> dict[str, Any]:
@@ -220,4 +231,8 @@ LAYOUT = Layout(
     describe=describe,
     pack=pack,
     unpack=unpack,
+    to_dense=to_dense,
+    from_dense=to_sparse_csr,
+    dtypes_checked=("float32", "float64", "complex64", "bfloat16"),
+    representable=thinned,
 )

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from coredispatch.plugin import DType, ShapeError, composite, primitive, rules, to_raw
+from coredispatch.plugin import DType, ShapeError, composite, primitive, rules, to_raw, tolerance
+from coredispatch_sparse import definitions
 from coredispatch_sparse.csr import CSR
 
 if TYPE_CHECKING:
@@ -117,7 +118,15 @@ def _index_dtype(self: Any) -> DType:
 # ---- primitives -------------------------------------------------------------------------------
 
 
-@primitive(out=_size_argument, dtype=_values_dtype, method=False, namespace=())
+@primitive(
+    out=_size_argument,
+    dtype=_values_dtype,
+    method=False,
+    namespace=(),
+    samples=definitions.assemblies,
+    reference=definitions.assemble,
+    tolerance=tolerance.exact,
+)
 def csr_assemble(
     crow_indices: Tensor, col_indices: Tensor, values: Tensor, size: IntList
 ) -> Tensor:
@@ -129,7 +138,21 @@ def _(grad, out):
     return None, None, values(sparse_mask(grad, out))
 
 
-@primitive(out=_matrix, dtype=rules.same, method=False, namespace=())
+def _all_stored(self: Tensor) -> Tensor:
+    """What is stored does not depend on the values here: a derivative by differences exists."""
+    return csr_to_dense(csr_from_dense(self + 8))
+
+
+@primitive(
+    out=_matrix,
+    dtype=rules.same,
+    method=False,
+    namespace=(),
+    samples=definitions.dense_matrices,
+    reference=definitions.sparse,
+    tolerance=tolerance.exact,
+    gradcheck=_all_stored,
+)
 def csr_from_dense(self: Tensor) -> Tensor:
     """The nonzero elements of a strided matrix, indices in int64."""
 
@@ -139,7 +162,15 @@ def _(grad):
     return to_dense(grad)
 
 
-@primitive(out=rules.same_shape, dtype=rules.same, method=False, namespace=())
+@primitive(
+    out=rules.same_shape,
+    dtype=rules.same,
+    method=False,
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.strided,
+    tolerance=tolerance.exact,
+)
 def csr_to_dense(self: Tensor) -> Tensor:
     """The strided matrix with zeros where nothing is stored."""
 
@@ -149,7 +180,15 @@ def _(grad, self):
     return sparse_mask(grad, self)
 
 
-@primitive(out=rules.same_shape, dtype=rules.same, method=False, namespace=())
+@primitive(
+    out=rules.same_shape,
+    dtype=rules.same,
+    method=False,
+    namespace=(),
+    samples=definitions.matrices_and_masks,
+    reference=definitions.sampled,
+    tolerance=tolerance.exact,
+)
 def csr_sample(self: Tensor, mask: Tensor) -> Tensor:
     """The elements of ``self``, strided or sparse, at the places sparse ``mask`` stores."""
 
@@ -159,7 +198,15 @@ def _(grad, self):
     return sparse_mask(grad, self) if is_sparse_csr(self) else to_dense(grad), None
 
 
-@primitive(out=_transposed, dtype=rules.same, method=False, namespace=())
+@primitive(
+    out=_transposed,
+    dtype=rules.same,
+    method=False,
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.transposed,
+    tolerance=tolerance.exact,
+)
 def csr_transpose(self: Tensor) -> Tensor:
     """The transpose, again in CSR."""
 
@@ -169,7 +216,16 @@ def _(grad):
     return csr_transpose(grad)
 
 
-@primitive(out=_product, dtype=rules.promote, method=False, namespace=(), cast="lower")
+@primitive(
+    out=_product,
+    dtype=rules.promote,
+    method=False,
+    namespace=(),
+    cast="lower",
+    samples=definitions.products,
+    reference=definitions.product,
+    tolerance=tolerance.dot,
+)
 def csr_matmul(self: Tensor, other: Tensor) -> Tensor:
     """Sparse ``self`` times a strided vector or matrix; the result is strided."""
 
@@ -183,7 +239,16 @@ def _(grad, self, other):
     )
 
 
-@primitive(out=_sampled, dtype=rules.promote, method=False, namespace=(), cast="lower")
+@primitive(
+    out=_sampled,
+    dtype=rules.promote,
+    method=False,
+    namespace=(),
+    cast="lower",
+    samples=definitions.sampled_products,
+    reference=definitions.sampled_product,
+    tolerance=tolerance.dot,
+)
 def csr_sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """``x @ y`` computed only at the places sparse ``self`` stores (SDDMM)."""
 
@@ -197,7 +262,14 @@ def _(grad, x, y):
     )
 
 
-@primitive(out=_stored, dtype=rules.same, namespace=())
+@primitive(
+    out=_stored,
+    dtype=rules.same,
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.stored,
+    tolerance=tolerance.exact,
+)
 def values(self: Tensor) -> Tensor:
     """A copy of the stored elements of a sparse tensor, ``(nnz,)``, row by row."""
 
@@ -207,7 +279,15 @@ def _(grad, self):
     return csr_with_values(self, grad)
 
 
-@primitive(out=rules.same_shape, dtype=_second, method=False, namespace=())
+@primitive(
+    out=rules.same_shape,
+    dtype=_second,
+    method=False,
+    namespace=(),
+    samples=definitions.matrices_and_values,
+    reference=definitions.with_values,
+    tolerance=tolerance.exact,
+)
 def csr_with_values(self: Tensor, values: Tensor) -> Tensor:
     """A sparse tensor with the pattern of ``self`` and other values."""
 
@@ -222,12 +302,23 @@ def _(grad):
     dtype=_index_dtype,
     differentiable=False,
     namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.row_pointers,
+    tolerance=tolerance.exact,
 )
 def crow_indices(self: Tensor) -> Tensor:
     """Where each row of a sparse tensor starts, ``(rows + 1,)`` int32 or int64."""
 
 
-@primitive(out=_stored, dtype=_index_dtype, differentiable=False, namespace=())
+@primitive(
+    out=_stored,
+    dtype=_index_dtype,
+    differentiable=False,
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.columns,
+    tolerance=tolerance.exact,
+)
 def col_indices(self: Tensor) -> Tensor:
     """The column of each stored element of a sparse tensor, ``(nnz,)`` int32 or int64."""
 
@@ -235,7 +326,13 @@ def col_indices(self: Tensor) -> Tensor:
 # ---- composites: what users call --------------------------------------------------------------
 
 
-@composite(namespace=())
+@composite(
+    namespace=(),
+    samples=definitions.either,
+    reference=definitions.sparse,
+    tolerance=tolerance.exact,
+    gradcheck=lambda self: to_dense(to_sparse_csr(self if is_sparse_csr(self) else self + 8)),
+)
 def to_sparse_csr(self: Tensor) -> Tensor:
     """The nonzero elements of a matrix (NaN is one) as a sparse_csr tensor with int64 indices.
 
@@ -244,13 +341,23 @@ def to_sparse_csr(self: Tensor) -> Tensor:
     return self if is_sparse_csr(self) else csr_from_dense(self)
 
 
-@composite(namespace=())
+@composite(
+    namespace=(),
+    samples=definitions.either,
+    reference=definitions.strided,
+    tolerance=tolerance.exact,
+)
 def to_dense(self: Tensor) -> Tensor:
     """The strided tensor with zeros where nothing is stored; a strided tensor as it is."""
     return csr_to_dense(self) if is_sparse_csr(self) else self
 
 
-@composite(namespace=())
+@composite(
+    namespace=(),
+    samples=definitions.matrices_and_masks,
+    reference=definitions.sampled,
+    tolerance=tolerance.exact,
+)
 def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
     """The elements of ``self``, strided or sparse, at the places that sparse ``mask`` stores.
 
@@ -264,13 +371,23 @@ def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
     return csr_sample(self, mask)
 
 
-@composite(method=False)
+@composite(
+    method=False,
+    samples=definitions.products,
+    reference=definitions.product,
+    tolerance=tolerance.dot,
+)
 def spmm(self: Tensor, other: Tensor) -> Tensor:
     """``self @ other``, PyTorch's name for the product of a sparse and a dense tensor."""
     return self @ other
 
 
-@composite(method=False)
+@composite(
+    method=False,
+    samples=definitions.sampled_products,
+    reference=definitions.sampled_product,
+    tolerance=tolerance.dot,
+)
 def sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """``x @ y`` at the places sparse ``self`` stores, as a sparse tensor (SDDMM).
 

@@ -36,7 +36,6 @@ MODULES = (
     "decompositions",
     "caching",
     "layouts",
-    "layout_kernels",
     "hardware",
 )
 

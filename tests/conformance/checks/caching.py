@@ -71,7 +71,12 @@ def new_bytes(context: Context) -> None:
 
 def _structure(sample: Any) -> str:
     """The call without the values of its arrays."""
-    return repr(sample.map(lambda a: f"{a.dtype}{a.shape}"))
+
+    def shown(array: Any) -> str:
+        marked = f"{array.layout} {array.form}" if hasattr(array, "layout") else ""
+        return f"{array.dtype}{array.shape}{marked}"
+
+    return repr(sample.map(shown))
 
 
 def _pack(subject: Subject, kernels: dict[str, Any], priority: int = 10**6) -> Any:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 import coredispatch as cd
 from coredispatch.autograd import GradcheckError, gradcheck, gradgradcheck
+from coredispatch.plugin import samples as sampling
 from coredispatch.registry import AutogradError
 
 from ..case import BACKEND, Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
 from ..subject import OpFacts, Subject
+from ..tensor_layouts import dense, tensor_of
 from . import check
 from .values import in_domain
 
@@ -42,6 +46,34 @@ def _differentiable(tensor: Any) -> bool:
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
+class _Stored:
+    """A tensor of a plugin's layout as a function of a dense one.
+
+    What the dense one holds at the places of zeros is left out, so that a layout that does not
+    store zeros stores the same places whichever way the others move.
+    """
+
+    def __init__(self, context: Context, array: Any) -> None:
+        strided = np.asarray(array).view(np.ndarray)
+        self.leaf = context.subject.tensor(strided)
+        self.mask = context.subject.tensor((strided != 0).astype(strided.dtype))
+        self.layout, self.form = array.layout, array.form
+
+    def tensor(self, leaf: Any) -> Any:
+        """The tensor of the layout that a leaf stands for."""
+        return tensor_of(leaf * self.mask, self.layout, self.form)
+
+
+def _leaves(context: Context, sample: Any) -> Any:
+    """The sample with tensors, and with :class:`_Stored` for those of a plugin's layout."""
+
+    def leaf(array: Any) -> Any:
+        marked = isinstance(array, sampling.LaidOut) and array.layout
+        return _Stored(context, array) if marked else context.subject.tensor(array)
+
+    return sample.map(leaf)
+
+
 def _function(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The call as a function of its floating tensors."""
     slots: list[Any] = []
@@ -49,6 +81,8 @@ def _function(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[
     def collect(x: Any) -> Any:
         if isinstance(x, cd.Tensor) and _differentiable(x):
             slots.append(x)
+        elif isinstance(x, _Stored):
+            slots.append(x.leaf)
         elif isinstance(x, (list, tuple)):
             for item in x:
                 collect(item)
@@ -62,21 +96,26 @@ def _function(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[
         def place(x: Any) -> Any:
             if isinstance(x, cd.Tensor):
                 return given[order[id(x)]] if id(x) in order else x
+            if isinstance(x, _Stored):
+                return x.tensor(given[order[id(x.leaf)]])
             if isinstance(x, (list, tuple)):
                 return type(x)(place(i) for i in x)
             return x
 
         kwargs = {k: place(v) for k, v in tensors.kwargs.items()}
         checked = context.op.gradcheck or context.op
-        return checked(*[place(a) for a in tensors.args], **kwargs)
+        result = checked(*[place(a) for a in tensors.args], **kwargs)
+        if context.facts is None or not context.facts.layouts:
+            return result
+        found = [dense(t) for t in tensors_in(result)]
+        return found[0] if len(found) == 1 else found
 
     return function, slots
 
 
 def _judge(context: Context, sample: Any, check_: Callable[..., Any]) -> bool:
     """Check one sample; arguments whose derivative is refused are left out."""
-    tensors = context.subject.tensors(sample)
-    function, slots = _function(context, tensors)
+    function, slots = _function(context, _leaves(context, sample))
     if not slots:
         return False
     plain = [t for t in tensors_in(function(*slots)) if _differentiable(t) and t.numel()]

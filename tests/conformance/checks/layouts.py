@@ -1,4 +1,10 @@
-"""Check 27: the sparse and quantized layouts, where a plugin that brings them is loaded."""
+"""Check 27: the layouts that plugins bring, each by what its :class:`Layout` says of itself.
+
+A layout is certified by its way in and its way out. What goes in must come out; copies and files
+keep it; what it has no kernel for is refused by name, never served by making it dense; and every
+kernel that it has for an operator gives what the operator's reference gives for the dense tensors.
+What only its authors know to ask are cases of their plugin's ``coredispatch_conformance`` hook.
+"""
 
 from __future__ import annotations
 
@@ -6,184 +12,353 @@ import copy
 import io
 import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import coredispatch as cd
-from coredispatch.registry import TABLE, CoreDispatchError
-from coredispatch.registry.around import fallback
+from coredispatch.plugin import Layout, laid_out
+from coredispatch.registry import TABLE, CoreDispatchError, fallback
 
 from ..case import BACKEND, Case
-from ..context import Context, NotRun
-from ..subject import OpFacts, Subject
+from ..context import Context, NotRun, has_values, tensors_in
+from ..covering_array import ConfiguredMake
+from ..reference import Reference
+from ..subject import OpFacts, Subject, numpy_dtype
+from ..tensor_layouts import conversions, dense, extras, layout_of, layouts, scope
 from . import check
+from .decompositions import disagreement, weighted_sum
+from .values import choose_dtypes
 
-SPARSE = ("round-trip", "empty-rows", "product", "no-densify", "gradient", "saved")
-QUANT = (
-    "round-trip",
-    "rounding",
-    "saturation",
-    "relu",
-    "no-dequantize",
-    "linear",
-    "conv2d",
-    "saved",
+#: shapes that a layout is tried with; those that its ``from_dense`` refuses are left out
+SHAPES = (
+    (),
+    (1,),
+    (5,),
+    (4, 4),
+    (6, 5),
+    (3, 7),
+    (2, 3, 4),
+    (2, 4, 4),
+    (2, 3, 4, 5),
+    (0, 3),
+    (3, 0),
 )
+#: steps of a layout that rounds: half of one on the way in, as QNNPACK's own tests for kernels
+ROUNDING, KERNEL_STEPS = 0.5 * 1.001, 0.6
+#: results of one operator that are judged for each case
+JUDGED = 60
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is not None:
+    if facts is None:
+        yield from _own_cases(subject)
         return
-    for profile, names in (("sparse", SPARSE), ("quant", QUANT)):
-        for name in names:
-            yield Case(27, BACKEND, "float32", variant=f"{profile}+{name}", mandatory=True)
+    op, rows = facts.op, TABLE.snapshot.rows
+    if op.samples is None or not has_values(op) or op.mutates or facts.layouts or op.factory:
+        return
+    for name, layout in layouts().items():
+        served = (op.name, name, subject.name) in rows or (op.name, name, None) in rows
+        if not served or layout.from_dense is None or layout.to_dense is None:
+            continue
+        for dtype in choose_dtypes(facts, layout.dtypes_checked, 4):
+            if dtype in subject.dtypes and dtype in layout.dtypes_checked:
+                yield Case(27, op.name, dtype, variant=f"{name}+kernel")
+                if dtype == "float64" and op.differentiable:
+                    yield Case(27, op.name, dtype, variant=f"{name}+gradient")
 
 
-def _need(layout: str, *ops: str) -> None:
-    if layout not in TABLE.snapshot.layouts:
-        raise NotRun(f"no loaded plugin brings the layout {layout!r}")
-    for name in ops:
-        if name not in dir(cd.ops):
-            raise NotRun(f"the plugin has no operator {name!r}")
+def _own_cases(subject: Subject) -> Iterator[Case]:
+    """The cases about a layout as a whole, and those of the plugins' own."""
+    for name, layout in layouts().items():
+        if layout.from_dense is None or layout.to_dense is None:
+            yield Case(27, BACKEND, variant=f"{name}+conversions")
+            continue
+        for dtype in layout.dtypes_checked:
+            if dtype in subject.dtypes:
+                yield Case(27, BACKEND, dtype, variant=f"{name}+round-trip")
+        yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+refusal")
+        if layout.pack is not None:
+            yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+saved")
+    for plugin, asked in extras().items():
+        for name in asked.CASES:
+            yield Case(27, BACKEND, variant=f"{plugin}+{name}")
 
 
-def _copies(tensor: Any) -> Iterator[Any]:
-    """The tensor saved and loaded, pickled, and copied."""
+@check(27, plan=_plan)
+def layout(context: Context) -> None:
+    """A layout keeps what goes in, refuses by name, and computes what dense tensors give."""
+    name = scope(context.case.variant)
+    what = context.case.variant.partition("+")[2]
+    if context.case.op != BACKEND:
+        {"kernel": _kernel, "gradient": _gradient}[what](context, _layout(context, name))
+    elif name in layouts() and what in _OF_LAYOUTS:
+        _OF_LAYOUTS[what](context, _layout(context, name))
+    else:
+        extras()[name].CASES[what](context)
+
+
+def _layout(context: Context, name: str) -> Layout:
+    found = layouts().get(name)
+    if found is None:
+        raise NotRun(f"no loaded plugin brings the layout {name!r}")
+    return found
+
+
+# ---- what a layout can hold -------------------------------------------------------------------
+
+
+def _held(context: Context, layout: Layout, array: Any, form: str, rng: np.random.Generator) -> Any:
+    """The array as the layout holds it, marked as such; None where it takes none like it."""
+    if layout.representable is not None:
+        array = np.asarray(layout.representable(array, rng)).astype(array.dtype)
+    try:
+        tensor = context.subject.tensor(laid_out(array, layout.name, form))
+    except CoreDispatchError:
+        return None
+    if layout.step is not None:  # what it rounds to is what kernels see
+        array = context.subject.array(tensor).astype(array.dtype)
+    return laid_out(array, layout.name, form)
+
+
+def _tensors(context: Context, layout: Layout) -> Iterator[tuple[Any, Any, str]]:
+    """Tensors of the layout with the array that each was made of, and by which way."""
+    make = ConfiguredMake(numpy_dtype(context.case.dtype), seed=context.case.seed + context.fresh)
+    found = False
+    for form, shape in itertools.product(conversions(layout), SHAPES):
+        array = make(shape)
+        if layout.representable is not None:
+            array = np.asarray(layout.representable(array, make.rng)).astype(array.dtype)
+        try:
+            tensor = context.subject.tensor(laid_out(array, layout.name, form))
+        except CoreDispatchError:
+            continue
+        found = True
+        yield array, tensor, form
+    context.expect(found, f"{layout.name} takes no array of any shape: {SHAPES}")
+
+
+# ---- cases about a layout as a whole ----------------------------------------------------------
+
+
+def _conversions(context: Context, layout: Layout) -> None:
+    raise NotRun(f"layout {layout.name!r} has no from_dense= and to_dense=: nothing can certify it")
+
+
+def _round_trip(context: Context, layout: Layout) -> None:
+    """What goes in comes out: exactly, or rounded to the nearest value that the layout has."""
+    for array, tensor, form in _tensors(context, layout):
+        what = f"{layout.name} {form} of {array.shape}"
+        context.expect(tensor.layout == layout.name, f"{what}: the layout is {tensor.layout}")
+        context.expect(tuple(tensor.shape) == array.shape, f"{what}: shape {tuple(tensor.shape)}")
+        strided = dense(tensor)
+        context.expect(layout_of(strided) is None, f"{what}: to_dense gives {strided.layout}")
+        context.expect(tuple(strided.shape) == array.shape, f"{what}: to_dense {strided.shape}")
+        found = context.subject.array(strided)
+        if layout.step is None:
+            context.expect(found.dtype == array.dtype, f"{what}: dtype {found.dtype}")
+            context.expect(np.array_equal(found, array), f"{what}: other values come out")
+            continue
+        error = np.abs(found.astype(np.float64) - array).max(initial=0.0)
+        steps = error / layout.step(tensor) if array.size else 0.0
+        context.expect(steps <= ROUNDING, f"{what}: off by {steps:.3f} steps")
+
+
+def _saved(context: Context, layout: Layout) -> None:
+    """Files, pickles and copies keep the layout and the values."""
+    for _, tensor, form in _tensors(context, layout):
+        for way, back in _copies(tensor):
+            what = f"{way} of {layout.name} {form} {tuple(tensor.shape)}"
+            context.expect(back.layout == layout.name, f"{what} has the layout {back.layout}")
+            context.expect(back.dtype is tensor.dtype, f"{what} has the dtype {back.dtype}")
+            context.same(dense(back), dense(tensor), what)
+
+
+def _copies(tensor: Any) -> Iterator[tuple[str, Any]]:
     file = io.BytesIO()
     cd.save(tensor, file)
     file.seek(0)
-    yield cd.load(file)
-    yield pickle.loads(pickle.dumps(tensor))
-    yield copy.deepcopy(tensor)
+    yield "what is loaded", cd.load(file)
+    yield "a pickle", pickle.loads(pickle.dumps(tensor))
+    yield "a deep copy", copy.deepcopy(tensor)
 
 
-def _matrix(context: Context) -> Any:
-    rng = np.random.default_rng(context.case.seed)
-    array = rng.uniform(-2, 2, (6, 5)).astype(np.float32)
-    array[rng.random(array.shape) < 0.6] = 0.0
-    array[[0, 3]] = 0.0  # an empty first row and one in the middle
-    array[5, 4] = 1.5
-    return array
+def _refusal(context: Context, layout: Layout) -> None:
+    """An operator without a kernel is refused by the layout's name; nothing is made dense."""
+    refused = 0
+    for _, tensor, _ in itertools.islice(_tensors(context, layout), 6):
+        for op in _without_kernel(context.subject, layout):
+            taken = sum(fallback.report().values())
+            try:
+                op(tensor)
+            except CoreDispatchError as error:
+                context.expect(layout.name in str(error), f"{op.name}: unhelpful: {error}")
+                refused += 1
+            else:
+                context.expect(False, f"{op.name} of a {layout.name} tensor was served silently")
+            context.expect(sum(fallback.report().values()) == taken, "a fallback was taken")
+    context.expect(refused, f"every unary primitive has a kernel for {layout.name}")
 
 
-@check(27, plan=_plan, variant="sparse")
-def sparse(context: Context) -> None:
-    """CSR: conversion, empty rows, products, and no silent densification."""
-    _need("sparse_csr", "to_sparse_csr", "to_dense")
-    dense = _matrix(context)
-    x = context.subject.tensor(dense)
-    s = x.to_sparse_csr()
-    name = context.case.variant.partition("+")[2]
-    if name == "round-trip":
-        context.expect(s.layout == "sparse_csr", f"layout {s.layout}")
-        context.same(s.to_dense(), x, "to_dense")
-    elif name == "empty-rows":
-        rows = s.crow_indices().tolist()
-        wanted = [0, *np.cumsum((dense != 0).sum(1)).tolist()]
-        context.expect(rows == wanted, f"row pointers {rows}, not {wanted}")
-    elif name == "product":
-        other = np.random.default_rng(1).uniform(-1, 1, (5, 3)).astype(np.float32)
-        result = context.subject.array(s @ context.subject.tensor(other))
-        error = np.abs(result - dense.astype(np.float64) @ other).max()
-        context.expect(error < 1e-5, f"the product is off by {error}")
-    elif name == "no-densify":
-        count = sum(fallback.report().values())
-        try:
-            cd.ops.cumsum(s, 0)
-        except CoreDispatchError as error:
-            context.expect("sparse_csr" in str(error), f"unhelpful: {error}")
+def _without_kernel(subject: Subject, layout: Layout) -> Iterator[Any]:
+    """Primitives of coredispatch of one tensor for which the layout has no kernel."""
+    served = {op for op, key, _ in TABLE.snapshot.rows if key == layout.name}
+    for name in subject.operators("ops"):
+        op = getattr(cd.ops, name)
+        params = op.schema.params
+        alone = len(params) == 1 and params[0].is_tensor and not op.view
+        if op.kind == "primitive" and alone and name not in served and not op.mutates:
+            yield op
+
+
+_OF_LAYOUTS: dict[str, Callable[[Context, Layout], None]] = {
+    "conversions": _conversions,
+    "round-trip": _round_trip,
+    "saved": _saved,
+    "refusal": _refusal,
+}
+
+
+# ---- kernels ----------------------------------------------------------------------------------
+
+
+def _places(sample: Any) -> list[int]:
+    """Positions of the arrays that might be brought into a layout."""
+    return [i for i, a in enumerate(sample.args) if isinstance(a, np.ndarray) and a.size]
+
+
+def _paired(samples: Iterator[Any], rng: np.random.Generator) -> Iterator[Any]:
+    """The samples, and those of two arrays once more with two of one shape: none broadcasts."""
+    for sample in samples:
+        yield sample
+        places = _places(sample)
+        if len(places) == 2:
+            first, second = (sample.args[i] for i in places)
+            if first.ndim == 2 and first.shape != second.shape and first.dtype == second.dtype:
+                args = [*sample.args]
+                args[places[1]] = rng.choice(second.reshape(-1), first.shape)
+                yield type(sample)(*args, **sample.kwargs)
+
+
+def _calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Samples with some of their arrays in the layout, one at a time and together, by every way."""
+    rng = np.random.default_rng(context.case.seed + context.fresh)
+    for form, sample in itertools.product(conversions(layout), [*_paired(context.samples(), rng)]):
+        held = {
+            i: marked
+            for i in _places(sample)[:3]
+            if sample.args[i].dtype == numpy_dtype(context.case.dtype)
+            and (marked := _held(context, layout, sample.args[i], form, rng)) is not None
+        }
+        for n in range(1, len(held) + 1):
+            for chosen in itertools.combinations(held, n):
+                # What stays strided has the same values: a mask, say, that suits the rest.
+                args = [
+                    held[i] if i in chosen else np.asarray(held[i]) if i in held else a
+                    for i, a in enumerate(sample.args)
+                ]
+                yield context.placed(type(sample)(*args, **sample.kwargs)), chosen
+
+
+def _result(context: Context, layout: Layout, sample: Any) -> Any:
+    """The result; None where the combination is refused, which it must be by name."""
+    tensors = context.subject.tensors(sample)
+    taken = sum(fallback.report().values())
+    try:
+        result = context.call(tensors)
+    except CoreDispatchError as error:
+        named = layout.name in str(error) or context.op.name in str(error)
+        context.expect(named, f"refused, without naming the layout or the operator: {error}")
+        return None
+    context.expect(sum(fallback.report().values()) == taken, "a fallback was taken")
+    return result
+
+
+def _kernel(context: Context, layout: Layout) -> None:
+    """The kernel of a layout gives what the operator gives for the dense tensors, or refuses."""
+    served = 0
+    for sample, _ in _calls(context, layout):
+        result = _result(context, layout, sample)
+        if result is None:
+            continue
+        plain = sample.map(np.asarray)
+        unmarked = type(plain)(*map(_unmarked, plain.args), **plain.kwargs)
+        context.placed(sample)
+        if layout.step is None:
+            strided = [dense(t) for t in tensors_in(result)]
+            context.close(strided, unmarked, signs=False)  # a place not stored has no sign
         else:
-            context.expect(False, "cumsum of a sparse tensor was served silently")
-        context.expect(sum(fallback.report().values()) == count, "a fallback was taken")
-    elif name == "saved":
-        for back in _copies(s):
-            context.expect(back.layout == "sparse_csr", f"a copy has the layout {back.layout}")
-            context.same(back.to_dense(), x, "a saved or copied sparse tensor")
-    else:
-        leaf = x.clone().requires_grad_(True)
-        other = context.subject.tensor(np.ones((5, 2), np.float32))
-        (leaf.to_sparse_csr() @ other).sum().backward()
-        wanted = np.where(dense != 0, 2.0, 0.0)
-        context.expect(
-            np.array_equal(context.subject.array(leaf.grad) * (dense != 0), wanted),
-            "the gradient of the stored values",
-        )
+            _within_steps(context, layout, tensors_in(result), unmarked)
+        served += 1
+        if served >= JUDGED:
+            return
+    context.expect(served, "the kernel of the layout served none of the operator's samples")
 
 
-@check(27, plan=_plan, variant="quant")
-def quant(context: Context) -> None:
-    """Affine int8/uint8: half-to-even rounding, saturation, and bounds in output steps."""
-    _need("quantized", "quantize_per_tensor", "dequantize")
-    subject, name = context.subject, context.case.variant.partition("+")[2]
-    scale = 0.1
-    if name == "rounding":
-        values = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], np.float32)
-        q = cd.ops.quantize_per_tensor(subject.tensor(values), 1.0, 0, cd.int8)
-        found = subject.array(cd.ops.dequantize(q)).tolist()
-        context.expect(found == [0.0, 2.0, 2.0, 0.0, -2.0, -2.0], f"ties round to {found}")
-        return
-    if name == "saturation":
-        values = np.array([1e6, -1e6, 12.7, -12.8], np.float32)
-        q = cd.ops.quantize_per_tensor(subject.tensor(values), scale, 0, cd.int8)
-        found = subject.array(cd.ops.dequantize(q))
-        context.expect(np.allclose(found, [12.7, -12.8, 12.7, -12.8], atol=1e-5), f"{found}")
-        return
-    if name in ("linear", "conv2d"):
-        _need("quantized", f"quantized_{name}", "quantize_per_channel")
-        _products(context, name)
-        return
-    values = np.random.default_rng(context.case.seed).uniform(-5, 5, (4, 6)).astype(np.float32)
-    x = subject.tensor(values)
-    q = cd.ops.quantize_per_tensor(x, scale, 3, cd.int8)
-    if name == "round-trip":
-        error = np.abs(subject.array(cd.ops.dequantize(q)) - values).max()
-        context.expect(q.layout == "quantized", f"layout {q.layout}")
-        context.expect(error <= 0.5 * scale * 1.001, f"off by {error / scale:.3f} steps")
-    elif name == "saved":
-        for back in _copies(q):
-            context.expect(back.layout == "quantized", f"a copy has the layout {back.layout}")
-            context.same(cd.ops.dequantize(back), cd.ops.dequantize(q), "a copy")
-    elif name == "relu":
-        found = subject.array(cd.ops.dequantize(cd.relu(q)))
-        wanted = np.maximum(subject.array(cd.ops.dequantize(q)), 0)
-        context.expect(np.abs(found - wanted).max() <= 0.6 * scale, "relu is off by a step")
-    else:
-        try:
-            cd.ops.cumsum(q, 0)
-        except CoreDispatchError as error:
-            context.expect("quantized" in str(error), f"unhelpful: {error}")
-        else:
-            context.expect(False, "cumsum of a quantized tensor was served silently")
+def _unmarked(value: Any) -> Any:
+    return np.asarray(value).view(np.ndarray) if isinstance(value, np.ndarray) else value
 
 
-def _products(context: Context, name: str) -> None:
-    """Linear and convolution in integers: within 0.9 output steps of the exact product."""
-    rng, subject = np.random.default_rng(context.case.seed + context.fresh), context.subject
-    shape, weights = ((5, 7), (6, 7)) if name == "linear" else ((2, 4, 9, 8), (6, 2, 3, 3))
-    options = {} if name == "linear" else {"stride": 2, "padding": 1, "groups": 2}
-    operator = getattr(cd.ops, f"quantized_{name}")
-    plain = getattr(cd.nn.functional, name)
-    for per, relu in itertools.product(("tensor", "channel"), (False, True)):
-        x = subject.tensor(rng.uniform(-3, 3, shape).astype(np.float32))
-        w = subject.tensor(rng.uniform(-1, 1, weights).astype(np.float32))
-        bias = subject.tensor(rng.uniform(-1, 1, 6).astype(np.float32))
-        q = cd.ops.quantize_per_tensor(x, 0.025, 121, "quint8")
-        if per == "tensor":
-            qw = cd.ops.quantize_per_tensor(w, 0.008, 0, "qint8")
-        else:
-            scales = subject.tensor(rng.uniform(0.008, 0.02, 6))
-            zeros = subject.tensor(np.zeros(6, np.int64))
-            qw = cd.ops.quantize_per_channel(w, scales, zeros, 0, "qint8")
-        step = 0.08
-        found = subject.array(
-            cd.ops.dequantize(operator(q, qw, bias, step, 130, relu=relu, **options))
-        )
-        exact = plain(
-            cd.ops.dequantize(q).double(), cd.ops.dequantize(qw).double(), bias.double(), **options
-        )
-        wanted = subject.array(exact).clip((0 - 130) * step, (255 - 130) * step)
-        wanted = np.maximum(wanted, 0) if relu else wanted
-        error = np.abs(found - wanted).max() / step
-        context.expect(error <= 0.9, f"{name} per {per} is off by {error:.2f} output steps")
+def _within_steps(context: Context, layout: Layout, results: list[Any], sample: Any) -> None:
+    """Results of a layout that rounds: within 0.6 of its steps, and still of the layout."""
+    doubled = sample.map(lambda a: a.astype(np.float64) if a.dtype.kind in "fV" else a)
+    wanted = Reference(context.op, doubled)()
+    wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    for output, r in zip(results, wanted, strict=True):
+        found = context.subject.array(output)
+        context.expect(found.shape == r.shape, f"shape {found.shape}, not {r.shape}")
+        if r.dtype.kind != "f":
+            context.expect(np.array_equal(found, r), "the values differ")
+            continue
+        context.expect(output.layout == layout.name, f"the result is {output.layout}")
+        assert layout.step is not None
+        error = np.abs(found - r).max(initial=0) / layout.step(output)
+        context.expect(error <= KERNEL_STEPS, f"off by {error:.2f} output steps")
+
+
+def _gradient(context: Context, layout: Layout) -> None:
+    """The gradient through the layout is that of the dense call, where the tensor is not zero.
+
+    What a layout does not store is no parameter: there it may say nothing.
+    """
+    judged = 0
+    for sample, chosen in itertools.islice(_calls(context, layout), JUDGED):
+        if _result(context, layout, sample) is None:
+            continue
+        through = _leaf_gradients(context, sample, chosen, True)
+        plain = _leaf_gradients(context, sample, chosen, False)
+        if through is None or plain is None:
+            continue
+        for place, found, wanted in zip(chosen, through, plain, strict=True):
+            stored = np.asarray(sample.args[place]) != 0
+            error = disagreement(found * stored, wanted * stored)
+            context.expect(
+                error <= 1, f"the gradient of argument {place} is off {error:.3g} times too much"
+            )
+            judged += 1
+    if not judged:
+        raise NotRun("no result of the operator in the layout has a gradient")
+
+
+def _leaf_gradients(
+    context: Context, sample: Any, chosen: tuple[int, ...], through: bool
+) -> list[Any] | None:
+    """The gradients of the chosen arguments as dense leaves, through the layout or not."""
+    args, leaves = [*sample.args], {}
+    for i in chosen:
+        leaves[i] = context.subject.tensor(_unmarked(args[i])).requires_grad_(True)
+    tensors = context.subject.tensors(type(sample)(*args, **sample.kwargs))
+    given = list(tensors.args)
+    for i, leaf in leaves.items():
+        marked = sample.args[i]
+        given[i] = conversions(layouts()[marked.layout])[marked.form](leaf) if through else leaf
+    results = [dense(t) for t in tensors_in(context.op(*given, **tensors.kwargs))]
+    total = weighted_sum(context, results)
+    if total is None:
+        return None
+    found = cd.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return [
+        np.zeros(tuple(leaf.shape)) if g is None else context.subject.array(g)
+        for g, leaf in zip(found, leaves.values(), strict=True)
+    ]

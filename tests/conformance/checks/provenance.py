@@ -88,6 +88,9 @@ def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
         return ("native", kernel.where) if who == "native" else (who.split()[0], who)
     if subject.facts(name).op.body is not None:
         return "composite", "its body"
+    kernel = subject.layout_kernel(name)
+    if kernel is not None:
+        return "native", kernel.where
     if fallback.target(subject.backend) is not None:
         return "fallback", str(fallback.target(subject.backend))
     return "missing", "nobody"

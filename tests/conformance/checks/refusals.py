@@ -14,6 +14,7 @@ from ..case import BACKEND, Case
 from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
 from ..covering_array import ConfiguredMake
 from ..subject import OpFacts, Subject, numpy_dtype
+from ..tensor_layouts import layout_of
 from . import check
 from .values import choose_dtypes, shapes_of
 
@@ -177,7 +178,10 @@ def mixed(context: Context) -> None:
         if len(arrays) < 2 or any(a.ndim == 0 or a.size == 0 for a in arrays[:2]):
             continue
         tensors = subject.tensors(sample)
-        chosen = [t for t in sample_tensors(tensors) if t.ndim][-1]  # a 0-d one may come along
+        strided = [t for t in sample_tensors(tensors) if layout_of(t) is None]
+        if not any(t.ndim for t in strided):
+            continue
+        chosen = [t for t in strided if t.ndim][-1]  # a 0-d one may come along
         args = [a.to(other) if a is chosen else a for a in tensors.args]
         if all(a is b for a, b in zip(args, tensors.args, strict=True)):
             continue

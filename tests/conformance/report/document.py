@@ -15,7 +15,7 @@ import coredispatch as cd
 from coredispatch.registry import plugins
 
 from ..case import Status
-from ..levels import LEVELS, PROFILES, belongs
+from ..levels import LEVELS, belongs, checks_of_profile
 from ..shards import Run
 from ..subject import Subject, SuiteError
 
@@ -44,9 +44,11 @@ def verdict(subject: Subject, run: Run) -> dict[str, Any]:
     blockers = [r for r in results if blocking(r)]
     unmatched = subject.expectations.unmatched([c.id for c in run.cases], {c.op for c in run.cases})
     unmatched = [] if run.options.checks else unmatched
-    complete = run.options.ops is None and not run.options.checks
+    complete = not (run.options.ops or run.options.ops_of or run.options.checks)
     proven = {r.check for r in results if r.status is Status.PASS}
-    unproven = [p for p in run.options.profiles if complete and not proven & set(PROFILES[p])]
+    unproven = [
+        p for p in run.options.profiles if complete and not proven & set(checks_of_profile(p))
+    ]
     reached = None
     if complete and run.options.level is not None:
         for level in LEVELS:

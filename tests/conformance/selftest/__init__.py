@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import coredispatch as cd
+from coredispatch.registry import TABLE, plugins
 
 from ..case import BACKEND, Case, Result, Status
 from ..report import Progress
@@ -60,10 +61,9 @@ EXPLAINED = {
 }
 #: the checks that compare values come first: they kill most
 _FIRST = (1, 5, 8, 9, 3, 4, 2, 6, 26, 16, 10, 7)
-#: the kinds of mutants that stand in lists, and the plugins that some of them need
+#: the kinds of mutants that stand in lists
 _LISTED = ("curated", "exploits", "controls")
 KINDS = (*_LISTED, "generated")
-PLUGINS = "sparse,quant"
 #: file names of the mutants themselves: an exception raised there is a mutant that is broken
 _OWN = ("at curated.py", "at generated.py", "at fake_backend.py", "at controls.py")
 
@@ -71,9 +71,13 @@ _OWN = ("at curated.py", "at generated.py", "at fake_backend.py", "at controls.p
 def settings(environment: dict[str, str]) -> dict[str, str]:
     """The environment of a self-test: no kernel packs, and the framework's modules interpreted.
 
-    Faults of the framework replace functions of its modules; compiled code would not notice.
+    Faults of the framework replace functions of its modules; compiled code would not notice. The
+    plugins that bring layouts stay: they name faults of their own.
     """
-    wanted = {"COREDISPATCH_INTERPRETED": "1", "COREDISPATCH_PLUGINS": PLUGINS}
+    plugins.discover()
+    brought = sorted({plugin for _, plugin in TABLE.snapshot.layouts.values()})
+    selected = ",".join(brought) or "none"
+    wanted = {"COREDISPATCH_INTERPRETED": "1", "COREDISPATCH_PLUGINS": selected}
     return {**wanted, **environment, "COREDISPATCH_INTERPRETED": "1"}
 
 

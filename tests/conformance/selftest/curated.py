@@ -10,6 +10,7 @@ import coredispatch as cd
 from coredispatch.plugin import from_raw, to_raw
 
 from ..subject import Subject
+from ..tensor_layouts import extras
 from .fake_backend import NAME
 from .forms import INPLACE, KERNELS
 from .framework import FRAMEWORK
@@ -27,7 +28,6 @@ def mutant(
     op: str,
     *others: str,
     checks: tuple[int, ...] = VALUES,
-    profile: str | None = None,
     **facts: Any,
 ) -> Any:
     """Register a mutation under ``name``; ``others`` are further operators that must notice.
@@ -35,7 +35,6 @@ def mutant(
     ``facts`` are fields of :class:`Mutant`: which cases see the fault, and what they say.
     """
     facts.update(name=name, op=op, ops=(op, *others), checks=checks)
-    facts["profiles"] = (profile,) if profile else ()
 
     def register(make: Any) -> Any:
         _found.append((make, facts))
@@ -48,8 +47,27 @@ def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
     kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
     kernels += [Mutant(name, mutation=make, **facts) for name, (make, facts) in KERNELS.items()]
+    kernels += layout_faults()
     framework = [Mutant(name, "", **facts) for name, facts in {**FRAMEWORK, **INPLACE}.items()]
     return [*kernels, *framework]
+
+
+def layout_faults() -> list[Mutant]:
+    """The faults that plugins of layouts name, which the cases of their profile must catch."""
+    return [
+        Mutant(
+            name,
+            op,
+            fault,
+            ops=("backend", op),
+            profiles=(plugin,),
+            needs=key,
+            checks=(27,),
+            says=says,
+        )
+        for plugin, asked in extras().items()
+        for name, (op, key, fault, says) in getattr(asked, "FAULTS", {}).items()
+    ]
 
 
 def _stateful(make: Any) -> Mutation:
@@ -321,62 +339,3 @@ def ignored_strides(correct: Any, raws: Any) -> Any:
 def silent_fallback(correct: Any, raws: Any) -> Any:
     """Takes its data to the embedded backend and computes there."""
     return to_raw(cd.neg(from_raw(raws[0], backend=NAME).to("cpu")).to(NAME))
-
-
-@mutant(
-    "CSR empty-row shift",
-    "csr_from_dense",
-    "backend",
-    checks=(27,),
-    profile="sparse",
-    says="row pointers",
-)
-def shifted_rows(correct: Any, raws: Any) -> Any:
-    result = correct(*raws)
-    rows = result.crow_indices
-    empty = np.flatnonzero(rows[1:] == rows[:-1])
-    if empty.size:  # the row before an empty one loses its elements to it
-        rows.flags.writeable = True
-        rows[empty[-1]] = rows[max(empty[-1] - 1, 0)]
-    return result
-
-
-@mutant(
-    "wraps instead of saturating",
-    "quantize_per_tensor",
-    "backend",
-    checks=(27,),
-    profile="quant",
-    cases="saturation",
-)
-def wrapping(correct: Any, raws: Any) -> Any:
-    result = correct(*raws)
-    data = next(
-        (v for v in _arrays_of(result) if v.dtype.kind in "iu" and v.shape == raws[0].shape), None
-    )
-    if data is not None:
-        scale, zero = raws[1], raws[2]
-        wrapped = np.rint(raws[0] / scale) + zero
-        data[...] = wrapped.astype(np.int64).astype(data.dtype)
-    return result
-
-
-@mutant(
-    "rounds quantized ties away from zero",
-    "quantize_per_tensor",
-    "backend",
-    checks=(27,),
-    profile="quant",
-    says="ties round",
-)
-def quantized_ties(correct: Any, raws: Any) -> Any:
-    x, scale = raws[0], raws[1]
-    steps = np.asarray(x / scale)
-    away = np.copysign(np.floor(np.abs(steps) + 0.5), steps) * scale
-    return correct(away.astype(x.dtype), *raws[1:])
-
-
-def _arrays_of(value: Any) -> list[Any]:
-    names = getattr(type(value), "__slots__", ()) or vars(value)
-    found = [getattr(value, n, None) for n in names]
-    return [v for v in found if isinstance(v, np.ndarray)]

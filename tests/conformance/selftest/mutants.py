@@ -65,7 +65,8 @@ class Mutant:
 def _module(subject: Subject, op: str, kernel: Callable[..., Any], key: str, boxed: bool) -> Any:
     @hookimpl
     def coredispatch_register(registrar: Any) -> None:
-        registrar.kernels(key, {op: kernel}, priority=10**9, boxed=boxed)
+        below = {} if key == subject.name else {"backend": subject.name}  # a layout's key
+        registrar.kernels(key, {op: kernel}, priority=10**9, boxed=boxed, **below)
 
     module = ModuleType("conformance_mutant")
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]

@@ -1,0 +1,102 @@
+"""What the conformance suite asks of CSR beside what it asks of every layout, and its faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch_sparse.ops import to_sparse_csr
+
+__all__ = ["CASES", "FAULTS"]
+
+
+def matrix(case: Any) -> np.ndarray:
+    """A matrix with an empty first row and one in the middle."""
+    array = case.rng.uniform(-2, 2, (6, 5)).astype(np.float32)
+    array[case.rng.random(array.shape) < 0.6] = 0.0
+    array[[0, 3]] = 0.0
+    array[5, 4] = 1.5
+    return array
+
+
+def empty_rows(case: Any) -> None:
+    """Row pointers count the elements of every row, of empty ones too."""
+    dense = matrix(case)
+    rows = to_sparse_csr(case.tensor(dense)).crow_indices().tolist()
+    wanted = [0, *np.cumsum((dense != 0).sum(1)).tolist()]
+    case.expect(rows == wanted, f"row pointers {rows}, not {wanted}")
+
+
+def product(case: Any) -> None:
+    """The product with a matrix is the dense one."""
+    dense = matrix(case)
+    other = case.rng.uniform(-1, 1, (5, 3)).astype(np.float32)
+    result = case.array(to_sparse_csr(case.tensor(dense)) @ case.tensor(other))
+    error = np.abs(result - dense.astype(np.float64) @ other).max()
+    case.expect(error < 1e-5, f"the product is off by {error}")
+
+
+def stored_gradient(case: Any) -> None:
+    """The gradient of a product reaches the dense leaf at the places that were stored."""
+    dense = matrix(case)
+    leaf = case.tensor(dense).requires_grad_(True)
+    (to_sparse_csr(leaf) @ case.tensor(np.ones((5, 2), np.float32))).sum().backward()
+    found = case.array(leaf.grad) * (dense != 0)
+    case.expect(np.array_equal(found, np.where(dense != 0, 2.0, 0.0)), f"gradient {found}")
+
+
+CASES: dict[str, Callable[[Any], None]] = {
+    "empty-rows": empty_rows,
+    "product": product,
+    "stored-gradient": stored_gradient,
+}
+
+
+# ---- faults that the self-test plants ---------------------------------------------------------
+
+
+def shifted_rows(correct: Any, raws: Any) -> Any:
+    """The row before an empty one loses its elements to it."""
+    result = correct(*raws)
+    rows = result.crow_indices
+    empty = np.flatnonzero(rows[1:] == rows[:-1])
+    if empty.size:
+        rows.flags.writeable = True
+        rows[empty[-1]] = rows[max(empty[-1] - 1, 0)]
+    return result
+
+
+def dropped_last(correct: Any, raws: Any) -> Any:
+    """The product forgets the last stored element."""
+    left, right = raws
+    if getattr(left, "nnz", 0) < 2:
+        return correct(*raws)
+    values = left.values.copy()
+    values[-1] = 0
+    return correct(type(left).of(left.pattern, values), right)
+
+
+def sum_of_patterns(correct: Any, raws: Any) -> Any:
+    """The sum of two patterns keeps the first one's only."""
+    a, b = raws
+    if not hasattr(a, "pattern") or not hasattr(b, "pattern") or a.pattern.same(b.pattern):
+        return correct(*raws)
+    whole = correct(*raws)
+    from coredispatch_sparse.kernels import restrict
+
+    return restrict(whole, a.pattern)
+
+
+#: name -> (operator, key whose kernel is at fault, fault, what the case that notices says)
+FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
+    "CSR empty-row shift": ("csr_from_dense", "cpu", shifted_rows, "row pointers"),
+    "CSR product without its last element": (
+        "matmul",
+        "sparse_csr",
+        dropped_last,
+        "product is off|output 0",
+    ),
+    "CSR sum with the first pattern": ("add", "sparse_csr", sum_of_patterns, "output 0"),
+}
