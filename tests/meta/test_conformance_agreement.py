@@ -117,12 +117,12 @@ def test_an_inplace_form_with_another_derivative_is_found(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cd.ops.mul_, "vjp_rule", cd.ops.add.vjp_rule)
-    cd.plugins.load("fresh memos", _nothing())
+    cd.plugins.load("fresh_memos", _nothing())
     try:
         found = judged(subject, "mul", "in-place-form")["float64"]
     finally:
         monkeypatch.undo()
-        cd.plugins.unload("fresh memos")
+        cd.plugins.unload("fresh_memos")
     assert found.status is Status.FAIL
     assert "gradient" in found.message
 
