@@ -11,7 +11,6 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.conformance import Status, Subject, plan_op, run_case
-from coredispatch.conformance.checks import decompositions, inplace_forms, pending
 from coredispatch.conformance.variations import variations, variations_of_two
 from coredispatch.plugin import hookimpl
 
@@ -84,24 +83,6 @@ def _make() -> Any:
     from coredispatch.conformance.covering_array import ConfiguredMake
 
     return ConfiguredMake(np.dtype(np.float64))
-
-
-@pytest.mark.parametrize("op", sorted(pending.DECOMPOSITION))
-def test_what_is_pending_of_kernels_still_fails(
-    subject: Subject, op: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decompositions, "DECOMPOSITION", frozenset())
-    found = judged(subject, op, "decomposition")
-    assert Status.FAIL in {r.status for r in found.values()}, f"take {op} out of pending.py"
-
-
-@pytest.mark.parametrize("op", sorted(pending.INPLACE))
-def test_what_is_pending_of_inplace_forms_still_fails(
-    subject: Subject, op: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inplace_forms, "INPLACE", frozenset())
-    found = judged(subject, op, "in-place-form")
-    assert Status.FAIL in {r.status for r in found.values()}, f"take {op} out of pending.py"
 
 
 @pytest.mark.parametrize("op", ["mul", "lerp", "scatter_add", "leaky_relu"])

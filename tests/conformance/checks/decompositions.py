@@ -25,7 +25,6 @@ from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from ..variations import Variation, variations, variations_of_two
 from . import check
 from .kernels import grown_trials
-from .pending import DECOMPOSITION
 from .values import choose_dtypes
 
 #: calls that are compared for each case, fewer of large arrays, and for how many gradients are
@@ -41,7 +40,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None or facts.op.samples is None or not has_values(facts.op):
         return
     rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
-    if facts.op.body is None or not rows or facts.name in DECOMPOSITION:
+    if facts.op.body is None or not rows:
         return
     precise = "float64" if "float64" in subject.dtypes else "float32"
     for dtype in choose_dtypes(facts, (precise, "int64", "bool", "complex128"), 4):

@@ -19,7 +19,6 @@ from ..context import Context, Failure, NotRun, tensors_in
 from ..subject import OpFacts, Subject
 from . import check
 from .decompositions import disagreement, weighted_sum
-from .pending import INPLACE
 from .values import choose_dtypes
 
 #: samples of one operator that are tried in every form
@@ -29,7 +28,7 @@ LIMIT = 12
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None or facts.op.samples is None or facts.op.inplace_op is None:
         return
-    if not facts.op.differentiable or facts.name in INPLACE:
+    if not facts.op.differentiable:
         return
     for dtype in choose_dtypes(facts, ("float64", "complex128"), 2):
         if dtype in subject.dtypes and dtype in ("float64", "complex128"):

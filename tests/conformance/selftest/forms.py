@@ -100,8 +100,9 @@ def _without_the_base() -> Any:
     """A write to a view stays out of the history of its base."""
     inplace = module("frontend.autograd.inplace")
 
-    def rebase(node: Any, root: Any, path: Any, base_target: Any, target: Any) -> None:
-        inplace.attach(node, target)
+    def rebase(target: Any, node: Any, output: int) -> None:
+        target._node, target._nr = node, output
+        target.keys |= inplace.AUTOGRAD
 
     return replaced((inplace, "_rebase", rebase))
 

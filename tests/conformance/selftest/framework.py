@@ -41,13 +41,13 @@ def replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 def wrong_priority() -> Any:
     """The kernel registered last wins, whatever its priority."""
-    table = module("registry.dispatch.table")
+    registrar = module("registry.dispatch.registrar")
 
     def last_first(rows: Any, **options: Any) -> Any:
         return sorted(rows, key=lambda k: k.sequence, reverse=True)
 
-    table.sorted = sorted
-    return replaced((table, "sorted", last_first))
+    registrar.sorted = sorted
+    return replaced((registrar, "sorted", last_first))
 
 
 def surviving_memo() -> Any:
