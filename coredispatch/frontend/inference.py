@@ -69,8 +69,8 @@ def guard(call: LayerEntry, args: tuple[Any, ...]) -> Any:
     rule = op.vjp_rule
     if call.keys & AUTOGRAD:
         if rule is not None:
-            for position in rule.saves:
-                if position >= 0 and _carries(args[position]):
+            for position in rule.plan_of(args, AUTOGRAD).arguments:
+                if _carries(args[position]):
                     raise _refused(
                         op,
                         args,

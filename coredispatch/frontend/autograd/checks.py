@@ -26,7 +26,7 @@ def validate_outputs(
     shape = tuple(shape)
     if have != shape:
         writer = getattr(node, "inner", node)  # CopySlices hands on its inner node's gradients
-        allowed = isinstance(writer, OpNode) and writer.rule.unbroadcast
+        allowed = isinstance(writer, OpNode) and writer.plan.rule.unbroadcast
         if not allowed or not _broadcasts(shape, have):
             raise AutogradError(
                 f"the vjp of {node.opname!r} returned a gradient of shape {have} for input "
@@ -74,7 +74,7 @@ def version_error(node: OpNode, position: int, saved: int, current: int) -> Exce
     op = TABLE.snapshot.ops.get(node.opname)
     name = "the result"
     if position >= 0 and isinstance(op, Operator):
-        name = f"argument {op.schema.params[node.rule.saves[position]].name!r}"
+        name = f"argument {op.schema.params[node.plan.saves[position] >> 3].name!r}"
     return AutogradError(
         f"{name} of {node.opname!r} was modified by an in-place operation after it was saved "
         f"for the backward pass: it is at version {current}, expected version {saved}",

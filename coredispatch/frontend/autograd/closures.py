@@ -14,7 +14,7 @@ from typing import Any
 from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, OpNode
 from coredispatch.frontend.autograd.recording import RecordEntry, add_edge, alias_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.model.derivative import saved_argument
+from coredispatch.registry.model.derivative import KIND, saved_argument
 from coredispatch.registry.model.value import Value, dtype_of
 
 __all__: list[str] = []
@@ -25,7 +25,7 @@ _new = object.__new__
 def specialize(entry: RecordEntry) -> None:
     """Give ``entry`` closures where its rule is of the common kind."""
     rule = entry.rule
-    if rule is None or entry.mutates or rule.lists or rule.several:
+    if rule is None or entry.mutates or rule.lists or rule.multi_output:
         return
     recorded = _recorder(entry)
     one, two = RecordEntry.call_one, RecordEntry.call_two
@@ -45,16 +45,24 @@ def specialize(entry: RecordEntry) -> None:
 def _recorder(entry: RecordEntry) -> Callable[..., Any]:
     name, rule = entry.name, entry.rule
     assert rule is not None
-    positions, saves, saves_out = rule.tensors, rule.saves, rule.saves_out
+    # (bit in the mask of inputs that require grad, position of the argument)
+    parameters = [(1 << i, position) for i, position in enumerate(rule.tensors)]
+    plans: dict[int, tuple[Any, ...]] = {}
+
+    def planned(mask: int) -> tuple[Any, ...]:
+        plan = rule.plan(mask)
+        reads = [(source >> 3, source if source & KIND else -1) for source in plan.saves]
+        found = plans[mask] = (plan, reads, bool(plan.outs))
+        return found
 
     def recorded(out: Any, args: tuple[Any, ...], _: Any) -> Any:
         node = _new(OpNode)
         node.next_edges = next_edges = []
-        found = False
-        for position in positions:
+        mask = 0
+        for bit, position in parameters:
             argument = args[position]
             if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
-                found = True
+                mask |= bit
                 source = argument._node
                 if argument._view is not None or argument._nr:
                     add_edge(node, argument)
@@ -62,16 +70,17 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
                     next_edges.append(argument if source is None else source)
             else:
                 next_edges.append(None)
-        if not found:
+        if not mask:
             return out
         if out is args[0]:
             out = alias_of(out)
-        node.opname, node.multi_output, node.rule, node.count = name, False, rule, 1
+        plan, reads, saves_out = plans.get(mask) or planned(mask)
+        node.opname, node.multi_output, node.plan, node.count = name, False, plan, 1
         node.sequence = next(SEQUENCE)
-        if saves:
+        if reads:
             node.saved = saved = []
-            for position in saves:
-                argument = args[position] if position >= 0 else saved_argument(args, position)
+            for position, shape in reads:
+                argument = args[position] if shape < 0 else saved_argument(args, shape)
                 if isinstance(argument, Value) and (
                     argument._storage is not None or argument._view is not None
                 ):
@@ -85,7 +94,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             out._nr = 0
             out.keys = keys | AUTOGRAD
         if saves_out:
-            node.save_out(out)
+            node.save_outputs(out)
         if GRAPH.anomaly:
             node.forward_trace = GRAPH.traceback()
         return out

@@ -47,10 +47,10 @@ class CopySlices(Node):
         """Name of the node."""
         return "CopySlices"
 
-    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         whole = TABLE.operator("clone")(grads[0])
         part = replay(whole, self.path)
-        mask = [True, *output_mask[1:]]
+        mask = None if output_mask is None else [True, *output_mask[1:]]
         results = self.inner.backward([TABLE.operator("clone")(part)], mask, task)
         first, *rest = results or (None,)  # a write that depends on no input has no edges
         if first is None:
@@ -128,7 +128,8 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
         return out
     target = written[0]
     position = op.schema.mutations[0].position
-    past = _as_they_were(args, target, position, position in rule.saves)
+    saved = position in rule.plan_of(args, AUTOGRAD).arguments
+    past = _as_they_were(args, target, position, saved)
     out = call.below(args)
     result = call.recorded(alias_of(target), past, rule)
     if result.keys & AUTOGRAD:
@@ -162,7 +163,7 @@ def _forget(op: Operator, target: TensorBase) -> None:
 class _Cut(Node):
     """A write whose result does not depend on any input: no gradient goes further."""
 
-    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         return []
 
 

@@ -15,7 +15,17 @@ from typing import Any, Final
 
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, VjpRule
+from coredispatch.registry.model.derivative import (
+    GRAD,
+    GRAD_AT,
+    GRADS,
+    KIND,
+    OUT,
+    SAVED,
+    FormulaCall,
+    SavePlan,
+    VjpRule,
+)
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Storage, Value, storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
@@ -177,28 +187,29 @@ def materialized(node: Node, grads: list[Any]) -> list[Any]:
             if filled is grads:
                 filled = list(grads)
             made = node.output(number)
-            filled[number] = GRAPH.zeros(made.shape, made.dtype, made.keys)
+            filled[number] = zeros_of(made)
         number += 1
     return filled
 
 
 class OpNode(Node):
-    """A node whose backward is the ``vjp`` of an operator."""
+    """A node whose backward are the formulas of an operator's derivative."""
 
-    out_raw: Any = None  # saved outputs: raw data, storages and versions
+    out_raw: Any = None  # saved outputs, parallel to plan.outs: raw data, storages and versions
     out_storage: Any = None
     out_versions: Any = None
+    out_numbers: Any = None
     list_lengths: Any = None
-    saved: Any = ()  # parallel to rule.saves; a list once something is
-    versions: Any = None  # {position in saved: version it had}, where it is not 0
+    saved: Any = ()  # parallel to plan.saves; a list once something is
+    versions: Any = None  # {place in saved: version it had}, where it is not 0
     freed: bool = False
+    plan: SavePlan  # known once the edges are
 
     def __init__(self, name: str, rule: VjpRule) -> None:
         # Not through super(): one call less per recorded operator.
         self.opname = name
-        self.multi_output = rule.several
+        self.multi_output = rule.multi_output
         self.next_edges = []
-        self.rule: VjpRule = rule
 
     def note_version(self, value: Value) -> None:
         """Remember the version of the argument that is saved next."""
@@ -216,96 +227,147 @@ class OpNode(Node):
             self.note_version(value)
         self.saved.append(value)
 
-    def save_out(self, out: Any) -> None:
-        """Keep the output(s) without owning them."""
+    def save_outputs(self, out: Any) -> None:
+        """Keep the outputs that the plan reads without owning them."""
+        plan = self.plan
         outs = list(out) if self.multi_output else [out]
-        self.out_raw = [o.raw for o in outs]
-        self.out_storage = [storage_of(o) for o in outs]
-        self.out_versions = [version_of(o) for o in outs]
+        numbers = list(range(len(outs))) if plan.all_outs else plan.outs
+        self.out_numbers = numbers
+        self.out_raw = [outs[i].raw for i in numbers]
+        self.out_storage = [storage_of(outs[i]) for i in numbers]
+        self.out_versions = [version_of(outs[i]) for i in numbers]
 
-    def unpack_out(self, index: int) -> Any:
-        """The saved output as a tensor made by this node."""
-        storage: Storage = self.out_storage[index]
-        if storage.version != self.out_versions[index]:
-            raise GRAPH.version_error(self, -1, self.out_versions[index], storage.version)
-        made = self.output(index)
-        value: TensorBase = HOOKS.value_type(self.out_raw[index], made.keys)
+    def unpack_output(self, number: int) -> Any:
+        """A saved output as a tensor made by this node."""
+        place: int = self.out_numbers.index(number)
+        storage: Storage = self.out_storage[place]
+        if storage.version != self.out_versions[place]:
+            raise GRAPH.version_error(self, -1, self.out_versions[place], storage.version)
+        made = self.output(number)
+        value: TensorBase = HOOKS.value_type(self.out_raw[place], made.keys)
         value._storage = storage
         if made.dtype.is_floating_point or made.dtype.is_complex:
             value._node = self
-            value._nr = index
+            value._nr = number
             value.keys |= AUTOGRAD
         return value
 
-    def arguments(self, grads: list[Any]) -> list[Any]:
-        """The arguments of the vjp, with every saved tensor's version checked."""
-        if self.freed:
-            raise GRAPH.freed_error(self)
+    def unpack_saved(self, place: int) -> Any:
+        """A saved argument, if it was not written since."""
+        value = self.saved[place]
+        if isinstance(value, Value):
+            version = version_of(value)
+            versions = self.versions
+            was: int = 0 if versions is None else versions.get(place, 0)
+            if version != was:
+                raise GRAPH.version_error(self, place, was, version)
+        return value
+
+    def arguments(self, call: FormulaCall, grads: list[Any]) -> list[Any]:
+        """The arguments of a formula."""
         arguments: list[Any] = []
-        position = 0
-        for source in self.rule.sources:
-            if source == FROM_GRAD:
-                arguments.append(tuple(grads) if self.multi_output else grads[0])
-            elif source == FROM_OUT:
-                if self.multi_output:
-                    arguments.append(tuple([self.unpack_out(i) for i in range(self.count)]))
-                else:
-                    arguments.append(self.unpack_out(0))
+        for source in call.takes:
+            kind = source & KIND
+            if kind == SAVED:
+                arguments.append(self.unpack_saved(source >> 3))
+            elif kind == GRAD:
+                arguments.append(
+                    tuple(materialized(self, grads)) if self.multi_output else grads[0]
+                )
+            elif kind == GRAD_AT:
+                number = source >> 3
+                grad = grads[number]
+                arguments.append(zeros_of(self.output(number)) if grad is None else grad)
+            elif kind == GRADS:
+                arguments.append(tuple(grads))
+            elif kind == OUT and self.multi_output:
+                arguments.append(tuple([self.unpack_output(i) for i in self.out_numbers]))
             else:
-                value = self.saved[position]
-                if isinstance(value, Value):
-                    version = version_of(value)
-                    versions = self.versions
-                    was: int = 0 if versions is None else versions.get(position, 0)
-                    if version != was:
-                        raise GRAPH.version_error(self, position, was, version)
-                arguments.append(value)
-                position += 1
+                arguments.append(self.unpack_output(source >> 3))
         return arguments
 
     def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
-        arguments = self.arguments(materialized(self, grads))
-        results = self.in_order(self.rule.fn(*arguments))
+        if self.freed:
+            raise GRAPH.freed_error(self)
+        if not self.multi_output and grads[0] is None:
+            grads = materialized(self, grads)
+        plan = self.plan
+        rule = plan.rule
+        if rule.joint is not None:
+            call = plan.calls[0]
+            arguments = self.arguments(call, grads)
+            results = self.of_joint(call.fn(*arguments), output_mask, arguments)
+        else:
+            results = [None] * len(rule.tensors)
+            for call in plan.calls:
+                if rule.lists or output_mask[call.index]:
+                    arguments = self.arguments(call, grads)
+                    grad = call.fn(*arguments)
+                    lend(grad, arguments)
+                    results[call.index] = grad
+            if rule.lists:
+                results = self.flattened(results)
         if not task.keep:
             self.release()
-        if len(results) != len(self.next_edges):
-            return results
-        evaluated: list[Any] = []
+        return results
+
+    def of_joint(self, result: Any, output_mask: list[bool], arguments: list[Any]) -> Any:
+        """What a joint formula returned, with one gradient per edge, the wanted ones computed."""
+        rule = self.plan.rule
+        if len(rule.tensors) == 1 and not (isinstance(result, tuple) and not rule.lists):
+            result = (result,)
+        if rule.lists:
+            result = self.flattened(result)
+        if result is None or len(result) != len(self.next_edges):
+            return result
+        results: list[Any] = []
         index = 0
-        for grad in results:
+        for grad in result:
             if grad is not None:
                 if not isinstance(grad, Value) and callable(grad):
                     grad = grad() if output_mask[index] else None
-                for argument in arguments:
-                    if argument is grad and isinstance(grad, Value):
-                        storage_of(grad)  # a saved tensor: nobody may take it for his own
-            evaluated.append(grad)
+                lend(grad, arguments)
+            results.append(grad)
             index += 1
-        return evaluated
+        return results
 
-    def in_order(self, result: Any) -> Any:
-        """What the rule returned, with one gradient per edge."""
-        if len(self.rule.tensors) == 1 and not (isinstance(result, tuple) and not self.rule.lists):
-            result = (result,)
-        if self.rule.lists:
-            flat: list[Any] = []
-            index = 0
-            for position in self.rule.tensors:
-                item = result[index]
-                if position in self.rule.lists:
-                    if item is None:
-                        count = self.list_lengths[self.rule.lists.index(position)]
-                        flat.extend([None] * count)
-                    else:
-                        flat.extend(item)
+    def flattened(self, results: Any) -> list[Any]:
+        """One gradient per edge from one per parameter, some of which are lists."""
+        rule = self.plan.rule
+        flat: list[Any] = []
+        index = 0
+        for position in rule.tensors:
+            item = results[index]
+            if position in rule.lists:
+                if item is None:
+                    flat.extend([None] * self.list_lengths[rule.lists.index(position)])
                 else:
-                    flat.append(item)
-                index += 1
-            return flat
-        return result
+                    flat.extend(item)
+            else:
+                flat.append(item)
+            index += 1
+        return flat
 
     def release(self) -> None:
-        self.saved = ()
-        self.out_raw = None
-        self.out_storage = None
-        self.freed = bool(self.rule.saves) or self.rule.saves_out
+        # Sizes and numbers may stay: only a pass that needs a tensor must not come again.
+        for value in self.saved:
+            if isinstance(value, Value) or isinstance(value, (list, tuple)):
+                self.freed = True
+        if self.out_raw is not None:
+            self.freed = True
+        if self.freed:
+            self.saved = ()
+            self.out_raw = None
+            self.out_storage = None
+
+
+def lend(grad: Any, arguments: list[Any]) -> None:
+    """Mark a gradient that is a saved tensor as somebody's: nobody may take it for his own."""
+    for argument in arguments:
+        if argument is grad and isinstance(grad, Value):
+            storage_of(grad)
+
+
+def zeros_of(made: Output) -> Any:
+    """A zero gradient for an output that received none."""
+    return GRAPH.zeros(made.shape, made.dtype, made.keys)

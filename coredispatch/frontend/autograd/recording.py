@@ -11,7 +11,7 @@ from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, Node, OpNode, O
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Dispatcher
-from coredispatch.registry.model.derivative import VjpRule, saved_argument
+from coredispatch.registry.model.derivative import KIND, VjpRule, saved_argument
 from coredispatch.registry.model.value import Value, dtype_of, storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -137,7 +137,8 @@ class RecordEntry(LayerEntry):
         """``out`` as the output of a new node, where any of ``args`` requires grad."""
         node = OpNode(self.name, rule)
         next_edges = node.next_edges
-        recorded = False
+        mask = 0  # a bit per differentiable parameter: it requires grad
+        bit = 1
         for position in rule.tensors:
             argument = args[position]
             # The common case of add_edge(), written out.
@@ -145,36 +146,39 @@ class RecordEntry(LayerEntry):
                 if argument.keys & AUTOGRAD:
                     source = argument._node
                     next_edges.append(argument if source is None else source)
-                    recorded = True
+                    mask |= bit
                 else:
                     next_edges.append(None)
             elif rule.lists and position in rule.lists:
                 if add_edges(node, argument):
-                    recorded = True
+                    mask |= bit
             elif add_edge(node, argument):
-                recorded = True
-        if not recorded:
+                mask |= bit
+            bit += bit
+        if not mask:
             return out
+        plan = node.plan = rule.plan(mask)
         if out is args[0]:
             # A body that hands its input on: the input must not become this node's output.
             out = alias_of(out)
         node.sequence = next(SEQUENCE)
-        if rule.saves:
+        if plan.saves:
             saved = node.saved = []
-            for position in rule.saves:
-                argument = args[position] if position >= 0 else saved_argument(args, position)
+            for source in plan.saves:
+                # Of kind ARGUMENT, whose code is 0.
+                argument = saved_argument(args, source) if source & KIND else args[source >> 3]
                 if isinstance(argument, Value):
                     # Only who has a storage was ever written or viewed.
                     if argument._storage is not None or argument._view is not None:
                         node.note_version(argument)
                 saved.append(argument)
-        if rule.several:
+        if rule.multi_output:
             for item in out:
                 attach(node, item)
         else:
             attach(node, out)
-        if rule.saves_out:
-            node.save_out(out)
+        if plan.outs or plan.all_outs:
+            node.save_outputs(out)
         if GRAPH.anomaly:
             node.forward_trace = GRAPH.traceback()
         return out

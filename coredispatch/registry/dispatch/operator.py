@@ -31,7 +31,17 @@ from coredispatch.registry.dispatch.functional import (
     name_of,
 )
 from coredispatch.registry.model.declaration import check_declaration, check_derivative
-from coredispatch.registry.model.derivative import FROM_GRAD, FROM_OUT, FROM_SHAPE, VjpRule
+from coredispatch.registry.model.derivative import (
+    ARGUMENT,
+    GRAD,
+    GRAD_AT,
+    GRADS,
+    OUT,
+    OUT_AT,
+    SHAPE,
+    Formula,
+    VjpRule,
+)
 from coredispatch.registry.model.dtypes import Promotion
 from coredispatch.registry.model.effects import Mutates, View
 from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
@@ -305,43 +315,91 @@ class Operator(Dispatcher):
             return dispatch(self, args), []
         return apply(self, args, dispatch)
 
-    def vjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the derivative: ``function(grad, [out], [parameters it needs])``.
+    def vjp(
+        self, function: Callable[..., Any] | None = None, /, **formulas: Callable[..., Any]
+    ) -> Any:
+        """Attach the derivative.
 
-        A vjp that needs no more of a tensor parameter ``self`` than its shape names
-        ``self_shape`` (a tuple of int, a list of them for a list of tensors).
+        With one differentiable parameter, as a decorator of its formula::
 
-        Returns one gradient per tensor parameter in schema order. Raises :class:`SchemaError`
-        when the function names something that is no parameter of the operator.
+            @exp.vjp
+            def _(grad, out):
+                return grad * out
+
+        With several, one formula each; what is left out gets no gradient::
+
+            mul.vjp(self=lambda grad, other: grad * other, other=lambda grad, self: grad * self)
+
+        A call then saves what the formulas of the inputs that require grad name, and nothing
+        else. A decorated function of several parameters is a joint formula, for fused backward
+        kernels: it returns one gradient per tensor parameter in schema order, each a tensor,
+        None, or a function of no arguments that is called if the gradient is wanted. All that it
+        names is always saved.
+
+        A formula may name ``grad``, ``out``, and parameters of the operator; of a tensor
+        parameter ``self`` of which it needs the shape only ``self_shape`` (a tuple of int, a list of
+        them for a list of tensors). Where there are several outputs, ``grad`` and ``out`` are
+        tuples, ``out1`` is the second output (the others are not saved), ``grad1`` its gradient, and
+        ``grads`` the tuple with None instead of zeros for outputs that received no gradient.
+
+        Formulas return new tensors, or ones that they were given. Raises :class:`SchemaError` when
+        one names something else, or is for no tensor parameter.
         """
+        if (function is None) == (not formulas):
+            raise SchemaError(
+                f"the vjp of {self.name!r} takes one function, or one per tensor parameter by name",
+                fix=f"write @{self.name}.vjp over a function, or {self.name}.vjp(self=..., other=...)",
+            )
+        if not self.differentiable:
+            raise SchemaError(f"{self.name!r} is declared differentiable=False and has a vjp")
+        params = self.schema.params
+        lists = [i for i, p in enumerate(params) if p.kind == "list[Tensor]"]
+        tensors = sorted(self.tensors + lists)
+        allowed = [params[i].name for i in tensors]
+        for name in formulas:
+            if name not in allowed:
+                raise SchemaError(
+                    f"the vjp of {self.name!r} has a formula for {name!r}, which is none of its "
+                    f"tensor parameters: {', '.join(allowed)}",
+                    fix="name the formulas after the parameters",
+                )
+        joint = None if function is None else self._formula(function)
+        each = [self._formula(formulas[n]) if n in formulas else None for n in allowed]
+        rule = VjpRule(joint, each, tensors, lists, self.schema.several, self.unbroadcast)
+        self.vjp_rule = rule
+        self.memo = Memo()
+        if self.inplace_op is not None:
+            self.inplace_op.vjp_rule = rule
+        return function
+
+    def _formula(self, function: Callable[..., Any]) -> Formula:
+        """``function`` with where each of its parameters comes from."""
         names = [p.name for p in self.schema.params]
+        several = self.schema.several
         sources: list[int] = []
         for parameter in inspect.signature(function).parameters:
+            word = parameter.rstrip("0123456789")
+            number = parameter[len(word) :]
+            shaped = parameter.removesuffix("_shape")
             if parameter == "grad":
-                sources.append(FROM_GRAD)
+                sources.append(GRAD)
             elif parameter == "out":
-                sources.append(FROM_OUT)
+                sources.append(OUT)
             elif parameter in names:
-                sources.append(names.index(parameter))
-            elif parameter.removesuffix("_shape") in names:
-                sources.append(FROM_SHAPE - names.index(parameter.removesuffix("_shape")))
+                sources.append(8 * names.index(parameter) + ARGUMENT)
+            elif parameter == "grads" and several:
+                sources.append(GRADS)
+            elif word in ("grad", "out") and number and several:
+                sources.append(8 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
+            elif shaped != parameter and shaped in names:
+                sources.append(8 * names.index(shaped) + SHAPE)
             else:
                 raise SchemaError(
                     f"the vjp of {self.name!r} names {parameter!r}, which is neither 'grad', "
                     f"'out' nor a parameter of {self.schema}",
                     fix="name only what the derivative needs",
                 )
-        if not self.differentiable:
-            raise SchemaError(f"{self.name!r} is declared differentiable=False and has a vjp")
-        kinds = [p.kind for p in self.schema.params]
-        lists = [i for i, kind in enumerate(kinds) if kind == "list[Tensor]"]
-        tensors = sorted(self.tensors + lists)
-        rule = VjpRule(function, sources, tensors, lists, self.schema.several, self.unbroadcast)
-        self.vjp_rule = rule
-        self.memo = Memo()
-        if self.inplace_op is not None:
-            self.inplace_op.vjp_rule = rule
-        return function
+        return Formula(function, sources)
 
     def rule(self, layer: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Attach what the layer called ``layer`` does with this operator: ``rule(call, *args)``.

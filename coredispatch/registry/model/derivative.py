@@ -1,4 +1,8 @@
-"""Derivative rules: a ``vjp`` read once, so that recording a call is a few list accesses.
+"""Derivative rules: formulas read once, so that recording a call is a few list accesses.
+
+A rule has one formula per differentiable parameter, or one *joint* formula that returns the
+gradients of all of them, as a fused backward kernel does. What a call saves follows from which of
+its inputs require grad: for each combination there is a :class:`SavePlan`, made on first use.
 
 Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
 """
@@ -9,10 +13,16 @@ from typing import Any, Final
 
 from coredispatch.registry.model.value import Value
 
-FROM_GRAD: Final = -1
-FROM_OUT: Final = -2
-# -3 and below: the shape of parameter number -3 - source (of each item, for a list)
-FROM_SHAPE: Final = -3
+# Where a parameter of a formula comes from: 8 * number + kind.
+KIND: Final = 7
+ARGUMENT: Final = 0  # the operator's own parameter of that number
+SHAPE: Final = 1  # its shape (of each item, for a list)
+GRAD: Final = 2  # the gradient; of several outputs a tuple, with zeros where none came
+GRADS: Final = 3  # the gradients of several outputs, None where none came
+GRAD_AT: Final = 4  # the gradient of the output of that number, zeros where none came
+OUT: Final = 5  # the output; a tuple of all of them, where there are several
+OUT_AT: Final = 6  # the output of that number
+SAVED: Final = 7  # in a plan: what was saved at that place
 
 
 def saved_argument(args: tuple[Any, ...], source: int) -> Any:
@@ -20,9 +30,9 @@ def saved_argument(args: tuple[Any, ...], source: int) -> Any:
 
     A shape is no tensor: it holds no memory, and later in-place writes do not invalidate it.
     """
-    if source >= 0:
-        return args[source]
-    argument = args[FROM_SHAPE - source]
+    argument = args[source >> 3]
+    if source & KIND == ARGUMENT:
+        return argument
     if isinstance(argument, Value):
         return argument.raw.shape
     if isinstance(argument, (list, tuple)):
@@ -30,39 +40,115 @@ def saved_argument(args: tuple[Any, ...], source: int) -> Any:
     return ()
 
 
+class Formula:
+    """``fn(...)`` with the source of each of its parameters, in order."""
+
+    def __init__(self, fn: Any, sources: list[int]) -> None:
+        self.fn: Any = fn
+        self.sources: list[int] = sources
+
+
+class FormulaCall:
+    """A formula as a plan calls it: ``takes`` are its sources, with places among what is saved."""
+
+    def __init__(self, index: int, fn: Any, takes: list[int]) -> None:
+        self.index: int = index  # which differentiable parameter its result is for; -1: all
+        self.fn: Any = fn
+        self.takes: list[int] = takes
+
+
+class SavePlan:
+    """What a call saves for a certain set of inputs that require grad, and what it then runs."""
+
+    def __init__(self, rule: VjpRule, formulas: list[Any]) -> None:
+        self.rule: VjpRule = rule
+        self.saves: list[int] = []  # sources: arguments and shapes
+        self.outs: list[int] = []  # numbers of the outputs that are read
+        self.all_outs: bool = False  # all of them, however many there are
+        self.calls: list[FormulaCall] = []
+        index = -1 if rule.joint is not None else 0
+        for formula in formulas:
+            if formula is not None:
+                self.calls.append(self.call_of(index, formula))
+            index += 1
+
+    def call_of(self, index: int, formula: Formula) -> FormulaCall:
+        """``formula`` with places for what it reads."""
+        takes: list[int] = []
+        for source in formula.sources:
+            kind = source & KIND
+            if kind == ARGUMENT or kind == SHAPE:
+                if source not in self.saves:
+                    self.saves.append(source)
+                takes.append(8 * self.saves.index(source) + SAVED)
+                continue
+            if kind == OUT and self.rule.multi_output:
+                self.all_outs = True
+            elif kind == OUT or kind == OUT_AT:
+                number = source >> 3
+                if number not in self.outs:
+                    self.outs.append(number)
+            takes.append(source)
+        return FormulaCall(index, formula.fn, takes)
+
+
 class VjpRule:
-    """``fn(grad, ...)`` with where each of its parameters comes from.
+    """The derivative of an operator.
 
-    ``sources`` has one number per parameter of ``fn``: ``FROM_GRAD``, ``FROM_OUT``, the
-    position of one of the operator's own parameters, or ``FROM_SHAPE`` minus that position for
-    ``<parameter>_shape``. What ``fn`` does not name is not saved.
+    ``tensors`` are the positions of its differentiable parameters, in order, ``lists`` those of
+    them that are lists of tensors. Either ``joint`` is a formula that returns one gradient for
+    each of them, or ``formulas`` has one formula (or None: no gradient) per entry of ``tensors``.
     """
-
-    __slots__ = (
-        "fn",
-        "lists",
-        "saves",
-        "saves_out",
-        "several",
-        "sources",
-        "tensors",
-        "unbroadcast",
-    )
 
     def __init__(
         self,
-        fn: Any,
-        sources: list[int],
+        joint: Formula | None,
+        formulas: list[Any],
         tensors: list[int],
         lists: list[int],
-        several: bool,
+        multi_output: bool,
         unbroadcast: bool,
     ) -> None:
-        self.fn: Any = fn
-        self.sources: list[int] = sources
-        self.saves: list[int] = [s for s in sources if s >= 0 or s <= FROM_SHAPE]
-        self.saves_out: bool = FROM_OUT in sources
-        self.tensors: list[int] = tensors  # positions of the differentiable parameters, in order
-        self.lists: list[int] = lists  # those of them that are list[Tensor]
-        self.several: bool = several  # the operator has several outputs
+        self.joint: Formula | None = joint
+        self.formulas: list[Any] = formulas
+        self.tensors: list[int] = tensors
+        self.lists: list[int] = lists
+        self.multi_output: bool = multi_output
         self.unbroadcast: bool = unbroadcast  # gradients are summed to the input's shape
+        # One bit per entry of tensors, set where the argument requires grad -> plan.
+        self.plans: dict[int, SavePlan] = {}
+        # The plan of every call, where it does not depend on what requires grad.
+        self.only_plan: SavePlan | None = None
+        if joint is not None:
+            self.only_plan = SavePlan(self, [joint])
+        elif len(tensors) == 1:
+            self.only_plan = SavePlan(self, formulas)
+
+    def plan(self, mask: int) -> SavePlan:
+        """The plan for the inputs whose bits are set in ``mask``."""
+        only = self.only_plan
+        if only is not None:
+            return only
+        found = self.plans.get(mask)
+        if found is None:
+            wanted: list[Any] = []
+            bit = 1
+            for formula in self.formulas:
+                wanted.append(formula if mask & bit else None)
+                bit <<= 1
+            found = SavePlan(self, wanted)
+            self.plans[mask] = found
+        return found
+
+    def plan_of(self, args: tuple[Any, ...], key: int) -> SavePlan:
+        """The plan for a call in which the arguments that carry ``key`` require grad."""
+        mask = 0
+        bit = 1
+        for position in self.tensors:
+            argument = args[position]
+            items = argument if isinstance(argument, (list, tuple)) else (argument,)
+            for item in items:
+                if isinstance(item, Value) and item.keys & key:
+                    mask |= bit
+            bit <<= 1
+        return self.plan(mask)
