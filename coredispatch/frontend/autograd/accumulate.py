@@ -30,6 +30,7 @@ _add_: Final = _op("add_")
 _clone: Final = _op("clone")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _MAKING: Final = allocate_lock()  # a leaf has one node, whoever asks first
+_ACCUMULATING: Final = allocate_lock()
 
 
 class AccumulateGrad(Node):
@@ -48,8 +49,6 @@ class AccumulateGrad(Node):
         self.count = 1
         self.sequence = next(SEQUENCE)
         self._leaf: Any = weakref.ref(leaf)
-        # Threads that run backward at once share their leaves.
-        self._lock: Any = allocate_lock()
 
     @property
     def variable(self) -> Any:
@@ -89,34 +88,32 @@ class AccumulateGrad(Node):
             self.post_accumulate_hooks = []
         return RemovableHandle(self.post_accumulate_hooks, hook)
 
-    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
-        if grads[0] is not None:
-            self.accumulate(grads[0], task)
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
+        leaf: Any = self._leaf()
+        if grads[0] is not None and leaf is not None:
+            accumulate(leaf, grads[0], task.owned and not self.has_hooks(), task.create)
             if self.post_accumulate_hooks is not None:
-                leaf: Any = self._leaf()
                 for hook in list(self.post_accumulate_hooks):
                     hook(leaf)
         return ()
 
-    def accumulate(self, grad: Any, task: GraphTask) -> None:
-        """Take ``grad`` over if nobody else holds it, copy it, or add it to what is there."""
-        leaf: Any = self._leaf()
-        if leaf is None or not leaf.keys & AUTOGRAD:
-            return
-        lock = self._lock
-        lock.acquire()
-        try:
-            present = leaf._grad
-            if present is None:
-                if not task.owned or self.has_hooks():
-                    grad = invoke(_clone, (grad,), _NO_KEYWORDS)
-                leaf._grad = grad
-            elif task.create or present.keys & AUTOGRAD:
-                leaf._grad = dispatch_two(_add, present, grad)
-            else:
-                dispatch_two(_add_, present, grad)
-        finally:
-            lock.release()
+
+def accumulate(leaf: TensorBase, grad: Any, owned: bool, create: bool) -> None:
+    """Take ``grad`` over if nobody else holds it, copy it, or add it to what is there."""
+    if not leaf.keys & AUTOGRAD:
+        return
+    # Threads that run backward at once share their leaves.
+    _ACCUMULATING.acquire()
+    try:
+        present = leaf._grad
+        if present is None:
+            leaf._grad = grad if owned else invoke(_clone, (grad,), _NO_KEYWORDS)
+        elif create or present.keys & AUTOGRAD:
+            leaf._grad = dispatch_two(_add, present, grad)
+        else:
+            dispatch_two(_add_, present, grad)
+    finally:
+        _ACCUMULATING.release()
 
 
 def accumulator(leaf: TensorBase) -> AccumulateGrad:

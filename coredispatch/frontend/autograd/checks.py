@@ -152,7 +152,7 @@ def forward_line() -> str:
     return "<unknown>"
 
 
-def anomaly(node: Node, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+def anomaly(node: Node, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
     """Run a node's backward in anomaly mode: errors and NaNs point at the forward line."""
     try:
         results = node.backward(grads, output_mask, task)

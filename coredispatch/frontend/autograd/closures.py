@@ -14,7 +14,7 @@ from typing import Any
 from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, OpNode
 from coredispatch.frontend.autograd.recording import RecordEntry, add_edge, alias_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.registry.model.derivative import KIND, saved_argument
+from coredispatch.registry.model.derivative import saved_argument
 from coredispatch.registry.model.value import Value, dtype_of
 
 __all__: list[str] = []
@@ -47,13 +47,8 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
     assert rule is not None
     # (bit in the mask of inputs that require grad, position of the argument)
     parameters = [(1 << i, position) for i, position in enumerate(rule.tensors)]
-    plans: dict[int, tuple[Any, ...]] = {}
-
-    def planned(mask: int) -> tuple[Any, ...]:
-        plan = rule.plan(mask)
-        reads = [(source >> 3, source if source & KIND else -1) for source in plan.saves]
-        found = plans[mask] = (plan, reads, bool(plan.outs))
-        return found
+    plans = rule.plans
+    only = rule.only_plan
 
     def recorded(out: Any, args: tuple[Any, ...], _: Any) -> Any:
         node = _new(OpNode)
@@ -74,18 +69,20 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             return out
         if out is args[0]:
             out = alias_of(out)
-        plan, reads, saves_out = plans.get(mask) or planned(mask)
+        plan = only or plans[mask] or rule.plan(mask)
         node.opname, node.multi_output, node.plan, node.count = name, False, plan, 1
         node.sequence = next(SEQUENCE)
-        if reads:
+        if plan.saves:
             node.saved = saved = []
-            for position, shape in reads:
-                argument = args[position] if shape < 0 else saved_argument(args, shape)
+            for position in plan.arguments:
+                argument = args[position]
                 if isinstance(argument, Value) and (
                     argument._storage is not None or argument._view is not None
                 ):
                     node.note_version(argument)
                 saved.append(argument)
+            for source in plan.shapes:
+                saved.append(saved_argument(args, source))
         dtype = dtype_of(out)
         keys = out.keys & ~AUTOGRAD
         node.shape, node.dtype, node.keys = out.raw.shape, dtype, keys
@@ -93,7 +90,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             out._node = node
             out._nr = 0
             out.keys = keys | AUTOGRAD
-        if saves_out:
+        if plan.outs:
             node.save_outputs(out)
         if GRAPH.anomaly:
             node.forward_trace = GRAPH.traceback()

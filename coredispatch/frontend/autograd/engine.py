@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from threading import local
 from typing import Any, Final
 
-from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
+from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulate, accumulator
 from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode, Output
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
@@ -152,7 +152,7 @@ class BackwardPass(GraphTask):
                 grad = invoke(_ones_like, (root,), _NO_KEYWORDS)
             node = gradient_node(root)
             if isinstance(node, AccumulateGrad):
-                self.deliver(node, grad, False)
+                self.deliver(root, grad, False)
             else:
                 nodes.append(node)
                 self.push(node, root._nr, grad)
@@ -190,12 +190,12 @@ class BackwardPass(GraphTask):
         present = grads[number]
         grads[number] = grad if present is None else dispatch_two(_add, present, grad)
 
-    def deliver(self, node: AccumulateGrad, grad: Any, owned: bool) -> None:
-        """Give a contribution to the node of a leaf, or add it to those that came before."""
+    def deliver(self, leaf: TensorBase, grad: Any, owned: bool) -> None:
+        """Give a contribution to a leaf, or add it to those that came before."""
         if not self.sums_leaves:
-            self.owned = owned
-            node.accumulate(grad, self)
+            accumulate(leaf, grad, owned, self.create)
             return
+        node = accumulator(leaf)
         sequence = node.sequence
         grads = self.buffers.get(sequence)
         if grads is None:
@@ -227,16 +227,14 @@ class BackwardPass(GraphTask):
         """Run one node: its hooks, its backward, and the delivery of the results."""
         if node.tensor_hooks is not None:
             run_tensor_hooks(node, grads)
+        mask: Any = None
         if self.needed is not None:
             self.take(node, grads)
             if node.sequence not in self.needed:
                 return
+            mask = self.output_mask(node, self.needed)
         if node.pre_hooks is not None:
             grads = run_pre_hooks(node, grads)
-        if self.needed is None:
-            mask = [edge is not None for edge in node.next_edges]
-        else:
-            mask = self.output_mask(node, self.needed)
         if GRAPH.anomaly:
             results = ENGINE.anomaly(node, grads, mask, self)
         else:
@@ -245,8 +243,9 @@ class BackwardPass(GraphTask):
             raise ENGINE.wrong_count(node, results)
         if node.post_hooks is not None:
             results = run_post_hooks(node, results, grads, mask)
-        if mask:
-            self.route(node, grads, results, mask)
+        self.route(node, grads, results, mask)
+        if not self.keep:
+            node.release()
 
     def take(self, node: Node, grads: list[Any]) -> None:
         """Keep what the caller asked for. He may write to it, so it is nobody else's."""
@@ -283,32 +282,30 @@ class BackwardPass(GraphTask):
             index += 1
         return mask
 
-    def route(self, node: Node, grads: list[Any], results: Any, mask: list[bool]) -> None:
+    def route(self, node: Node, grads: list[Any], results: Any, mask: Any) -> None:
         """Send each gradient along its edge."""
         numbers = node.edge_numbers
-        index = 0
+        index = -1
         for edge in node.next_edges:
-            if mask[index]:
-                grad = results[index]
-                if grad is not None:
-                    if not isinstance(grad, TensorBase):
-                        raise ENGINE.wrong_type(node, index, grad)
-                    following: Node
-                    if isinstance(edge, Node):
-                        following = edge
-                        number: int = 0 if numbers is None else numbers.get(index, 0)
-                        made = following.output(number) if number else following
-                    else:
-                        following = made = accumulator(edge)
-                        number = 0
-                    # The check of validated(), written out.
-                    if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
-                        grad = validated(node, index, grad, made)
-                    if isinstance(following, AccumulateGrad):
-                        self.deliver(following, grad, is_owned(node, grad, grads, results))
-                    else:
-                        self.push(following, number, grad)
             index += 1
+            if edge is None:
+                continue
+            grad = results[index]
+            if grad is None or (mask is not None and not mask[index]):
+                continue
+            if not isinstance(grad, TensorBase):
+                raise ENGINE.wrong_type(node, index, grad)
+            # The check of validated(), written out.
+            if isinstance(edge, Node):
+                number: int = 0 if numbers is None else numbers.get(index, 0)
+                made = edge.output(number) if number else edge
+                if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
+                    grad = validated(node, index, grad, made)
+                self.push(edge, number, grad)
+            else:
+                if grad.raw.shape != edge.raw.shape or dtype_of(grad) is not dtype_of(edge):
+                    grad = validated(node, index, grad, accumulator(edge))
+                self.deliver(edge, grad, is_owned(node, grad, grads, results))
 
 
 def validated(node: Node, index: int, grad: Any, made: Output) -> Any:
@@ -323,13 +320,16 @@ def validated(node: Node, index: int, grad: Any, made: Output) -> Any:
 def is_owned(node: Node, grad: TensorBase, grads: list[Any], results: Any) -> bool:
     """Whether ``grad`` is a fresh tensor that nobody else holds, so that a leaf may keep it.
 
-    Not so: a view, a tensor that has been saved or viewed (it has a storage), the gradient that
+    Not so: a view, a tensor that has been viewed (it has a storage) or saved, the gradient that
     came in, one that goes two ways, and what hooks and users' functions have seen.
     """
     if grad._view is not None or grad._storage is not None:
         return False
     if not isinstance(node, OpNode) or node.post_hooks is not None:
         return False
+    for other in node.saved:
+        if other is grad:
+            return False
     for other in grads:
         if other is grad:
             return False
@@ -362,13 +362,13 @@ def run_pre_hooks(node: Node, grads: list[Any]) -> list[Any]:
     return grads
 
 
-def run_post_hooks(node: Node, results: Any, grads: list[Any], mask: list[bool]) -> Any:
+def run_post_hooks(node: Node, results: Any, grads: list[Any], mask: Any) -> Any:
     """Hooks of the node, after it ran. They see gradients in their final form."""
     seen: list[Any] = []
     index = 0
     for edge in node.next_edges:
-        grad = results[index] if mask[index] else None
-        if grad is not None:
+        grad = results[index] if mask is None or mask[index] else None
+        if grad is not None and edge is not None:
             following: Node = edge if isinstance(edge, Node) else accumulator(edge)
             made = following.output(node.edge_number(index))
             grad = validated(node, index, grad, made)

@@ -85,12 +85,10 @@ class FunctionNode(Node):
         self.freed = False
         self.inputs = 0
 
-    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         if self.ctx._materialize:
             grads = materialized(self, grads)
         result = self.function.backward(self.ctx, *grads)
-        if not task.keep:
-            self.release()
         result = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if len(result) > self.inputs and all(g is None for g in result[self.inputs :]):
             result = result[: self.inputs]

@@ -110,11 +110,12 @@ class Node(Output):
         found: int = numbers.get(position, 0)
         return found
 
-    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         """The gradients of the inputs, one per edge (tuple or list).
 
         ``grads`` has one gradient per output, None for an output that received none;
-        ``output_mask`` says which gradients are wanted.
+        ``output_mask`` says which gradients are wanted, None all that have an edge. The engine
+        calls :meth:`release` afterwards, unless the graph is kept.
         """
         raise NotImplementedError
 
@@ -230,7 +231,13 @@ class OpNode(Node):
     def save_outputs(self, out: Any) -> None:
         """Keep the outputs that the plan reads without owning them."""
         plan = self.plan
-        outs = list(out) if self.multi_output else [out]
+        if not self.multi_output:
+            self.out_numbers = plan.outs
+            self.out_raw = [out.raw]
+            self.out_storage = [storage_of(out)]
+            self.out_versions = [version_of(out)]
+            return
+        outs = list(out)
         numbers = list(range(len(outs))) if plan.all_outs else plan.outs
         self.out_numbers = numbers
         self.out_raw = [outs[i].raw for i in numbers]
@@ -252,28 +259,25 @@ class OpNode(Node):
             value.keys |= AUTOGRAD
         return value
 
-    def unpack_saved(self, place: int) -> Any:
-        """A saved argument, if it was not written since."""
-        value = self.saved[place]
-        if isinstance(value, Value):
-            version = version_of(value)
-            versions = self.versions
-            was: int = 0 if versions is None else versions.get(place, 0)
-            if version != was:
-                raise GRAPH.version_error(self, place, was, version)
-        return value
-
     def arguments(self, call: FormulaCall, grads: list[Any]) -> list[Any]:
-        """The arguments of a formula."""
+        """The arguments of a formula, with every saved tensor's version checked."""
         arguments: list[Any] = []
+        versions = self.versions
         for source in call.takes:
             kind = source & KIND
             if kind == SAVED:
-                arguments.append(self.unpack_saved(source >> 3))
+                place = source >> 3
+                value = self.saved[place]
+                if isinstance(value, Value):
+                    version = version_of(value)
+                    was: int = 0 if versions is None else versions.get(place, 0)
+                    if version != was:
+                        raise GRAPH.version_error(self, place, was, version)
+                arguments.append(value)
             elif kind == GRAD:
-                arguments.append(
-                    tuple(materialized(self, grads)) if self.multi_output else grads[0]
-                )
+                if self.multi_output or grads[0] is None:
+                    grads = materialized(self, grads)
+                arguments.append(tuple(grads) if self.multi_output else grads[0])
             elif kind == GRAD_AT:
                 number = source >> 3
                 grad = grads[number]
@@ -286,35 +290,31 @@ class OpNode(Node):
                 arguments.append(self.unpack_output(source >> 3))
         return arguments
 
-    def backward(self, grads: list[Any], output_mask: list[bool], task: GraphTask) -> Any:
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         if self.freed:
             raise GRAPH.freed_error(self)
-        if not self.multi_output and grads[0] is None:
-            grads = materialized(self, grads)
         plan = self.plan
         rule = plan.rule
         if rule.joint is not None:
             call = plan.calls[0]
-            arguments = self.arguments(call, grads)
-            results = self.of_joint(call.fn(*arguments), output_mask, arguments)
-        else:
-            results = [None] * len(rule.tensors)
-            for call in plan.calls:
-                if rule.lists or output_mask[call.index]:
-                    arguments = self.arguments(call, grads)
-                    grad = call.fn(*arguments)
-                    lend(grad, arguments)
-                    results[call.index] = grad
-            if rule.lists:
-                results = self.flattened(results)
-        if not task.keep:
-            self.release()
-        return results
+            return self.of_joint(call.fn(*self.arguments(call, grads)), output_mask)
+        results: list[Any] = [None] * len(rule.tensors)
+        for call in plan.calls:
+            index = call.index
+            if not rule.lists:
+                if self.next_edges[index] is None:
+                    continue
+                if output_mask is not None and not output_mask[index]:
+                    continue
+            results[index] = call.fn(*self.arguments(call, grads))
+        return self.flattened(results) if rule.lists else results
 
-    def of_joint(self, result: Any, output_mask: list[bool], arguments: list[Any]) -> Any:
+    def of_joint(self, result: Any, output_mask: Any) -> Any:
         """What a joint formula returned, with one gradient per edge, the wanted ones computed."""
         rule = self.plan.rule
         if len(rule.tensors) == 1 and not (isinstance(result, tuple) and not rule.lists):
+            if not rule.lists and isinstance(result, Value):
+                return (result,)
             result = (result,)
         if rule.lists:
             result = self.flattened(result)
@@ -323,10 +323,11 @@ class OpNode(Node):
         results: list[Any] = []
         index = 0
         for grad in result:
-            if grad is not None:
-                if not isinstance(grad, Value) and callable(grad):
-                    grad = grad() if output_mask[index] else None
-                lend(grad, arguments)
+            if grad is not None and not isinstance(grad, Value) and callable(grad):
+                wanted = self.next_edges[index] is not None
+                if output_mask is not None and not output_mask[index]:
+                    wanted = False
+                grad = grad() if wanted else None
             results.append(grad)
             index += 1
         return results
@@ -359,13 +360,6 @@ class OpNode(Node):
             self.saved = ()
             self.out_raw = None
             self.out_storage = None
-
-
-def lend(grad: Any, arguments: list[Any]) -> None:
-    """Mark a gradient that is a saved tensor as somebody's: nobody may take it for his own."""
-    for argument in arguments:
-        if argument is grad and isinstance(grad, Value):
-            storage_of(grad)
 
 
 def zeros_of(made: Output) -> Any:

@@ -11,7 +11,7 @@ from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, Node, OpNode, O
 from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
 from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Dispatcher
-from coredispatch.registry.model.derivative import KIND, VjpRule, saved_argument
+from coredispatch.registry.model.derivative import VjpRule, saved_argument
 from coredispatch.registry.model.value import Value, dtype_of, storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -164,14 +164,15 @@ class RecordEntry(LayerEntry):
         node.sequence = next(SEQUENCE)
         if plan.saves:
             saved = node.saved = []
-            for source in plan.saves:
-                # Of kind ARGUMENT, whose code is 0.
-                argument = saved_argument(args, source) if source & KIND else args[source >> 3]
+            for position in plan.arguments:
+                argument = args[position]
                 if isinstance(argument, Value):
                     # Only who has a storage was ever written or viewed.
                     if argument._storage is not None or argument._view is not None:
                         node.note_version(argument)
                 saved.append(argument)
+            for source in plan.shapes:
+                saved.append(saved_argument(args, source))
         if rule.multi_output:
             for item in out:
                 attach(node, item)

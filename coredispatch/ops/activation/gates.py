@@ -98,12 +98,12 @@ def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tenso
     return mul(grad_of_gelu, add(cumulative, mul(self, density)))
 
 
-@gelu_backward.vjp
-def _(grad, grad_of_gelu, self, approximate):
-    return (
-        lambda: gelu_backward(grad, self, approximate),
-        lambda: mul(mul(grad, grad_of_gelu), _gelu_second(self, approximate)),
-    )
+gelu_backward.vjp(
+    grad_of_gelu=lambda grad, self, approximate: gelu_backward(grad, self, approximate),
+    self=lambda grad, grad_of_gelu, self, approximate: mul(
+        mul(grad, grad_of_gelu), _gelu_second(self, approximate)
+    ),
+)
 
 
 def _gelu_second(x: Any, approximate: str) -> Any:

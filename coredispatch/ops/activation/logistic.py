@@ -114,9 +114,10 @@ def xlogy(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     return _times_log(self, other, log, math.log)
 
 
-@xlogy.vjp
-def _(grad, self, other):
-    return lambda: mul(grad, _log_factor(self, other)), lambda: mul(grad, div(self, other))
+xlogy.vjp(
+    self=lambda grad, self, other: mul(grad, _log_factor(self, other)),
+    other=lambda grad, self, other: mul(grad, div(self, other)),
+)
 
 
 def _log_factor(x: Any, y: Any) -> Any:

@@ -110,9 +110,10 @@ def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     return comparison.where(comparison.gt(self, threshold), grad, 0)
 
 
-@threshold_backward.vjp
-def _(grad, self, threshold):
-    return threshold_backward(grad, self, threshold), lambda: late.zeros_like(self)
+threshold_backward.vjp(
+    grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),
+    self=lambda grad: late.zeros_like(grad),
+)
 
 
 def _of_dtype(self: Any, number: Any) -> Any:
@@ -190,9 +191,10 @@ def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Te
     return comparison.where(comparison.gt(self, 0), grad, mul(grad, negative_slope))
 
 
-@leaky_relu_backward.vjp
-def _(grad, self, negative_slope):
-    return leaky_relu_backward(grad, self, negative_slope), lambda: late.zeros_like(self)
+leaky_relu_backward.vjp(
+    grad=lambda grad, self, negative_slope: leaky_relu_backward(grad, self, negative_slope),
+    self=lambda grad: late.zeros_like(grad),
+)
 
 
 @composite(

@@ -101,21 +101,21 @@ def convolution(
     return result if bias is None else result + bias.reshape(-1, *(1,) * n)
 
 
-@convolution.vjp
-def _(grad, input, weight, stride, padding, dilation, transposed, output_padding, groups):
-    options = stride, padding, dilation, groups
-    bias_grad = lambda: grad.sum((0, *range(2, grad.ndim)))  # noqa: E731
-    if not transposed:
-        return (
-            lambda: conv_input_grad(grad, weight, input.shape, *options),
-            lambda: conv_weight_grad(grad, input, weight.shape, *options),
-            bias_grad,
-        )
-    return (
-        lambda: _correlate(grad, weight, input.shape, *options),
-        lambda: conv_weight_grad(input, grad, weight.shape, *options),
-        bias_grad,
-    )
+def _conv_input_grad(grad, input_shape, weight, stride, padding, dilation, transposed, groups):
+    of_input = _correlate if transposed else conv_input_grad
+    return of_input(grad, weight, input_shape, stride, padding, dilation, groups)
+
+
+def _conv_weight_grad(grad, input, weight_shape, stride, padding, dilation, transposed, groups):
+    small, large = (input, grad) if transposed else (grad, input)
+    return conv_weight_grad(small, large, weight_shape, stride, padding, dilation, groups)
+
+
+convolution.vjp(
+    input=_conv_input_grad,
+    weight=_conv_weight_grad,
+    bias=lambda grad: grad.sum((0, *range(2, grad.ndim))),
+)
 
 
 def _correlate(
@@ -186,13 +186,14 @@ def conv_input_grad(
     return total
 
 
-@conv_input_grad.vjp
-def _(grad, grad_output, weight, stride, padding, dilation, groups):
-    options = stride, padding, dilation, groups
-    return (
-        lambda: _correlate(grad, weight, grad_output.shape, *options),
-        lambda: conv_weight_grad(grad_output, grad, weight.shape, *options),
-    )
+conv_input_grad.vjp(
+    grad_output=lambda grad, grad_output_shape, weight, stride, padding, dilation, groups: (
+        _correlate(grad, weight, grad_output_shape, stride, padding, dilation, groups)
+    ),
+    weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: (
+        conv_weight_grad(grad_output, grad, weight_shape, stride, padding, dilation, groups)
+    ),
+)
 
 
 @composite(
@@ -229,10 +230,11 @@ def conv_weight_grad(
     return rows.matmul(columns).sum(0).reshape(weight_shape)
 
 
-@conv_weight_grad.vjp
-def _(grad, grad_output, input, stride, padding, dilation, groups):
-    options = stride, padding, dilation, groups
-    return (
-        lambda: _correlate(input, grad, grad_output.shape, *options),
-        lambda: conv_input_grad(grad_output, grad, input.shape, *options),
-    )
+conv_weight_grad.vjp(
+    grad_output=lambda grad, grad_output_shape, input, stride, padding, dilation, groups: (
+        _correlate(input, grad, grad_output_shape, stride, padding, dilation, groups)
+    ),
+    input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input_grad(
+        grad_output, grad, input_shape, stride, padding, dilation, groups
+    ),
+)

@@ -161,9 +161,7 @@ def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     return clone(src) if src.dtype is self.dtype else to_dtype(src, self.dtype)
 
 
-@copy.vjp
-def _(grad):
-    return lambda: grad.new_zeros(tuple(grad.shape)), grad
+copy.vjp(self=lambda grad: grad.new_zeros(tuple(grad.shape)), src=lambda grad: grad)
 
 
 copy_ = copy.inplace_op
@@ -188,9 +186,10 @@ def fill(self: Tensor, value: Tensor | Scalar) -> Tensor:
     return copy(self, value)
 
 
-@fill.vjp
-def _(grad):
-    return lambda: grad.new_zeros(tuple(grad.shape)), lambda: grad.sum()
+fill.vjp(
+    self=lambda grad: grad.new_zeros(tuple(grad.shape)),
+    value=lambda grad: grad.sum(),
+)
 
 
 fill_ = fill.inplace_op

@@ -68,9 +68,7 @@ def add(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
-@add.vjp
-def _(grad):
-    return grad, grad
+add.vjp(self=lambda grad: grad, other=lambda grad: grad)
 
 
 @add.overload
@@ -97,9 +95,7 @@ def sub(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
-@sub.vjp
-def _(grad):
-    return grad, lambda: neg(grad)
+sub.vjp(self=lambda grad: grad, other=lambda grad: neg(grad))
 
 
 @sub.overload
@@ -132,9 +128,10 @@ def mul(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self * other``. Shapes broadcast, dtypes promote; logical and for bool."""
 
 
-@mul.vjp
-def _(grad, self, other):
-    return lambda: mul(grad, adjoint(other)), lambda: mul(grad, adjoint(self))
+mul.vjp(
+    self=lambda grad, other: mul(grad, adjoint(other)),
+    other=lambda grad, self: mul(grad, adjoint(self)),
+)
 
 
 @primitive(
@@ -200,14 +197,15 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     return add(self, product if value == 1 else mul(product, value))
 
 
-@addcmul.vjp
-def _(grad, tensor1, tensor2, value):
-    scaled = grad if value == 1 else mul(grad, adjoint(value))
-    return (
-        grad,
-        lambda: mul(scaled, adjoint(tensor2)),
-        lambda: mul(scaled, adjoint(tensor1)),
-    )
+def _times(grad, factor, value):
+    return mul(grad if value == 1 else mul(grad, adjoint(value)), adjoint(factor))
+
+
+addcmul.vjp(
+    self=lambda grad: grad,
+    tensor1=lambda grad, tensor2, value: _times(grad, tensor2, value),
+    tensor2=lambda grad, tensor1, value: _times(grad, tensor1, value),
+)
 
 
 @composite(
@@ -245,10 +243,10 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
     return late.where(near, add(self, mul(distance, weight)), from_end)
 
 
-@lerp.vjp
-def _(grad, self, end, weight):
-    return (
-        lambda: mul(grad, adjoint(sub(1, weight) if isinstance(weight, Value) else 1 - weight)),
-        lambda: mul(grad, adjoint(weight)),
-        lambda: mul(grad, adjoint(sub(end, self))),
-    )
+lerp.vjp(
+    self=lambda grad, weight: mul(
+        grad, adjoint(sub(1, weight) if isinstance(weight, Value) else 1 - weight)
+    ),
+    end=lambda grad, weight: mul(grad, adjoint(weight)),
+    weight=lambda grad, self, end: mul(grad, adjoint(sub(end, self))),
+)

@@ -107,13 +107,10 @@ def where(condition: Tensor, self: Tensor | Scalar, other: Tensor | Scalar) -> T
     """
 
 
-@where.vjp
-def _(grad, condition):
-    return (
-        None,
-        lambda: where(condition, grad, 0),
-        lambda: where(condition, 0, grad),
-    )
+where.vjp(
+    self=lambda grad, condition: where(condition, grad, 0),
+    other=lambda grad, condition: where(condition, 0, grad),
+)
 
 
 @where.overload

@@ -47,13 +47,11 @@ def div(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
-@div.vjp
-def _(grad, out, self, other):
+div.vjp(
+    self=lambda grad, other: div(grad, adjoint(other)),
     # -out/other costs one division less than -self/other**2 and keeps its range.
-    return (
-        lambda: div(grad, adjoint(other)),
-        lambda: neg(mul(grad, adjoint(div(out, other)))),
-    )
+    other=lambda grad, out, other: neg(mul(grad, adjoint(div(out, other)))),
+)
 
 
 @div.overload
@@ -83,9 +81,10 @@ def floor_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
-@floor_divide.vjp
-def _(grad):
-    return lambda: late.zeros_like(grad), lambda: late.zeros_like(grad)
+floor_divide.vjp(
+    self=lambda grad: late.zeros_like(grad),
+    other=lambda grad: late.zeros_like(grad),
+)
 
 
 @composite(
@@ -116,9 +115,10 @@ def trunc_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     return add(quotient, short)
 
 
-@trunc_divide.vjp
-def _(grad):
-    return lambda: late.zeros_like(grad), lambda: late.zeros_like(grad)
+trunc_divide.vjp(
+    self=lambda grad: late.zeros_like(grad),
+    other=lambda grad: late.zeros_like(grad),
+)
 
 
 @primitive(
@@ -140,9 +140,10 @@ def remainder(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
-@remainder.vjp
-def _(grad, self, other):
-    return grad, lambda: neg(mul(grad, floor_divide(self, other)))
+remainder.vjp(
+    self=lambda grad: grad,
+    other=lambda grad, self, other: neg(mul(grad, floor_divide(self, other))),
+)
 
 
 @composite(
@@ -174,9 +175,10 @@ def _integer_fmod(self: Any, other: Any) -> Any:
     return late.where(late.logical_and(late.ne(left, 0), opposite), sub(left, other), left)
 
 
-@fmod.vjp
-def _(grad, self, other):
-    return grad, lambda: neg(mul(grad, trunc_divide(self, other)))
+fmod.vjp(
+    self=lambda grad: grad,
+    other=lambda grad, self, other: neg(mul(grad, trunc_divide(self, other))),
+)
 
 
 def _size(x: Any) -> Any:

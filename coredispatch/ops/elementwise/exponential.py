@@ -70,12 +70,10 @@ def pow(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """
 
 
-@pow.vjp
-def _(grad, out, self, exponent):
-    return (
-        lambda: _pow_base_grad(grad, self, exponent),
-        lambda: _pow_exponent_grad(grad, out, self, exponent),
-    )
+pow.vjp(
+    self=lambda grad, self, exponent: _pow_base_grad(grad, self, exponent),
+    exponent=lambda grad, out, self, exponent: _pow_exponent_grad(grad, out, self, exponent),
+)
 
 
 def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
@@ -290,12 +288,10 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     return comparison.where(comparison.eq(high, low), add(high, math.log(2)), out)
 
 
-@logaddexp.vjp
-def _(grad, out, self, other):
-    return (
-        lambda: mul(grad, _share(self, out)),
-        lambda: mul(grad, _share(other, out)),
-    )
+logaddexp.vjp(
+    self=lambda grad, self, out: mul(grad, _share(self, out)),
+    other=lambda grad, other, out: mul(grad, _share(other, out)),
+)
 
 
 def _share(x: Any, total: Any) -> Any:
@@ -319,10 +315,11 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     return div(logaddexp(mul(x, unit), mul(y, unit)), unit)
 
 
-@logaddexp2.vjp
-def _(grad, out, self, other):
-    unit = math.log(2)
-    return (
-        lambda: mul(grad, _share(mul(self, unit), mul(out, unit))),
-        lambda: mul(grad, _share(mul(other, unit), mul(out, unit))),
-    )
+def _share2(part, whole):
+    return _share(mul(part, math.log(2)), mul(whole, math.log(2)))
+
+
+logaddexp2.vjp(
+    self=lambda grad, self, out: mul(grad, _share2(self, out)),
+    other=lambda grad, other, out: mul(grad, _share2(other, out)),
+)

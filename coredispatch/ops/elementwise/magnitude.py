@@ -121,10 +121,10 @@ def copysign(self: Tensor, other: Tensor | Scalar) -> Tensor:
     return neg(size) if math.copysign(1.0, other) < 0 else size
 
 
-@copysign.vjp
-def _(grad, out, self):
-    same_sign = mul(sign(self), sign(out))
-    return mul(grad, same_sign), lambda: late.zeros_like(grad)
+copysign.vjp(
+    self=lambda grad, out, self: mul(grad, mul(sign(self), sign(out))),
+    other=lambda grad: late.zeros_like(grad),
+)
 
 
 @composite(
@@ -165,9 +165,10 @@ def hypot(self: Tensor, other: Tensor) -> Tensor:
     return comparison.where(infinite, float("inf"), plain)
 
 
-@hypot.vjp
-def _(grad, out, self, other):
-    return lambda: mul(grad, div(self, out)), lambda: mul(grad, div(other, out))
+hypot.vjp(
+    self=lambda grad, out, self: mul(grad, div(self, out)),
+    other=lambda grad, out, other: mul(grad, div(other, out)),
+)
 
 
 @primitive(
@@ -183,12 +184,10 @@ def maximum(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise larger value; NaN wins. At ties each side gets half of the gradient."""
 
 
-@maximum.vjp
-def _(grad, self, other):
-    return (
-        lambda: _selected(grad, self, other, comparison.lt),
-        lambda: _selected(grad, other, self, comparison.lt),
-    )
+maximum.vjp(
+    self=lambda grad, self, other: _selected(grad, self, other, comparison.lt),
+    other=lambda grad, self, other: _selected(grad, other, self, comparison.lt),
+)
 
 
 @primitive(
@@ -204,12 +203,10 @@ def minimum(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise smaller value; NaN wins. At ties each side gets half of the gradient."""
 
 
-@minimum.vjp
-def _(grad, self, other):
-    return (
-        lambda: _selected(grad, self, other, comparison.gt),
-        lambda: _selected(grad, other, self, comparison.gt),
-    )
+minimum.vjp(
+    self=lambda grad, self, other: _selected(grad, self, other, comparison.gt),
+    other=lambda grad, self, other: _selected(grad, other, self, comparison.gt),
+)
 
 
 def _selected(grad: Any, mine: Any, theirs: Any, loses: Any) -> Any:
@@ -296,13 +293,11 @@ def clamp(
     return low if max is None else minimum(low, max)
 
 
-@clamp.vjp
-def _(grad, self, min, max):
-    return (
-        lambda: _clamp_grad(grad, self, min, max),
-        lambda: _clamp_min_grad(grad, self, min, max),
-        lambda: _clamp_max_grad(grad, self, min, max),
-    )
+clamp.vjp(
+    self=lambda grad, self, min, max: _clamp_grad(grad, self, min, max),
+    min=lambda grad, self, min, max: _clamp_min_grad(grad, self, min, max),
+    max=lambda grad, self, min, max: _clamp_max_grad(grad, self, min, max),
+)
 
 
 def _clamp_grad(grad: Any, x: Any, low: Any, high: Any) -> Any:

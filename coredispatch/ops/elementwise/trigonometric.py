@@ -148,12 +148,16 @@ def atan2(self: Tensor, other: Tensor) -> Tensor:
     """
 
 
-@atan2.vjp
-def _(grad, self, other):
+def _over_square(grad, self, other):
+    """``grad`` over the squared length; at the origin, where the angle is undefined, 0."""
     inverse = reciprocal(add(square(self), square(other)))
-    # The gradient at the origin, where the angle is undefined, is 0.
-    scaled = mul(grad, comparison.where(comparison.isinf(inverse), 0, inverse))
-    return lambda: mul(scaled, other), lambda: neg(mul(scaled, self))
+    return mul(grad, comparison.where(comparison.isinf(inverse), 0, inverse))
+
+
+atan2.vjp(
+    self=lambda grad, self, other: mul(_over_square(grad, self, other), other),
+    other=lambda grad, self, other: neg(mul(_over_square(grad, self, other), self)),
+)
 
 
 # ---- hyperbolic functions ---------------------------------------------------------------------

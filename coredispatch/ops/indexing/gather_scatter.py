@@ -71,10 +71,11 @@ def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     """
 
 
-@gather.vjp
-def _(grad, self_shape, dim, index):
-    zeros = late.zeros(self_shape, dtype=grad.dtype, device=grad.device)
-    return scatter_add(zeros, dim, index, grad), None
+gather.vjp(
+    self=lambda grad, self_shape, dim, index: scatter_add(
+        late.zeros(self_shape, dtype=grad.dtype, device=grad.device), dim, index, grad
+    ),
+)
 
 
 def _scatter_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
@@ -121,13 +122,10 @@ def scatter(self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar) -> Tens
     """
 
 
-@scatter.vjp
-def _(grad, dim, index, src_shape):
-    return (
-        lambda: scatter(grad, dim, index, 0),
-        None,
-        lambda: _read_back(grad, dim, index, src_shape),
-    )
+scatter.vjp(
+    self=lambda grad, dim, index: scatter(grad, dim, index, 0),
+    src=lambda grad, dim, index, src_shape: _read_back(grad, dim, index, src_shape),
+)
 
 
 def _read_back(grad: Any, dim: int, index: Any, src_shape: tuple[int, ...]) -> Any:
@@ -185,9 +183,10 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """``self`` with ``src`` added where :func:`gather` would read; repeated places add up."""
 
 
-@scatter_add.vjp
-def _(grad, dim, index, src_shape):
-    return grad, None, lambda: _read_back(grad, dim, index, src_shape)
+scatter_add.vjp(
+    self=lambda grad: grad,
+    src=lambda grad, dim, index, src_shape: _read_back(grad, dim, index, src_shape),
+)
 
 
 #: what PyTorch reduces: neither booleans, wide unsigned integers nor complex numbers

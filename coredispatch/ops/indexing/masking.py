@@ -67,13 +67,10 @@ def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     return late.where(mask, value, self)
 
 
-@masked_fill.vjp
-def _(grad, mask):
-    return (
-        lambda: masked_fill(grad, mask, 0),
-        None,
-        lambda: late.sum(masked_fill(grad, late.logical_not(mask), 0)),
-    )
+masked_fill.vjp(
+    self=lambda grad, mask: masked_fill(grad, mask, 0),
+    value=lambda grad, mask: late.sum(masked_fill(grad, late.logical_not(mask), 0)),
+)
 
 
 def _selected_shape(self: Any, mask: Any) -> tuple[int, ...]:

@@ -55,12 +55,14 @@ def _not_negative(index: Any) -> None:
         raise DimError(f"index {int(index.min())} is negative", fix="count from the front")
 
 
-@index_select.vjp
-def _(grad, self_shape, dim, index):
+def _index_select_grad(grad, self_shape, dim, index):
     if not self_shape:
-        return shape.reshape(grad, ()), None
+        return shape.reshape(grad, ())
     where = (*(slice(None),) * normalize_dim(dim, len(self_shape)), shape.reshape(index, (-1,)))
-    return getitem_backward(grad, where, self_shape), None
+    return getitem_backward(grad, where, self_shape)
+
+
+index_select.vjp(self=_index_select_grad)
 
 
 def _row_writes(make: Any) -> Iterator[Sample]:
@@ -103,13 +105,12 @@ def index_add(
     return index_put(self, _rows(self, dim, index), source if alpha == 1 else source * alpha, True)
 
 
-@index_add.vjp
-def _(grad, dim, index, source_shape, alpha):
-    def source_grad() -> Any:
-        rows = shape.reshape(index_select(grad, dim, index), source_shape)
-        return rows if alpha == 1 else rows * alpha
+def _index_add_source_grad(grad, dim, index, source_shape, alpha):
+    rows = shape.reshape(index_select(grad, dim, index), source_shape)
+    return rows if alpha == 1 else rows * alpha
 
-    return grad, None, source_grad
+
+index_add.vjp(self=lambda grad: grad, source=_index_add_source_grad)
 
 
 def _index_copy_reference(self: Any, dim: int, index: Any, source: Any) -> Any:
@@ -132,13 +133,12 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return index_put(self, _rows(self, dim, index), source)
 
 
-@index_copy.vjp
-def _(grad, dim, index, source_shape):
-    return (
-        lambda: index_fill(grad, dim, index, 0),
-        None,
-        lambda: shape.reshape(index_select(grad, dim, index), source_shape),
-    )
+index_copy.vjp(
+    self=lambda grad, dim, index: index_fill(grad, dim, index, 0),
+    source=lambda grad, dim, index, source_shape: shape.reshape(
+        index_select(grad, dim, index), source_shape
+    ),
+)
 
 
 def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
@@ -161,13 +161,11 @@ def index_fill(self: Tensor, dim: int, index: Tensor, value: Tensor | Scalar) ->
     return index_put(self, _rows(self, dim, index), value)
 
 
-@index_fill.vjp
-def _(grad, dim, index):
-    return (
-        lambda: index_fill(grad, dim, index, 0),
-        None,
-        lambda: late.sum(index_select(grad, dim, index)),
-    )
+index_fill.vjp(
+    self=lambda grad, dim, index: index_fill(grad, dim, index, 0),
+    # What was written twice is one element.
+    value=lambda grad, dim, index: late.sum(late.sub(grad, index_fill(grad, dim, index, 0))),
+)
 
 
 def _takes(make: Any) -> Iterator[Sample]:
@@ -191,11 +189,11 @@ def take(self: Tensor, index: Tensor) -> Tensor:
     return shape.reshape(getitem(flat, (shape.reshape(index, (-1,)),)), tuple(index.shape))
 
 
-@take.vjp
-def _(grad, self_shape, index):
-    flat = getitem_backward(grad, (index,), (prod(self_shape),)) if index.ndim else None
-    if flat is None:
-        flat = getitem_backward(
-            shape.reshape(grad, (1,)), (index.reshape((1,)),), (prod(self_shape),)
-        )
-    return shape.reshape(flat, self_shape), None
+def _take_grad(grad, self_shape, index):
+    if not index.ndim:
+        grad, index = shape.reshape(grad, (1,)), index.reshape((1,))
+    flat = getitem_backward(grad, (index,), (prod(self_shape),))
+    return shape.reshape(flat, self_shape)
+
+
+take.vjp(self=_take_grad)

@@ -205,10 +205,10 @@ def index_put(
     """
 
 
-@index_put.vjp
-def _(grad, indices, values_shape, accumulate):
-    own = grad if accumulate else lambda: index_put(grad, indices, 0)
-    return own, lambda: _summed_to(getitem(grad, indices), values_shape)
+index_put.vjp(
+    self=lambda grad, indices, accumulate: grad if accumulate else index_put(grad, indices, 0),
+    values=lambda grad, indices, values_shape: _summed_to(getitem(grad, indices), values_shape),
+)
 
 
 def _summed_to(grad: Any, wanted: tuple[int, ...]) -> Any:

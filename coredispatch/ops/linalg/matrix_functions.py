@@ -40,12 +40,12 @@ def linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @linalg_slogdet.vjp
-def _(grad, out, A):
+def _(grad, out0, A):
     grad_sign, grad_log = grad
     factor = grad_log
     if A.dtype.is_complex:
         # A change of phase is imaginary in sign / sign.
-        turn = late.imag(late.conj(out[0]) * grad_sign)
+        turn = late.imag(late.conj(out0) * grad_sign)
         factor = late.complex(grad_log, -turn)
         factor = late.conj(factor)
     return mH(linalg_inv(A)) * shape.unsqueeze(shape.unsqueeze(factor, -1), -1)

@@ -138,29 +138,36 @@ def matmul(self: Tensor, other: Tensor) -> Tensor:
     """
 
 
-@matmul.vjp
-def _(grad, self, other):
-    if self.ndim == 1 and other.ndim == 1:
-        return lambda: grad * _conj(other), lambda: grad * _conj(self)
-    rows = shape.unsqueeze(grad, -2) if self.ndim == 1 else grad
-    rows = shape.unsqueeze(rows, -1) if other.ndim == 1 else rows
+def _matmul_rows(grad, self_shape, other_shape):
+    """``grad`` with the dimensions that a vector does not have."""
+    rows = shape.unsqueeze(grad, -2) if len(self_shape) == 1 else grad
+    return shape.unsqueeze(rows, -1) if len(other_shape) == 1 else rows
 
-    def of_self() -> Any:
-        right = shape.unsqueeze(other, -1) if other.ndim == 1 else other
-        out = matmul(rows, mH(right))
-        return shape.squeeze(out, -2) if self.ndim == 1 else out
 
-    def of_other() -> Any:
-        left = shape.unsqueeze(self, 0) if self.ndim == 1 else self
-        if left.ndim > 2 and other.ndim <= 2:
-            # One product over all stacked rows instead of one per matrix and a sum.
-            stacked = shape.flatten(left, 0, -2)
-            out = matmul(mH(stacked), shape.flatten(rows, 0, -2))
-        else:
-            out = matmul(mH(left), rows)
-        return shape.squeeze(out, -1) if other.ndim == 1 else out
+def _matmul_self_grad(grad, self_shape, other):
+    if len(self_shape) == 1 and other.ndim == 1:
+        return grad * _conj(other)
+    rows = _matmul_rows(grad, self_shape, other.shape)
+    right = shape.unsqueeze(other, -1) if other.ndim == 1 else other
+    out = matmul(rows, mH(right))
+    return shape.squeeze(out, -2) if len(self_shape) == 1 else out
 
-    return of_self, of_other
+
+def _matmul_other_grad(grad, self, other_shape):
+    if self.ndim == 1 and len(other_shape) == 1:
+        return grad * _conj(self)
+    rows = _matmul_rows(grad, self.shape, other_shape)
+    left = shape.unsqueeze(self, 0) if self.ndim == 1 else self
+    if left.ndim > 2 and len(other_shape) <= 2:
+        # One product over all stacked rows instead of one per matrix and a sum.
+        stacked = shape.flatten(left, 0, -2)
+        out = matmul(mH(stacked), shape.flatten(rows, 0, -2))
+    else:
+        out = matmul(mH(left), rows)
+    return shape.squeeze(out, -1) if len(other_shape) == 1 else out
+
+
+matmul.vjp(self=_matmul_self_grad, other=_matmul_other_grad)
 
 
 def _conj(x: Any) -> Any:
@@ -339,13 +346,11 @@ def addmm(
     return _plus(self, mm(mat1, mat2), beta, alpha)
 
 
-@addmm.vjp
-def _(grad, mat1, mat2, beta, alpha):
-    return (
-        lambda: _scaled(grad, beta),
-        lambda: _scaled(matmul(grad, mH(mat2)), alpha),
-        lambda: _scaled(matmul(mH(mat1), grad), alpha),
-    )
+addmm.vjp(
+    self=lambda grad, beta: _scaled(grad, beta),
+    mat1=lambda grad, mat2, alpha: _scaled(matmul(grad, mH(mat2)), alpha),
+    mat2=lambda grad, mat1, alpha: _scaled(matmul(mH(mat1), grad), alpha),
+)
 
 
 @composite(

@@ -166,14 +166,9 @@ def cross_entropy(
     return narrow(loss.reshape(shape), input)
 
 
-@cross_entropy.vjp
-def _(grad, input, target, weight, ignore_index, reduction, label_smoothing):
+def _cross_entropy_grad(grad, input, target, weight, ignore_index, reduction, label_smoothing):
     options = weight, ignore_index, reduction, label_smoothing
-    return (
-        lambda: cross_entropy_backward(grad, input, target, *options),
-        lambda: _target_grad(grad, input, target, *options),
-        no_gradient("cross_entropy", "weight"),
-    )
+    return cross_entropy_backward(grad, input, target, *options)
 
 
 def _target_grad(
@@ -190,6 +185,13 @@ def _target_grad(
     scale = _row_scale(grad, input, reduction, input.numel() // max(input.shape[dim], 1))
     result = late.log_softmax(wide(input), dim) * (label_smoothing - 1) * scale
     return result if weight is None else result * _class_weights(weight, input.ndim)
+
+
+cross_entropy.vjp(
+    input=_cross_entropy_grad,
+    target=_target_grad,
+    weight=no_gradient("cross_entropy", "weight"),
+)
 
 
 def _row_scale(grad: Tensor, input: Tensor, reduction: str, divisor: Any) -> Tensor:
@@ -303,22 +305,27 @@ def _clamped_logs(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.log().clamp_min(-100), (-x).log1p().clamp_min(-100)
 
 
-@binary_cross_entropy.vjp
-def _(grad, input, target, weight, reduction):
+def _bce_scale(grad, input, weight, reduction):
     scale = grad / max(input.numel(), 1) if reduction == "mean" else grad
-    if weight is not None:
-        scale = scale * weight
+    return scale if weight is None else scale * weight
 
-    def target_grad() -> Tensor:
-        positive, negative = _clamped_logs(input)
-        return (negative - positive) * scale
 
-    return (
-        # The clamp keeps the gradient finite at 0 and 1, as PyTorch does.
-        lambda: (input - target) / (input * (1 - input)).clamp_min(1e-12) * scale,
-        target_grad,
-        no_gradient("binary_cross_entropy", "weight"),
-    )
+def _bce_input_grad(grad, input, target, weight, reduction):
+    # The clamp keeps the gradient finite at 0 and 1, as PyTorch does.
+    slope = (input - target) / (input * (1 - input)).clamp_min(1e-12)
+    return slope * _bce_scale(grad, input, weight, reduction)
+
+
+def _bce_target_grad(grad, input, weight, reduction):
+    positive, negative = _clamped_logs(input)
+    return (negative - positive) * _bce_scale(grad, input, weight, reduction)
+
+
+binary_cross_entropy.vjp(
+    input=_bce_input_grad,
+    target=_bce_target_grad,
+    weight=no_gradient("binary_cross_entropy", "weight"),
+)
 
 
 @composite(reference=bce_with_logits_reference, samples=logit_samples, **LOSS_FACTS)

@@ -60,12 +60,16 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduce_loss(difference * difference, reduction)
 
 
-@mse_loss.vjp
-def _(grad, input, target, reduction):
+def _mse_grad(grad, input, target, reduction):
     difference = input - target
     factor = 2 / max(difference.numel(), 1) if reduction == "mean" else 2
-    result = difference * (grad * factor)
-    return result, lambda: -result
+    return difference * (grad * factor)
+
+
+mse_loss.vjp(
+    input=_mse_grad,
+    target=lambda grad, input, target, reduction: _mse_grad(grad, target, input, reduction),
+)
 
 
 @mse_loss.overload

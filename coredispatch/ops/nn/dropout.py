@@ -63,8 +63,8 @@ def native_dropout(
 
 
 @native_dropout.vjp
-def _(grad, out, p):
-    return dropout_backward(grad[0], out[1], _scale(p))
+def _(grad0, out1, p):
+    return dropout_backward(grad0, out1, _scale(p))
 
 
 @composite(
@@ -80,9 +80,7 @@ def dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     return late.masked_fill(grad * scale, late.logical_not(mask), 0)
 
 
-@dropout_backward.vjp
-def _(grad, mask, scale):
-    return dropout_backward(grad, mask, scale), None
+dropout_backward.vjp(grad=lambda grad, mask, scale: dropout_backward(grad, mask, scale))
 
 
 _RATES = ((0.5, True), (0.0, True), (0.25, False))

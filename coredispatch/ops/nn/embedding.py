@@ -133,11 +133,11 @@ def embedding_lookup(
     return rows.reshape(*input.shape, weight.shape[1])
 
 
-@embedding_lookup.vjp
-def _(grad, input, weight, padding_idx, scale_grad_by_freq):
-    return None, lambda: embedding_backward(
-        grad, input, weight.shape[0], padding_idx, scale_grad_by_freq
-    )
+embedding_lookup.vjp(
+    weight=lambda grad, input, weight_shape, padding_idx, scale_grad_by_freq: embedding_backward(
+        grad, input, weight_shape[0], padding_idx, scale_grad_by_freq
+    ),
+)
 
 
 @composite(

@@ -80,28 +80,28 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return result if bias is None else result + bias
 
 
-@linear.vjp
-def _(grad, input, weight, bias):
-    if weight.ndim == 1:
-        return (
-            lambda: grad.unsqueeze(-1) * weight,
-            lambda: (
-                (grad.unsqueeze(-1) * input).sum(tuple(range(grad.ndim)))
-                if grad.ndim
-                else grad * input
-            ),
-            lambda: grad if bias.ndim == grad.ndim else grad.sum(),
-        )
-    return (
-        lambda: grad.matmul(weight),
-        lambda: linear_weight_grad(grad, input),
-        lambda: _bias_grad(grad, bias),
-    )
+def _linear_input_grad(grad, weight):
+    return grad.unsqueeze(-1) * weight if weight.ndim == 1 else grad.matmul(weight)
 
 
-def _bias_grad(grad: Tensor, bias: Tensor) -> Tensor:
-    dims = tuple(range(grad.ndim - bias.ndim))
+def _linear_weight_grad(grad, input):
+    if grad.ndim == input.ndim:  # otherwise the weight is a vector
+        return linear_weight_grad(grad, input)
+    if not grad.ndim:
+        return grad * input
+    return (grad.unsqueeze(-1) * input).sum(tuple(range(grad.ndim)))
+
+
+def _bias_grad(grad: Tensor, bias_shape: tuple[int, ...]) -> Tensor:
+    dims = tuple(range(grad.ndim - len(bias_shape)))
     return grad.sum(dims) if dims else grad
+
+
+linear.vjp(
+    input=_linear_input_grad,
+    weight=_linear_weight_grad,
+    bias=_bias_grad,
+)
 
 
 def _rows(x: Any) -> Any:
@@ -133,9 +133,10 @@ def linear_weight_grad(grad_output: Tensor, input: Tensor) -> Tensor:
     )
 
 
-@linear_weight_grad.vjp
-def _(grad, grad_output, input):
-    return lambda: input.matmul(grad.mT), lambda: grad_output.matmul(grad)
+linear_weight_grad.vjp(
+    grad_output=lambda grad, input: input.matmul(grad.mT),
+    input=lambda grad, grad_output: grad_output.matmul(grad),
+)
 
 
 def _bilinear_reference(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:

@@ -125,8 +125,8 @@ def batch_norm_train(
 
 
 @batch_norm_train.vjp
-def _(grad, out, input, weight, eps):
-    return batch_norm_train_backward(*grad, input, weight, *out[1:], eps)
+def _(grad, out1, out2, input, weight, eps):
+    return batch_norm_train_backward(*grad, input, weight, out1, out2, eps)
 
 
 @composite(
@@ -188,24 +188,28 @@ def batch_norm_inference(
     return narrow(wide(input) * channelwise(scale, n) + channelwise(shift, n), input)
 
 
-@batch_norm_inference.vjp
-def _(grad, input, mean, var, weight, eps):
-    n = input.ndim
+def _rstd(var, weight, eps):
     rstd = (var + eps).rsqrt()
-    scale = rstd if weight is None else rstd * weight
-    given, dims = wide(grad), _others(input)
+    return rstd if weight is None else rstd * weight
 
-    def along() -> Tensor:
-        """Per channel, the sum of ``grad * (input - mean)``."""
-        return (given * (wide(input) - channelwise(mean, n))).sum(dims)
 
-    return (
-        lambda: narrow(given * channelwise(scale, n), input),
-        lambda: -scale * given.sum(dims),
-        lambda: along() * scale * (var + eps).reciprocal() * -0.5,
-        lambda: along() * rstd,
-        lambda: given.sum(dims),
-    )
+def _along(grad, input, mean):
+    """Per channel, the sum of ``grad * (input - mean)``."""
+    return (wide(grad) * (wide(input) - channelwise(mean, input.ndim))).sum(_others(input))
+
+
+# The walker brings each gradient into the dtype of its input.
+batch_norm_inference.vjp(
+    input=lambda grad, var, weight, eps: (
+        wide(grad) * channelwise(_rstd(var, weight, eps), grad.ndim)
+    ),
+    mean=lambda grad, var, weight, eps: -_rstd(var, weight, eps) * wide(grad).sum(_others(grad)),
+    var=lambda grad, input, mean, var, weight, eps: (
+        _along(grad, input, mean) * _rstd(var, weight, eps) * (var + eps).reciprocal() * -0.5
+    ),
+    weight=lambda grad, input, mean, var, eps: _along(grad, input, mean) * _rstd(var, None, eps),
+    bias=lambda grad: wide(grad).sum(_others(grad)),
+)
 
 
 @composite(

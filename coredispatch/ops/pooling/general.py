@@ -138,8 +138,8 @@ def _window_maximum(x: Tensor, flat: Tensor, valid: Tensor | None) -> tuple[Tens
 
 
 @max_pool_with_indices.vjp
-def _(grad, out, input, kernel_size):
-    return _scattered(grad[0], out[1], input.shape, len(kernel_size))
+def _(grad0, out1, input_shape, kernel_size):
+    return _scattered(grad0, out1, input_shape, len(kernel_size))
 
 
 def _scattered(grad: Tensor, indices: Tensor, input_shape: Ints, n: int) -> Tensor:
@@ -234,9 +234,11 @@ def avg_pool(
 
 
 @avg_pool.vjp
-def _(grad, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
+def _(
+    grad, input_shape, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+):
     options = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    return avg_pool_backward(grad, input.shape, *options)
+    return avg_pool_backward(grad, input_shape, *options)
 
 
 @composite(
@@ -322,8 +324,8 @@ def adaptive_avg_pool(input: Tensor, output_size: IntList) -> Tensor:
 
 
 @adaptive_avg_pool.vjp
-def _(grad, input, output_size):
-    return adaptive_avg_pool_backward(grad, input.shape, output_size)
+def _(grad, input_shape, output_size):
+    return adaptive_avg_pool_backward(grad, input_shape, output_size)
 
 
 @composite(
@@ -370,5 +372,5 @@ def adaptive_max_pool(input: Tensor, output_size: IntList) -> tuple[Tensor, Tens
 
 
 @adaptive_max_pool.vjp
-def _(grad, out, input, output_size):
-    return _scattered(grad[0], out[1], input.shape, len(output_size))
+def _(grad0, out1, input_shape, output_size):
+    return _scattered(grad0, out1, input_shape, len(output_size))

@@ -87,8 +87,8 @@ def sort(
 
 
 @sort.vjp
-def _(grad, out, self_shape, dim):
-    return scattered(grad[0], self_shape, dim, out[1])
+def _(grad0, out1, self_shape, dim):
+    return scattered(grad0, self_shape, dim, out1)
 
 
 @sort.overload
@@ -183,8 +183,8 @@ def topk(
 
 
 @topk.vjp
-def _(grad, out, self_shape, dim):
-    return scattered(grad[0], self_shape, dim, out[1])
+def _(grad0, out1, self_shape, dim):
+    return scattered(grad0, self_shape, dim, out1)
 
 
 def single_shapes(self: Any, dim: int = -1, keepdim: bool = False, *_: Any) -> Any:

@@ -337,10 +337,10 @@ class Operator(Dispatcher):
         names is always saved.
 
         A formula may name ``grad``, ``out``, and parameters of the operator; of a tensor
-        parameter ``self`` of which it needs the shape only ``self_shape`` (a tuple of int, a list of
-        them for a list of tensors). Where there are several outputs, ``grad`` and ``out`` are
-        tuples, ``out1`` is the second output (the others are not saved), ``grad1`` its gradient, and
-        ``grads`` the tuple with None instead of zeros for outputs that received no gradient.
+        parameter ``self`` of which it needs the shape only ``self_shape`` (a tuple of int, a list
+        of them for a list of tensors). Where there are several outputs, ``grad`` and ``out`` are
+        tuples, ``out1`` is the second output (the others are not saved), ``grad1`` its gradient,
+        and ``grads`` the tuple with None instead of zeros for outputs that received no gradient.
 
         Formulas return new tensors, or ones that they were given. Raises :class:`SchemaError` when
         one names something else, or is for no tensor parameter.
@@ -348,7 +348,7 @@ class Operator(Dispatcher):
         if (function is None) == (not formulas):
             raise SchemaError(
                 f"the vjp of {self.name!r} takes one function, or one per tensor parameter by name",
-                fix=f"write @{self.name}.vjp over a function, or {self.name}.vjp(self=..., other=...)",
+                fix=f"write @{self.name}.vjp above a function, or {self.name}.vjp(self=..., ...)",
             )
         if not self.differentiable:
             raise SchemaError(f"{self.name!r} is declared differentiable=False and has a vjp")

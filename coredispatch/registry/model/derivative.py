@@ -62,15 +62,26 @@ class SavePlan:
 
     def __init__(self, rule: VjpRule, formulas: list[Any]) -> None:
         self.rule: VjpRule = rule
-        self.saves: list[int] = []  # sources: arguments and shapes
+        self.saves: list[int] = []  # sources: arguments first, then shapes
         self.outs: list[int] = []  # numbers of the outputs that are read
         self.all_outs: bool = False  # all of them, however many there are
         self.calls: list[FormulaCall] = []
+        for formula in formulas:
+            if formula is not None:
+                for source in formula.sources:
+                    if source & KIND == ARGUMENT and source not in self.saves:
+                        self.saves.append(source)
+        self.arguments: list[int] = [source >> 3 for source in self.saves]  # positions
+        self.shapes: list[int] = []  # sources
         index = -1 if rule.joint is not None else 0
         for formula in formulas:
             if formula is not None:
                 self.calls.append(self.call_of(index, formula))
             index += 1
+
+    def saves_nothing(self) -> bool:
+        """Whether no call has to keep anything."""
+        return not self.saves and not self.outs and not self.all_outs
 
     def call_of(self, index: int, formula: Formula) -> FormulaCall:
         """``formula`` with places for what it reads."""
@@ -80,6 +91,7 @@ class SavePlan:
             if kind == ARGUMENT or kind == SHAPE:
                 if source not in self.saves:
                     self.saves.append(source)
+                    self.shapes.append(source)
                 takes.append(8 * self.saves.index(source) + SAVED)
                 continue
             if kind == OUT and self.rule.multi_output:
@@ -115,21 +127,21 @@ class VjpRule:
         self.lists: list[int] = lists
         self.multi_output: bool = multi_output
         self.unbroadcast: bool = unbroadcast  # gradients are summed to the input's shape
-        # One bit per entry of tensors, set where the argument requires grad -> plan.
-        self.plans: dict[int, SavePlan] = {}
+        # By the inputs that require grad, one bit per entry of tensors.
+        self.plans: list[Any] = [None] * (1 << len(tensors))
         # The plan of every call, where it does not depend on what requires grad.
         self.only_plan: SavePlan | None = None
-        if joint is not None:
-            self.only_plan = SavePlan(self, [joint])
-        elif len(tensors) == 1:
-            self.only_plan = SavePlan(self, formulas)
+        everything = SavePlan(self, formulas if joint is None else [joint])
+        # What a plan computes and nobody wants, the engine does not ask for.
+        if joint is not None or len(tensors) == 1 or everything.saves_nothing():
+            self.only_plan = everything
 
     def plan(self, mask: int) -> SavePlan:
         """The plan for the inputs whose bits are set in ``mask``."""
         only = self.only_plan
         if only is not None:
             return only
-        found = self.plans.get(mask)
+        found: Any = self.plans[mask]
         if found is None:
             wanted: list[Any] = []
             bit = 1
@@ -138,7 +150,8 @@ class VjpRule:
                 bit <<= 1
             found = SavePlan(self, wanted)
             self.plans[mask] = found
-        return found
+        plan: SavePlan = found
+        return plan
 
     def plan_of(self, args: tuple[Any, ...], key: int) -> SavePlan:
         """The plan for a call in which the arguments that carry ``key`` require grad."""

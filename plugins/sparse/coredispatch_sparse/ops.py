@@ -230,13 +230,15 @@ def csr_matmul(self: Tensor, other: Tensor) -> Tensor:
     """Sparse ``self`` times a strided vector or matrix; the result is strided."""
 
 
-@csr_matmul.vjp
-def _(grad, self, other):
+def _csr_matmul_self_grad(grad, self, other):
     x, y = (grad[:, None], other[None, :]) if other.ndim == 1 else (grad, other.mT)
-    return (
-        lambda: csr_sampled_matmul(self, x, adjoint(y)),
-        lambda: csr_matmul(csr_transpose(adjoint(self)), grad),
-    )
+    return csr_sampled_matmul(self, x, adjoint(y))
+
+
+csr_matmul.vjp(
+    self=_csr_matmul_self_grad,
+    other=lambda grad, self: csr_matmul(csr_transpose(adjoint(self)), grad),
+)
 
 
 @primitive(
@@ -253,13 +255,10 @@ def csr_sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """``x @ y`` computed only at the places sparse ``self`` stores (SDDMM)."""
 
 
-@csr_sampled_matmul.vjp
-def _(grad, x, y):
-    return (
-        None,
-        lambda: csr_matmul(grad, adjoint(y).mT),
-        lambda: csr_matmul(csr_transpose(grad), adjoint(x)).mT,
-    )
+csr_sampled_matmul.vjp(
+    x=lambda grad, y: csr_matmul(grad, adjoint(y).mT),
+    y=lambda grad, x: csr_matmul(csr_transpose(grad), adjoint(x)).mT,
+)
 
 
 @primitive(
@@ -292,9 +291,7 @@ def csr_with_values(self: Tensor, values: Tensor) -> Tensor:
     """A sparse tensor with the pattern of ``self`` and other values."""
 
 
-@csr_with_values.vjp
-def _(grad):
-    return None, values(grad)
+csr_with_values.vjp(values=lambda grad: values(grad))
 
 
 @primitive(
