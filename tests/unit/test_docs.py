@@ -56,7 +56,6 @@ def test_tutorials_run(page: Path) -> None:
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
 

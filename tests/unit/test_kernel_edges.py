@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import coredispatch as cd
@@ -49,7 +49,6 @@ def test_padding_by_negative_amounts(amounts: Any, mode: str, answer: Any) -> No
         assert F.pad(cd.tensor(ROW), amounts, mode).tolist() == answer
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 5),
     st.tuples(st.integers(-4, 4), st.integers(-4, 4)),

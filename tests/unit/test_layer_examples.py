@@ -58,7 +58,6 @@ def test_an_example_runs_as_a_program(name: str) -> None:
         [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")],
         capture_output=True,
         text=True,
-        timeout=300,
         env={**os.environ, "COREDISPATCH_PLUGINS": "none"},
     )
     assert done.returncode == 0, done.stderr

@@ -201,7 +201,7 @@ integers = st.builds(
 ) | st.integers(-(2**70), 2**70)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.sampled_from(sorted(WRITERS)), st.sampled_from(INTEGERS), integers)
 def test_an_integer_is_written_as_it_is_or_refused(name: str, dtype: str, number: int) -> None:
     x = cd.zeros(3, dtype=dtype)
@@ -218,7 +218,6 @@ def test_an_integer_is_written_as_it_is_or_refused(name: str, dtype: str, number
         assert str(number) in str(caught.value)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(INTEGERS), integers, st.integers(-100, 100))
 def test_an_integer_operand_is_a_64_bit_integer(dtype: str, number: int, element: int) -> None:
     limits = np.iinfo(dtype)
@@ -232,7 +231,6 @@ def test_an_integer_operand_is_a_64_bit_integer(dtype: str, number: int, element
                 other()
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**1100), 2**1100))
 def test_beside_floats_an_integer_of_any_size_is_a_float(number: int) -> None:
     x = cd.ones(2)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
@@ -30,7 +30,6 @@ def _filled(shape: tuple[int, ...], count: int) -> tuple[int, ...] | None:
 
 
 @pytest.mark.parametrize("name", ["reshape", "view"])
-@settings(deadline=None)
 @given(have=shapes, wanted=lengths)
 def test_only_one_minus_one_is_worked_out(name, have, wanted):
     x = cd.arange(math.prod(have)).reshape(have)
@@ -44,7 +43,6 @@ def test_only_one_minus_one_is_worked_out(name, have, wanted):
         assert out.reshape(-1).tolist() == list(range(math.prod(have)))
 
 
-@settings(deadline=None)
 @given(length=st.integers(0, 12), wanted=lengths)
 def test_unflatten_reads_lengths_as_reshape_does(length, wanted):
     x = cd.zeros(2, length)
@@ -56,7 +54,6 @@ def test_unflatten_reads_lengths_as_reshape_does(length, wanted):
         assert tuple(x.unflatten(1, wanted).shape) == (2, *expected)
 
 
-@settings(deadline=None)
 @given(have=shapes, wanted=lengths)
 def test_expand_keeps_lengths_at_minus_one_only(have, wanted):
     lead = len(wanted) - len(have)
@@ -141,7 +138,6 @@ def test_a_refused_resize_changes_nothing():
     assert x.tolist() == [1.0, 2.0]
 
 
-@settings(deadline=None)
 @given(counts=st.lists(st.integers(-1, 3), max_size=5))
 def test_repeats_are_counted_or_refused(counts):
     x = np.arange(len(counts), dtype=np.float32)
