@@ -1,4 +1,4 @@
-"""Operators as methods of ``Tensor``, kept in step with the table."""
+"""Operators as methods and properties of ``Tensor``, kept in step with the table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def install(snapshot: Snapshot) -> None:
         del _installed[name]
     for name, op in wanted.items():
         if _installed.get(name) is not op and name not in _own:
-            setattr(Tensor, name, _method(op, name))
+            method = _method(op, name)
+            setattr(Tensor, name, property(method) if op.property else method)
             _installed[name] = op
 
 

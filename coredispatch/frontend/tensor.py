@@ -153,16 +153,6 @@ class Tensor(TensorBase):
         """Whether there are no data."""
         return self.device.type == "meta"
 
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the layout is a sparse one."""
-        return str(self.layout).startswith("sparse")
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether the layout is ``quantized``."""
-        return bool(self.layout == "quantized")
-
     def get_device(self) -> int:
         """Index of the device, -1 for the CPU."""
         return -1 if self.device.type == "cpu" else self.device.index or 0

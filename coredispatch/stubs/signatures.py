@@ -78,7 +78,7 @@ def functions(name: str, op: Operator, *, method: bool, out: bool = True) -> lis
             signatures.append(_signature(form, op, method=method, out=out, spread=True))
     signatures = list(dict.fromkeys(signatures))
     indent = "    " if method else ""
-    lines = []
+    lines = [f"{indent}@property"] if method and op.property else []
     for signature in signatures:
         if len(signatures) > 1:
             lines.append(f"{indent}@overload")
@@ -129,7 +129,7 @@ def _signature(
         keywords = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[False]", k) for k in keywords]
     elif flag is not None:
         keywords = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[True]", k) for k in keywords]
-    if out and not op.mutates and not any(p.name == "out" for p in params):
+    if out and not op.mutates and not op.schema.plain and not any(p.name == "out" for p in params):
         keywords.append(f"out: {_out(form)} = ...")
     if op.factory or op.name.endswith("_like"):
         if not any(p.name == "requires_grad" for p in params):
@@ -164,7 +164,7 @@ def _result(form: Operator, op: Operator) -> str:
     returns = form.schema.returns
     if form.schema.several and record(op.name) is not None and (form is not op or _named(op)):
         return f"return_types.{record(op.name).__name__}"
-    return re.sub(r"\b(tuple|list)\[", r"builtins.\1[", returns)
+    return re.sub(r"\b(tuple|list|bool|int|float|complex|str|object)\b", r"builtins.\1", returns)
 
 
 def _named(op: Operator) -> bool:

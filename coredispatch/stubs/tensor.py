@@ -37,7 +37,8 @@ def tensor_stub() -> list[str]:
     by_hand = {name: lines for name, lines in by_hand.items() if name not in _SKIPPED}
     from_table: dict[str, list[str]] = {}
     for name, value in vars(Tensor).items():
-        op = getattr(value, "__wrapped__", None)
+        function = value.fget if isinstance(value, property) else value
+        op = getattr(function, "__wrapped__", None)
         if isinstance(op, Operator):
             if own(op) and name not in by_hand:
                 from_table[name] = functions(name, op, method=True)

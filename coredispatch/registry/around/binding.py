@@ -114,6 +114,11 @@ def _recording(keys: int) -> bool:
 
 def _into(op: Operator, args: tuple[Any, ...], out: Any, kwargs: dict[str, Any]) -> Any:
     """``op(..., out=tensor)``: compute, check, write into ``tensor`` and return it."""
+    if op.schema.plain:
+        raise DTypeError(
+            f"{op.name}() returns {op.schema.returns}, which cannot be written into out=",
+            fix="leave out= away",
+        )
     computed = op(*args, **kwargs)
     several = isinstance(computed, (tuple, list))
     if several and not isinstance(out, (tuple, list)):

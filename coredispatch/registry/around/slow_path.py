@@ -49,6 +49,7 @@ from coredispatch.registry.model.errors import (
     MissingKernel,
     OpError,
 )
+from coredispatch.registry.model.results import plain_result
 from coredispatch.registry.model.scalars import operand, python_number, stored
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
 from coredispatch.registry.wiring import HOOKS
@@ -180,6 +181,8 @@ class Finisher:
         if out is NotImplemented and entry.otherwise is not None:
             return entry.otherwise.call(args)
         try:
+            if op.schema.plain:
+                return plain_result(op.schema.returns, out)
             if op.schema.several:
                 if not isinstance(out, (tuple, list)):
                     raise KernelError(

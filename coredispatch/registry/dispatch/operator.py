@@ -45,6 +45,7 @@ from coredispatch.registry.model.derivative import (
 from coredispatch.registry.model.dtypes import Promotion
 from coredispatch.registry.model.effects import Mutates, View
 from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
+from coredispatch.registry.model.results import returning
 from coredispatch.registry.model.schema import REQUIRED, Schema
 from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
@@ -89,6 +90,7 @@ class Operator(Dispatcher):
         fits: positions of the numbers that are stored in the result, whose dtype must hold them.
         inplace_of: for a derived in-place operator, the one it was derived from, else None.
         derived_from: the operator in whose block this derived operator has its facts, else None.
+        property: whether it is read as ``x.name``, without being called.
         generic: False where no generic kernel of a backend may serve the operator.
     """
 
@@ -123,12 +125,15 @@ class Operator(Dispatcher):
         fits: tuple[str, ...] = (),
         fields: tuple[str, ...] = (),
         gradcheck: Callable[..., Any] | None = None,
+        property: bool = False,
     ) -> None:
         super().__init__()
         self.name = name or function.__name__
         self.kind = kind
         self.schema = Schema.parse(function, self.name, mutates=mutates, view=view)
-        self.body: Callable[..., Any] | None = _body(function) if kind == "composite" else None
+        self.body: Callable[..., Any] | None = None
+        if kind == "composite":
+            self.body = returning(self.schema.returns, _body(function))
         self.function = function
         self.out_rule = out
         self.dtype_rule = dtype
@@ -140,7 +145,7 @@ class Operator(Dispatcher):
         self.tolerance = tolerance
         self.errors = errors
         self.gradcheck = gradcheck
-        self.differentiable = differentiable
+        self.differentiable = differentiable and not self.schema.plain
         self.smooth = smooth
         shared = [alias for alias in self.schema.aliases if not alias.itself]
         certain = all(alias.certain for alias in shared)
@@ -170,6 +175,9 @@ class Operator(Dispatcher):
         params = self.schema.params
         first_is_self = bool(params) and params[0].is_tensor and params[0].name == "self"
         self.method = first_is_self if method is None else method
+        self.property = property
+        if property and self.namespaces == ("",):
+            self.namespaces = ()
         self._check(fits)
         if unbroadcast is None:
             unbroadcast = isinstance(dtype, Promotion) and len(self.tensors) > 1
@@ -200,11 +208,19 @@ class Operator(Dispatcher):
                 fix=f"use one of {CAST_POLICIES}",
             )
         ruled = self.out_rule is not None and self.dtype_rule is not None
-        if self.kind == "primitive" and not ruled and self.schema.returns != "None":
+        if self.schema.plain:
+            self._check_plain()
+        elif self.kind == "primitive" and not ruled and self.schema.returns != "None":
             missing = "out=" if self.out_rule is None else "dtype="
             raise SchemaError(
                 f"primitive {name!r} has no {missing} rule",
                 fix="state the shape and dtype rules; meta tensors and errors need them",
+            )
+        if self.property and (not self.method or len(params) != 1):
+            raise SchemaError(
+                f"operator {name!r} is declared property=True, but {self.schema} is no fact of one "
+                "tensor",
+                fix=f"write def {name}(self: Tensor) -> ..., or leave property= away",
             )
         self.arity = len(params)
         positional = [p for p in params if not p.keyword_only]
@@ -253,6 +269,23 @@ class Operator(Dispatcher):
         # Where a number may stand, so may a tensor of one element.
         numbers = any(p.kind in ("Scalar", "float", "FloatList", "object") for p in params)
         self.alone = self.tensors == [0] and not self.searched and not numbers
+
+    def _check_plain(self) -> None:
+        """Refuse what only tensors have of an operator whose result is none."""
+        facts = {
+            "out": self.out_rule,
+            "dtype": self.dtype_rule,
+            "cast": self.cast,
+            "mutates": self.mutates,
+            "view": self.schema.aliases,
+        }
+        for fact, value in facts.items():
+            if value:
+                raise SchemaError(
+                    f"operator {self.name!r} returns {self.schema.returns}, and states {fact}=, "
+                    "which only tensors have",
+                    fix=f"leave {fact}= away",
+                )
 
     def _derive_inplace(self) -> Operator:
         params, returns = self.schema.params, self.schema.returns

@@ -42,6 +42,7 @@ from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel, 
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
 from coredispatch.registry.model.errors import MissingKernel, OpError
 from coredispatch.registry.model.keys import Key
+from coredispatch.registry.model.results import returning
 from coredispatch.registry.model.value import Value, storage_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -251,7 +252,8 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "raw":
         return _raw(s, op, keys, mask, found)
     if kind == "boxed":
-        return BodyEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn)
+        fn = returning(op.schema.returns, found.kernels[0].fn)
+        return BodyEntry(op, keys, mask, found.kernels[0], fn)
     if kind == "body":
         if op.mutates and len(op.tensors) > 1:
             return BodyEntry(op, keys, mask, None, _writing(op))
@@ -287,7 +289,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.fn, entry.inside = entry.fn.fn, entry.fn.inside
     _promotion(entry, op)
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
-    entry.array_type = backend.array_type
+    entry.array_type = None if op.schema.plain else backend.array_type
     entry.simple = not op.lists
     entry.beside = (
         entry.simple

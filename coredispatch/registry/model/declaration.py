@@ -70,7 +70,7 @@ def _domain(x: Any) -> bool:
 
 
 _FUNCTIONS: Final = ("out", "reference", "samples", "errors", "gradcheck")
-_FLAGS: Final = ("differentiable", "smooth", "inplace", "factory", "random", "generic")
+_FLAGS: Final = ("differentiable", "smooth", "inplace", "factory", "random", "generic", "property")
 #: fact -> (whether a value is one, what it has to be)
 _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "name": (lambda x: x is None or _is_name(x), "an identifier"),

@@ -23,6 +23,7 @@ from coredispatch.registry.model.effects import (
     mutations_of,
 )
 from coredispatch.registry.model.errors import SchemaError, shown_value
+from coredispatch.registry.model.results import NUMBERS, is_plain
 from coredispatch.registry.model.value import Value
 
 __all__ = ["REQUIRED", "Param", "Schema"]
@@ -125,10 +126,10 @@ class Schema:
         """Read the signature of ``function``; raises :class:`SchemaError` where it is not one."""
         params = tuple(_param(name, p) for p in _parameters(function))
         returns = _text(function.__annotations__.get("return", inspect.Signature.empty))
-        if not _RETURNS.match(returns):
+        if not _RETURNS.match(returns) and not is_plain(returns):
             raise SchemaError(
                 f"operator {name!r}: return annotation {returns!r} is not one a schema has",
-                fix="return Tensor, tuple[Tensor, Tensor], list[Tensor] or None",
+                fix=f"return Tensor, tuple[Tensor, Tensor], list[Tensor], None, or {NUMBERS}",
             )
         mutations = mutations_of(name, params, mutates)
         aliases = aliases_of(name, params, returns, view, mutations)
@@ -144,7 +145,12 @@ class Schema:
     @property
     def several(self) -> bool:
         """Whether the result is a tuple or list of tensors."""
-        return self.returns not in ("Tensor", "None")
+        return self.returns not in ("Tensor", "None") and not self.plain
+
+    @property
+    def plain(self) -> bool:
+        """Whether the result is a number, a text or a list of them, and no tensor."""
+        return is_plain(self.returns)
 
     def written(self, args: tuple[Any, ...]) -> list[Value]:
         """The tensors that a call with these complete arguments writes to, in declared order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.plugin import Registrar, Tensor, hookimpl
+from coredispatch.plugin import Registrar, hookimpl
 from coredispatch_quant.array import QuantizedArray, qint8, quint8
 from coredispatch_quant.layout import FROM_STRIDED, LAYOUT
 from coredispatch_quant.observers import (
@@ -56,12 +56,6 @@ __all__ = [
     "quint8",
 ]
 
-#: facts that are Python numbers; operators, which become methods by themselves, return tensors
-METHODS = {
-    "q_scale": q_scale,
-    "q_zero_point": q_zero_point,
-    "q_per_channel_axis": q_per_channel_axis,
-}
 _MODULES = ("DeQuantize", "Quantize", "QuantizedConv2d", "QuantizedLinear")
 
 
@@ -84,15 +78,6 @@ def coredispatch_register(registrar: Registrar) -> None:
     registrar.op(*OPERATORS)
     registrar.layout(LAYOUT)
     registrar.kernels("cpu", FROM_STRIDED)
-    for name, method in METHODS.items():
-        setattr(Tensor, name, method)
-
-
-@hookimpl
-def coredispatch_unregister() -> None:
-    """Take the methods away again."""
-    for name in METHODS:
-        delattr(Tensor, name)
 
 
 @hookimpl

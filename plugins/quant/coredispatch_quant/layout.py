@@ -14,7 +14,13 @@ import numpy as np
 from coredispatch.plugin import DType, DTypeError, Layout, MissingKernel, ShapeError
 from coredispatch_quant import kernels, ways
 from coredispatch_quant.array import QuantizedArray, qint8, quantized_dtype, quint8
-from coredispatch_quant.ops import channel_parameter, dequantize, pair
+from coredispatch_quant.ops import (
+    channel_axis,
+    channel_parameter,
+    dequantize,
+    pair,
+    tensor_parameter,
+)
 from coredispatch_quant.printing import describe
 
 __all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
@@ -149,6 +155,14 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
     "detach": lambda self: self,
 }
 
+#: rows of quantized, on any backend
+FACTS: dict[str, Callable[..., Any]] = {
+    "is_quantized": lambda self: True,
+    "q_scale": lambda self: tensor_parameter(self, "scale"),
+    "q_zero_point": lambda self: tensor_parameter(self, "zero_point"),
+    "q_per_channel_axis": channel_axis,
+}
+
 #: rows of cpu: from strided tensors to quantized ones
 FROM_STRIDED: dict[str, Callable[..., Any]] = {
     "quantize_per_tensor": quantize_per_tensor,
@@ -174,6 +188,7 @@ def unpack(parts: dict[str, Any]) -> QuantizedArray:
 LAYOUT = Layout(
     "quantized",
     data_type=QuantizedArray,
+    kernels=FACTS,
     kernels_for={"cpu": CPU_KERNELS},
     describe=describe,
     pack=pack,

@@ -11,6 +11,7 @@ from coredispatch.plugin import (
     ArgumentError,
     DType,
     ShapeError,
+    composite,
     primitive,
     rules,
     to_raw,
@@ -278,34 +279,43 @@ def quantized_conv2d(
 # ---- facts ------------------------------------------------------------------------------------
 
 
-def q_scale(tensor: Tensor) -> float:
+@composite(namespace=())
+def q_scale(self: Tensor) -> float:
     """The scale of a tensor quantized per tensor. Raises ArgumentError for any other."""
-    return tensor_parameter(to_raw(tensor), "scale")
+    raise _not_quantized()
 
 
-def q_zero_point(tensor: Tensor) -> int:
+@composite(namespace=())
+def q_zero_point(self: Tensor) -> int:
     """The zero point of a tensor quantized per tensor. Raises ArgumentError for any other."""
-    return tensor_parameter(to_raw(tensor), "zero_point")
+    raise _not_quantized()
 
 
-def q_per_channel_axis(tensor: Tensor) -> int:
+@composite(namespace=())
+def q_per_channel_axis(self: Tensor) -> int:
     """The dimension along which scales vary. Raises ArgumentError unless there is one."""
-    q = to_raw(tensor)
-    if not isinstance(q, QuantizedArray) or q.axis is None:
-        raise ArgumentError("this tensor is not quantized per channel")
-    return q.axis
+    raise _not_quantized()
 
 
-def tensor_parameter(q: Any, name: str) -> Any:
+def _not_quantized() -> ArgumentError:
+    return ArgumentError("this tensor is not quantized", fix="use quantize_per_tensor(...)")
+
+
+def tensor_parameter(q: QuantizedArray, name: str) -> Any:
     """``scale`` or ``zero_point`` of an array quantized per tensor; ArgumentError otherwise."""
-    if not isinstance(q, QuantizedArray):
-        raise ArgumentError("this tensor is not quantized")
     if q.per_channel:
         raise ArgumentError(
             "this tensor is quantized per channel",
             fix="use q_per_channel_scales() and q_per_channel_zero_points()",
         )
     return getattr(q, name)
+
+
+def channel_axis(q: QuantizedArray) -> int:
+    """The axis of an array quantized per channel; ArgumentError otherwise."""
+    if q.axis is None:
+        raise ArgumentError("this tensor is not quantized per channel", fix="use q_scale()")
+    return q.axis
 
 
 OPERATORS = (
@@ -315,6 +325,9 @@ OPERATORS = (
     int_repr,
     q_per_channel_scales,
     q_per_channel_zero_points,
+    q_scale,
+    q_zero_point,
+    q_per_channel_axis,
     quantized_linear,
     quantized_conv2d,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.plugin import Registrar, Tensor, hookimpl, to_raw
+from coredispatch.plugin import Registrar, hookimpl
 from coredispatch_sparse.compiled import COMPILED, WHEN, available
 from coredispatch_sparse.creation import sparse_csr_tensor
 from coredispatch_sparse.csr import CSR, Pattern
@@ -16,8 +16,8 @@ from coredispatch_sparse.derivatives import DIFFERENTIATED
 from coredispatch_sparse.layout import FROM_STRIDED, LAYOUT
 from coredispatch_sparse.ops import (
     OPERATORS,
-    col_indices,
     is_sparse_csr,
+    nnz,
     sampled_matmul,
     sparse_mask,
     spmm,
@@ -39,12 +39,6 @@ __all__ = [
 ]
 
 
-def nnz(tensor: Tensor) -> int:
-    """Number of stored elements of a sparse tensor, explicit zeros included."""
-    raw = to_raw(tensor)
-    return raw.nnz if isinstance(raw, CSR) else len(col_indices(tensor))  # which refuses
-
-
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the layout, its operators and kernels, and how autograd treats its product."""
@@ -55,14 +49,6 @@ def coredispatch_register(registrar: Registrar) -> None:
         registrar.kernels("sparse_csr", COMPILED, backend="cpu", priority=10, when=WHEN)
     # The derivative of a dense product would be dense; that of the sparse product is not.
     registrar.kernels("autograd", DIFFERENTIATED, backend="sparse_csr", boxed=True)
-    # A Python number, so no operator: those return tensors and become methods by themselves.
-    Tensor._nnz = nnz
-
-
-@hookimpl
-def coredispatch_unregister() -> None:
-    """Take the method away again."""
-    del Tensor._nnz
 
 
 @hookimpl

@@ -227,6 +227,7 @@ def unpack(parts: dict[str, Any]) -> CSR:
 LAYOUT = Layout(
     "sparse_csr",
     data_type=CSR,
+    kernels={"is_sparse": lambda self: True, "_nnz": lambda self: self.nnz},
     kernels_for={"cpu": CPU_KERNELS},
     describe=describe,
     pack=pack,

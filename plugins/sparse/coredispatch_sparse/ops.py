@@ -32,6 +32,7 @@ __all__ = [
     "col_indices",
     "crow_indices",
     "is_sparse_csr",
+    "nnz",
     "sampled_matmul",
     "sparse_mask",
     "spmm",
@@ -320,6 +321,11 @@ def col_indices(self: Tensor) -> Tensor:
     """The column of each stored element of a sparse tensor, ``(nnz,)`` int32 or int64."""
 
 
+@primitive(name="_nnz", namespace=())
+def nnz(self: Tensor) -> int:
+    """Number of stored elements of a sparse tensor, explicit zeros included."""
+
+
 # ---- composites: what users call --------------------------------------------------------------
 
 
@@ -406,6 +412,7 @@ OPERATORS = (
     values,
     crow_indices,
     col_indices,
+    nnz,
     to_sparse_csr,
     to_dense,
     sparse_mask,
