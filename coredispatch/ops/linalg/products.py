@@ -368,6 +368,7 @@ addmm.vjp(
 )
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """``beta * self + alpha * (mat @ vec)``."""
+    self, mat, vec = common(promote, self, mat, vec)
     return _plus(self, mv(mat, vec), beta, alpha)
 
 
@@ -385,6 +386,7 @@ def addr(
     self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """``beta * self + alpha * outer(vec1, vec2)``."""
+    self, vec1, vec2 = common(promote, self, vec1, vec2)
     return _plus(self, outer(vec1, vec2), beta, alpha)
 
 
@@ -407,6 +409,7 @@ def baddbmm(
     self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """``beta * self + alpha * bmm(batch1, batch2)``."""
+    self, batch1, batch2 = common(promote, self, batch1, batch2)
     return _plus(self, bmm(batch1, batch2), beta, alpha)
 
 
@@ -426,6 +429,7 @@ def addbmm(
     self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """``beta * self + alpha * sum of the products of batch1 and batch2``."""
+    self, batch1, batch2 = common(promote, self, batch1, batch2)
     product = bmm(batch1, batch2)
     # Said, because sums of small integers are int64 otherwise.
     return _plus(self, late.sum(product, 0, dtype=product.dtype), beta, alpha)
