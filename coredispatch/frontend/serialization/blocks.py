@@ -285,7 +285,7 @@ class BlockWriter:
                 array = self.arrays[numbers[0]] = _without_gaps(self.arrays[numbers[0]])
                 low, high = span(array)
             # Elements keep their alignment to the start of the block.
-            padding = low % ALIGNMENT
+            padding = low % max(self.arrays[number].dtype.alignment for number in numbers)
             for number in numbers:
                 member = self.arrays[number]
                 records[number] = _record(member, len(blocks), address(member) - low + padding)
@@ -307,7 +307,8 @@ class BlockWriter:
                 groups[-1] = (numbers, first, max(last, high))
             else:
                 groups.append(([number], low, high))
-        return groups
+        # Not by address: equal objects give equal files.
+        return sorted(groups, key=lambda group: min(group[0]))
 
 
 def _without_gaps(array: Array) -> Array:

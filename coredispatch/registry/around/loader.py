@@ -313,6 +313,9 @@ class PluginLoader:
                 return f"plugin {plugin.name!r} is quarantined: {plugin.error}"
         broken = [p.name for p in self._plugins.values() if p.status == "quarantined"]
         hint = INSTALL_HINTS.get(key, "install a plugin that provides it")
+        for plugin in self._plugins.values():
+            if plugin.status in ("unloaded", "disabled") and hint.endswith(f"-{plugin.name}"):
+                return f"it is installed: load it with cd.plugins.load({plugin.name!r})"
         return hint + (f" (quarantined plugins: {', '.join(broken)})" if broken else "")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -179,6 +182,17 @@ def test_state_of_a_quantized_network():
     buffer.seek(0)
     other.load_state_dict(cd.load(buffer))
     assert small(x).tolist() == other(x).tolist()
+
+
+def test_a_fresh_process_loads_a_quantized_state(tmp_path):
+    model = network().eval()
+    small = quant.quantize_model(model, [cd.randn(4, 1, 16, 16)])
+    cd.save([small.state_dict(), cd.qint8], tmp_path / "small.cd")
+    program = "import sys, coredispatch as cd; s, d = cd.load(sys.argv[1]); print(d, len(s) > 0)"
+    env = {name: value for name, value in os.environ.items() if name != "COREDISPATCH_PLUGINS"}
+    command = [sys.executable, "-c", program, str(tmp_path / "small.cd")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.stdout.split() == ["cd.qint8", "True"], done.stderr
 
 
 def test_a_large_bias_beside_tiny_weights_fits():

@@ -39,3 +39,16 @@ def test_unloading_takes_everything_away_and_loading_brings_it_back():
         cd.plugins.load("sparse")
     assert (a @ cd.ones(3, 2)).tolist() == cd.ones(3, 2).tolist()
     assert a._nnz() == sparse.nnz(a) == 3
+
+
+def test_a_fresh_process_finds_the_layout_of_a_saved_file(tmp_path):
+    cd.save({"a": cd.eye(3).to_sparse_csr()}, tmp_path / "a.cd")
+    program = "import sys, coredispatch as cd; print(cd.load(sys.argv[1])['a'].layout)"
+    env = {name: value for name, value in os.environ.items() if name != "COREDISPATCH_PLUGINS"}
+    command = [sys.executable, "-c", program, str(tmp_path / "a.cd")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == "sparse_csr", done.stderr
+    env["COREDISPATCH_PLUGINS"] = "none"
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert "no plugin reads the layout 'sparse_csr'" in done.stderr
+    assert "cd.plugins.load('sparse')" in done.stderr

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -260,6 +262,45 @@ def test_saving_and_copying(how, a):
     assert other.to_dense().tolist() == DENSE
     assert not to_raw(other).crow_indices.flags.writeable
     assert COPIES[how](a.requires_grad_()).requires_grad
+
+
+def forged(tensors, change):
+    """What loads from a file whose records were changed."""
+    buffer = io.BytesIO()
+    cd.save(tensors, buffer)
+    forged = io.BytesIO()
+    with zipfile.ZipFile(buffer) as source, zipfile.ZipFile(forged, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "format.json":
+                index = json.loads(data)
+                change(index["tensors"])
+                data = json.dumps(index).encode()
+            target.writestr(name, data)
+    forged.seek(0)
+    return cd.load(forged)
+
+
+def test_a_saved_pattern_is_checked(a):
+    def columns(records):
+        records[0]["parts"]["size"]["value"] = [3, 1]
+
+    def values(records):
+        records[0]["parts"]["values"] = {"value": "text"}
+
+    def missing(records):
+        del records[0]["parts"]["col_indices"]
+
+    for change in (columns, values, missing):
+        with pytest.raises(RuntimeError, match=r"the file.*(tensors\[0\]|block)"):
+            forged(a, change)
+
+
+def test_nothing_in_a_file_shares_memory_with_a_pattern(a):
+    shared = [cd.from_numpy(to_raw(a).col_indices), a]
+    first, second = forged(shared, lambda records: None)
+    first.fill_(10**9)  # what was checked must stay as it was checked
+    assert second.to_dense().tolist() == DENSE
 
 
 def test_repr(a):

@@ -35,7 +35,7 @@ import coredispatch as cd
 from coredispatch.serialization import SerializationError
 
 MEMORY = 1 << 30  # bytes beside what the process has after its start
-SECONDS = 240
+SECONDS = 600
 
 # -- files to begin with -------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from saved_files import archive, entries, saved, version_1, with_json, with_stru
 import coredispatch as cd
 from coredispatch.serialization import SerializationError
 
-MEMORY, SECONDS = 512 << 20, 60
+MEMORY, SECONDS = 512 << 20, 600
 N = 30_000
 Nodes = list[dict[str, Any]]
 

@@ -1,0 +1,199 @@
+"""Writing a file: permissions, all or nothing, and what a killed program leaves."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+
+posix = pytest.mark.skipif(os.name != "posix", reason="permissions and locks of POSIX")
+OLD = [cd.arange(5.0), "the earlier file"]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def run(program: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program in a child process."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@posix
+@pytest.mark.parametrize("permissions", [0o600, 0o644, 0o664, 0o640, 0o700])
+def test_permissions_stay(tmp_path: Path, permissions: int) -> None:
+    path = tmp_path / "model.cd"
+    cd.save([1], path)
+    path.chmod(permissions)
+    cd.save([2], path)
+    assert mode(path) == permissions
+    assert cd.load(path) == [2]
+
+
+@posix
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_a_new_file_has_what_the_umask_gives(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        cd.save([1], tmp_path / "model.cd")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "model.cd") == 0o666 & ~umask
+
+
+@posix
+def test_the_data_are_never_open_to_others(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "model.cd"
+    cd.save([1], path)
+    path.chmod(0o600)
+    seen = []
+    sync = os.fsync
+
+    def looking(number: int) -> None:
+        seen.append([mode(file) for file in tmp_path.iterdir()])
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", looking)
+    cd.save([2], path)
+    assert seen[0] == [0o600, 0o600]
+
+
+@posix
+def test_a_read_only_file_is_not_replaced(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "model.cd"
+    cd.save(OLD, path)
+    path.chmod(0o444)
+    if os.geteuid() == 0:  # who may write everything
+        monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK)
+    with pytest.raises(PermissionError, match="read-only"):
+        cd.save([2], path)
+    assert cd.load(path)[1] == OLD[1]
+
+
+KILLED = """
+import os, signal, sys
+import coredispatch as cd
+sync = os.fsync
+def die(number):
+    if sys.argv[2] == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(number)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = die
+cd.save([cd.zeros(1000), "new"], sys.argv[1])
+"""
+
+
+@posix
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_save_leaves_the_earlier_file(tmp_path: Path, moment: str) -> None:
+    path = tmp_path / "model.cd"
+    cd.save(OLD, path)
+    assert run(KILLED, path, moment).returncode == -signal.SIGKILL
+    assert cd.load(path)[1] == OLD[1]
+    (left,) = [name for name in os.listdir(tmp_path) if name != "model.cd"]
+    assert re.fullmatch(r"model\.cd\.coredispatch-[0-9a-f]{8}\.tmp", left)
+    cd.save([3], tmp_path / "other.cd")
+    assert left in os.listdir(tmp_path)
+    cd.save([3], path)
+    assert sorted(os.listdir(tmp_path)) == ["model.cd", "other.cd"]
+    assert cd.load(path) == [3]
+
+
+FULL_DISK = """
+import resource, signal, sys
+import coredispatch as cd
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    cd.save(cd.zeros(1_000_000), sys.argv[1])
+except OSError as error:
+    print("refused")
+"""
+
+
+@posix
+def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.cd"
+    cd.save(OLD, path)
+    done = run(FULL_DISK, path)
+    assert done.stdout == "refused\n", done.stderr
+    assert os.listdir(tmp_path) == ["model.cd"]
+    assert cd.load(path)[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@posix
+def test_the_file_of_a_save_at_work_is_left_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "model.cd"
+    sync, inner = os.fsync, []
+
+    def interrupted(number: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        cd.save(["inner"], path)  # as another process would, while this one is at work
+        inner.extend(os.listdir(tmp_path))
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    cd.save(["outer"], path)
+    assert len(inner) == 2
+    assert cd.load(path) == ["outer"]
+    assert os.listdir(tmp_path) == ["model.cd"]
+
+
+def test_files_that_only_look_like_leftovers_stay(tmp_path: Path) -> None:
+    names = ["model.cd.tmp", "model.cd.coredispatch-1.tmp", "xmodel.cd.coredispatch-00000000.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "model.cd.coredispatch-00000000.tmp").mkdir()
+    cd.save([1], tmp_path / "model.cd")
+    assert len(os.listdir(tmp_path)) == len(names) + 2
+
+
+def test_a_long_name(tmp_path: Path) -> None:
+    path = tmp_path / ("m" * 250)
+    cd.save([1], path)
+    cd.save([2], path)
+    assert cd.load(path) == [2]
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_directory_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        cd.save([1], tmp_path)
+    with pytest.raises(FileNotFoundError):
+        cd.save([1], tmp_path / "nowhere" / "model.cd")
+
+
+@posix
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(
+        [sys.executable, "-c", "import sys; print(len(open(sys.argv[1], 'rb').read()))"]
+        + [str(tmp_path / "pipe")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    cd.save(cd.zeros(100), tmp_path / "pipe")
+    buffer = io.BytesIO()
+    cd.save(cd.zeros(100), buffer)
+    written = int(reader.communicate()[0])
+    assert abs(written - len(buffer.getvalue())) < 200  # a stream repeats sizes after the data
+
+
+def test_contents_after_a_file_are_damage() -> None:
+    buffer = io.BytesIO()
+    cd.save([1], buffer)
+    assert cd.load(io.BytesIO(buffer.getvalue())) == [1]
+    with pytest.raises(cd.serialization.SerializationError, match="cut off or damaged"):
+        cd.load(io.BytesIO(buffer.getvalue() + b"more"))
