@@ -62,10 +62,12 @@ def unbroadcast(grad: Any, shape: tuple[int, ...]) -> Any:
     return TABLE.operator("sum")(grad, dims, True) if dims else grad
 
 
-def zeros(shape: tuple[int, ...], dtype: DType, keys: int) -> Any:
-    """A zero gradient for an output that received none."""
+def zeros(shape: tuple[int, ...], dtype: DType, keys: int, beside: Any) -> Any:
+    """A zero gradient for an output that received none, on the device of one that did."""
     s = TABLE.snapshot
-    device = s.order.names(keys & s.order.backend_bits)[0]
+    backends = s.order.backend_bits
+    known = beside is not None and not (beside.keys ^ keys) & backends
+    device = beside.device if known else s.order.names(keys & backends)[0]
     return TABLE.operator("zeros")(tuple(shape), dtype=dtype, device=device)
 
 

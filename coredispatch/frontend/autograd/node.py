@@ -39,7 +39,7 @@ class GraphState:
         self.leaf_hooks: bool = False  # whether any leaf of the process ever had a hook
         self.traceback: Any = None  # () -> str, the forward line (anomaly mode)
         self.record_inplace: Any = None  # installed by .inplace
-        self.zeros: Any = None  # (shape, dtype, keys) -> Tensor
+        self.zeros: Any = None  # (shape, dtype, keys, gradient beside it) -> Tensor
         self.node_name: Any = None  # (name of the operator) -> name as PyTorch shows it
         self.no_derivative: Any = None  # (op, args) -> exception
         self.version_error: Any = None  # (node, position, saved, current) -> exception
@@ -188,7 +188,7 @@ def materialized(node: Node, grads: list[Any]) -> list[Any]:
             if filled is grads:
                 filled = list(grads)
             made = node.output(number)
-            filled[number] = zeros_of(made)
+            filled[number] = zeros_of(made, grads)
         number += 1
     return filled
 
@@ -281,7 +281,7 @@ class OpNode(Node):
             elif kind == GRAD_AT:
                 number = source >> 3
                 grad = grads[number]
-                arguments.append(zeros_of(self.output(number)) if grad is None else grad)
+                arguments.append(zeros_of(self.output(number), grads) if grad is None else grad)
             elif kind == GRADS:
                 arguments.append(tuple(grads))
             elif kind == OUT and self.multi_output:
@@ -362,6 +362,10 @@ class OpNode(Node):
             self.out_storage = None
 
 
-def zeros_of(made: Output) -> Any:
-    """A zero gradient for an output that received none."""
-    return GRAPH.zeros(made.shape, made.dtype, made.keys)
+def zeros_of(made: Output, grads: list[Any]) -> Any:
+    """A zero gradient for an output that received none, on the device of one that did."""
+    present: Any = None
+    for grad in grads:
+        if grad is not None:
+            present = grad
+    return GRAPH.zeros(made.shape, made.dtype, made.keys, present)

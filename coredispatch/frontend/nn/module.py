@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.nn import calling, conversion, state
 from coredispatch.frontend.nn.members import Members, check_name
@@ -280,8 +281,7 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters."""
         for parameter in self.parameters():
-            if parameter.grad is not None:
-                parameter.grad = None if set_to_none else parameter.grad.detach().zero_()
+            clear_gradient(parameter, set_to_none)
 
     def apply(self: T, fn: Callable[[Module], Any]) -> T:
         """Call ``fn`` with every submodule, then with this module (for initialization)."""

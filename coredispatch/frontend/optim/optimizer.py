@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.tensor import Tensor
@@ -120,12 +121,7 @@ class Optimizer:
         """Clear the gradients of all parameters."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if set_to_none:
-                    parameter.grad = None
-                else:
-                    parameter.grad = parameter.grad.detach().zero_()
+                clear_gradient(parameter, set_to_none)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` before each step."""

@@ -15,7 +15,7 @@ __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "get_total_n
 
 def _gradients(parameters: Any) -> list[Any]:
     each: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [p.grad.detach() for p in each if p.grad is not None]
+    return [p.grad for p in each if p.grad is not None]
 
 
 def _norm(x: Any, p: float) -> Any:
@@ -36,7 +36,7 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
         return TABLE.operator("zeros")(())
     norm_type = float(norm_type)
     with no_grad():
-        norms = [_norm(tensor.detach(), norm_type).to(each[0].device) for tensor in each]
+        norms = [_norm(tensor, norm_type).to(each[0].device) for tensor in each]
         total = norms[0] if len(norms) == 1 else _norm(TABLE.operator("stack")(norms), norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(

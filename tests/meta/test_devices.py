@@ -1,0 +1,284 @@
+"""Devices with an index, and devices that compute later, on the two fakes of ``fake_devices``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import coredispatch as cd
+
+from . import fake_devices
+from .fake_devices import CURRENT, QUEUE, Cards
+
+F = cd.nn.functional
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fakes() -> Iterator[None]:
+    cd.plugins.load("fake_devices", fake_devices)
+    yield
+    cd.plugins.unload("fake_devices")
+
+
+@pytest.fixture
+def cards() -> Cards:
+    backend: Any = cd.zeros(1, device="cards").backend
+    return backend
+
+
+# -- an index everywhere -------------------------------------------------------------------------
+
+FACTORIES = {
+    "zeros": lambda **k: cd.zeros(2, **k),
+    "full": lambda **k: cd.full((2,), 3, **k),
+    "arange": lambda **k: cd.arange(3, **k),
+    "eye": lambda **k: cd.eye(2, **k),
+    "linspace": lambda **k: cd.linspace(0, 1, 3, **k),
+    "rand": lambda **k: cd.rand(2, **k),
+    "randn": lambda **k: cd.randn(2, **k),
+    "randint": lambda **k: cd.randint(0, 5, (2,), **k),
+    "randperm": lambda **k: cd.randperm(4, **k),
+    "tensor": lambda **k: cd.tensor([1.0], **k),
+    "hann_window": lambda **k: cd.hann_window(4, **k),
+}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_factory_gets_the_device_that_was_asked_for(name: str, index: int) -> None:
+    where = cd.device("cards", index)
+    assert FACTORIES[name](device=f"cards:{index}").device == where
+    with where:
+        assert FACTORIES[name]().device == where
+    assert FACTORIES[name](device="cards").device == cd.device("cards", CURRENT.card)
+    assert FACTORIES[name]().device == cd.device("cpu")
+
+
+def test_the_default_device_of_the_process() -> None:
+    cd.set_default_device("cards:0")
+    try:
+        assert cd.ones(2).device == cd.device("cards", 0)
+        assert cd.nn.Linear(2, 2).weight.device == cd.device("cards", 0)
+    finally:
+        cd.set_default_device(None)
+
+
+@pytest.mark.parametrize(
+    "like", ["zeros_like", "ones_like", "empty_like", "rand_like", "randn_like"]
+)
+def test_what_is_like_a_tensor_lies_where_it_lies(like: str) -> None:
+    x = cd.ones(2, device="cards:0")
+    assert getattr(cd, like)(x).device == x.device
+    assert getattr(cd, like)(x, device="cards:1").device == cd.device("cards", 1)
+    assert x.new_zeros(2).device == x.new_tensor([1]).device == x.device
+
+
+def test_an_index_that_is_not_there() -> None:
+    for make in (lambda: cd.zeros(1, device="cards:2"), lambda: cd.ones(1).to("cards:7")):
+        with pytest.raises(cd.DeviceError, match="there are 2"):
+            make()
+
+
+def test_each_device_has_its_numbers() -> None:
+    cd.manual_seed(3)
+    first, second = cd.rand(4, device="cards:0"), cd.rand(4, device="cards:1")
+    cd.manual_seed(3)
+    cd.rand(4)  # another device's stream
+    assert cd.equal(cd.rand(4, device="cards:1").cpu(), second.cpu())
+    assert cd.equal(cd.rand(4, device="cards:0").cpu(), first.cpu())
+
+
+# -- mixed devices -------------------------------------------------------------------------------
+
+MIXED = {
+    "add": lambda a, b: a + b,
+    "matmul": lambda a, b: a @ b,
+    "cat": lambda a, b: cd.cat([a, b]),
+    "where": lambda a, b: cd.where(a > 0, a, b),
+    "in place": lambda a, b: a.add_(b),
+    "copy": lambda a, b: a.copy_(b),
+    "linear": lambda a, b: F.linear(a, b),
+    "softmax then mul": lambda a, b: F.softmax(a, 1) * b,
+    "index": lambda a, b: a[b[0].long() * 0],
+    "out": lambda a, b: cd.add(a, a, out=b),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_indices_are_one_error_that_names_both(name: str) -> None:
+    a, b = cd.ones(2, 2, device="cards:0"), cd.ones(2, 2, device="cards:1")
+    with pytest.raises(cd.DeviceError, match="expected all tensors on one device") as caught:
+        MIXED[name](a, b)
+    text = str(caught.value)
+    assert "cards:0" in text and "cards:1" in text and ".to('cards:" in text
+    assert a.tolist() == b.tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_number_goes_where_the_other_operand_is(index: int) -> None:
+    x = cd.ones(3, device=f"cards:{index}")
+    for number in (cd.tensor(2.0), cd.tensor(2.0, device=f"cards:{1 - index}"), 2.0):
+        assert (x * number).device == x.device
+        assert (x * number).tolist() == [2, 2, 2]
+        assert x.clone().mul_(number).device == x.device
+
+
+# -- transfer ------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from([(), (0,), (3,), (2, 3)]), st.sampled_from(["float32", "int64", "bool"]))
+def test_two_devices_of_one_backend_exchange_data_without_the_host(
+    shape: tuple[int, ...], dtype: str
+) -> None:
+    x = cd.ones(shape, dtype=getattr(cd, dtype)).to("cards:0")
+    backend: Any = x.backend
+    by_host, across = backend.by_host, backend.across
+    moved = x.to("cards:1")
+    assert (backend.by_host, backend.across) == (by_host, across + 1)
+    assert moved.device == cd.device("cards", 1) and moved.dtype == x.dtype
+    assert cd.equal(moved.cpu(), x.cpu())
+    assert x.to("cards:0") is x and x.to("cards:0", copy=True) is not x
+
+
+def test_moving_to_itself_makes_no_alias() -> None:
+    x = cd.ones(2)
+    y = x.to("cards:0").to("cpu")
+    y.add_(1)
+    assert x.tolist() == [1, 1]
+
+
+def test_gradients_come_back_to_where_the_input_was() -> None:
+    x = cd.ones(2, requires_grad=True)
+    y = x.to("cards:0")
+    z = y.to("cards:1")
+    (z * 3).sum().backward()
+    assert x.grad is not None and x.grad.device == x.device and x.grad.tolist() == [3, 3]
+
+
+def test_a_layout_without_a_home_there_is_refused() -> None:
+    sparse = pytest.importorskip("coredispatch_sparse")
+    assert sparse
+    with pytest.raises(cd.DeviceError, match="is made for cpu"):
+        cd.eye(3).to_sparse_csr().to("cards:0")
+
+
+# -- programs ------------------------------------------------------------------------------------
+
+
+def train(device: str) -> list[float]:
+    cd.manual_seed(0)
+    rng = np.random.default_rng(0)
+    x = cd.tensor(rng.standard_normal((16, 1, 8, 8)).astype(np.float32)).to(device)
+    labels = cd.tensor(rng.integers(0, 3, 16)).to(device)
+    nn = cd.nn
+    model = nn.Sequential(
+        *[nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Flatten(), nn.Linear(36, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3)],
+    )
+    model.to(device)
+    optimizer = cd.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), labels)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(p.device == x.device == p.grad.device for p in model.parameters())
+    return losses
+
+
+@pytest.mark.parametrize("device", ["cards:0", "cards:1", "delayed"])
+def test_a_network_trains_there_as_on_the_cpu(device: str) -> None:
+    assert train(device) == pytest.approx(train("cpu"), rel=2e-4)
+
+
+def test_threads_have_their_own_current_device() -> None:
+    found: dict[int, list[str]] = {}
+
+    def work(index: int) -> None:
+        CURRENT.card = index
+        found[index] = [str((cd.ones(2, device="cards") + 1).device) for _ in range(50)]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {index: [f"cards:{index}"] * 50 for index in (0, 1)}
+
+
+def test_a_checkpoint_goes_back_to_its_device(tmp_path: Path) -> None:
+    x = cd.arange(4, device="cards:0")
+    cd.save({"x": x}, tmp_path / "x.cd")
+    assert cd.load(tmp_path / "x.cd")["x"].device == x.device
+    assert cd.load(tmp_path / "x.cd", map_location="cards:1")["x"].device == cd.device("cards", 1)
+    assert cd.load(tmp_path / "x.cd", map_location="cpu")["x"].tolist() == [0, 1, 2, 3]
+
+
+# -- computing later -----------------------------------------------------------------------------
+
+
+def test_nothing_is_computed_before_somebody_reads() -> None:
+    x = cd.ones(3, 3).to("delayed").requires_grad_()
+    waits = QUEUE.waits
+    loss = ((x @ x).relu().softmax(1) ** 2).sum()
+    loss.backward()
+    assert QUEUE.waits == waits and QUEUE.work
+    assert x.grad is not None
+    x.grad.tolist()
+    assert QUEUE.waits > waits and not QUEUE.work
+
+
+READS = {
+    "item": lambda x: x.sum().item(),
+    "tolist": lambda x: x.tolist(),
+    "bool": lambda x: bool(x.sum() > 0),
+    "float": lambda x: float(x.sum()),
+    "int": lambda x: int(x.sum()),
+    "cpu": lambda x: x.cpu(),
+    "repr": lambda x: repr(x),
+    "format": lambda x: f"{x.sum():.2f}",
+    "equal": lambda x: cd.equal(x, x),
+    "numpy": lambda x: x.numpy(force=True),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_every_read_of_a_value_waits(name: str) -> None:
+    x = cd.ones(2).to("delayed") * 2
+    waits, work = QUEUE.waits, list(QUEUE.work)
+    assert work
+    READS[name](x)
+    assert QUEUE.waits > waits and not {*work} & {*QUEUE.work}
+
+
+@pytest.mark.parametrize("read", ["synchronize", "tolist"])
+def test_the_error_of_a_kernel_names_the_call_that_caused_it(read: str) -> None:
+    singular = cd.zeros(2, 2).to("delayed")
+    made = cd.linalg.cholesky(singular - 1)  # nothing happens yet
+    with pytest.raises(Exception, match=r"cholesky\(float32\[2, 2\].*called earlier"):
+        made.backend.synchronize() if read == "synchronize" else made.tolist()
+    assert (cd.ones(2).to("delayed") + 1).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cards:0", "delayed"])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_are_cleared_in_place_on_every_backend(device: str, create_graph: bool) -> None:
+    layer = cd.nn.Linear(2, 2).to(device)
+    optimizer = cd.optim.SGD(layer.parameters(), lr=0.1)
+    for owner in (layer, optimizer):
+        layer(cd.ones(1, 2).to(device)).pow(2).sum().backward(create_graph=create_graph)
+        gradient = layer.weight.grad
+        owner.zero_grad(set_to_none=False)
+        assert layer.weight.grad is gradient and not gradient.requires_grad
+        assert gradient.tolist() == [[0, 0], [0, 0]]
+        cd.nn.utils.clip_grad_value_(layer.parameters(), 1.0)
