@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from coredispatch.frontend.creation import from_numpy
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
 from coredispatch.registry.wiring import HOOKS
+
+if TYPE_CHECKING:
+    from coredispatch.frontend.tensor import Tensor
 
 __all__ = [
     "Generator",
@@ -37,12 +40,13 @@ def initial_seed() -> int:
     return default_generator().initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The state of the default generator as a uint8 tensor."""
-    return default_generator().get_state()
+    state: Tensor = default_generator().get_state()
+    return state
 
 
-def set_rng_state(new_state: Any) -> None:
+def set_rng_state(new_state: Tensor) -> None:
     """Put the default generator into a state that :func:`get_rng_state` returned."""
     default_generator().set_state(new_state)
 

@@ -6,9 +6,12 @@ of operators and of Python.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.argument_types import IntList
 from coredispatch.frontend.operators import operators
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError
 
@@ -17,39 +20,47 @@ globals().update(_operators)
 
 
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Any:
+    input: Tensor,
+    kernel_size: IntList,
+    dilation: IntList = 1,
+    padding: IntList = 0,
+    stride: Any = 1,
+) -> Tensor:
     """Each window of ``(N, C, H, W)`` as a column: ``(N, C * kernel positions, windows)``."""
     return TABLE.operator("im2col")(input, kernel_size, dilation, padding, stride)
 
 
 def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
+    input: Tensor,
+    output_size: IntList,
+    kernel_size: IntList,
+    dilation: IntList = 1,
+    padding: IntList = 0,
     stride: Any = 1,
-) -> Any:
+) -> Tensor:
     """Columns added into images of ``output_size``; the adjoint of :func:`unfold`."""
     options = (output_size, kernel_size, dilation, padding, stride)
     return TABLE.operator("col2im")(input, *options)
 
 
 def upsample(
-    input: Any,
+    input: Tensor,
     size: Any = None,
     scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
-) -> Any:
+) -> Tensor:
     """The older name of :func:`interpolate`."""
     return _operators["interpolate"](input, size, scale_factor, mode, align_corners)
 
 
 def lp_pool2d(
-    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Any:
+    input: Tensor,
+    norm_type: float,
+    kernel_size: IntList,
+    stride: Any = None,
+    ceil_mode: bool = False,
+) -> Tensor:
     """``(sum x^p)^(1/p)`` of each window, ``p = norm_type``."""
     sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
     mean = _operators["avg_pool2d"](input.pow(norm_type), sizes, stride, 0, ceil_mode)
@@ -58,15 +69,15 @@ def lp_pool2d(
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
-    distance_function: Any = None,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """:func:`triplet_margin_loss` with any distance."""
     distance = distance_function or _operators["pairwise_distance"]
     near, far = distance(anchor, positive), distance(anchor, negative)

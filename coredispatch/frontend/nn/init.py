@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
@@ -57,7 +58,7 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     )
 
 
-def _fans(tensor: Any) -> tuple[int, int]:
+def _fans(tensor: Tensor) -> tuple[int, int]:
     if tensor.ndim < 2:
         raise ShapeError(
             "fan in and fan out can not be computed for a tensor with fewer than 2 dimensions",
@@ -67,38 +68,38 @@ def _fans(tensor: Any) -> tuple[int, int]:
     return tensor.shape[1] * field, tensor.shape[0] * field
 
 
-def _fan(tensor: Any, mode: str) -> int:
+def _fan(tensor: Tensor, mode: str) -> int:
     fan_in, fan_out = _fans(tensor)
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f"mode={mode!r}", fix="use 'fan_in' or 'fan_out'")
     return fan_in if mode == "fan_in" else fan_out
 
 
-def _unrecorded(tensor: Any, name: str, *args: Any, generator: Any = None) -> Any:
+def _unrecorded(tensor: Tensor, name: str, *args: Any, generator: Any = None) -> Tensor:
     with no_grad():
         options = {} if generator is None else {"generator": generator}
         getattr(tensor, name)(*args, **options)
     return tensor
 
 
-def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform values from ``[a, b)``."""
     return _unrecorded(tensor, "uniform_", a, b, generator=generator)
 
 
-def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal values."""
     return _unrecorded(tensor, "normal_", mean, std, generator=generator)
 
 
 def trunc_normal_(
-    tensor: Any,
+    tensor: Tensor,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
     generator: Any = None,
-) -> Any:
+) -> Tensor:
     """Normal values drawn from within ``[a, b]``, by the inverse of the distribution function."""
 
     def below(x: float) -> float:
@@ -118,22 +119,22 @@ def trunc_normal_(
     return tensor
 
 
-def constant_(tensor: Any, val: float) -> Any:
+def constant_(tensor: Tensor, val: float) -> Tensor:
     """``val`` everywhere."""
     return _unrecorded(tensor, "fill_", val)
 
 
-def ones_(tensor: Any) -> Any:
+def ones_(tensor: Tensor) -> Tensor:
     """Ones everywhere."""
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor: Any) -> Any:
+def zeros_(tensor: Tensor) -> Tensor:
     """Zeros everywhere."""
     return constant_(tensor, 0.0)
 
 
-def eye_(tensor: Any) -> Any:
+def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix. Raises :class:`ShapeError` unless the tensor is 2-d."""
     if tensor.ndim != 2:
         raise ShapeError("eye_ needs a 2-d tensor", fix="use dirac_ for convolutions")
@@ -143,7 +144,7 @@ def eye_(tensor: Any) -> Any:
     return tensor
 
 
-def dirac_(tensor: Any, groups: int = 1) -> Any:
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """The convolution kernel that passes channels on unchanged, 3-d to 5-d."""
     if tensor.ndim not in (3, 4, 5) or tensor.shape[0] % groups:
         raise ShapeError(
@@ -160,24 +161,24 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
     return tensor
 
 
-def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform values with variance ``2 * gain^2 / (fan_in + fan_out)``."""
     bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Normal values with variance ``2 * gain^2 / (fan_in + fan_out)``."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), generator)
 
 
 def kaiming_uniform_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
-) -> Any:
+) -> Tensor:
     """Uniform values with variance ``gain^2 / fan``; ``a`` is the slope of ``leaky_relu``."""
     if 0 in tensor.shape:
         return tensor
@@ -186,12 +187,12 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
-) -> Any:
+) -> Tensor:
     """Normal values with variance ``gain^2 / fan``; ``a`` is the slope of ``leaky_relu``."""
     if 0 in tensor.shape:
         return tensor
@@ -199,7 +200,7 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tensor:
     """A (semi-)orthogonal matrix of the first by all other dimensions, times ``gain``."""
     if tensor.ndim < 2:
         raise ShapeError("orthogonal_ needs at least 2 dimensions", fix="use normal_ for vectors")
@@ -220,7 +221,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     return tensor
 
 
-def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """Normal values with the share ``sparsity`` of each column set to 0. Martens, 2010."""
     if tensor.ndim != 2:
         raise ShapeError("sparse_ needs a 2-d tensor", fix="initialize a matrix")

@@ -153,8 +153,8 @@ class RNNBase(Module):
         x, last = self._run(x, self._initial(hx, x, unbatched), member)
         if packed:
             sorted_ = input.sorted_indices is None
-            x = pack_padded_sequence(x, lengths, False, sorted_)
-        elif unbatched:
+            return pack_padded_sequence(x, lengths, False, sorted_), last
+        if unbatched:
             x = x.squeeze(1)
             last = tuple(s.squeeze(1) for s in last) if isinstance(last, tuple) else last.squeeze(1)
         elif self.batch_first:

@@ -13,8 +13,8 @@ from coredispatch.registry.dispatch.table import TABLE
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "get_total_norm"]
 
 
-def _gradients(parameters: Any) -> list[Any]:
-    each: Iterable[Any] = [parameters] if isinstance(parameters, Tensor) else parameters
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    each = [parameters] if isinstance(parameters, Tensor) else parameters
     return [p.grad for p in each if p.grad is not None]
 
 
@@ -26,14 +26,18 @@ def _norm(x: Any, p: float) -> Any:
     return (x.abs() ** p).sum() ** (1.0 / p)
 
 
-def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Any:
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
     """The norm of all tensors' elements together, 0-d (0 for none).
 
     Raises ``RuntimeError`` for a norm that is not finite with ``error_if_nonfinite``.
     """
     each = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    total: Tensor
     if not each:
-        return TABLE.operator("zeros")(())
+        total = TABLE.operator("zeros")(())
+        return total
     norm_type = float(norm_type)
     with no_grad():
         norms = [_norm(tensor, norm_type).to(each[0].device) for tensor in each]
@@ -48,12 +52,12 @@ def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: boo
 
 
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Scale the gradients in place so that their norm together is at most ``max_norm``.
 
     Returns the norm before. ``foreach`` is accepted and makes no difference.
@@ -71,7 +75,9 @@ def clip_grad_norm_(
 clip_grad_norm = clip_grad_norm_
 
 
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Clamp every gradient in place to ``[-clip_value, clip_value]``."""
     with no_grad():
         for gradient in _gradients(parameters):

@@ -37,16 +37,16 @@ class PackedSequence(
         return self._replace(data=self.data.to(*args, **kwargs))
 
 
-def _lengths(lengths: Any) -> list[int]:
+def _lengths(lengths: Tensor | Sequence[int]) -> list[int]:
     return lengths.tolist() if isinstance(lengths, Tensor) else [int(n) for n in lengths]
 
 
 def pad_sequence(
-    sequences: Sequence[Any],
+    sequences: Sequence[Tensor],
     batch_first: bool = False,
     padding_value: float = 0.0,
     padding_side: str = "right",
-) -> Any:
+) -> Tensor:
     """Stack tensors ``(L_i, *)`` into ``(max L, N, *)``; ``(N, max L, *)`` with ``batch_first``."""
     longest = max(s.shape[0] for s in sequences)
     pad, stack = TABLE.operator("pad"), TABLE.operator("stack")
@@ -56,17 +56,23 @@ def pad_sequence(
         last = (0, missing) if padding_side == "right" else (missing, 0)
         amounts = [0, 0] * (sequence.ndim - 1) + list(last)
         rows.append(pad(sequence, amounts, value=padding_value) if missing else sequence)
-    return stack(rows, 0 if batch_first else 1)
+    padded: Tensor = stack(rows, 0 if batch_first else 1)
+    return padded
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
+) -> list[Tensor]:
     """The inverse of :func:`pad_sequence`."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [rows[i][:n] for i, n in enumerate(_lengths(lengths))]
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor,
+    lengths: Tensor | Sequence[int],
+    batch_first: bool = False,
+    enforce_sorted: bool = True,
 ) -> PackedSequence:
     """Pack ``(T, N, *)`` (or ``(N, T, *)``) without the steps beyond each of the ``lengths``.
 
@@ -101,7 +107,7 @@ def pad_packed_sequence(
     batch_first: bool = False,
     padding_value: float = 0.0,
     total_length: int | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """The padded tensor and the lengths, in the caller's order."""
     counts = sequence.batch_sizes.tolist()
     steps = max(total_length or 0, len(counts))
@@ -125,7 +131,7 @@ def pad_packed_sequence(
     return (x.transpose(0, 1) if batch_first else x), lengths
 
 
-def pack_sequence(sequences: Sequence[Any], enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Pack tensors ``(L_i, *)``."""
     lengths = [s.shape[0] for s in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, False, enforce_sorted)
