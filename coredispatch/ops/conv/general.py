@@ -101,12 +101,30 @@ def convolution(
     return result if bias is None else result + bias.reshape(-1, *(1,) * n)
 
 
-def _conv_input_grad(grad, input_shape, weight, stride, padding, dilation, transposed, groups):
+def _conv_input_grad(
+    grad: Any,
+    input_shape: Any,
+    weight: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: Any,
+    groups: Any,
+) -> Any:
     of_input = _correlate if transposed else conv_input_grad
     return of_input(grad, weight, input_shape, stride, padding, dilation, groups)
 
 
-def _conv_weight_grad(grad, input, weight_shape, stride, padding, dilation, transposed, groups):
+def _conv_weight_grad(
+    grad: Any,
+    input: Any,
+    weight_shape: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: Any,
+    groups: Any,
+) -> Any:
     small, large = (input, grad) if transposed else (grad, input)
     return conv_weight_grad(small, large, weight_shape, stride, padding, dilation, groups)
 
@@ -191,7 +209,7 @@ conv_input_grad.vjp(
         _correlate(grad, weight, grad_output_shape, stride, padding, dilation, groups)
     ),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: (
-        conv_weight_grad(grad_output, grad, weight_shape, stride, padding, dilation, groups)
+        late.conv_weight_grad(grad_output, grad, weight_shape, stride, padding, dilation, groups)
     ),
 )
 

@@ -95,7 +95,7 @@ def sub(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
 
 
-sub.vjp(self=lambda grad: grad, other=lambda grad: neg(grad))
+sub.vjp(self=lambda grad: grad, other=lambda grad: -grad)
 
 
 @sub.overload
@@ -197,7 +197,7 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     return add(self, product if value == 1 else mul(product, value))
 
 
-def _times(grad, factor, value):
+def _times(grad: Any, factor: Any, value: Any) -> Any:
     return mul(grad if value == 1 else mul(grad, adjoint(value)), adjoint(factor))
 
 

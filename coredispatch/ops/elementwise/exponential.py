@@ -315,7 +315,7 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     return div(logaddexp(mul(x, unit), mul(y, unit)), unit)
 
 
-def _share2(part, whole):
+def _share2(part: Any, whole: Any) -> Any:
     return _share(mul(part, math.log(2)), mul(whole, math.log(2)))
 
 

@@ -148,7 +148,7 @@ def atan2(self: Tensor, other: Tensor) -> Tensor:
     """
 
 
-def _over_square(grad, self, other):
+def _over_square(grad: Any, self: Any, other: Any) -> Any:
     """``grad`` over the squared length; at the origin, where the angle is undefined, 0."""
     inverse = reciprocal(add(square(self), square(other)))
     return mul(grad, comparison.where(comparison.isinf(inverse), 0, inverse))

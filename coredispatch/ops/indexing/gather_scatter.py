@@ -72,7 +72,7 @@ def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 gather.vjp(
-    self=lambda grad, self_shape, dim, index: scatter_add(
+    self=lambda grad, self_shape, dim, index: late.scatter_add(
         late.zeros(self_shape, dtype=grad.dtype, device=grad.device), dim, index, grad
     ),
 )

@@ -55,7 +55,7 @@ def _not_negative(index: Any) -> None:
         raise DimError(f"index {int(index.min())} is negative", fix="count from the front")
 
 
-def _index_select_grad(grad, self_shape, dim, index):
+def _index_select_grad(grad: Any, self_shape: Any, dim: Any, index: Any) -> Any:
     if not self_shape:
         return shape.reshape(grad, ())
     where = (*(slice(None),) * normalize_dim(dim, len(self_shape)), shape.reshape(index, (-1,)))
@@ -105,7 +105,7 @@ def index_add(
     return index_put(self, _rows(self, dim, index), source if alpha == 1 else source * alpha, True)
 
 
-def _index_add_source_grad(grad, dim, index, source_shape, alpha):
+def _index_add_source_grad(grad: Any, dim: Any, index: Any, source_shape: Any, alpha: Any) -> Any:
     rows = shape.reshape(index_select(grad, dim, index), source_shape)
     return rows if alpha == 1 else rows * alpha
 
@@ -134,7 +134,7 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 index_copy.vjp(
-    self=lambda grad, dim, index: index_fill(grad, dim, index, 0),
+    self=lambda grad, dim, index: late.index_fill(grad, dim, index, 0),
     source=lambda grad, dim, index, source_shape: shape.reshape(
         index_select(grad, dim, index), source_shape
     ),
@@ -189,7 +189,7 @@ def take(self: Tensor, index: Tensor) -> Tensor:
     return shape.reshape(getitem(flat, (shape.reshape(index, (-1,)),)), tuple(index.shape))
 
 
-def _take_grad(grad, self_shape, index):
+def _take_grad(grad: Any, self_shape: Any, index: Any) -> Any:
     if not index.ndim:
         grad, index = shape.reshape(grad, (1,)), index.reshape((1,))
     flat = getitem_backward(grad, (index,), (prod(self_shape),))

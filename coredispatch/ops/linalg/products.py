@@ -138,13 +138,13 @@ def matmul(self: Tensor, other: Tensor) -> Tensor:
     """
 
 
-def _matmul_rows(grad, self_shape, other_shape):
+def _matmul_rows(grad: Any, self_shape: Any, other_shape: Any) -> Any:
     """``grad`` with the dimensions that a vector does not have."""
     rows = shape.unsqueeze(grad, -2) if len(self_shape) == 1 else grad
     return shape.unsqueeze(rows, -1) if len(other_shape) == 1 else rows
 
 
-def _matmul_self_grad(grad, self_shape, other):
+def _matmul_self_grad(grad: Any, self_shape: Any, other: Any) -> Any:
     if len(self_shape) == 1 and other.ndim == 1:
         return grad * _conj(other)
     rows = _matmul_rows(grad, self_shape, other.shape)
@@ -153,7 +153,7 @@ def _matmul_self_grad(grad, self_shape, other):
     return shape.squeeze(out, -2) if len(self_shape) == 1 else out
 
 
-def _matmul_other_grad(grad, self, other_shape):
+def _matmul_other_grad(grad: Any, self: Any, other_shape: Any) -> Any:
     if self.ndim == 1 and len(other_shape) == 1:
         return grad * _conj(self)
     rows = _matmul_rows(grad, self.shape, other_shape)

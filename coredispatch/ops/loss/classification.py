@@ -166,7 +166,15 @@ def cross_entropy(
     return narrow(loss.reshape(shape), input)
 
 
-def _cross_entropy_grad(grad, input, target, weight, ignore_index, reduction, label_smoothing):
+def _cross_entropy_grad(
+    grad: Any,
+    input: Any,
+    target: Any,
+    weight: Any,
+    ignore_index: Any,
+    reduction: Any,
+    label_smoothing: Any,
+) -> Any:
     options = weight, ignore_index, reduction, label_smoothing
     return cross_entropy_backward(grad, input, target, *options)
 
@@ -305,18 +313,18 @@ def _clamped_logs(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.log().clamp_min(-100), (-x).log1p().clamp_min(-100)
 
 
-def _bce_scale(grad, input, weight, reduction):
+def _bce_scale(grad: Any, input: Any, weight: Any, reduction: Any) -> Any:
     scale = grad / max(input.numel(), 1) if reduction == "mean" else grad
     return scale if weight is None else scale * weight
 
 
-def _bce_input_grad(grad, input, target, weight, reduction):
+def _bce_input_grad(grad: Any, input: Any, target: Any, weight: Any, reduction: Any) -> Any:
     # The clamp keeps the gradient finite at 0 and 1, as PyTorch does.
     slope = (input - target) / (input * (1 - input)).clamp_min(1e-12)
     return slope * _bce_scale(grad, input, weight, reduction)
 
 
-def _bce_target_grad(grad, input, weight, reduction):
+def _bce_target_grad(grad: Any, input: Any, weight: Any, reduction: Any) -> Any:
     positive, negative = _clamped_logs(input)
     return (negative - positive) * _bce_scale(grad, input, weight, reduction)
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from math import log, pi
+from typing import Any
 
 from coredispatch.ops.loss.classification import reduce_loss
 from coredispatch.ops.loss.margin_reference import (
@@ -60,7 +61,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduce_loss(difference * difference, reduction)
 
 
-def _mse_grad(grad, input, target, reduction):
+def _mse_grad(grad: Any, input: Any, target: Any, reduction: Any) -> Any:
     difference = input - target
     factor = 2 / max(difference.numel(), 1) if reduction == "mean" else 2
     return difference * (grad * factor)

@@ -134,8 +134,8 @@ def embedding_lookup(
 
 
 embedding_lookup.vjp(
-    weight=lambda grad, input, weight_shape, padding_idx, scale_grad_by_freq: embedding_backward(
-        grad, input, weight_shape[0], padding_idx, scale_grad_by_freq
+    weight=lambda grad, input, weight_shape, padding_idx, scale_grad_by_freq: (
+        late.embedding_backward(grad, input, weight_shape[0], padding_idx, scale_grad_by_freq)
     ),
 )
 

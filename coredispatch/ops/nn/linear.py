@@ -80,11 +80,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return result if bias is None else result + bias
 
 
-def _linear_input_grad(grad, weight):
+def _linear_input_grad(grad: Any, weight: Any) -> Any:
     return grad.unsqueeze(-1) * weight if weight.ndim == 1 else grad.matmul(weight)
 
 
-def _linear_weight_grad(grad, input):
+def _linear_weight_grad(grad: Any, input: Any) -> Any:
     if grad.ndim == input.ndim:  # otherwise the weight is a vector
         return linear_weight_grad(grad, input)
     if not grad.ndim:

@@ -126,7 +126,8 @@ def batch_norm_train(
 
 @batch_norm_train.vjp
 def _(grad, out1, out2, input, weight, eps):
-    return batch_norm_train_backward(*grad, input, weight, out1, out2, eps)
+    of_result, of_mean, of_var = grad
+    return batch_norm_train_backward(of_result, of_mean, of_var, input, weight, out1, out2, eps)
 
 
 @composite(
@@ -188,12 +189,12 @@ def batch_norm_inference(
     return narrow(wide(input) * channelwise(scale, n) + channelwise(shift, n), input)
 
 
-def _rstd(var, weight, eps):
+def _rstd(var: Any, weight: Any, eps: Any) -> Any:
     rstd = (var + eps).rsqrt()
     return rstd if weight is None else rstd * weight
 
 
-def _along(grad, input, mean):
+def _along(grad: Any, input: Any, mean: Any) -> Any:
     """Per channel, the sum of ``grad * (input - mean)``."""
     return (wide(grad) * (wide(input) - channelwise(mean, input.ndim))).sum(_others(input))
 
