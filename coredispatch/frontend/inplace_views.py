@@ -10,13 +10,14 @@ import weakref
 from math import prod
 from typing import Any
 
+from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.registry.dispatch.masks import masked
+from coredispatch.registry.dispatch.masks import masked, pop_masks, push_masks
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, OpError
 from coredispatch.registry.model.sizes import as_sizes
-from coredispatch.registry.model.value import bump_version, storage_of
+from coredispatch.registry.model.value import bump_version, storage_of, version_of
 
 __all__ = ["become", "install"]
 
@@ -24,34 +25,42 @@ __all__ = ["become", "install"]
 def become(target: Any, name: str, *args: Any) -> Any:
     """Make ``target`` what operator ``name`` makes of it; returns ``target``.
 
-    Raises :class:`AutogradError` for a leaf that requires grad while autograd records.
+    A tensor with a history keeps it, also under ``no_grad``: the elements are the same ones. A leaf
+    stays one there. Raises :class:`AutogradError` for a leaf that requires grad while autograd
+    records.
     """
-    recording = masked(target.keys) & AUTOGRAD
-    if target.keys & AUTOGRAD and not recording:
-        # A leaf stays one: only its shape changes.
-        target.raw = TABLE.operator(name)(target.detach(), *args).raw
-        bump_version(target)
-        return target
-    if target._node is None and recording:
+    leaf = target.keys & AUTOGRAD and target.is_leaf
+    if leaf and masked(target.keys) & AUTOGRAD:
         raise AutogradError(
             f"{name}_(): a leaf tensor that requires grad cannot change its shape in place",
             fix=f"use x = x.{name}(...), or cd.no_grad()",
         )
     storage = storage_of(target)
-    past = Tensor(target.raw, target.keys)
-    past._node, past._nr, past._view = target._node, target._nr, target._view
-    past._storage = storage
-    result = TABLE.operator(name)(past, *args)
-    for reference in storage.aliases:  # views of what it was stay views of that
+    past = Tensor(target.raw, target.keys & ~AUTOGRAD if leaf else target.keys)
+    past._node, past._nr = node_of(target), target._nr
+    past._view, past._storage = target._view, storage
+    token = push_masks(0, 0, AUTOGRAD)
+    try:
+        result = TABLE.operator(name)(past, *args)
+    finally:
+        pop_masks(token)
+    for reference in list(storage.aliases):  # views of what it was stay views of that
         alias = reference()
-        if alias is not None and alias._view.base is target:
+        if alias is not None and alias._view is not None and alias._view.base is target:
             alias._view.base = past
-    if past._view is None and result._view is not None:
-        storage.aliases.append(weakref.ref(target))
-    target.raw, target.keys = result.raw, result.keys
-    target._node, target._nr = result._node, result._nr
-    target._view, target._storage = result._view, result._storage
+    target.raw = result.raw
     bump_version(target)
+    if leaf:
+        return target
+    target.keys = result.keys
+    target._node, target._nr = result._node, result._nr
+    if result._view is not None:
+        if target._view is None:
+            storage.aliases.append(weakref.ref(target))
+        renamed = target._view is None or target._view.renamed
+        target._view, target._storage = result._view, result._storage
+        target._view.renamed = renamed
+        target._view.version = version_of(target)  # the elements were not written
     return target
 
 

@@ -364,8 +364,11 @@ class Tensor(TensorBase):
 
     def detach_(self) -> Tensor:
         """Drop the history in place."""
-        if self._view is not None and self.keys & AUTOGRAD:
+        view = self._view
+        if view is not None and not view.renamed and self.keys & AUTOGRAD:
             raise AutogradError("a view cannot be detached in place", fix="use .detach()")
+        if view is not None and view.renamed:
+            self._view, self._storage = None, storage_of(self)
         self._node, self._nr = None, 0
         self.keys &= ~AUTOGRAD
         return self

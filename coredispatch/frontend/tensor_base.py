@@ -22,7 +22,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
-from coredispatch.registry.model.value import Value, dtype_of
+from coredispatch.registry.model.value import Value, dtype_of, version_of
 
 AUTOGRAD: Final[int] = TABLE.bit("autograd")
 
@@ -137,6 +137,9 @@ class TensorBase(Value):
     @property
     def is_leaf(self) -> bool:
         """Whether no operator made this tensor, or none that autograd recorded."""
+        view = self._view
+        if view is not None and view.version != version_of(self):
+            SLOTS.refresh(self)
         return self._node is None
 
     # -- arithmetic ------------------------------------------------------------------------

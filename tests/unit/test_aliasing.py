@@ -123,3 +123,75 @@ def test_views_taken_before_a_change_of_shape_in_place_stay_views_of_what_was() 
     y.t_()
     row.mul_(cd.full((3,), 2.0, requires_grad=True))
     assert y.requires_grad and y.tolist() == [[2.0, 1.0]] * 3
+
+
+@pytest.mark.parametrize("name", ["t_", "unsqueeze_", "squeeze_", "transpose_"])
+def test_a_change_of_shape_under_no_grad_keeps_the_history(name: str) -> None:
+    arguments = {"unsqueeze_": (0,), "transpose_": (0, 1)}.get(name, ())
+    for view in (False, True):
+        x = cd.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+        base = cd.stack([x, x]) if view else x * 1
+        y = base[0] if view else base
+        first = y[0]
+        with cd.no_grad():
+            assert getattr(y, name)(*arguments) is y
+        weight = cd.arange(1.0, 7.0).reshape(y.shape)
+        assert y.requires_grad and first.shape == (3,)
+        (y * weight).sum().backward()
+        expected = cd.arange(1.0, 7.0)
+        expected = expected.reshape(3, 2).t() if name in ("t_", "transpose_") else expected
+        assert x.grad.tolist() == expected.reshape(2, 3).tolist()
+
+
+def test_a_leaf_that_changes_its_shape_stays_one() -> None:
+    x = cd.ones(2, 3, requires_grad=True)
+    row = x[0]
+    with pytest.raises(cd.AutogradError, match="leaf"):
+        x.t_()
+    with cd.no_grad():
+        x.t_()
+    assert x.is_leaf and x.shape == (3, 2) and row.shape == (3,)
+    with cd.no_grad():
+        x.mul_(2)
+    assert row.tolist() == [2, 2, 2] and row.requires_grad
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [[3, 3]] * 3
+
+
+def test_a_tensor_that_changed_its_shape_may_be_detached_in_place() -> None:
+    x = cd.ones(2, 3, requires_grad=True)
+    y = x * 2
+    y.t_().detach_()
+    assert y.is_leaf and not y.requires_grad and y.shape == (3, 2)
+    with pytest.raises(cd.AutogradError, match="view"):
+        (x * 2)[0].detach_()
+
+
+def test_a_view_is_no_leaf_once_its_base_has_a_history() -> None:
+    base, weight = cd.ones(2, 3), cd.ones(3, requires_grad=True)
+    row, other = base[0], base.detach()
+    base.mul_(weight)
+    assert not row.is_leaf and row.grad_fn is not None and other.is_leaf
+
+
+def test_a_write_through_an_expanded_view_is_refused_while_autograd_records() -> None:
+    x = cd.ones(3, requires_grad=True)
+    y = x * 1
+    wide = y.expand(2, 3)
+    with pytest.raises(cd.AutogradError, match="share memory"):
+        wide.fill_(2.0)
+    assert y.tolist() == [1, 1, 1]
+    with cd.no_grad():
+        wide.zero_()
+    assert y.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("select", ["max", "min", "median", "mode", "nanmedian"])
+def test_what_is_selected_from_a_scalar_has_memory_of_its_own(select: str) -> None:
+    x = cd.tensor(3.0)
+    values = getattr(x, select)(0)[0]
+    values += 1
+    assert values.item() == 4 and x.item() == 3 and x._version == 0
+    values = cd.kthvalue(x, 1)[0]
+    values.zero_()
+    assert x.item() == 3

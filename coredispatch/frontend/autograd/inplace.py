@@ -93,6 +93,15 @@ def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
         )
         error.call = describe_call(op, args)
         raise error
+    strides = getattr(target.raw, "strides", ())
+    if path and any(s == 0 and n > 1 for s, n in zip(strides, target.raw.shape, strict=False)):
+        error = AutogradError(
+            "elements of this tensor share memory (expand), so that it cannot be written in place "
+            "while autograd records",
+            fix="write to the tensor before it is expanded, or to a .clone()",
+        )
+        error.call = describe_call(op, args)
+        raise error
     if any(link.several for link in path):
         error = AutogradError(
             f"this tensor is one of several views returned by {path[-1].op.name!r} and cannot "

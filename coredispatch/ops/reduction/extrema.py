@@ -9,8 +9,8 @@ import numpy as np
 
 from coredispatch.ops.elementwise import comparison, magnitude
 from coredispatch.ops.elementwise.division import div
+from coredispatch.ops.reduction.sorting import picked
 from coredispatch.ops.reduction.sums import reduction_reference, spread, sum
-from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import (
     exact,
@@ -139,14 +139,6 @@ def _pair_shapes(self: Any, dim: int, keepdim: bool = False) -> Any:
     return [shape, shape]
 
 
-def _select(x: Any, dim: int, index: Any, keepdim: bool) -> Any:
-    """The elements at ``index`` (one per slice, dimension kept) and the indices."""
-    if not x.ndim:
-        return x, late.reshape(index, ())
-    values = late.gather(x, dim, index)
-    return (values, index) if keepdim else (late.squeeze(values, dim), late.squeeze(index, dim))
-
-
 _PAIR = {
     "out": _pair_shapes,
     "dtype": values_and_indices,
@@ -163,13 +155,13 @@ _PAIR = {
 @composite(**_PAIR)
 def max_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Largest elements over ``dim`` and their indices: ``max(self, dim, keepdim)``."""
-    return max_dim.result_type(_select(self, dim, argmax(self, dim, True), keepdim))
+    return max_dim.result_type(picked(self, dim, argmax(self, dim, True), keepdim))
 
 
 @composite(**_PAIR)
 def min_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Smallest elements over ``dim`` and their indices: ``min(self, dim, keepdim)``."""
-    return min_dim.result_type(_select(self, dim, argmin(self, dim, True), keepdim))
+    return min_dim.result_type(picked(self, dim, argmin(self, dim, True), keepdim))
 
 
 _WHOLE = {

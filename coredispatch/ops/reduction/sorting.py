@@ -211,7 +211,7 @@ SINGLE = {
 def picked(x: Any, dim: int, index: Any, keepdim: bool) -> Any:
     """Elements at ``index``, which has the dimension with size 1, and the indices."""
     if not x.ndim:
-        return x, late.reshape(index, ())
+        return late.clone(x), late.reshape(index, ())
     values = late.gather(x, dim, index)
     return (values, index) if keepdim else (late.squeeze(values, dim), late.squeeze(index, dim))
 

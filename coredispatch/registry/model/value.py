@@ -56,13 +56,15 @@ class ViewLink:
     ``version`` is the storage version for which the view's ``grad_fn`` is up to date;
     ``several`` marks one of several outputs, whose index then stands last in ``args``.
     ``position`` is where ``base`` stands among the arguments, and ``member`` its place in the list
-    there, if it is one of a list: ``args`` then has the list too.
+    there, if it is one of a list: ``args`` then has the list too. ``renamed`` marks a tensor that
+    changed its own shape in place: ``base`` is what it was itself.
     """
 
     version: int = 0
     several: bool = False
     position: int = 0
     member: int = -1
+    renamed: bool = False
 
     def __init__(self, base: Value, op: Any, args: tuple[Any, ...]) -> None:
         self.base: Value = base
