@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
+from coredispatch.plugin import samples as sampling
 
 from .case import BACKEND, DRAWN, Case, check_name
 from .context import Context
 from .runner import plan_op, run_case
 from .subject import Subject, SuiteError
+from .tensor_layouts import in_layouts
 from .tensor_layouts import profiles as layout_profiles
 
 __all__ = ["PLACEHOLDER", "case_of", "compose", "expression", "script"]
@@ -53,6 +55,8 @@ def _source(array: np.ndarray[Any, Any]) -> str:
 
 def expression(value: Any) -> str:
     """Python source that makes ``value`` again, in a program that has ``np`` and ``cd``."""
+    if isinstance(value, sampling.LaidOut) and value.layout:
+        return f"laid_out(tensor{_source(value)}, {value.layout!r}, {value.form!r})"
     if isinstance(value, np.ndarray):
         return f"tensor{_source(value)}"
     if isinstance(value, list):
@@ -130,6 +134,16 @@ _COPIED = '''def tensor(*source):
 
 
 '''
+#: for calls with tensors of a plugin's layout
+_LAID_OUT = '''def laid_out(strided, layout, form):
+    """The tensor of a plugin's layout, by the way into it that the case took."""
+    from coredispatch.registry import TABLE
+
+    found, _ = TABLE.snapshot.layouts[layout]
+    return found.forms[form](strided) if form else found.from_dense(strided)
+
+
+'''
 #: where the device has views, its tensor gets the strides of the case as well
 _STRIDED = '''def tensor(dtype, shape, strides, offset, data):
     """The tensor with the bits and the strides of the case, on the device."""
@@ -150,7 +164,7 @@ _JUDGED = """# the same call, judged by the suite
 from coredispatch.conformance.repro import case_of
 from coredispatch.conformance.runner import run_sample
 from coredispatch.conformance.subject import Subject
-from coredispatch.plugin import Sample
+from coredispatch.plugin import Sample, laid_out
 
 subject = Subject({backend!r})
 sample = Sample(
@@ -233,6 +247,8 @@ def compose(context: Context, status: str, message: str) -> str:
         again = [f"    {a.replace('tensor(', 'array(')},\n" for a in arguments]
         judged = _JUDGED.format(backend=subject.name, case=case.id, call="".join(again))
     own = _ON_HOST if subject.name == "cpu" else _STRIDED if subject.backend.views else _COPIED
+    if in_layouts(sample):
+        own += _LAID_OUT
     return head + own.format(device=subject.device) + body + _expected(context) + "\n\n" + judged
 
 

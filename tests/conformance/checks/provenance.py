@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import coredispatch as cd
 from coredispatch.registry import TABLE, Kernel, plugins
 from coredispatch.registry.around import fallback
 from coredispatch.registry.around.observe import observe
 
 from ..case import BACKEND, Case
-from ..context import Context, elements
+from ..context import Context, NotRun, elements
 from ..subject import OpFacts, Subject
 from . import check
 from .values import choose_dtypes
@@ -24,6 +25,9 @@ REFERENCE = "coredispatch.backends.numpy"
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None:
         yield Case(21, BACKEND, variant="declared-fallback")
+        for plugin in sorted({getattr(cd.ops, name).plugin for name in dir(cd.ops)}):
+            if subject.unserved(plugin):
+                yield Case(25, BACKEND, variant=f"operators+{plugin}", mandatory=False)
         return
     op = facts.op
     yield Case(25, op.name)
@@ -102,6 +106,17 @@ def coverage(context: Context) -> None:
     kind, where = coverage_of(context.subject, context.case.op)
     context.found.update(coverage=kind, where=where)
     context.expect(kind not in ("missing", "fallback"), f"{kind}: served by {where}")
+
+
+@check(25, plan=_plan, variant="operators")
+def left_out(context: Context) -> None:
+    """A plugin with primitives that the backend has no kernels for is not asked of the backend."""
+    plugin = context.case.variant.partition("+")[2]
+    missing = context.subject.unserved(plugin)
+    raise NotRun(
+        f"the operators of plugin {plugin!r} are not asked for: {context.subject.name!r} has no "
+        f"kernel for {', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}"
+    )
 
 
 @check(21, plan=_plan)

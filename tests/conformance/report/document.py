@@ -88,6 +88,7 @@ def document(subject: Subject, run: Run) -> dict[str, Any]:
             "level": run.options.level,
             "profiles": list(run.options.profiles),
             "ops": None if run.options.ops is None else list(run.options.ops),
+            "ops_of": None if run.options.ops_of is None else list(run.options.ops_of),
             "checks": list(run.options.checks),
             "jobs": run.options.jobs,
             "fresh": run.options.fresh,
@@ -97,6 +98,20 @@ def document(subject: Subject, run: Run) -> dict[str, Any]:
         "counts": dict(Counter(str(r.status) for r in results)),
         "results": [r.to_dict() for r in results],
     }
+
+
+def certified(document: dict[str, Any]) -> str:
+    """What a run was about as a whole: the backend, or all operators of some plugins.
+
+    Empty for a selection of operators or checks, which certifies nothing.
+    """
+    options = document["options"]
+    if document["verdict"]["complete"]:
+        return str(document["backend"])
+    plugins = options.get("ops_of")
+    if plugins and not options["ops"] and not options["checks"]:
+        return f"the operators of {', '.join(plugins)} on {document['backend']}"
+    return ""
 
 
 def schema() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from ..case import CHECKS
+from .document import certified
 from .terminal import _blocks, asked
 
 __all__ = ["STYLE", "page"]
@@ -72,7 +73,8 @@ def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = Non
 
 def _facts(document: dict[str, Any]) -> str:
     v = document["verdict"]
-    whole = "the whole level" if v["complete"] else "a selection, which certifies nothing"
+    about = certified(document)
+    whole = f"all cases of {about}" if about else "a selection, which certifies nothing"
     rows = {
         "run": f"{len(document['results'])} cases in {document['seconds']} s ({whole})",
         "statuses": ", ".join(f"{n} {s}" for s, n in sorted(document["counts"].items())),

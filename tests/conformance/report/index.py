@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .document import read
+from .document import certified, read
 from .html import STYLE
 from .terminal import asked
 
@@ -20,7 +20,7 @@ def gather(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _row(name: str, document: dict[str, Any]) -> tuple[str, str, str, str, str]:
     v, counts = document["verdict"], document["counts"]
-    verdict = "conforms" if v["passed"] and v["complete"] else "does not conform"
+    verdict = "conforms" if v["passed"] and certified(document) else "does not conform"
     others = ", ".join(f"{n} {s}" for s, n in sorted(counts.items()) if s != "pass")
     shown = f"{counts.get('pass', 0)} pass" + (f", {others}" if others else "")
     return name, asked(document), verdict, shown, f"{document['seconds']:.0f} s"

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any, TextIO
 
 from ..case import Result, Status, check_name
+from .document import certified
 
 __all__ = ["Progress", "asked", "summary"]
 
@@ -101,13 +102,17 @@ def summary(document: dict[str, Any]) -> str:
             f"fresh seed {fresh} (again: --fresh-seed {fresh}): {examples} calls drawn for "
             f"{len(drawn)} operators, {redrawn} of a structure no op block has"
         ]
-    if v["passed"] and v["complete"]:
-        lines.append(f"VERDICT: {document['backend']} conforms to {level!r}")
+    whole = certified(document)
+    if v["passed"] and whole:
+        lines.append(f"VERDICT: {whole} {'conforms' if v['complete'] else 'conform'} to {level!r}")
     elif v["passed"]:
         lines.append("VERDICT: these cases pass (a selection, which certifies no level)")
     else:
         reached = f"; it reaches {v['reached']!r}" if v["reached"] else ""
-        lines.append(f"VERDICT: {document['backend']} does not conform to {level!r}{reached}")
+        does = "do" if whole and not v["complete"] else "does"
+        lines.append(
+            f"VERDICT: {whole or document['backend']} {does} not conform to {level!r}{reached}"
+        )
     return "\n".join(lines)
 
 
