@@ -253,11 +253,7 @@ def _calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, .
         }
         for n in range(1, len(held) + 1):
             for chosen in itertools.combinations(held, n):
-                # What stays strided has the same values: a mask, say, that suits the rest.
-                args = [
-                    held[i] if i in chosen else np.asarray(held[i]) if i in held else a
-                    for i, a in enumerate(sample.args)
-                ]
+                args = [held[i] if i in chosen else a for i, a in enumerate(sample.args)]
                 yield context.placed(type(sample)(*args, **sample.kwargs)), chosen
 
 
