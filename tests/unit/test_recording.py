@@ -94,7 +94,12 @@ def of_floats(op: Any) -> bool:
 
 @pytest.mark.parametrize(
     "name",
-    sorted(n for n, o in TABLE.snapshot.ops.items() if o.vjp_rule and of_floats(o)),
+    # Those of layouts take values that samples of a dense backend cannot give.
+    sorted(
+        n
+        for n, o in TABLE.snapshot.ops.items()
+        if o.vjp_rule and of_floats(o) and o.plugin == "ops"
+    ),
 )
 def test_an_input_never_becomes_the_output_of_a_node(name: str) -> None:
     """Bodies may hand an argument on: with it recorded, a leaf would be a result of itself."""

@@ -9,7 +9,7 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 from __future__ import annotations
 
 import weakref
-from _thread import allocate_lock
+from _thread import RLock, allocate_lock
 from typing import Any, Final
 
 from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, GraphTask, Node
@@ -30,7 +30,7 @@ _add_: Final = _op("add_")
 _clone: Final = _op("clone")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _MAKING: Final = allocate_lock()  # a leaf has one node, whoever asks first
-_ACCUMULATING: Final = allocate_lock()
+_ACCUMULATING: Final = RLock()
 
 
 class AccumulateGrad(Node):

@@ -20,13 +20,15 @@ class set_detect_anomaly:
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self._before = (GRAPH.anomaly, checks.ANOMALY["check_nan"])
-        GRAPH.anomaly, checks.ANOMALY["check_nan"] = mode, check_nan
+        GRAPH.watch(anomaly=mode)
+        checks.ANOMALY["check_nan"] = check_nan
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: Any) -> None:
-        GRAPH.anomaly, checks.ANOMALY["check_nan"] = self._before
+        anomaly, checks.ANOMALY["check_nan"] = self._before
+        GRAPH.watch(anomaly=anomaly)
 
 
 class detect_anomaly:

@@ -92,8 +92,8 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             out.keys = keys | AUTOGRAD
         if plan.outs:
             node.save_outputs(out)
-        if GRAPH.anomaly:
-            node.forward_trace = GRAPH.traceback()
+        if GRAPH.watched:
+            GRAPH.after_record(node)
         return out
 
     return recorded

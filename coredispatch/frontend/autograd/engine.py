@@ -17,7 +17,7 @@ from threading import local
 from typing import Any, Final
 
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulate, accumulator
-from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode, Output
+from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, GraphTask, Node, OpNode, Output
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
@@ -130,6 +130,7 @@ class BackwardPass(GraphTask):
         self, keep: bool, create: bool, capture: set[Any] | None, needed: set[int] | None
     ) -> None:
         super().__init__(keep, create)
+        self.number: int = next(SEQUENCE)  # tells passes apart
         self.capture: set[Any] | None = capture
         self.needed: set[int] | None = needed
         self.heap: list[int] = []  # negative sequence numbers
@@ -325,7 +326,7 @@ def is_owned(node: Node, grad: TensorBase, grads: list[Any], results: Any) -> bo
     """
     if grad._view is not None or grad._storage is not None:
         return False
-    if not isinstance(node, OpNode) or node.post_hooks is not None:
+    if not isinstance(node, OpNode) or node.post_hooks is not None or node.packed:
         return False
     for other in node.saved:
         if other is grad:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, materialized
-from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_number, attach
+from coredispatch.frontend.autograd.recording import (
+    add_edge,
+    alias_of,
+    assign_sequence_number,
+    attach,
+)
+from coredispatch.frontend.autograd.saved_tensors import Packed, current_hooks
 from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.errors import AutogradError
@@ -56,6 +62,14 @@ class FunctionCtx:
         result = []
         for position, tensor in enumerate(self._saved):
             number = self._outputs.get(position)
+            if isinstance(tensor, Packed):
+                tensor = tensor.unpack()
+                if number is not None:
+                    tensor = alias_of(tensor)
+                    tensor._node, tensor._nr = node, number
+                    tensor.keys |= AUTOGRAD
+                result.append(tensor)
+                continue
             if number is not None:
                 raw, keys = tensor
                 tensor = HOOKS.value_type(raw, keys)
@@ -84,11 +98,16 @@ class FunctionNode(Node):
         self.ctx = ctx
         self.freed = False
         self.inputs = 0
+        self.returned = 0  # number of outputs
+        self.positions: list[int] = []  # of those that are tensors
 
     def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         if self.ctx._materialize:
             grads = materialized(self, grads)
-        result = self.function.backward(self.ctx, *grads)
+        each = [None] * self.returned  # one per output, also of those that are no tensors
+        for position, grad in zip(self.positions, grads, strict=True):
+            each[position] = grad
+        result = self.function.backward(self.ctx, *each)
         result = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if len(result) > self.inputs and all(g is None for g in result[self.inputs :]):
             result = result[: self.inputs]
@@ -145,9 +164,11 @@ class Function:
         outputs = list(output) if isinstance(output, (tuple, list)) else [output]
         inputs = {id(a) for a in args}
         dirty = {id(t) for t in ctx._dirty}
+        node.returned = len(outputs)
         for position, item in enumerate(outputs):
             if not isinstance(item, TensorBase):
                 continue
+            node.positions.append(position)
             if id(item) in inputs and id(item) not in dirty:
                 fresh = HOOKS.value_type(item.raw, item.keys & ~AUTOGRAD)
                 fresh._storage = storage_of(item)
@@ -157,8 +178,8 @@ class Function:
                 item._node = None
                 item.keys &= ~AUTOGRAD
         cls._keep(ctx, node, outputs)
-        if GRAPH.anomaly:
-            node.forward_trace = GRAPH.traceback()
+        if GRAPH.watched:
+            GRAPH.after_record(node)
         if isinstance(output, (tuple, list)):
             return tuple(outputs)
         return outputs[0]
@@ -170,8 +191,15 @@ class Function:
         numbers = {id(t): i for i, t in enumerate(t for t in outputs if isinstance(t, TensorBase))}
         saved = list(ctx._saved)
         ctx._versions = [version_of(t) if isinstance(t, TensorBase) else 0 for t in saved]
+        hooks = current_hooks() if GRAPH.watched else None
         for position, tensor in enumerate(saved):
             number = numbers.get(id(tensor))
+            if hooks is not None and isinstance(tensor, TensorBase):
+                if number is not None:
+                    ctx._outputs[position] = number
+                    tensor = alias_of(tensor)
+                saved[position] = Packed(tensor, hooks)
+                continue
             if isinstance(tensor, TensorBase) and number is not None:
                 ctx._outputs[position] = number
                 ctx._storages[position] = storage_of(tensor)

@@ -7,10 +7,23 @@ from typing import Any, NamedTuple
 
 from coredispatch.frontend.autograd.engine import current_task, gradient_node
 from coredispatch.frontend.autograd.node import Node
+from coredispatch.frontend.autograd.saved_tensors import (
+    disable_saved_tensors_hooks,
+    save_on_cpu,
+    saved_tensors_hooks,
+)
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.model.errors import AutogradError
 
-__all__ = ["GradientEdge", "Node", "get_gradient_edge", "queue_callback"]
+__all__ = [
+    "GradientEdge",
+    "Node",
+    "disable_saved_tensors_hooks",
+    "get_gradient_edge",
+    "queue_callback",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
 
 
 class GradientEdge(NamedTuple):

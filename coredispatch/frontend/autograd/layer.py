@@ -5,6 +5,9 @@ from __future__ import annotations
 from coredispatch.frontend.autograd import closures as _closures  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd import inplace as _inplace  # noqa: F401  (installs itself)
 from coredispatch.frontend.autograd import names as _names  # noqa: F401  (installs itself)
+from coredispatch.frontend.autograd import (
+    saved_tensors as _saved_tensors,  # noqa: F401  (installs itself)
+)
 from coredispatch.frontend.autograd.recording import RecordEntry
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.dispatch.operator import Operator

@@ -36,6 +36,11 @@ class GraphState:
 
     def __init__(self) -> None:
         self.anomaly: bool = False
+        self.saved_hooks: bool = False  # whether any thread packs what it saves
+        self.watched: bool = False  # either of them
+        self.after_record: Any = None  # (node), called while watched  [.saved_tensors]
+        self.unpack: Any = None  # (packed) -> what was saved  [.saved_tensors]
+        self.unpacked_output: Any = None  # (node, place, number) -> output  [.saved_tensors]
         self.leaf_hooks: bool = False  # whether any leaf of the process ever had a hook
         self.traceback: Any = None  # () -> str, the forward line (anomaly mode)
         self.record_inplace: Any = None  # installed by .inplace
@@ -46,6 +51,14 @@ class GraphState:
         self.freed_error: Any = None  # (node) -> exception
         self.specialize: Any = None  # (entry) -> None, where recording runs interpreted
         self.accumulator: Any = None  # (leaf) -> its AccumulateGrad
+
+    def watch(self, anomaly: bool | None = None, hooks: bool | None = None) -> None:
+        """Switch what recording must tell somebody of."""
+        if anomaly is not None:
+            self.anomaly = anomaly
+        if hooks is not None:
+            self.saved_hooks = hooks
+        self.watched = self.anomaly or self.saved_hooks
 
 
 GRAPH: Final = GraphState()
@@ -204,6 +217,7 @@ class OpNode(Node):
     saved: Any = ()  # parallel to plan.saves; a list once something is
     versions: Any = None  # {place in saved: version it had}, where it is not 0
     freed: bool = False
+    packed: bool = False  # by hooks: what is saved is to be unpacked first
     plan: SavePlan  # known once the edges are
 
     def __init__(self, name: str, rule: VjpRule) -> None:
@@ -247,6 +261,8 @@ class OpNode(Node):
     def unpack_output(self, number: int) -> Any:
         """A saved output as a tensor made by this node."""
         place: int = self.out_numbers.index(number)
+        if self.packed:
+            return GRAPH.unpacked_output(self, place, number)
         storage: Storage = self.out_storage[place]
         if storage.version != self.out_versions[place]:
             raise GRAPH.version_error(self, -1, self.out_versions[place], storage.version)
@@ -259,7 +275,9 @@ class OpNode(Node):
             value.keys |= AUTOGRAD
         return value
 
-    def arguments(self, call: FormulaCall, grads: list[Any]) -> list[Any]:
+    def arguments(
+        self, call: FormulaCall, grads: list[Any], unpacked: dict[int, Any] | None
+    ) -> list[Any]:
         """The arguments of a formula, with every saved tensor's version checked."""
         arguments: list[Any] = []
         versions = self.versions
@@ -268,7 +286,11 @@ class OpNode(Node):
             if kind == SAVED:
                 place = source >> 3
                 value = self.saved[place]
-                if isinstance(value, Value):
+                if unpacked is not None:
+                    if place not in unpacked:
+                        unpacked[place] = GRAPH.unpack(value)
+                    value = unpacked[place]
+                elif isinstance(value, Value):
                     version = version_of(value)
                     was: int = 0 if versions is None else versions.get(place, 0)
                     if version != was:
@@ -295,9 +317,11 @@ class OpNode(Node):
             raise GRAPH.freed_error(self)
         plan = self.plan
         rule = plan.rule
+        # Several formulas may read one tensor, which is unpacked once.
+        unpacked: dict[int, Any] | None = {} if self.packed else None
         if rule.joint is not None:
             call = plan.calls[0]
-            return self.of_joint(call.fn(*self.arguments(call, grads)), output_mask)
+            return self.of_joint(call.fn(*self.arguments(call, grads, unpacked)), output_mask)
         results: list[Any] = [None] * len(rule.tensors)
         for call in plan.calls:
             index = call.index
@@ -306,7 +330,7 @@ class OpNode(Node):
                     continue
                 if output_mask is not None and not output_mask[index]:
                     continue
-            results[index] = call.fn(*self.arguments(call, grads))
+            results[index] = call.fn(*self.arguments(call, grads, unpacked))
         return self.flattened(results) if rule.lists else results
 
     def of_joint(self, result: Any, output_mask: Any) -> Any:
@@ -352,8 +376,14 @@ class OpNode(Node):
     def release(self) -> None:
         # Sizes and numbers may stay: only a pass that needs a tensor must not come again.
         for value in self.saved:
-            if isinstance(value, Value) or isinstance(value, (list, tuple)):
+            if isinstance(value, Value):
                 self.freed = True
+            elif isinstance(value, (list, tuple)):
+                for item in value:
+                    if isinstance(item, Value):
+                        self.freed = True
+        if self.packed:
+            self.freed = True
         if self.out_raw is not None:
             self.freed = True
         if self.freed:

@@ -180,8 +180,8 @@ class RecordEntry(LayerEntry):
             attach(node, out)
         if plan.outs or plan.all_outs:
             node.save_outputs(out)
-        if GRAPH.anomaly:
-            node.forward_trace = GRAPH.traceback()
+        if GRAPH.watched:
+            GRAPH.after_record(node)
         return out
 
     def without_rule(self, args: tuple[Any, ...]) -> Any:

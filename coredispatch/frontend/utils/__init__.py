@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from coredispatch.frontend import data
+from coredispatch.frontend.utils import checkpoint
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data"]
