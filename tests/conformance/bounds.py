@@ -207,6 +207,9 @@ def _length(reference: Reference, r: Any) -> float:
     if "cum" in reference.op.name:  # up to as many as the dimension is long
         return float(max((1, *r.shape)))
     sizes = [a.size for a in _arrays(reference.sample) if a.dtype.kind not in "b"] or [1]
+    indexed = {a.dtype.kind in "iu" for a in _arrays(reference.sample)} == {True, False}
+    if indexed:  # they may all be added to one element
+        return float(max(sizes))
     out = max(r.size, 1)
     by_reduction = max(sizes) / out
     by_product = np.sqrt(np.prod([float(s) for s in sizes[:2]]) / out) if len(sizes) > 1 else 1.0

@@ -162,6 +162,22 @@ def test_absolute_inputs_are_those_in_which_an_op_is_linear() -> None:
     np.testing.assert_array_equal(reference.magnitude(), [[0.0, 2.0, 0.0]])
 
 
+def test_all_of_a_source_may_be_added_to_one_element() -> None:
+    """The bound grows with the addends of the busiest element, not with the average."""
+    op, n = cd.ops.scatter_add, 4096
+    source = np.full(n, 0.1, np.float32)
+    sample = Sample(np.zeros(64, np.float32), 0, np.zeros(n, np.int64), source)
+    reference = Reference(op, sample)
+    total = np.float32(0)
+    for value in source:
+        total += value
+    got = np.zeros(64, np.float32)
+    got[0] = total
+    assert 0 < compare(op, got, reference, reference()) <= 1
+    with pytest.raises(Deviation):
+        compare(op, got * np.float32(1.01), reference, reference())
+
+
 def test_single_precision_is_compared_on_the_same_inputs() -> None:
     # Without rounding on the way the two runs are equal, however the inputs moved.
     x = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
