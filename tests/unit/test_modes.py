@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import sys
 import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import coredispatch as cd
 from coredispatch.registry.dispatch.masks import MASKS
@@ -209,3 +214,84 @@ def test_what_is_switched_without_end_is_forgotten() -> None:
         cd.set_grad_enabled(enabled)
         assert len(MASKS.active) <= 1
     assert not MASKS.active and recorded()
+
+
+def context_reads(function: Any) -> int:
+    """How often ``function()`` reads a context variable (0 where the hot modules are compiled)."""
+    count = 0
+
+    def see(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        owner = getattr(argument, "__self__", None)
+        count += event == "c_call" and isinstance(owner, contextvars.ContextVar)
+
+    function()
+    sys.setprofile(see)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_calls_that_no_mode_concerns_do_not_look_for_one() -> None:
+    x, y = cd.ones(2), cd.ones(2, requires_grad=True)
+    with cd.no_grad():
+        assert context_reads(lambda: x + x) == 0
+        assert not (y + x).requires_grad  # this one is concerned
+    with cd.autocast("cpu"):
+        assert (cd.ones(2, 2) @ cd.ones(2, 2)).dtype is cd.bfloat16
+    assert not MASKS.active and not MASKS.including
+
+
+def test_another_threads_backward_costs_calls_without_gradients_nothing() -> None:
+    inside, leave = threading.Event(), threading.Event()
+    w = cd.ones(2, requires_grad=True)
+    out = w * 2
+
+    def hook(gradient: Any) -> None:
+        inside.set()
+        assert leave.wait(10)
+
+    out.register_hook(hook)
+    thread = threading.Thread(target=out.sum().backward)
+    thread.start()
+    try:
+        assert inside.wait(10) and MASKS.active
+        x = cd.ones(2)
+        assert context_reads(lambda: x * x) == 0
+        assert (w * x).requires_grad  # recorded here, whatever that thread has masked
+    finally:
+        leave.set()
+        thread.join()
+    assert w.grad.tolist() == [2.0, 2.0]
+
+
+@given(st.lists(st.sampled_from(["no_grad", "enable_grad", "inference", "leave", "autocast"])))
+def test_modes_nest_as_masks_that_are_read_at_every_call(names: list[str]) -> None:
+    """Whatever is nested, the short cut sees what the context variable says."""
+    made: dict[str, Any] = {
+        "no_grad": cd.no_grad,
+        "enable_grad": cd.enable_grad,
+        "inference": cd.inference_mode,
+        "leave": lambda: cd.inference_mode(False),
+        "autocast": lambda: cd.autocast("cpu"),
+    }
+    leaf, plain = cd.ones(2, 2, requires_grad=True), cd.ones(2, 2)
+    inference, records, casts = False, True, False
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(made[name]())
+            if name == "leave":
+                records, inference = True, False
+            elif name == "inference":
+                records, inference = False, True
+            elif name == "no_grad":
+                records = False
+            elif name == "enable_grad":
+                records = records or not inference
+            assert (leaf * 2).requires_grad == records
+            assert (plain * 2).is_inference() == inference
+            casts = casts or name == "autocast"
+            assert ((plain @ plain).dtype is cd.bfloat16) == casts
+    assert (leaf * 2).requires_grad and not MASKS.active

@@ -129,7 +129,7 @@ class Mode:
     def push(self) -> Any:
         """Put the mode in force; returns what :meth:`pop` takes back."""
         switch = self.switches()
-        if switch.include & ~TABLE.snapshot.order.layer_bits:
+        if switch.include and switch.include & ~TABLE.snapshot.order.layer_bits:
             switch.check()
         return push_mode(switch.include, switch.exclude, switch.release, self._family, self.state())
 

@@ -105,10 +105,6 @@ class LayerEntry(Entry):
         """Run the composite's body with this layer still in force for the operators in it."""
         return decomposed(self, args)
 
-    def body(self, args: tuple[Any, ...]) -> Any:
-        """The former name of :meth:`decompose`."""
-        return decomposed(self, args)
-
     def run_below(self, fn: Any, *args: Any) -> Any:
         """``fn(*args)`` with this layer and those above it masked for every operator in it."""
         return push_and_call(fn, args, self.down)

@@ -10,6 +10,7 @@ Hot module: compiled by mypyc where a C compiler is present.
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
+from threading import Lock
 from typing import Any, Final
 from weakref import ref
 
@@ -26,19 +27,35 @@ class MaskState:
     pushed and popped around a call, and a weak reference to the mark of every mode.
 
     Setting and deleting an item are atomic, which a count is not: no lock is needed.
+
+    ``including`` are those of them that include bits. Where there is none, a key set without any
+    bit of ``excludable`` stays as it is, and the context variable need not be read: during a
+    backward pass or under ``no_grad``, that is every call whose arguments require no gradient,
+    in this thread and in all others. ``excludable`` are the bits that were ever excluded: it only
+    grows, under a lock, so that no thread can miss one.
     """
 
-    __slots__ = ("active",)
+    __slots__ = ("active", "excludable", "including")
 
     def __init__(self) -> None:
         self.active: dict[Any, Any] = {}  # tokens by their id: they have no hash
+        self.including: dict[Any, Any] = {}
+        self.excludable: int = 0
 
 
 MASKS: Final = MaskState()
+_GROWING: Final = Lock()
 
 
 def _gone(reference: Any) -> None:
     MASKS.active.pop(reference, None)
+    MASKS.including.pop(reference, None)
+
+
+def _excludes(bits: int) -> None:
+    if bits & ~MASKS.excludable:
+        with _GROWING:
+            MASKS.excludable |= bits
 
 
 def current_masks() -> tuple[int, int]:
@@ -57,11 +74,14 @@ def push_masks(include: int, exclude: int, restore: int = 0) -> Token[Any]:
 
     Returns the token for :func:`pop_masks`; always pair the two with ``try``/``finally``.
     """
+    _excludes(exclude)
     included, excluded, mark, states = _CURRENT.get()
     token = _CURRENT.set(
         ((included & ~restore) | include, (excluded & ~restore) | exclude, mark, states)
     )
     MASKS.active[id(token)] = token
+    if include:
+        MASKS.including[id(token)] = token
     return token
 
 
@@ -70,13 +90,17 @@ def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any)
 
     ``state`` is what :func:`current_state` gives for ``family`` from now on.
     """
+    _excludes(exclude)
     included, excluded, _, states = _CURRENT.get()
     included = (included & ~restore) | include
     excluded = (excluded & ~restore) | exclude
     mark: Any = None
     if included or excluded:
         mark = Mark()
-        MASKS.active[ref(mark, _gone)] = None
+        reference = ref(mark, _gone)
+        MASKS.active[reference] = None
+        if included:
+            MASKS.including[reference] = None
     if states.get(family) is not state:
         states = {**states, family: state}
     return _CURRENT.set((included, excluded, mark, states))
@@ -85,12 +109,14 @@ def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any)
 def pop_masks(token: Token[Any]) -> None:
     """Restore the masks as they were before the matching :func:`push_masks`."""
     MASKS.active.pop(id(token), None)
+    if MASKS.including:
+        MASKS.including.pop(id(token), None)
     _CURRENT.reset(token)
 
 
 def masked(keys: int) -> int:
     """``(keys | included) & ~excluded`` for the running thread or task."""
-    if MASKS.active:
+    if MASKS.including or keys & MASKS.excludable:
         included, excluded, _, _ = _CURRENT.get()
         keys = (keys | included) & ~excluded
     return keys

@@ -83,12 +83,13 @@ def _masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
     masks, modes = module("registry.dispatch.masks"), module("registry.around.modes")
     kept = masks._CURRENT.get(), dict(masks.MASKS.active), modes._entered.get()
+    including = dict(masks.MASKS.including)
     try:
         with block:
             yield
     finally:
         masks._CURRENT.set(kept[0])
-        masks.MASKS.active = kept[1]
+        masks.MASKS.active, masks.MASKS.including = kept[1], including
         modes._entered.set(kept[2])
 
 
