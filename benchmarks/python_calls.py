@@ -1,4 +1,4 @@
-"""How many Python functions a call goes through, interpreted: a count, so it is the same everywhere.
+"""How many Python functions a call goes through, interpreted: a count, the same on every machine.
 
     python benchmarks/python_calls.py
 
