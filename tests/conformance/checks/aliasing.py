@@ -39,9 +39,8 @@ def _results(context: Context) -> Iterator[tuple[Any, Any]]:
 def views(context: Context) -> None:
     """A view shares memory and version with its base."""
     for tensors, result in _results(context):
-        base = sample_tensors(tensors)[0]
         outputs = tensors_in(result)
-        for output in outputs:
+        for base, output in zip(_bases(context, tensors, outputs), outputs, strict=True):
             if output.numel() == 0 or base.numel() == 0 or output is base:
                 continue
             if not context.subject.backend.views:
@@ -60,6 +59,14 @@ def views(context: Context) -> None:
             context.expect(
                 output._version > version, "the view's version did not count a write to the base"
             )
+
+
+def _bases(context: Context, tensors: Any, outputs: list[Any]) -> list[Any]:
+    """What each output is a view of: the first tensor, or of a list the tensor in its place."""
+    given = sample_tensors(tensors)
+    if context.op.lists and len(given) == len(outputs):
+        return given
+    return [given[0]] * len(outputs)
 
 
 def _refused(context: Context, output: Any) -> None:
