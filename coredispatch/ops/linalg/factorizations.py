@@ -208,7 +208,7 @@ def _real(x: Any) -> Any:
 )
 def qr(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     """``linalg.qr`` in its older form: reduced, or complete unless ``some``."""
-    return linalg_qr(self, "reduced" if some else "complete")
+    return qr.result_type(linalg_qr(self, "reduced" if some else "complete"))
 
 
 # ---- singular values ----------------------------------------------------------------------------
