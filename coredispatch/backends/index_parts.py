@@ -53,7 +53,10 @@ class IndexParts:
             return None, (items[0],)
         used = sum(map(self._consumed, items))
         if used > len(shape):
-            raise DimError(f"too many indices ({used}) for a tensor of shape {tuple(shape)}")
+            raise DimError(
+                f"there are {used} indices, too many for a tensor of shape {tuple(shape)}",
+                fix="use fewer",
+            )
         items = _without_ellipsis(items, len(shape) - used)
         basic: list[Any] = []
         advanced: list[Any] = []
@@ -138,7 +141,7 @@ class IndexParts:
                     f"indexed tensor of shape {tuple(shape)}"
                 )
         elif dim >= len(shape):
-            raise DimError("too many indices for a 0-dim tensor")
+            raise DimError("a 0-dim tensor takes no index", fix="use x[()] or x.item()")
 
 
 def _without_ellipsis(items: list[Any], missing: int) -> list[Any]:

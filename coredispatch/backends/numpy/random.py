@@ -45,7 +45,10 @@ class Stream:
     def restore(self, state: bytes) -> None:
         """Go to the position that :meth:`state` returned."""
         if len(state) != struct.calcsize("<4QII"):
-            raise ArgumentError("this state belongs to another kind of generator")
+            raise ArgumentError(
+                "this state belongs to another kind of generator",
+                fix="use what get_state() of the same backend gave",
+            )
         *words, has_uint32, uinteger = struct.unpack("<4QII", state)
         self.rng.bit_generator.state = {
             "bit_generator": "SFC64",

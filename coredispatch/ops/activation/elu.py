@@ -103,7 +103,7 @@ accept_inplace(selu)
 def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
     """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`` (Barron 2017, arXiv:1704.07483)."""
     if alpha == 0:
-        raise ArgumentError("alpha must not be 0")
+        raise ArgumentError("alpha must not be 0", fix="use another alpha")
     return _elu(self, alpha, 1.0, 1.0 / alpha)
 
 

@@ -293,7 +293,7 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     """``self`` moved towards 0 by ``lambd``, 0 where it would cross. Needs ``lambd >= 0``."""
     if lambd < 0:
-        raise ArgumentError(f"lambd must be >= 0, got {lambd}")
+        raise ArgumentError(f"lambd must be >= 0, got {lambd}", fix="use a lambd of at least 0")
     above = comparison.where(comparison.gt(self, lambd), sub(self, lambd), mul(self, 0))
     return comparison.where(comparison.lt(self, -lambd), add(self, lambd), above)
 

@@ -227,7 +227,9 @@ accept_inplace(relu6)
 def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``self`` clamped to ``[min_val, max_val]``, in its dtype. The gradient is 0 at its ends."""
     if min_val > max_val:
-        raise ArgumentError(f"min_val={min_val} must not be above max_val={max_val}")
+        raise ArgumentError(
+            f"min_val={min_val} must not be above max_val={max_val}", fix="swap the bounds"
+        )
     min_val, max_val = _of_dtype(self, min_val), _of_dtype(self, max_val)
     return magnitude.clamp(self, min_val, max_val)
 
@@ -273,11 +275,17 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
     """
     self, weight = common(promote, self, weight)
     if weight.ndim > 1:
-        raise ShapeError(f"the weight must have at most 1 dimension, got {weight.ndim}")
+        raise ShapeError(
+            f"the weight must have at most 1 dimension, got {weight.ndim}",
+            fix="use a number or a vector of one weight per channel",
+        )
     if weight.numel() != 1:
         channels = self.shape[1] if self.ndim > 1 else 1
         if weight.numel() != channels:
-            raise ShapeError(f"{weight.numel()} weights for {channels} channels")
+            raise ShapeError(
+                f"{weight.numel()} weights do not fit {channels} channels",
+                fix=f"give 1 weight, or {channels}",
+            )
         weight = late.reshape(weight, (channels, *(1 for _ in self.shape[2:])))
     elif weight.ndim:
         weight = late.reshape(weight, ())
@@ -306,6 +314,10 @@ def rrelu(
 
     Outside training the slope is the middle of the interval.
     """
+    if lower > upper:
+        raise ArgumentError(
+            f"lower={lower} must not be above upper={upper}", fix="swap lower and upper"
+        )
     slope: Any = (lower + upper) / 2
     if training:
         slope = add(mul(late.rand_like(self), upper - lower), lower)

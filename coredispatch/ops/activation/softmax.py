@@ -118,7 +118,8 @@ def _(grad, out, dim):
 def _backward_shape(grad: Any, output: Any, dim: int) -> Any:
     if tuple(grad.shape) != tuple(output.shape):
         raise ShapeError(
-            f"a gradient of shape {tuple(grad.shape)} for an output of {tuple(output.shape)}",
+            f"a gradient of shape {tuple(grad.shape)} does not fit an output of shape "
+            f"{tuple(output.shape)}",
             fix="give both the same shape",
         )
     return _along(grad, dim)
@@ -211,7 +212,10 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
     dim = normalize_dim(dim, self.ndim)
     n = self.shape[dim] if self.ndim else 1
     if n % 2:
-        raise ShapeError(f"glu needs an even size, got {n} in dimension {dim}")
+        raise ShapeError(
+            f"glu needs an even size, got {n} in dimension {dim}",
+            fix="use a dimension of even size",
+        )
     gate = logistic.sigmoid(late.narrow(self, dim, n // 2, n // 2))
     return mul(late.narrow(self, dim, 0, n // 2), gate)
 
@@ -243,7 +247,7 @@ def gumbel_softmax(
         dim: the dimension of the alternatives.
     """
     if tau <= 0:
-        raise ArgumentError(f"tau must be positive, got {tau}")
+        raise ArgumentError(f"tau must be positive, got {tau}", fix="use a tau above 0")
     uniform = late.clamp(late.rand_like(self), 1e-38, 1 - 2**-24)
     noise = neg(exponential.log(neg(exponential.log(uniform))))
     soft = softmax(div(add(self, noise), tau), dim)

@@ -18,12 +18,13 @@ def _batched(input: Tensor, weight: Tensor, n: int) -> bool:
     """Whether ``input`` has a batch dimension. Raises ``ShapeError`` for any other shape."""
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
-            f"a {input.ndim}-d input for {n} spatial dimensions",
+            f"a {input.ndim}-d input does not have {n} spatial dimensions",
             fix=f"use (C, *spatial) or (N, C, *spatial), {n + 1}-d or {n + 2}-d",
         )
     if weight.ndim != n + 2:
         raise ShapeError(
-            f"a {weight.ndim}-d weight for {n} spatial dimensions", fix=f"use a {n + 2}-d weight"
+            f"a {weight.ndim}-d weight does not have {n} spatial dimensions",
+            fix=f"use a {n + 2}-d weight",
         )
     return bool(input.ndim == n + 2)
 
@@ -53,7 +54,9 @@ def _string_padding(
 ) -> tuple[Tensor, Ints]:
     """What ``padding="same"`` or ``"valid"`` means; where a side needs more, ``x`` gets it."""
     if padding not in ("same", "valid"):
-        raise ArgumentError(f"padding={padding!r}", fix="use 'same', 'valid' or numbers")
+        raise ArgumentError(
+            f"padding={padding!r} is not known", fix="use 'same', 'valid' or numbers"
+        )
     if padding == "valid":
         return x, (0,) * n
     if max(stride) > 1:

@@ -39,7 +39,7 @@ def convolution_shape(
     n = input.ndim - 2
     if n < 1 or weight.ndim != n + 2:
         raise ShapeError(
-            f"a {input.ndim}-d input and a {weight.ndim}-d weight",
+            f"a {input.ndim}-d input does not fit a {weight.ndim}-d weight",
             fix="both have two dimensions more than there are spatial ones",
         )
     stride = spatial_tuple("stride", stride, n)
@@ -61,11 +61,14 @@ def convolution_shape(
     out_channels = per_group * groups if transposed else first
     if bias is not None and tuple(bias.shape) != (out_channels,):
         raise ShapeError(
-            f"bias of shape {tuple(bias.shape)} for {out_channels} output channels",
+            f"a bias of shape {tuple(bias.shape)} does not fit {out_channels} output channels",
             fix=f"give a bias of shape ({out_channels},)",
         )
     if 0 in kernel:
-        raise ShapeError(f"a weight of shape {tuple(weight.shape)} has an empty kernel")
+        raise ShapeError(
+            f"a weight of shape {tuple(weight.shape)} has an empty kernel",
+            fix="use kernel sizes of at least 1",
+        )
     spatial = tuple(input.shape[2:])
     if transposed:
         extra = spatial_tuple("output_padding", output_padding, n, least=0)
@@ -110,7 +113,7 @@ def _require_result(grad_output: Any, input: Any, weight: Any, options: Any) -> 
     room = (0, 0, *((max(s, d) - 1) // s for s, d in steps))
     if len(own) != len(full) or any(not 0 <= b - a <= r for a, b, r in zip(own, full, room)):
         raise ShapeError(
-            f"a gradient of shape {own} for a convolution with a result of shape {full}",
+            f"a gradient of shape {own} does not fit a convolution whose result has shape {full}",
             fix="give the gradient of the convolution's result",
         )
 

@@ -131,7 +131,10 @@ def _fits(self: Any, src: Any, *_: Any) -> tuple[int, ...]:
     if hasattr(src, "shape"):
         shape = expanded(src, tuple(self.shape))
         if shape != tuple(self.shape):
-            raise ShapeError(f"shape {tuple(src.shape)} does not expand to {tuple(self.shape)}")
+            raise ShapeError(
+                f"shape {tuple(src.shape)} does not expand to {tuple(self.shape)}",
+                fix="give src the shape of self, or one that expands to it",
+            )
     return tuple(self.shape)
 
 
@@ -182,7 +185,10 @@ def fill(self: Tensor, value: Tensor | Scalar) -> Tensor:
     if not hasattr(value, "shape"):
         return self.new_full(tuple(self.shape), value)
     if value.ndim:
-        raise ShapeError(f"fill takes a number or a 0-dim tensor, got shape {tuple(value.shape)}")
+        raise ShapeError(
+            f"fill takes a number or a 0-dim tensor, got shape {tuple(value.shape)}",
+            fix="use copy_ for a tensor with dimensions",
+        )
     return copy(self, value)
 
 

@@ -255,7 +255,7 @@ def _vander_reference(x: Any, N: int | None = None, increasing: bool = False) ->
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Vandermonde matrix, (len(x), N): column j holds ``x ** j`` (``x ** (N-1-j)`` by default)."""
     if x.ndim != 1:
-        raise ShapeError(f"x of shape {tuple(x.shape)}", fix="give a vector")
+        raise ShapeError(f"x must be a vector, and has shape {tuple(x.shape)}", fix="give a vector")
     count = len(x) if N is None else as_size(N, "N")
     exponents = arange(count, dtype=int64, device=x.device)
     if not increasing:

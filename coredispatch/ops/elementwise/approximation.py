@@ -51,7 +51,7 @@ def in_float64(function: Any, *tensors: Any) -> Any:
     """
     dtype = promote_float(*tensors)
     if dtype.is_complex:
-        raise DTypeError(f"not defined for {dtype}", fix="pass a real tensor")
+        raise DTypeError(f"the function is not defined for {dtype}", fix="pass a real tensor")
     wide = [late.to_dtype(x, float64) if dtype_of(x) is not float64 else x for x in tensors]
     return function(*wide) if dtype is float64 else late.to_dtype(function(*wide), dtype)
 

@@ -18,7 +18,7 @@ from coredispatch.ops.support.rules import boolean, broadcast, exact, promote, s
 from coredispatch.ops.support.samples import Sample, pairs, selections, unary
 from coredispatch.registry import Promotion, Value, composite, primitive
 from coredispatch.registry.model.dtypes import bool_, float64
-from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
 from coredispatch.registry.model.value import dtype_of
 
 _INF = float("inf")
@@ -177,7 +177,10 @@ def signbit(self: Tensor) -> Tensor:
 def _truth(x: Any) -> Any:
     if not isinstance(x, Value):
         if not isinstance(x, (Number, np.bool_)):  # a text is true to Python
-            raise DTypeError(f"expected a tensor or a number, got {type(x).__name__}")
+            raise DTypeError(
+                f"expected a tensor or a number, got {type(x).__name__}",
+                fix="convert it with cd.tensor(...)",
+            )
         return bool(x)
     return x if dtype_of(x) is bool_ else ne(x, 0)
 
@@ -230,6 +233,11 @@ def isclose(
 
     Integers and bools are compared in float64. ``equal_nan`` makes NaN close to NaN.
     """
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance < 0:
+            raise ArgumentError(
+                f"{name} must not be negative, got {tolerance}", fix=f"use {name} >= 0"
+            )
     close = eq(self, other)
     if promote.compute(self, other).category < 2:
         self, other = (

@@ -149,7 +149,7 @@ def multigammaln(self: Tensor, p: int) -> Tensor:
     ``(p - 1) / 2``.
     """
     if p < 1:
-        raise ArgumentError(f"p must be at least 1, got {p}")
+        raise ArgumentError(f"p must be at least 1, got {p}", fix="use p >= 1")
     out = lgamma(self)
     for j in range(1, p):
         out = add(out, lgamma(sub(self, j / 2)))
@@ -211,7 +211,7 @@ def polygamma(self: Tensor, n: int) -> Tensor:
     ``cd.polygamma(n, x)`` takes its arguments in this order, as in PyTorch.
     """
     if n < 0:
-        raise ArgumentError(f"polygamma needs n >= 0, got {n}")
+        raise ArgumentError(f"polygamma needs n >= 0, got {n}", fix="use n >= 0")
     if n == 0:
         return digamma(self)
     scale = float(math.factorial(n) * (1 if n % 2 else -1))

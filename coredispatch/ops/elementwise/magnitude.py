@@ -336,7 +336,7 @@ def _clamp_max_grad(grad: Any, x: Any, low: Any, high: Any) -> Any:
 def clamp_min(self: Tensor, min: Tensor | Scalar) -> Tensor:
     """``clamp(self, min=min)``."""
     if min is None:  # which clamp would take for "no bound"
-        raise DTypeError("the bound is missing")
+        raise DTypeError("the bound is missing", fix="give a number or a tensor")
     return clamp(self, min, None)
 
 
@@ -352,5 +352,5 @@ def clamp_min(self: Tensor, min: Tensor | Scalar) -> Tensor:
 def clamp_max(self: Tensor, max: Tensor | Scalar) -> Tensor:
     """``clamp(self, max=max)``."""
     if max is None:  # which clamp would take for "no bound"
-        raise DTypeError("the bound is missing")
+        raise DTypeError("the bound is missing", fix="give a number or a tensor")
     return clamp(self, None, max)

@@ -309,6 +309,11 @@ def _reduced(values: Any, hits: Any, reduce: str) -> Any:
     return total / count.to_dtype(values.dtype)
 
 
+def _counted_from_the_front(indices: Any, size: int) -> Any:
+    """``indices`` with ``size`` added to the negative ones."""
+    return late.where(late.lt(indices, 0), indices + size, indices)
+
+
 @composite(
     reference=lambda self, indices, dim=None: np.take_along_axis(self, indices, dim),
     samples=lambda make: (
@@ -325,10 +330,15 @@ def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Ten
     """
     require_index(indices)
     if dim is None:
-        return gather(shape.reshape(self, (-1,)), 0, shape.reshape(indices, (-1,)))
+        places = _counted_from_the_front(shape.reshape(indices, (-1,)), self.numel())
+        return gather(shape.reshape(self, (-1,)), 0, places)
     if self.ndim != indices.ndim:
-        raise ShapeError(f"self has {self.ndim} dimensions, indices has {indices.ndim}")
+        raise ShapeError(
+            f"self has {self.ndim} dimensions, indices has {indices.ndim}",
+            fix="give both the same number of dimensions",
+        )
     d = normalize_dim(dim, self.ndim)
+    indices = _counted_from_the_front(indices, self.shape[d] if self.ndim else 1)
     common = broadcast_shapes(
         [(*s[:d], 1, *s[d + 1 :]) for s in (tuple(self.shape), tuple(indices.shape))]
     )

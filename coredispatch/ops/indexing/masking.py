@@ -19,6 +19,7 @@ from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import DType, bool_
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import as_size
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = ["argwhere", "masked_fill", "masked_scatter", "masked_select", "nonzero", "one_hot"]
 
@@ -122,7 +123,10 @@ def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     mask = shape.expand(mask, common)
     count = int(late.sum(mask))
     if count > source.numel():
-        raise ShapeError(f"the mask asks for {count} elements, source has {source.numel()}")
+        raise ShapeError(
+            f"the mask asks for {count} elements, source has {source.numel()}",
+            fix=f"give source at least {count} elements",
+        )
     values = shape.reshape(source, (-1,))[:count]
     whole = shape.expand(self, common)
     if not common:
@@ -188,15 +192,23 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     -1 takes the greatest number plus one. Raises :class:`DimError` for a number out of range.
     """
+    if not dtype_of(tensor).is_integral:
+        raise DTypeError(
+            f"class numbers must be integers, and have dtype {dtype_of(tensor).name}",
+            fix="convert them with .long()",
+        )
     if num_classes != -1:
         as_size(num_classes, "num_classes")
     if tensor.numel() and not (tensor.is_meta and num_classes > 0):
         least, greatest = int(late.amin(tensor)), int(late.amax(tensor))
         if least < 0 or 0 <= num_classes <= greatest:
             wrong = least if least < 0 else greatest
-            raise DimError(f"class {wrong} is out of range for {num_classes} classes")
+            raise DimError(
+                f"class {wrong} is out of range for {num_classes} classes",
+                fix="use classes from 0 to num_classes - 1",
+            )
         num_classes = greatest + 1 if num_classes < 0 else num_classes
     elif num_classes < 1:
-        raise ArgumentError("num_classes of an empty tensor must be given")
+        raise ArgumentError("num_classes of an empty tensor must be given", fix="give num_classes")
     classes = late.arange(num_classes, device=tensor.device)
     return late.eq(shape.unsqueeze(tensor, -1), classes).to_dtype(classes.dtype)

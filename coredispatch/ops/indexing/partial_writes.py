@@ -55,7 +55,10 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
 def _require_shape(src: Any, slot: Any) -> None:
     if tuple(src.shape) != tuple(slot.shape):
-        raise ShapeError(f"src has shape {tuple(src.shape)}, the slot {tuple(slot.shape)}")
+        raise ShapeError(
+            f"src has shape {tuple(src.shape)}, the slot {tuple(slot.shape)}",
+            fix=f"give src the shape {tuple(slot.shape)}",
+        )
 
 
 @composite(
@@ -130,7 +133,10 @@ def fill_diagonal_(self: Tensor, fill_value: Scalar, wrap: bool = False) -> Tens
     ``wrap`` goes on below the square part of a tall matrix, one row apart.
     """
     if self.ndim < 2:
-        raise ShapeError(f"fill_diagonal_ needs 2 dimensions, got {self.ndim}")
+        raise ShapeError(
+            f"fill_diagonal_ needs 2 dimensions, got {self.ndim}",
+            fix="give a matrix, or a tensor of equal lengths",
+        )
     if wrap and self.ndim == 2:
         rows, columns = self.shape
         flat = late.arange(0, rows * columns, columns + 1, device=self.device)
@@ -159,8 +165,11 @@ def _put_reference(self: Any, index: Any, source: Any, accumulate: bool = False)
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """``self`` with ``source`` written (or added) at the numbers of its flattened elements."""
     require_index(index)
-    if tuple(index.shape) != tuple(source.shape):
-        raise ShapeError(f"index has shape {index.shape}, source {source.shape}")
+    if index.numel() != source.numel():
+        raise ShapeError(
+            f"index has {index.numel()} elements, source has {source.numel()}",
+            fix="give index and source as many elements",
+        )
     flat = shape.reshape(self, (self.numel(),))
     where = (shape.reshape(index, (-1,)),)
     written = index_put(flat, where, shape.reshape(source, (-1,)), accumulate)
@@ -205,9 +214,12 @@ def index_reduce(
     tolerance=exact,
 )
 def unravel_index(indices: Tensor, shape: IntList) -> tuple[Tensor, ...]:
-    """Coordinates, one tensor per dimension, of element numbers of a tensor of ``shape``."""
+    """Coordinates, int64, one tensor per dimension, of element numbers of a tensor of ``shape``.
+
+    Raises :class:`ArgumentError` for an element number that the tensor does not have.
+    """
     require_index(indices)
-    sizes, parts, rest = as_sizes(shape, "shape"), [], indices
+    sizes, parts, rest = as_sizes(shape, "shape"), [], late.to_dtype(indices, int64)
     for n in reversed(sizes):
         parts.append(late.remainder(rest, n))
         rest = late.floor_divide(rest, n)

@@ -73,7 +73,10 @@ def _tensor(item: Any) -> Any:
     if dtype is bool_ or dtype is uint8:
         return _Array(tuple(item.shape), (count_true(item),))
     if not (dtype.is_integral and dtype.is_signed):
-        raise DimError(f"tensors used as indices must be int64, int32 or bool, not {dtype}")
+        raise DimError(
+            f"tensors used as indices must be int64, int32 or bool, not {dtype}",
+            fix="convert the index with .long(), or compare to get a bool mask",
+        )
     if len(item.shape) == 0:
         return int(item.item())
     return _Array((-1,), tuple(item.shape))
@@ -111,7 +114,9 @@ def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
     items = [_item(item) for item in index]
     used = sum(map(_used, items))
     if used > len(shape):
-        raise DimError(f"too many indices ({used}) for a tensor of shape {shape}")
+        raise DimError(
+            f"there are {used} indices, too many for a tensor of shape {shape}", fix="use fewer"
+        )
     places = [i for i, item in enumerate(items) if item is Ellipsis]
     missing = [slice(None)] * (len(shape) - used)
     if places:
@@ -132,7 +137,8 @@ def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
             result.append(len(range(*item.indices(shape[dim]))))
         elif not -shape[dim] <= item < shape[dim]:
             raise DimError(
-                f"index {item} is out of bounds for dimension {dim} with size {shape[dim]}"
+                f"index {item} is out of bounds for dimension {dim} with size {shape[dim]}",
+                fix=f"use indices from {-shape[dim]} to {shape[dim] - 1}",
             )
         dim += _used(item)
     if not arrays:
@@ -140,7 +146,10 @@ def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
     try:
         common = broadcast_shapes(s for _, s in arrays)
     except ShapeError as error:
-        raise DimError(f"index tensors do not broadcast: {error.message}") from None
+        raise DimError(
+            f"index tensors do not broadcast: {error.message}",
+            fix="give index tensors shapes that broadcast together",
+        ) from None
     side_by_side = all(place == arrays[0][0] for place, _ in arrays)
     start = arrays[0][0] if side_by_side else 0
     return (*result[:start], *common, *result[start:])
@@ -152,7 +161,8 @@ def _check_mask(item: _Array, shape: Shape, dim: int) -> None:
     if item.consumed != tuple(shape[dim : dim + len(item.consumed)]):
         raise DimError(
             f"the mask of shape {item.consumed} at dimension {dim} does not fit the indexed "
-            f"tensor of shape {shape}"
+            f"tensor of shape {shape}",
+            fix="give the mask the lengths of the dimensions it selects from",
         )
 
 
@@ -179,7 +189,10 @@ def scattered(self: Any, dim: int, index: Any, src: Any = None, *_: Any) -> Shap
     _fits_outside(index, self, dim, "self")
     if 0 not in index.shape and hasattr(src, "shape"):
         if len(src.shape) != len(index.shape) or any(a > b for a, b in zip(index.shape, src.shape)):
-            raise ShapeError(f"index {tuple(index.shape)} exceeds src {tuple(src.shape)}")
+            raise ShapeError(
+                f"index {tuple(index.shape)} exceeds src {tuple(src.shape)}",
+                fix="use an index that is nowhere larger than src",
+            )
     return tuple(self.shape)
 
 
@@ -205,7 +218,10 @@ def _fits_outside(index: Any, self: Any, dim: int, name: str) -> None:
             fix="both need the same number of dimensions",
         )
     if any(n > m for i, (n, m) in enumerate(zip(other, own)) if i != d):
-        raise ShapeError(f"index {other} exceeds {name} {own} outside dim {dim}")
+        raise ShapeError(
+            f"index {other} exceeds {name} {own} outside dim {dim}",
+            fix="use an index that is nowhere larger, or narrow it",
+        )
 
 
 def index_selected(self: Any, dim: int, index: Any, *_: Any) -> Shape:

@@ -126,7 +126,8 @@ def _unindex_shape(grad: Any, index: Any, shape: Any) -> tuple[int, ...]:
         slot = indexed(tuple(shape), index)
         if broadcast_shapes([tuple(grad.shape), slot]) != slot:
             raise ShapeError(
-                f"a gradient of shape {tuple(grad.shape)} does not expand to the indexed {slot}"
+                f"a gradient of shape {tuple(grad.shape)} does not expand to the indexed {slot}",
+                fix=f"give a gradient of shape {slot}",
             )
     return tuple(shape)
 
@@ -157,7 +158,10 @@ def _put_shape(self: Any, indices: Any, values: Any, *_: Any) -> tuple[int, ...]
     while len(own) > len(slot) and own[0] == 1:
         own = own[1:]
     if broadcast_shapes([own, slot]) != slot:
-        raise ShapeError(f"values of shape {own} do not expand to the indexed shape {slot}")
+        raise ShapeError(
+            f"values of shape {own} do not expand to the indexed shape {slot}",
+            fix=f"give values of shape {slot}, or one that expands to it",
+        )
     return tuple(self.shape)
 
 

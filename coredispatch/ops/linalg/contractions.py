@@ -27,6 +27,7 @@ from coredispatch.registry.model.dtypes import (
     promote_types,
 )
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = [
     "chain_matmul",
@@ -44,11 +45,17 @@ def _contracted(dims: Any, ndim_a: int, ndim_b: int) -> tuple[list[int], list[in
         dims = dims.tolist()
     if isinstance(dims, int):
         if not 0 <= dims <= min(ndim_a, ndim_b):
-            raise ArgumentError(f"dims={dims} of tensors with {ndim_a} and {ndim_b} dimensions")
+            raise ArgumentError(
+                f"dims={dims} does not fit tensors with {ndim_a} and {ndim_b} dimensions",
+                fix="use dims from 0 to the smaller number of dimensions",
+            )
         return list(range(ndim_a - dims, ndim_a)), list(range(dims))
     first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(first) != len(second):
-        raise ShapeError(f"dims {tuple(first)} and {tuple(second)} differ in length")
+        raise ShapeError(
+            f"dims {tuple(first)} and {tuple(second)} differ in length",
+            fix="name as many dimensions in both",
+        )
     return (
         [normalize_dim(d, ndim_a) for d in first],
         [normalize_dim(d, ndim_b) for d in second],
@@ -83,8 +90,17 @@ def tensordot(self: Tensor, other: Tensor, dims: object = 2) -> Tensor:
     ``dims`` may be a pair of lists: the dimensions of ``self`` and those of ``other``.
     """
     first, second = _contracted(dims, self.ndim, other.ndim)
+    # As in PyTorch a length of 1 is contracted with any other: its partner is summed.
+    for i, j in zip(first, second):
+        if self.shape[i] == 1 and other.shape[j] != 1:
+            other = late.sum(other, j, True, dtype=dtype_of(other))
+        elif other.shape[j] == 1 and self.shape[i] != 1:
+            self = late.sum(self, i, True, dtype=dtype_of(self))
     if any(self.shape[i] != other.shape[j] for i, j in zip(first, second)):
-        raise ShapeError(f"the contracted lengths of {self.shape} and {other.shape} differ")
+        raise ShapeError(
+            f"the contracted lengths of {tuple(self.shape)} and {tuple(other.shape)} differ",
+            fix="contract dimensions of equal length",
+        )
     rest_a = [d for d in range(self.ndim) if d not in first]
     rest_b = [d for d in range(other.ndim) if d not in second]
     sizes = [*(self.shape[d] for d in rest_a), *(other.shape[d] for d in rest_b)]
@@ -125,7 +141,10 @@ def kron(self: Tensor, other: Tensor) -> Tensor:
 def trace(self: Tensor) -> Tensor:
     """Sum of the diagonal of a matrix, 0-dim."""
     if self.ndim != 2:
-        raise ShapeError(f"trace takes a matrix, got {self.ndim} dimensions")
+        raise ShapeError(
+            f"trace takes a matrix, got {self.ndim} dimensions",
+            fix="use diagonal(...).sum(-1) for stacks of matrices",
+        )
     return late.sum(late.diagonal(self))
 
 
@@ -144,10 +163,16 @@ def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     Computed in the next wider dtype, as the difference of two products loses digits.
     """
     if self.ndim != other.ndim:
-        raise ShapeError(f"tensors with {self.ndim} and {other.ndim} dimensions")
+        raise ShapeError(
+            f"tensors with {self.ndim} and {other.ndim} dimensions do not fit",
+            fix="give both the same number of dimensions",
+        )
     d = normalize_dim(dim, self.ndim)
     if self.shape[d] != 3 or other.shape[d] != 3:
-        raise ShapeError(f"a cross product needs length 3 along dim {dim}")
+        raise ShapeError(
+            f"a cross product needs length 3 along dim {dim}",
+            fix="use vectors of 3 elements along dim",
+        )
     # Both products may be much larger than their difference.
     wide = [x.to_dtype(_WIDER.get(x.dtype, x.dtype)) for x in (self, other)]
     # u x v = u[1,2,0] * v[2,0,1] - u[2,0,1] * v[1,2,0]
@@ -180,7 +205,10 @@ def cross(self: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         threes = [d for d, n in enumerate(self.shape) if n == 3]
         if not threes:
-            raise ShapeError(f"no dimension of {tuple(self.shape)} has length 3")
+            raise ShapeError(
+                f"no dimension of {tuple(self.shape)} has length 3",
+                fix="name the dimension with dim=",
+            )
         dim = threes[0]
     return linalg_cross(self, other, dim=dim)
 
@@ -229,13 +257,16 @@ def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
     """Product of a chain of matrices in the order of least cost; the ends may be vectors."""
     items = spread(tensors)
     if len(items) < 2:
-        raise ArgumentError("a chain needs at least two tensors")
+        raise ArgumentError("a chain needs at least two tensors", fix="pass a list of two or more")
     row, column = items[0].ndim == 1, items[-1].ndim == 1
     chain = [atleast_2d(items[0]), *items[1:]]
     if column:
         chain[-1] = shape.unsqueeze(items[-1], 1)
     if any(x.ndim != 2 for x in chain):
-        raise ShapeError("only the ends of a chain may be vectors, the rest are matrices")
+        raise ShapeError(
+            "only the ends of a chain may be vectors, the rest are matrices",
+            fix="reshape the inner ones to matrices",
+        )
     split = _best_split([*(x.shape[0] for x in chain), chain[-1].shape[1]])
 
     out = _product(chain, split, 0, len(chain) - 1)

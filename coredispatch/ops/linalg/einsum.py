@@ -39,14 +39,18 @@ def parse(equation: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
     terms = left.split(",")
     if len(terms) != len(ndims):
         raise ArgumentError(
-            f"equation {equation!r} has {len(terms)} operands, {len(ndims)} were given"
+            f"equation {equation!r} has {len(terms)} operands, {len(ndims)} were given",
+            fix="give one tensor for each term of the equation",
         )
     free = [c for c in _LETTERS if c not in text]
     hidden = 0
     for term, ndim in zip(terms, ndims):
         named = len(term.replace("...", ""))
         if "..." not in term and named != ndim or named > ndim:
-            raise ArgumentError(f"{term!r} does not fit an operand with {ndim} dimensions")
+            raise ArgumentError(
+                f"{term!r} does not fit an operand with {ndim} dimensions",
+                fix="name each dimension with a letter, or use '...'",
+            )
         hidden = max(hidden, ndim - named)
     dots = "".join(free[:hidden])
     labels = []
@@ -60,9 +64,15 @@ def parse(equation: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str]:
         once = sorted(c for c in set(joined) - set(dots) if joined.count(c) == 1)
         result = dots + "".join(once)
     if any(c not in _LETTERS for c in "".join(labels) + result):
-        raise ArgumentError(f"equation {equation!r} holds more than letters, ',', '->' and '...'")
+        raise ArgumentError(
+            f"equation {equation!r} holds more than letters, ',', '->' and '...'",
+            fix="use letters, for example 'ij,jk->ik'",
+        )
     if len(set(result)) != len(result) or not set(result) <= set("".join(labels)):
-        raise ArgumentError(f"the result {right!r} of {equation!r} repeats or invents a label")
+        raise ArgumentError(
+            f"the result {right!r} of {equation!r} repeats or invents a label",
+            fix="name each label of the operands at most once behind '->'",
+        )
     return tuple(labels), result
 
 
@@ -176,7 +186,10 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         for c, n in zip(term, x.shape):
             if sizes.setdefault(c, n) != n:
                 if sizes[c] != 1 and n != 1:
-                    raise ShapeError(f"label {c!r} of {equation!r} has lengths {sizes[c]} and {n}")
+                    raise ShapeError(
+                        f"label {c!r} of {equation!r} has lengths {sizes[c]} and {n}",
+                        fix="give dimensions of one label one length",
+                    )
                 sizes[c] = max(sizes[c], n) if n else 0
     parts = [_diagonals(x, term) for x, term in zip(items, labels)]
     while len(parts) > 1:

@@ -40,7 +40,10 @@ def matrix_shape(x: Any) -> Shape:
     """The shape of a matrix or a stack of them; raises :class:`ShapeError` for anything less."""
     sizes = tuple(x.shape)
     if len(sizes) < 2:
-        raise ShapeError(f"a matrix or a stack of them is needed, got shape {sizes}")
+        raise ShapeError(
+            f"a matrix or a stack of them is needed, got shape {sizes}",
+            fix="use at least 2 dimensions",
+        )
     return sizes
 
 
@@ -48,7 +51,10 @@ def square_shape(x: Any, *_: Any) -> Shape:
     """Like :func:`matrix_shape`, for square matrices."""
     sizes = matrix_shape(x)
     if sizes[-1] != sizes[-2]:
-        raise ShapeError(f"square matrices are needed, got shape {sizes}")
+        raise ShapeError(
+            f"square matrices are needed, got shape {sizes}",
+            fix="use matrices with as many rows as columns",
+        )
     return sizes
 
 

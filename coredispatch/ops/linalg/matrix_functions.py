@@ -173,7 +173,10 @@ def matrix_exp(self: Tensor) -> Tensor:
         return self.clone()
     largest = float(late.amax(late.sum(late.abs(self.detach()), -2)))
     if not math.isfinite(largest):
-        raise ArgumentError("matrix_exp of a matrix with NaN or infinite elements")
+        raise ArgumentError(
+            "matrix_exp needs finite elements, and the matrix has NaN or infinite ones",
+            fix="replace them, for example with nan_to_num",
+        )
     squarings = max(0, math.ceil(math.log2(largest / 5.37))) if largest > 0 else 0
     x = self * 0.5**squarings
     unit = late.eye(n, dtype=self.dtype, device=self.device)

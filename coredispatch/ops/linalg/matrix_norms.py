@@ -35,7 +35,10 @@ def _floating(x: Any, dtype: Any) -> Any:
     if dtype is not None:
         return x.to_dtype(dtype)
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
-        raise DTypeError(f"a norm needs floating or complex elements, got {x.dtype}")
+        raise DTypeError(
+            f"a norm needs floating or complex elements, got {x.dtype}",
+            fix="convert with x.float()",
+        )
     return x
 
 
@@ -83,12 +86,22 @@ def linalg_vector_norm(
     elements. Real for complex input. Half precision adds up in float32.
     """
     if isinstance(ord, str):
-        raise ArgumentError(f"ord={ord!r} of a vector", fix="give a number; names are for matrices")
+        raise ArgumentError(
+            f"ord={ord!r} is a norm of matrices, and this is a vector",
+            fix="give a number; names are for matrices",
+        )
     x = _floating(self, dtype)
     half = x.dtype.itemsize == 2
     power: Any = ord
     out = late.power_norm(x.to_dtype(float32) if half else x, float(power), dim, keepdim)
     return out.to_dtype(x.dtype) if half else out
+
+
+def _greatest(x: Any, dim: int, keepdim: bool = False) -> Any:
+    """The greatest of numbers that are not negative: 0 where there are none."""
+    if x.shape[dim]:
+        return late.amax(x, dim, keepdim)
+    return late.sum(x, dim, keepdim)
 
 
 def _matrix_norm_reference(
@@ -129,22 +142,27 @@ def linalg_matrix_norm(
     """
     x = _floating(self, dtype)
     if len(dim) != 2:
-        raise ShapeError(f"a matrix norm needs two dimensions, got dim={tuple(dim)}")
+        raise ShapeError(
+            f"a matrix norm needs two dimensions, got dim={tuple(dim)}",
+            fix="name two dimensions with dim=",
+        )
     row, column = normalize_dims(dim, x.ndim)
     if ord == "fro":
         return linalg_vector_norm(x, 2, (row, column), keepdim)
     power: Any = ord
     if ord == "nuc" or (not isinstance(ord, str) and abs(power) == 2):
         values = late.linalg_svdvals(late.movedim(x, (row, column), (-2, -1)))
-        pick = late.sum if ord == "nuc" else late.amax if power > 0 else late.amin
+        pick = late.sum if ord == "nuc" else _greatest if power > 0 else late.amin
         out = pick(values, -1)
     elif not isinstance(ord, str) and (abs(power) == 1 or math.isinf(power)):
         first, second = (row, column) if abs(power) == 1 else (column, row)
         sums = late.sum(late.abs(x), first, True)
-        out = (late.amax if power > 0 else late.amin)(sums, second, True)
+        out = (_greatest if power > 0 else late.amin)(sums, second, True)
         out = shape.squeeze(out, (row, column))
     else:
-        raise ArgumentError(f"ord={ord!r}", fix="use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf")
+        raise ArgumentError(
+            f"ord={ord!r} is no matrix norm", fix="use 'fro', 'nuc', 1, -1, 2, -2, inf or -inf"
+        )
     if keepdim:
         for d in sorted((row, column)):
             out = shape.unsqueeze(out, d)
@@ -188,7 +206,10 @@ def linalg_norm(
         return linalg_vector_norm(A, ord, dim, keepdim, dtype=dtype)
     if count == 2:
         return linalg_matrix_norm(A, ord, dim or (-2, -1), keepdim, dtype=dtype)
-    raise ShapeError(f"ord={ord!r} over {count} dimensions", fix="name one or two with dim=")
+    raise ShapeError(
+        f"ord={ord!r} is a norm of one or two dimensions, not of {count}",
+        fix="name one or two with dim=",
+    )
 
 
 # ---- read off singular values -------------------------------------------------------------------
@@ -208,12 +229,21 @@ def linalg_matrix_rank(
     A: Tensor,
     tol: float | None = None,
     hermitian: bool = False,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
 ) -> Tensor:
-    """Number of singular values above ``tol`` (max(m, n) * eps * the greatest), int64."""
+    """Number of singular values above ``tol``, int64.
+
+    Without ``tol`` the limit is the greater of ``atol`` and ``rtol`` times the greatest value;
+    ``rtol`` is max(m, n) * eps where neither is given.
+    """
     values = late.abs(late.linalg_eigvalsh(A)) if hermitian else late.linalg_svdvals(A)
     if tol is None:
-        eps = float(np.finfo(A.dtype.to_real().name).eps)
-        limit = late.amax(values, -1, True) * (max(A.shape[-2:]) * eps)
+        if rtol is None:
+            eps = float(np.finfo(A.dtype.to_real().name).eps)
+            rtol = 0.0 if atol else max(A.shape[-2:]) * eps
+        limit = late.clamp(_greatest(values, -1, True) * rtol, atol or 0.0)
     else:
         limit = tol
     return late.sum(late.gt(values, limit), -1)
@@ -271,5 +301,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     accepted and has no effect.
     """
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
-        raise ShapeError(f"rows of one length are needed, got {x1.shape} and {x2.shape}")
+        raise ShapeError(
+            f"rows of one length are needed, got {x1.shape} and {x2.shape}",
+            fix="give both as many columns",
+        )
     return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)

@@ -48,13 +48,15 @@ def multiplied(self: Any, other: Any, *_: Any) -> Shape:
     a, b = tuple(self.shape), tuple(other.shape)
     if not a or not b:
         raise ShapeError(
-            f"a product of shapes {a} and {b}: both need a dimension", fix="use * for 0-dim tensors"
+            f"shapes {a} and {b} cannot be multiplied: both need a dimension",
+            fix="use * for 0-dim tensors",
         )
     left, right = a if len(a) > 1 else (1, *a), b if len(b) > 1 else (*b, 1)
     if left[-1] != right[-2]:
         raise ShapeError(
-            f"shapes {a} and {b} cannot be multiplied: {left[-1]} columns meet {right[-2]} rows",
-            fix="the last length of the first must be the last but one of the second",
+            f"shapes {a} and {b} cannot be multiplied: the first has {left[-1]} columns and the "
+            f"second {right[-2]} rows",
+            fix=f"give the second {left[-1]} rows, or transpose one of them with .mT",
         )
     lead = broadcast_shapes([left[:-2], right[:-2]])
     rows = (left[-2],) if len(a) > 1 else ()
@@ -73,7 +75,10 @@ def _exactly(ndim_a: int, ndim_b: int) -> Any:
                 fix="use matmul, which broadcasts",
             )
         if ndim_a == 3 and a[0] != b[0]:
-            raise ShapeError(f"stacks of {a[0]} and {b[0]} matrices", fix="use matmul to broadcast")
+            raise ShapeError(
+                f"a stack of {a[0]} matrices does not fit one of {b[0]}",
+                fix="use matmul to broadcast",
+            )
         return multiplied(self, other)
 
     return rule
@@ -282,7 +287,10 @@ def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 def _outer_shape(self: Any, vec2: Any) -> Shape:
     if len(self.shape) != 1 or len(vec2.shape) != 1:
-        raise ShapeError(f"two vectors are needed, got {tuple(self.shape)} and {tuple(vec2.shape)}")
+        raise ShapeError(
+            f"two vectors are needed, got {tuple(self.shape)} and {tuple(vec2.shape)}",
+            fix="reshape them to vectors, or use matmul",
+        )
     return (self.shape[0], vec2.shape[0])
 
 
@@ -312,14 +320,20 @@ def _plus(self: Any, product: Any, beta: Any, alpha: Any) -> Any:
     if beta == 0:
         return product
     if broadcast_shapes([tuple(self.shape), tuple(product.shape)]) != tuple(product.shape):
-        raise ShapeError(f"{tuple(self.shape)} does not expand to {tuple(product.shape)}")
+        raise ShapeError(
+            f"{tuple(self.shape)} does not expand to {tuple(product.shape)}",
+            fix="give self the shape of the product, or one that expands to it",
+        )
     return _scaled(self, beta) + product
 
 
 def _addmm_shape(self: Any, mat1: Any, mat2: Any, *_: Any) -> Shape:
     out = _exactly(2, 2)(mat1, mat2)
     if broadcast_shapes([tuple(self.shape), out]) != out:
-        raise ShapeError(f"{tuple(self.shape)} does not expand to {out}")
+        raise ShapeError(
+            f"{tuple(self.shape)} does not expand to {out}",
+            fix="give self the shape of the product, or one that expands to it",
+        )
     return out
 
 

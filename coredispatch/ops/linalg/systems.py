@@ -64,11 +64,17 @@ def _solve_shape(A: Any, B: Any, left: bool = True) -> Shape:
     *lead_a, n, _ = square_shape(A)
     if is_vector_stack(A, B):
         if B.shape[-1] != n:
-            raise ShapeError(f"{n} equations and {B.shape[-1]} right-hand sides")
+            raise ShapeError(
+                f"{n} equations do not fit {B.shape[-1]} right-hand sides",
+                fix="give one right-hand side for each equation",
+            )
         return (*broadcast_shapes([tuple(lead_a), tuple(B.shape[:-1])]), n)
     *lead_b, rows, columns = matrix_shape(B)
     if (rows if left else columns) != n:
-        raise ShapeError(f"shapes {tuple(A.shape)} and {tuple(B.shape)} do not make a system")
+        raise ShapeError(
+            f"shapes {tuple(A.shape)} and {tuple(B.shape)} do not make a system",
+            fix="use (*, n, n) with (*, n) or (*, n, k)",
+        )
     return (*broadcast_shapes([tuple(lead_a), tuple(lead_b)]), rows, columns)
 
 
@@ -230,21 +236,30 @@ def linalg_pinv(
     A: Tensor,
     rcond: float | None = None,
     hermitian: bool = False,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
 ) -> Tensor:
-    """Moore-Penrose inverse; singular values below ``rcond`` times the greatest count as zero.
+    """Moore-Penrose inverse; singular values up to ``rcond`` times the greatest count as zero.
 
-    ``rcond`` is max(m, n) * eps where not given.
+    ``rcond``, also called ``rtol``, is max(m, n) * eps where neither it nor ``atol`` is given.
+    ``atol`` is a limit of its own; the greater of the two counts.
     """
     *_, m, n = matrix_shape(A)
+    rcond = rtol if rcond is None else rcond
     if rcond is None:
-        rcond = max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)
+        rcond = 0.0 if atol else max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)
     if hermitian:
         values, u = linalg_eigh(A)
         vh = mH(u)
     else:
         u, values, vh = linalg_svd(A, False)
     size = late.abs(values)
-    small = late.le(size, late.amax(size, -1, True) * rcond) if values.shape[-1] else size > 0
+    if values.shape[-1]:
+        limit = late.amax(size, -1, True) * rcond
+        small = late.le(size, limit if atol is None else late.clamp(limit, atol))
+    else:
+        small = size > 0
     reciprocal = late.masked_fill(late.reciprocal(values), small, 0)
     return matmul(mH(vh) * shape.unsqueeze(reciprocal, -2), mH(u))
 

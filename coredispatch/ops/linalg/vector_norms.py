@@ -16,6 +16,7 @@ from coredispatch.ops.reduction.sums import spread, sum
 from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.casting import in_float32
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, dot, normalize_dim, reduced, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -156,7 +157,9 @@ def _(grad, out, self, p, dim, keepdim):
 )
 def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The ``p``-norm of ``self - other``, 0-dim; shapes broadcast."""
-    return power_norm(sub(self, other), float(p), None, False)
+    difference = sub(self, other)
+    out = power_norm(wide(difference), float(p), None, False)  # powers overflow half precision
+    return narrow(out, difference)
 
 
 @composite(
@@ -169,9 +172,15 @@ def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
 def renorm(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """``self`` with each slice along ``dim`` scaled down to a ``p``-norm of at most ``maxnorm``."""
     if self.ndim < 2:
-        raise ShapeError(f"renorm needs at least 2 dimensions, got {self.ndim}")
+        raise ShapeError(
+            f"renorm needs at least 2 dimensions, got {self.ndim}",
+            fix="use a tensor with at least 2 dimensions",
+        )
     if p <= 0 or maxnorm < 0:
-        raise ArgumentError(f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}")
+        raise ArgumentError(
+            f"renorm needs p > 0 and maxnorm >= 0, got {p} and {maxnorm}",
+            fix="use p > 0 and maxnorm >= 0",
+        )
     dim = normalize_dim(dim, self.ndim)
     others = tuple(d for d in range(self.ndim) if d != dim)
 

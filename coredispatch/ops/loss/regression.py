@@ -44,7 +44,9 @@ from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import promote_float
 from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import default_dtype
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.value import dtype_of
 
 # ---- regression -------------------------------------------------------------------------------
 
@@ -85,7 +87,8 @@ def _weighted(loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str
         return reduce_loss(loss, reduction)
     if tuple(weight.shape) != tuple(input.shape):
         raise ShapeError(
-            f"a weight of shape {tuple(weight.shape)} for an input of shape {tuple(input.shape)}",
+            f"a weight of shape {tuple(weight.shape)} does not fit an input of shape "
+            f"{tuple(input.shape)}",
             fix="use a weight of the input's shape",
         )
     if reduction == "mean":
@@ -115,7 +118,9 @@ def smooth_l1_loss(
     Girshick, "Fast R-CNN", 2015. ``beta=0`` is :func:`l1_loss`; below 0 raises ``ArgumentError``.
     """
     if beta < 0:
-        raise ArgumentError(f"beta={beta}", fix="use a beta of at least 0")
+        raise ArgumentError(
+            f"beta must not be negative, got {beta}", fix="use a beta of at least 0"
+        )
     if beta == 0:
         return l1_loss(input, target, reduction)
     d = (input - target).abs()
@@ -135,7 +140,7 @@ def huber_loss(
     Huber, 1964. Raises ``ArgumentError`` unless ``delta`` is above 0.
     """
     if delta <= 0:
-        raise ArgumentError(f"delta={delta}", fix="use a delta above 0")
+        raise ArgumentError(f"delta must be positive, got {delta}", fix="use a delta above 0")
     d = (input - target).abs()
     near = d.clamp_max(delta)
     return reduce_loss(near * near * 0.5 + (d - near) * delta, reduction)
@@ -191,17 +196,20 @@ def gaussian_nll_loss(
     the constant ``log(2 * pi) / 2``. Nix and Weigend, 1994.
     """
     if var is None:
-        raise DTypeError("the variance is missing")
+        raise DTypeError("the variance is missing", fix="give var a tensor or a number")
     if not hasattr(var, "shape"):
         var = late.full_like(input, var)
     if tuple(var.shape) != tuple(input.shape):
         if tuple(var.shape) == tuple(input.shape[:-1]):
             var = var.unsqueeze(-1)
         elif tuple(var.shape) != (*input.shape[:-1], 1):
-            raise ShapeError(
-                f"var of shape {tuple(var.shape)} for an input of shape {tuple(input.shape)}",
+            raise ArgumentError(
+                f"var of shape {tuple(var.shape)} does not fit an input of shape "
+                f"{tuple(input.shape)}",
                 fix="use the input's shape, or 1 in place of its last dimension",
             )
+    if var.numel() and not var.is_meta and var.detach().min().item() < 0:
+        raise ArgumentError("var has a negative element", fix="give variances of at least 0")
     # Clamped outside the graph: PyTorch's gradient of var ignores the clamp.
     var = var + (var.detach().clamp_min(eps) - var.detach())
     difference = input - target
@@ -270,6 +278,8 @@ def cosine_embedding_loss(
     Inputs are ``(N, D)`` with a target ``(N,)``, or ``(D,)`` with a 0-d target.
     """
     # PyTorch adds its epsilon to the squared norms here, not to the norms.
+    if dtype_of(input1).category < 2 and dtype_of(input2).category < 2:
+        input1 = late.to_dtype(input1, default_dtype())  # integers would truncate the cosine
     a, b = wide(input1), wide(input2)  # half precision knows no number as small
     square1 = (a * a).sum(-1) + 1e-12
     square2 = (b * b).sum(-1) + 1e-12

@@ -87,12 +87,17 @@ def scaled_dot_product_attention(
     if enable_gqa and query.ndim > 2:
         heads, shared = query.shape[-3], key.shape[-3]
         if not shared or heads % shared:
-            raise ShapeError(f"{heads} query heads for {shared} key heads", fix="use a multiple")
+            raise ShapeError(
+                f"{heads} query heads are no multiple of {shared} key heads", fix="use a multiple"
+            )
         key = key.repeat_interleave(heads // shared, -3)
         value = value.repeat_interleave(heads // shared, -3)
     features = query.shape[-1]
     if scale is None and not features:
-        raise ShapeError(f"a query of shape {tuple(query.shape)}", fix="give features, or a scale")
+        raise ShapeError(
+            f"a query of shape {tuple(query.shape)} has no features to scale by",
+            fix="give features, or a scale",
+        )
     factor = 1 / sqrt(features) if scale is None else scale
     scores = (query * factor).matmul(key.mT)
     if is_causal:

@@ -32,7 +32,10 @@ __all__ = [
 
 def _require_probability(p: float) -> None:
     if not 0 <= p <= 1:
-        raise ArgumentError(f"a dropout probability is between 0 and 1, got {p}")
+        raise ArgumentError(
+            f"a dropout probability is between 0 and 1, got {p}",
+            fix="use a probability from 0 to 1",
+        )
 
 
 def _scale(p: float) -> float:
@@ -119,11 +122,18 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]) -> Any:
     """Zero whole channels; the largest of ``ndims`` has a batch dimension in front."""
     _require_probability(p)
+    planes = max(ndims) == 4
+    if planes and input.ndim == 2:
+        return dropout(input, p, training, inplace)  # (N, C): a channel is an element
     if input.ndim not in ndims:
-        raise ShapeError(f"expected {' or '.join(map(str, ndims))} dimensions, got {input.ndim}")
+        raise ShapeError(
+            f"expected {' or '.join(map(str, ndims))} dimensions, got {input.ndim}",
+            fix="add or remove dimensions with unsqueeze or squeeze",
+        )
     if not training or p == 0:
         return input
-    lead = input.ndim - max(ndims) + 2
+    # PyTorch reads the three dimensions of dropout2d as (N, C, L).
+    lead = 2 if planes else input.ndim - max(ndims) + 2
     mask = _channel_mask(input, p, lead)
     return _finished(input, input * (mask * _scale(p)).to_dtype(input.dtype), inplace)
 

@@ -22,10 +22,16 @@ from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeErr
 
 def _embedding_shape(input: Any, weight: Any, *_: Any) -> tuple[int, ...]:
     if weight.ndim != 2:
-        raise ShapeError(f"a {weight.ndim}-d weight", fix="use (num_embeddings, embedding_dim)")
+        raise ShapeError(
+            f"weight must be a matrix, and has {weight.ndim} dimensions",
+            fix="use (num_embeddings, embedding_dim)",
+        )
     dtype = DType.of(input.dtype)
     if dtype.name not in ("int32", "int64"):
-        raise DTypeError(f"indices of dtype {dtype}", fix="convert them with .long()")
+        raise DTypeError(
+            f"indices must be int64 or int32, and have dtype {dtype}",
+            fix="convert them with .long()",
+        )
     return (*input.shape, weight.shape[1])
 
 
@@ -39,7 +45,7 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
         return None
     if not -rows <= padding_idx < rows:
         raise ArgumentError(
-            f"padding_idx={padding_idx} for {rows} embeddings",
+            f"padding_idx={padding_idx} is out of range for {rows} embeddings",
             fix=f"use {-rows} to {rows - 1}, or None",
         )
     return padding_idx % rows
@@ -288,10 +294,11 @@ def embedding_bag(
     """
     require_one_of("mode", mode, ("sum", "mean", "max"))
     if per_sample_weights is not None and mode != "sum":
-        raise ArgumentError("per_sample_weights with mode=" + mode, fix='use mode="sum"')
+        raise ArgumentError(f"mode={mode!r} does not take per_sample_weights", fix='use mode="sum"')
     if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
         raise ShapeError(
-            f"a {input.ndim}-d input {'without' if offsets is None else 'with'} offsets",
+            f"a {input.ndim}-d input does not go "
+            f"{'without' if offsets is None else 'with'} offsets",
             fix="use a 2-d input without offsets, or a 1-d input with offsets",
         )
     padding = _padding(padding_idx, weight.shape[0])

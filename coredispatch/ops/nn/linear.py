@@ -15,19 +15,26 @@ from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import dot, promote
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
 
 
 def _linear_shape(input: Any, weight: Any, bias: Any) -> tuple[int, ...]:
-    if weight.ndim not in (1, 2) or input.ndim < 1 or input.shape[-1] != weight.shape[-1]:
+    shape, features = tuple(input.shape), tuple(weight.shape)[-1:]
+    if weight.ndim not in (1, 2) or not shape or shape[-1:] != features:
         raise ShapeError(
-            f"an input of shape {tuple(input.shape)} and a weight of shape {tuple(weight.shape)}",
+            f"an input of shape {shape} does not fit a weight of shape {tuple(weight.shape)}"
+            + (
+                f": it has {shape[-1]} features, {features[0]} are taken"
+                if shape and features
+                else ""
+            ),
             fix="use a weight (out_features, in_features) and an input (*, in_features)",
         )
     out = tuple(weight.shape[:-1])
     if bias is not None and tuple(bias.shape) not in (out, ()):
         raise ShapeError(
-            f"a bias of shape {tuple(bias.shape)} for a weight of shape {tuple(weight.shape)}",
+            f"a bias of shape {tuple(bias.shape)} does not fit a weight of shape "
+            f"{tuple(weight.shape)}",
             fix=f"use a bias of shape {out}",
         )
     return (*input.shape[:-1], *out)
@@ -169,7 +176,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     features = (input1.shape[-1], input2.shape[-1])
     if weight.ndim != 3 or tuple(weight.shape[1:]) != features:
         raise ShapeError(
-            f"a weight of shape {tuple(weight.shape)} for {features} input features",
+            f"a weight of shape {tuple(weight.shape)} does not fit {features} input features",
             fix="use (out_features, in1_features, in2_features)",
         )
     # (*, 1, 1, I) @ (O, I, J) -> (*, O, 1, J): each output's linear form in input2
@@ -207,7 +214,13 @@ def _similarity_samples(make: Any) -> Iterator[Sample]:
 )
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """``x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))`` over ``dim``, which is removed."""
+    if promote.compute(x1, x2).category < 2:
+        raise DTypeError(
+            f"a cosine needs floating-point vectors, got {x1.dtype.name} and {x2.dtype.name}",
+            fix="convert with x.float()",
+        )
     a, b = wide(x1), wide(x2)  # half precision knows no eps as small as this
+    a, b = late.broadcast_tensors(a, b)  # a norm counts each element as often as the product
     unit1 = a / late.sqrt((a * a).sum(dim, True)).clamp_min(eps)
     unit2 = b / late.sqrt((b * b).sum(dim, True)).clamp_min(eps)
     result = (unit1 * unit2).sum(dim)

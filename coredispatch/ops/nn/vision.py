@@ -16,8 +16,9 @@ from coredispatch.ops.support.rules import dot, exact, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.ops.support.windows import Ints, spatial_tuple, window_positions, windows
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import int64
+from coredispatch.registry.model.dtypes import float32, int64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.value import dtype_of
 
 # ---- interpolate ------------------------------------------------------------------------------
 
@@ -35,7 +36,10 @@ def _new_sizes(input: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[flo
         return spatial_tuple("size", size, n), [None] * n
     factors = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
     if len(factors) != n:
-        raise ArgumentError(f"scale_factor={factors}", fix=f"give one number, or {n} of them")
+        raise ArgumentError(
+            f"scale_factor={factors} does not fit {n} spatial dimensions",
+            fix=f"give one number, or {n} of them",
+        )
     return tuple(floor(s * f) for s, f in zip(spatial, factors)), [float(f) for f in factors]
 
 
@@ -129,11 +133,13 @@ def interpolate(
     require_one_of("mode", mode, _MODES)
     n = input.ndim - 2
     if n < 1 or _LINEAR.get(mode, n) != n:
-        raise ShapeError(f"mode {mode!r} and a {input.ndim}-d input", fix="use (N, C, *spatial)")
+        raise ShapeError(
+            f"mode {mode!r} does not take a {input.ndim}-d input", fix="use (N, C, *spatial)"
+        )
     if antialias:
         raise ArgumentError("antialias=True is not available", fix="smooth the input first")
     if align_corners is not None and mode not in _LINEAR:
-        raise ArgumentError(f"align_corners with mode {mode!r}", fix="use a linear mode")
+        raise ArgumentError(f"mode {mode!r} does not take align_corners", fix="use a linear mode")
     sizes, factors = _new_sizes(input, size, scale_factor)
     if min(sizes) < 1 or 0 in input.shape[2:]:
         raise ShapeError(
@@ -142,9 +148,14 @@ def interpolate(
         )
     if recompute_scale_factor:
         factors = [None] * n
-    x = wide(input) if mode in _LINEAR else input
+    integers = dtype_of(input).category < 2
+    x = input
+    if mode in _LINEAR:
+        x = input.to(float32) if integers else wide(input)
     for i, (target, factor) in enumerate(zip(sizes, factors), 2):
         x = _resampled(x, i, target, factor, mode, bool(align_corners))
+    if integers and mode in _LINEAR:
+        x = (x + 0.5).floor()  # pixels round to the nearest, as in PyTorch
     return narrow(x, input)
 
 
@@ -216,7 +227,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     r = upscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-3] % (r * r):
         raise ShapeError(
-            f"shape {tuple(input.shape)} and upscale_factor {r}",
+            f"an input of shape {tuple(input.shape)} does not fit upscale_factor={r}",
             fix="use (*, C * r^2, H, W)",
         )
     *lead, c, h, w = input.shape
@@ -236,7 +247,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r:
         raise ShapeError(
-            f"shape {tuple(input.shape)} and downscale_factor {r}",
+            f"an input of shape {tuple(input.shape)} does not fit downscale_factor={r}",
             fix="use (*, C, H * r, W * r)",
         )
     *lead, c, h, w = input.shape
@@ -259,7 +270,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Interleave the groups of channels of ``(N, C, *)``. Zhang et al., "ShuffleNet", 2018."""
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups:
         raise ShapeError(
-            f"shape {tuple(input.shape)} and {groups} groups", fix="use a divisor of the channels"
+            f"an input of shape {tuple(input.shape)} does not fit {groups} groups",
+            fix="use a divisor of the channels",
         )
     x = input.reshape(input.shape[0], groups, input.shape[1] // groups, *input.shape[2:])
     return x.transpose(1, 2).reshape(input.shape)
@@ -308,7 +320,10 @@ def im2col(
     d, s = spatial_tuple("dilation", dilation, 2), spatial_tuple("stride", stride, 2)
     p = spatial_tuple("padding", padding, 2, least=0)
     if input.ndim not in (3, 4):
-        raise ShapeError(f"a {input.ndim}-d input", fix="use (N, C, H, W) or (C, H, W)")
+        raise ShapeError(
+            f"the input must have 3 or 4 dimensions, and has {input.ndim}",
+            fix="use (N, C, H, W) or (C, H, W)",
+        )
     x = late.pad(input, (p[1], p[1], p[0], p[0])) if any(p) else input
     w = windows(x, k, s, d)
     n = w.ndim
@@ -346,7 +361,7 @@ def col2im(
     x = input if batched else input.unsqueeze(0)
     if x.ndim != 3 or x.shape[1] % prod(k) or x.shape[2] != prod(places):
         raise ShapeError(
-            f"columns of shape {tuple(input.shape)} for windows {k} at {places} places",
+            f"columns of shape {tuple(input.shape)} do not fit windows {k} at {places} places",
             fix=f"use (N, C * {prod(k)}, {prod(places)})",
         )
     channels = x.shape[1] // prod(k)

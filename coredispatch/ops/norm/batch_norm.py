@@ -69,13 +69,15 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise ArgumentError(
-                "use_input_stats=False without running statistics",
+                "use_input_stats=False needs running statistics, and there are none",
                 fix="give running_mean and running_var",
             )
         return batch_norm_inference(input, running_mean, running_var, weight, bias, eps)
     if input.ndim > 2 and prod(input.shape[2:]) == 1:
         raise ShapeError(
-            f"one value per channel in {tuple(input.shape)}", fix="use more spatial positions"
+            f"training needs more than one value per channel, and the input has shape "
+            f"{tuple(input.shape)}",
+            fix="use more spatial positions",
         )
     if running_mean is not None or running_var is not None:
         x, count = wide(input.detach()).flatten(2), prod(input.shape[2:])

@@ -272,7 +272,8 @@ def _group_backward_shapes(
     shape = _group_norm_shape(input, num_groups, weight, None, eps)
     if tuple(grad_output.shape) != tuple(shape):
         raise ShapeError(
-            f"a gradient of shape {tuple(grad_output.shape)} for an input of shape {tuple(shape)}",
+            f"a gradient of shape {tuple(grad_output.shape)} does not fit an input of shape "
+            f"{tuple(shape)}",
             fix="give the gradient of the normalized input",
         )
     return [tuple(shape), (shape[1],), (shape[1],)]

@@ -20,13 +20,14 @@ def check_normalized(input: Any, normalized_shape: Any, *affine: Any) -> None:
     wanted = tuple(normalized_shape)
     if not wanted or tuple(input.shape[-len(wanted) :]) != wanted:
         raise ShapeError(
-            f"normalized_shape {wanted} and an input of shape {tuple(input.shape)}",
+            f"normalized_shape {wanted} does not end the input's shape {tuple(input.shape)}",
             fix="the input's shape must end in normalized_shape, which must not be empty",
         )
     for tensor in affine:
         if tensor is not None and tuple(tensor.shape) != wanted:
             raise ShapeError(
-                f"weight or bias of shape {tuple(tensor.shape)}",
+                f"a weight or bias of shape {tuple(tensor.shape)} does not fit normalized_shape "
+                f"{wanted}",
                 fix=f"use the shape normalized_shape, {wanted}",
             )
 
@@ -34,11 +35,13 @@ def check_normalized(input: Any, normalized_shape: Any, *affine: Any) -> None:
 def check_channels(input: Any, *vectors: Any) -> None:
     """Raise :class:`ShapeError` unless the input is ``(N, C, *)`` and each vector is ``(C,)``."""
     if input.ndim < 2:
-        raise ShapeError(f"an input of shape {tuple(input.shape)}", fix="use (N, C) or (N, C, *)")
+        raise ShapeError(
+            f"an input of shape {tuple(input.shape)} has no channels", fix="use (N, C) or (N, C, *)"
+        )
     for vector in vectors:
         if vector is not None and tuple(vector.shape) != (input.shape[1],):
             raise ShapeError(
-                f"a vector of shape {tuple(vector.shape)} for {input.shape[1]} channels",
+                f"a vector of shape {tuple(vector.shape)} does not fit {input.shape[1]} channels",
                 fix=f"use one value per channel, shape ({input.shape[1]},)",
             )
 

@@ -32,7 +32,7 @@ def _options(
 ) -> tuple[Ints, Ints, Ints]:
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
-            f"a {input.ndim}-d input for {n} pooled dimensions",
+            f"a {input.ndim}-d input does not have {n} pooled dimensions and channels",
             fix=f"use (C, *spatial) or (N, C, *spatial), {n + 1}-d or {n + 2}-d",
         )
     kernel = spatial_tuple("kernel_size", kernel_size, n)
@@ -54,11 +54,17 @@ def _max_pooled(
     return op(input, *options, spatial_tuple("dilation", dilation, n), ceil_mode)
 
 
+def _divisor(divisor: int | None) -> int | None:
+    if divisor == 0:
+        raise ArgumentError("divisor_override must not be 0", fix="use another number, or None")
+    return divisor
+
+
 def _sizes(input: Tensor, output_size: Any, n: int) -> Ints:
     """Adaptive output sizes; None keeps the input's."""
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
-            f"a {input.ndim}-d input for {n} pooled dimensions",
+            f"a {input.ndim}-d input does not have {n} pooled dimensions and channels",
             fix=f"use (C, *spatial) or (N, C, *spatial), {n + 1}-d or {n + 2}-d",
         )
     given = (
@@ -168,7 +174,7 @@ def _avg_pool(n: int) -> Operator:
         divisor_override: int | None = None,
     ) -> Tensor:
         options = _options(input, kernel_size, stride, padding, n)
-        return avg_pool(input, *options, ceil_mode, count_include_pad, divisor_override)
+        return avg_pool(input, *options, ceil_mode, count_include_pad, _divisor(divisor_override))
 
     averaged.__doc__ = f"""Average of each window over {_LAST[n]}; see :func:`avg_pool1d`.
 

@@ -40,7 +40,10 @@ def max_pool_shape(
     n = len(kernel_size)
     shape = tuple(input.shape)
     if len(shape) < n:
-        raise ShapeError(f"an input of shape {shape} has no {n} dimensions to pool")
+        raise ShapeError(
+            f"an input of shape {shape} has no {n} dimensions to pool",
+            fix=f"use an input with at least {n} dimensions",
+        )
     output, _ = pool_geometry(shape[-n:], kernel_size, stride, padding, dilation, ceil_mode)
     return shape[:-n] + output
 
@@ -79,7 +82,7 @@ class _Shaped:
 def _backward_shape(grad_output: Any, output_shape: Ints, input_shape: Ints) -> Ints:
     if tuple(grad_output.shape) != tuple(output_shape):
         raise ShapeError(
-            f"a gradient of shape {tuple(grad_output.shape)} for a result of shape "
+            f"a gradient of shape {tuple(grad_output.shape)} does not fit a result of shape "
             f"{tuple(output_shape)}",
             fix="give the gradient of the pooled result",
         )

@@ -75,7 +75,9 @@ def uniform_(
     """Fill ``self`` with numbers uniform in [low, high)."""
     _require_floating(self)
     if low > high:
-        raise ArgumentError(f"uniform_ needs low <= high, got {low} and {high}")
+        raise ArgumentError(
+            f"uniform_ needs low <= high, got {low} and {high}", fix="swap the bounds"
+        )
     return late.copy_(
         self,
         random_uniform(
@@ -96,7 +98,7 @@ def normal_(
     """Fill ``self`` with numbers of the normal distribution."""
     _require_floating(self)
     if std < 0:
-        raise ArgumentError(f"std must not be negative, got {std}")
+        raise ArgumentError(f"std must not be negative, got {std}", fix="use a std of at least 0")
     return late.copy_(
         self,
         random_normal(
@@ -116,7 +118,10 @@ def bernoulli_(
 ) -> Tensor:
     """Fill ``self`` with 1 (with probability ``p``, a number or a tensor) and 0."""
     if not hasattr(p, "shape") and not 0 <= p <= 1:
-        raise ArgumentError(f"bernoulli_ needs a probability between 0 and 1, got {p}")
+        raise ArgumentError(
+            f"bernoulli_ needs a probability between 0 and 1, got {p}",
+            fix="use a probability from 0 to 1",
+        )
     drawn = random_uniform(
         tuple(self.shape), dtype=float32, device=self.device, generator=generator
     )
@@ -166,6 +171,8 @@ def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
 @composite(samples=_targets, **_IN_PLACE)
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill ``self`` with numbers of the exponential distribution of rate ``lambd``."""
+    if not lambd > 0:
+        raise ArgumentError(f"lambd must be positive, got {lambd}", fix="use a rate above 0")
     return late.copy_(self, exponential(self.detach(), lambd, generator=generator))
 
 
@@ -176,7 +183,9 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     """Fill ``self`` with the numbers of trials up to the first success of probability ``p``."""
     if not 0 < p < 1:
-        raise ArgumentError(f"geometric_ needs 0 < p < 1, got {p}")
+        raise ArgumentError(
+            f"geometric_ needs 0 < p < 1, got {p}", fix="use a probability above 0 and below 1"
+        )
     trials = late.ceil(late.log(_open_uniform(self, generator)) / math.log1p(-p))
     return late.copy_(self, late.clamp(trials, 1.0))
 
@@ -187,6 +196,8 @@ def cauchy_(
 ) -> Tensor:
     """Fill ``self`` with numbers of the Cauchy distribution."""
     _require_floating(self)
+    if not sigma > 0:
+        raise ArgumentError(f"sigma must be positive, got {sigma}", fix="use a sigma above 0")
     angle = (_open_uniform(self, generator) - 0.5) * math.pi
     return late.copy_(self, late.tan(angle) * sigma + median)
 
@@ -197,6 +208,8 @@ def log_normal_(
 ) -> Tensor:
     """Fill ``self`` with numbers whose logarithm has the normal distribution."""
     _require_floating(self)
+    if not std > 0:
+        raise ArgumentError(f"std must be positive, got {std}", fix="use a std above 0")
     drawn = random_normal(
         tuple(self.shape), mean, std, dtype=_wide(self), device=self.device, generator=generator
     )
@@ -220,7 +233,7 @@ def exponential(self: Tensor, rate: float = 1.0, *, generator: Generator | None 
     """Numbers of the exponential distribution in the shape and dtype of ``self``, above zero."""
     _require_floating(self)
     if rate <= 0:
-        raise ArgumentError(f"the rate must be positive, got {rate}")
+        raise ArgumentError(f"the rate must be positive, got {rate}", fix="use a rate above 0")
     drawn = -late.log(_open_uniform(self, generator))
     return late.clamp(drawn / rate, 1e-38).to_dtype(self.dtype)
 
@@ -241,7 +254,9 @@ def poisson(self: Tensor, generator: Generator | None = None) -> Tensor:
     have faster kernels. Raises :class:`ArgumentError` for a negative rate.
     """
     if self.numel() and not bool(late.all(late.ge(self, 0))):
-        raise ArgumentError("poisson needs rates that are not negative")
+        raise ArgumentError(
+            "poisson needs rates that are not negative", fix="use rates of at least 0"
+        )
     rate = self.to_dtype(float64)
     count, time = late.zeros_like(rate), exponential(rate, generator=generator)
     while bool(late.any(late.lt(time, rate))):
@@ -267,7 +282,9 @@ def standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
     below 1 through the concentration one higher. Not differentiable.
     """
     if self.numel() and not bool(late.all(late.gt(self, 0))):
-        raise ArgumentError("gamma needs concentrations above zero")
+        raise ArgumentError(
+            "gamma needs concentrations above zero", fix="use concentrations above 0"
+        )
     shape = self.to_dtype(float64)
     raised = late.where(late.lt(shape, 1), shape + 1, shape)
     d = raised - 1 / 3

@@ -43,14 +43,19 @@ def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
     if self.dtype.category != 2:
         raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
     if self.numel() and not bool(late.all(late.ge(self, 0) & late.le(self, 1))):
-        raise ArgumentError("bernoulli needs probabilities between 0 and 1")
+        raise ArgumentError(
+            "bernoulli needs probabilities between 0 and 1", fix="use probabilities from 0 to 1"
+        )
     return late.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
 
 
 @bernoulli.overload
 def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
     if not 0 <= p <= 1:
-        raise ArgumentError(f"bernoulli needs a probability between 0 and 1, got {p}")
+        raise ArgumentError(
+            f"bernoulli needs a probability between 0 and 1, got {p}",
+            fix="use a probability from 0 to 1",
+        )
     return late.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
 
 
@@ -96,10 +101,13 @@ def _(
 def _multinomial_shape(self: Any, num_samples: int, replacement: bool = False, *_: Any) -> Any:
     sizes = tuple(self.shape)
     if len(sizes) not in (1, 2):
-        raise ShapeError(f"multinomial takes a vector or a matrix of weights, got shape {sizes}")
+        raise ShapeError(
+            f"multinomial takes a vector or a matrix of weights, got shape {sizes}",
+            fix="reshape the weights to (*, categories)",
+        )
     if num_samples <= 0 or (not replacement and num_samples > sizes[-1]):
         raise ArgumentError(
-            f"{num_samples} samples of {sizes[-1]} categories"
+            f"{num_samples} samples cannot be drawn from {sizes[-1]} categories"
             + ("" if replacement else " without replacement"),
             fix="use 0 < num_samples <= categories, or replacement=True",
         )
@@ -134,10 +142,15 @@ def multinomial(
         raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
     weights = self.detach().to_dtype(_wide(self))
     if not bool(late.all(late.isfinite(weights) & late.ge(weights, 0))):
-        raise ArgumentError("weights must be finite and not negative")
+        raise ArgumentError(
+            "weights must be finite and not negative", fix="use finite weights of at least 0"
+        )
     needed = 1 if replacement else num_samples
     if not bool(late.all(late.ge(late.sum(late.gt(weights, 0), -1), needed))):
-        raise ArgumentError(f"each row needs at least {needed} positive weight(s)")
+        raise ArgumentError(
+            f"each row needs at least {needed} positive weight(s)",
+            fix="use fewer samples, or replacement=True",
+        )
     if not replacement:
         # The greatest of weight / exponential: Efraimidis and Spirakis (2006).
         clocks = -late.log1p(-_uniform_like(weights, generator))

@@ -20,7 +20,7 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import default_dtype, float32
-from coredispatch.registry.model.errors import DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 # ---- variance ---------------------------------------------------------------------------------
@@ -235,6 +235,24 @@ def _matrix_of_variables(self: Any) -> Any:
     return self if self.ndim == 2 else late.reshape(self, (1, -1))
 
 
+def _check_weights(name: str, weights: Any, count: int, kind: str) -> None:
+    if weights is None:
+        return
+    if weights.ndim > 1 or weights.numel() != count:
+        raise ShapeError(
+            f"{name} of shape {tuple(weights.shape)} does not fit {count} observations",
+            fix=f"give a vector of {count} elements",
+        )
+    dtype = dtype_of(weights)
+    if dtype.is_floating_point if kind == "integers" else not dtype.is_floating_point:
+        raise DTypeError(
+            f"{name} must be {kind}, and have dtype {dtype.name}",
+            fix="use fweights for counts, aweights for importances",
+        )
+    if count and not weights.is_meta and weights.min().item() < 0:
+        raise ArgumentError(f"{name} has a negative element", fix="use weights of at least 0")
+
+
 @composite(
     reference=lambda self, correction=1: np.cov(self, ddof=correction),
     samples=lambda make: (Sample(make((3, 17))), Sample(make((2, 5)), correction=0)),
@@ -254,6 +272,8 @@ def cov(
     result is (n, n), 0-dim for a single variable.
     """
     x = _matrix_of_variables(self)
+    _check_weights("fweights", fweights, x.shape[1], "integers")
+    _check_weights("aweights", aweights, x.shape[1], "floating-point numbers")
     if x.dtype.category < 2:
         x = late.to_dtype(x, default_dtype())
     dtype = x.dtype

@@ -220,17 +220,21 @@ def nanquantile(
 def _quantiles(x: Any, q: Any, dim: Any, keepdim: bool, method: str, skip_nan: bool) -> Any:
     require_one_of("interpolation", method, _METHODS)
     if dtype_of(x) not in (float32, float64):
-        raise DTypeError(f"quantile needs float32 or float64, got {dtype_of(x)}")
+        raise DTypeError(
+            f"quantile needs float32 or float64, got {dtype_of(x)}", fix="convert with x.float()"
+        )
     if not isinstance(q, Value):
         if not 0 <= q <= 1:
-            raise ArgumentError(f"q={q} is not in [0, 1]")
+            raise ArgumentError(f"q={q} is not in [0, 1]", fix="use q from 0 to 1")
         q = filled(x, (), q)
     shape = x.shape
     rows = late.reshape(x, (-1,)) if dim is None else late.movedim(x, dim, -1)
     if not x.ndim:
         rows = late.reshape(x, (1,))
     if rows.shape[-1] == 0:
-        raise DimError("quantile of no elements")
+        raise DimError(
+            "a quantile needs elements, and there are none", fix="give a tensor with elements"
+        )
     ordered = sort(rows)[0]
     nan = comparison.isnan(late.detach(ordered))
     last = sub(sum(comparison.logical_not(nan), -1, True), 1)

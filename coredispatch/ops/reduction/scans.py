@@ -212,11 +212,13 @@ def diff(
     ``prepend`` and ``append`` are joined to ``self`` along ``dim`` first. Bool differences are
     exclusive ors.
     """
+    if n == 0:
+        return late.clone(self)
     parts = [part for part in (prepend, self, append) if part is not None]
     x = late.cat(parts, dim) if len(parts) > 1 else self
     dim = normalize_dim(dim, x.ndim)
     if n < 0:
-        raise ArgumentError(f"diff needs n >= 0, got {n}")
+        raise ArgumentError(f"diff needs n >= 0, got {n}", fix="use n >= 0")
     minus = comparison.logical_xor if dtype_of(x).kind == "b" else sub
     for _ in range(min(n, x.shape[dim])):
         m = x.shape[dim] - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -32,9 +33,15 @@ def _insertion_shape(sorted_sequence: Any, values: Any, *_: Any) -> tuple[int, .
     shape = tuple(getattr(values, "shape", ()))
     rows = tuple(sorted_sequence.shape)
     if not rows:
-        raise ShapeError("the sorted sequence needs at least one dimension")
+        raise ShapeError(
+            "the sorted sequence needs at least one dimension",
+            fix="give a vector, or rows of sorted numbers",
+        )
     if len(rows) > 1 and rows[:-1] != shape[:-1]:
-        raise ShapeError(f"all but the last dimension must agree: sequences {rows}, values {shape}")
+        raise ShapeError(
+            f"all but the last dimension must agree: sequences {rows}, values {shape}",
+            fix="give one row of values for each row of sequences",
+        )
     return shape
 
 
@@ -97,7 +104,7 @@ def searchsorted(
         Indices in ``[0, n]`` in the shape of ``input``.
     """
     if side not in (None, "left", "right"):
-        raise ArgumentError(f"side={side!r} is not 'left' or 'right'")
+        raise ArgumentError(f"side={side!r} is not 'left' or 'right'", fix="use 'left' or 'right'")
     if sorter is not None:
         sorted_sequence = late.gather(sorted_sequence, -1, sorter)
     _insertion_shape(sorted_sequence, input)
@@ -143,7 +150,10 @@ def bucketize(
     ``boundaries[i-1] <= x < boundaries[i]``.
     """
     if boundaries.ndim != 1:
-        raise ShapeError(f"boundaries must be 1-d, got {boundaries.ndim} dimensions")
+        raise ShapeError(
+            f"boundaries must be 1-d, got {boundaries.ndim} dimensions",
+            fix="use searchsorted for rows of boundaries",
+        )
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
@@ -169,11 +179,16 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
     """
     require_int("bincount", self)
     if self.ndim != 1:
-        raise ShapeError(f"bincount needs a 1-d tensor, got {self.ndim} dimensions")
+        raise ShapeError(
+            f"bincount needs a 1-d tensor, got {self.ndim} dimensions",
+            fix="reshape it with reshape(-1)",
+        )
     count = as_size(minlength, "minlength")
     if self.numel():
         if amin(self).item() < 0:
-            raise ArgumentError("bincount needs non-negative integers")
+            raise ArgumentError(
+                "bincount needs non-negative integers", fix="subtract the least element first"
+            )
         count = max(count, amax(self).item() + 1)
     if weights is None:
         values = late.ones_like(self, dtype=int64)
@@ -208,7 +223,7 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
     if low == high:
         low, high = low - 1, high + 1
     if low > high:
-        raise ArgumentError(f"max={high} must not be below min={low}")
+        raise ArgumentError(f"max={high} must not be below min={low}", fix="swap min and max")
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError(f"the range [{low}, {high}] is not finite", fix="give min and max")
     x = late.reshape(self, (-1,))
@@ -254,7 +269,8 @@ def isin(
 
 def _rows(x: Any, dim: int) -> Any:
     """Slices of ``x`` along ``dim`` as rows of a matrix."""
-    return late.reshape(late.movedim(x, dim, 0), (x.shape[dim], -1))
+    moved = late.movedim(x, dim, 0)
+    return late.reshape(moved, (x.shape[dim], prod(moved.shape[1:])))
 
 
 def _runs(rows: Any) -> tuple[Any, Any, Any]:

@@ -190,7 +190,10 @@ def _(grad0, out1, self_shape, dim):
 def single_shapes(self: Any, dim: int = -1, keepdim: bool = False, *_: Any) -> Any:
     dim = normalize_dim(dim, len(self.shape))
     if self.shape and self.shape[dim] == 0:
-        raise DimError(f"dimension {dim} of shape {tuple(self.shape)} is empty")
+        raise DimError(
+            f"dimension {dim} of shape {tuple(self.shape)} is empty",
+            fix="reduce over a dimension that has elements",
+        )
     shape = list(self.shape)
     if shape:
         shape[dim : dim + 1] = [1] if keepdim else []

@@ -261,7 +261,7 @@ def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ..
     """
     items = spread(tensors)
     if indexing not in ("ij", "xy"):
-        raise ArgumentError(f"indexing={indexing!r}", fix="use 'ij' or 'xy'")
+        raise ArgumentError(f"indexing={indexing!r} is not known", fix="use 'ij' or 'xy'")
     if any(x.ndim > 1 for x in items):
         raise ShapeError("meshgrid takes vectors and 0-dim tensors", fix="flatten them first")
     sizes = tuple(x.numel() for x in items)
@@ -314,7 +314,10 @@ def block_diag(tensors: list[Tensor]) -> Tensor:
     """A matrix with the tensors (of at most 2 dimensions) as blocks on its diagonal."""
     blocks = [atleast_2d(x) for x in spread(tensors)]
     if any(x.ndim > 2 for x in blocks):
-        raise ShapeError("block_diag takes tensors of at most 2 dimensions")
+        raise ShapeError(
+            "block_diag takes tensors of at most 2 dimensions",
+            fix="use tensors with at most 2 dimensions",
+        )
     width, before, rows = sum(x.shape[1] for x in blocks), 0, []
     for x in blocks:
         height, own = x.shape
@@ -333,7 +336,10 @@ def block_diag(tensors: list[Tensor]) -> Tensor:
 def combinations(self: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All combinations of ``r`` elements of a vector, (count, r), in order of position."""
     if self.ndim != 1:
-        raise ShapeError(f"combinations takes a vector, got {self.ndim} dimensions")
+        raise ShapeError(
+            f"combinations takes a vector, got {self.ndim} dimensions",
+            fix="reshape it with reshape(-1)",
+        )
     r = as_size(r, "r")
     pick = combinations_with_replacement if with_replacement else _combinations
     places = [list(c) for c in pick(range(len(self)), r)]

@@ -138,7 +138,13 @@ def _(grad, shifts, dims):
 )
 def rot90(self: Tensor, k: int = 1, dims: IntList = (0, 1)) -> Tensor:
     """``k`` quarter turns in the plane of ``dims``, from the first towards the second."""
-    i, j = dims
+    if len(dims) != 2:
+        raise ArgumentError(f"dims must be two, got {dims}", fix="name the plane by two dims")
+    i, j = normalize_dims(dims, self.ndim) if self.ndim else dims
+    if self.ndim < 2:
+        raise ShapeError(
+            f"a rotation needs at least 2 dimensions, got {self.ndim}", fix="use flip for vectors"
+        )
     turns = k % 4
     if turns == 0:
         return self.clone()
@@ -274,7 +280,10 @@ def _(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
 
 def _matrix_shape(self: Any, *_: Any) -> tuple[int, ...]:
     if len(self.shape) < 2:
-        raise ShapeError(f"a matrix or a stack of them is needed, got {len(self.shape)} dimensions")
+        raise ShapeError(
+            f"a matrix or a stack of them is needed, got {len(self.shape)} dimensions",
+            fix="use at least 2 dimensions",
+        )
     return tuple(self.shape)
 
 
@@ -338,7 +347,10 @@ def diag(self: Tensor, diagonal: int = 0) -> Tensor:
     if self.ndim == 1:
         return diag_embed(self, diagonal)
     if self.ndim != 2:
-        raise ShapeError(f"diag takes a vector or a matrix, got {self.ndim} dimensions")
+        raise ShapeError(
+            f"diag takes a vector or a matrix, got {self.ndim} dimensions",
+            fix="use diagonal or diag_embed for more dimensions",
+        )
     return late.diagonal(self, diagonal).clone()
 
 
@@ -357,7 +369,10 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     planes = self.new_zeros((*self.shape[:-1], size, size))
     planes = late.index_put(planes, (..., i + row, i + column), self)
     if normalize_dim(dim1, planes.ndim) == normalize_dim(dim2, planes.ndim):
-        raise DimError(f"a diagonal needs two different dimensions, got {dim1} and {dim2}")
+        raise DimError(
+            f"a diagonal needs two different dimensions, got {dim1} and {dim2}",
+            fix="use two different dims of a tensor with at least 2",
+        )
     return late.movedim(planes, (-2, -1), (dim1, dim2))
 
 

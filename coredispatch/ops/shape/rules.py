@@ -64,7 +64,9 @@ def flattened(self: Any, start_dim: int = 0, end_dim: int = -1, *_: Any) -> Shap
     shape = tuple(self.shape)
     first, last = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
     if first > last:
-        raise DimError(f"start_dim {start_dim} comes after end_dim {end_dim}")
+        raise DimError(
+            f"start_dim {start_dim} comes after end_dim {end_dim}", fix="swap start_dim and end_dim"
+        )
     return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
@@ -94,7 +96,10 @@ def stacked(tensors: Sequence[Any], dim: int = 0, *_: Any) -> Shape:
     first = tuple(tensors[0].shape)
     for t in tensors:
         if tuple(t.shape) != first:
-            raise ShapeError(f"stacked tensors have one shape, got {first} and {tuple(t.shape)}")
+            raise ShapeError(
+                f"stacked tensors have one shape, got {first} and {tuple(t.shape)}",
+                fix="give all tensors one shape, or use cat",
+            )
     d = normalize_dim(dim, len(first) + 1)
     return (*first[:d], len(tensors), *first[d:])
 
@@ -135,7 +140,9 @@ def split_sizes(length: int, size: Any) -> list[int]:
     """The lengths of the pieces of :func:`split`: of one size, or as listed."""
     if isinstance(size, int):
         if size < 0 or (size == 0 and length):
-            raise ArgumentError(f"a split size must be positive, got {size}")
+            raise ArgumentError(
+                f"a split size must be positive, got {size}", fix="use a positive size"
+            )
         if length == 0:
             return [0]
         return [min(size, length - start) for start in range(0, length, size)]
@@ -150,7 +157,7 @@ def split_sizes(length: int, size: Any) -> list[int]:
 def chunk_sizes(length: int, chunks: int) -> list[int]:
     """The lengths of the pieces of :func:`chunk`."""
     if chunks <= 0:
-        raise ArgumentError(f"chunks must be positive, got {chunks}")
+        raise ArgumentError(f"chunks must be positive, got {chunks}", fix="use at least 1")
     return [0] * chunks if length == 0 else split_sizes(length, -(-length // chunks))
 
 

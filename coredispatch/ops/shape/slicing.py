@@ -41,7 +41,10 @@ def _select_shape(self: Any, dim: int, index: int) -> tuple[int, ...]:
         raise DimError("a 0-dim tensor has no dimension to select from", fix="use x.item()")
     d = normalize_dim(dim, len(length))
     if not -length[d] <= index < length[d]:
-        raise DimError(f"index {index} is out of bounds for dimension {dim} with size {length[d]}")
+        raise DimError(
+            f"index {index} is out of bounds for dimension {dim} with size {length[d]}",
+            fix=f"use an index from {-length[d]} to {length[d] - 1}",
+        )
     return length[:d] + length[d + 1 :]
 
 
@@ -78,12 +81,15 @@ def _narrow_shape(self: Any, dim: int, start: Any, length: int) -> tuple[int, ..
     sizes = list(self.shape)
     d = normalize_dim(dim, len(sizes))
     if not sizes:
-        raise DimError("a tensor without dimensions has none to narrow")
+        raise DimError(
+            "a tensor without dimensions has none to narrow", fix="reshape it to (1,) first"
+        )
     first = start + sizes[d] if start < 0 else start
     if length < 0 or not 0 <= first <= sizes[d] - length:
         raise DimError(
             f"start {start} with length {length} is out of bounds for dimension {dim} with "
-            f"size {sizes[d]}"
+            f"size {sizes[d]}",
+            fix="use a start and a length inside the dimension",
         )
     sizes[d] = length
     return tuple(sizes)
@@ -203,7 +209,9 @@ def _(grad, dim):
 
 def _section_sizes(length: int, sections: int) -> list[int]:
     if sections <= 0:
-        raise ArgumentError(f"the number of sections must be positive, got {sections}")
+        raise ArgumentError(
+            f"the number of sections must be positive, got {sections}", fix="use at least 1"
+        )
     size, longer = divmod(length, sections)
     return [size + 1] * longer + [size] * (sections - longer)
 
@@ -285,7 +293,9 @@ def dsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
 def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all slices along ``dim``, without that dimension."""
     if self.ndim == 0:
-        raise ShapeError("a 0-dim tensor has no dimension to unbind")
+        raise ShapeError(
+            "a 0-dim tensor has no dimension to unbind", fix="reshape it to (1,) first"
+        )
     d = normalize_dim(dim, self.ndim)
     return tuple(self[along(d, i)] for i in range(self.shape[d]))
 

@@ -34,7 +34,10 @@ def _diagonal_shape(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     sizes = tuple(self.shape)
     i, j = normalize_dim(dim1, len(sizes)), normalize_dim(dim2, len(sizes))
     if i == j or len(sizes) < 2:
-        raise DimError(f"a diagonal needs two different dimensions, got {dim1} and {dim2}")
+        raise DimError(
+            f"a diagonal needs two different dimensions, got {dim1} and {dim2}",
+            fix="use two different dims of a tensor with at least 2",
+        )
     rest = [n for d, n in enumerate(sizes) if d not in (i, j)]
     return (*rest, diagonal_places(sizes[i], sizes[j], offset)[2])
 

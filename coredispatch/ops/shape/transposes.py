@@ -127,7 +127,10 @@ def _(grad):
 def matrix_transpose(self: Tensor) -> Tensor:
     """The last two dimensions swapped: every matrix of a stack transposed (``x.mT``)."""
     if self.ndim < 2:
-        raise ShapeError(f"a matrix transpose needs 2 dimensions, got {self.ndim}")
+        raise ShapeError(
+            f"a matrix transpose needs 2 dimensions, got {self.ndim}",
+            fix="use a tensor with at least 2 dimensions",
+        )
     return transpose(self, -2, -1)
 
 
@@ -173,7 +176,8 @@ def movedim(self: Tensor, source: IntList, destination: IntList) -> Tensor:
     ndim = self.ndim
     if len(source) != len(destination):
         raise ShapeError(
-            f"source {tuple(source)} and destination {tuple(destination)} differ in length"
+            f"source {tuple(source)} and destination {tuple(destination)} differ in length",
+            fix="name as many dimensions in both",
         )
     places = dict(zip(normalize_dims(destination, ndim), normalize_dims(source, ndim)))
     others = iter([d for d in range(ndim) if d not in places.values()])

@@ -35,7 +35,10 @@ def common(rule: Promotion, *args: Any) -> tuple[Any, ...]:
     given = [arg for arg in args if arg is not None]
     for arg in given:
         if not isinstance(arg, (Value, Number)):
-            raise DTypeError(f"expected a tensor or a number, got {type(arg).__name__}")
+            raise DTypeError(
+                f"expected a tensor or a number, got {type(arg).__name__}",
+                fix="convert it with cd.tensor(...)",
+            )
     dtype = rule.compute(*given)
     return tuple(
         late.to_dtype(a, dtype) if isinstance(a, Value) and dtype_of(a) is not dtype else a

@@ -95,8 +95,8 @@ def broadcast_shapes(shapes: Iterable[Shape]) -> Shape:
                 continue
             if result[i] != 1:
                 raise ShapeError(
-                    f"shapes {' and '.join(map(str, shapes))} do not broadcast: sizes "
-                    f"{result[i]} and {size} meet in dimension {i - len(result)}",
+                    f"shapes {' and '.join(map(str, shapes))} do not broadcast: "
+                    f"they have {result[i]} and {size} elements along dimension {i - len(result)}",
                     fix="make the sizes equal, or one of them 1 (unsqueeze adds such a dimension)",
                 )
             result[i] = size

@@ -39,7 +39,8 @@ def spatial_tuple(name: str, value: Any, n: int, *, least: int = 1) -> Ints:
             result = result * n
     if len(result) != n:
         raise ArgumentError(
-            f"{name}={result} for {n} spatial dimensions", fix=f"give one int, or {n} of them"
+            f"{name}={result} does not fit {n} spatial dimensions",
+            fix=f"give one int, or {n} of them",
         )
     if any(v < least for v in result):
         raise ArgumentError(f"{name}={result} is below {least}", fix=f"use at least {least}")

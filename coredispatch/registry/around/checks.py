@@ -24,6 +24,7 @@ from coredispatch.registry.model.errors import (
     kernel_error,
 )
 from coredispatch.registry.model.scalars import operand
+from coredispatch.registry.model.sizes import normalize_dim
 from coredispatch.registry.model.value import Value, dtype_of
 
 __all__ = [
@@ -93,7 +94,14 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
     if refused is not None and not _taken(error, op, args):
         return refused
     if isinstance(error, CoreDispatchError):
-        if error.inside is None:
+        if error.inside is None and error.call is None:
+            if error.fix is None:  # a kernel says it in its own words: the rule may say more
+                try:
+                    check_call(op, args)
+                except CoreDispatchError as better:
+                    error = better
+                except Exception:
+                    pass
             name_call(error, op, args)
         return error
     try:
@@ -103,12 +111,25 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
         return better
     except Exception as rule_error:
         error = rule_error if isinstance(error, AttributeError) else error
+    try:
+        _check_dims(op, args)
+    except DimError as better:
+        name_call(better, op, args)
+        return better
     if isinstance(error, OverflowError):
         try:
             _check_numbers(op, args)
         except CoreDispatchError as better:
             name_call(better, op, args)
             return better
+    shapes = [tuple(a.raw.shape) for a in args if isinstance(a, Value)]
+    if isinstance(error, ValueError) and "broadcast" in str(error) and len(set(shapes)) > 1:
+        apart = ShapeError(
+            f"shapes {' and '.join(map(str, shapes))} do not broadcast",
+            fix="make the sizes equal, or one of them 1 (unsqueeze adds such a dimension)",
+        )
+        name_call(apart, op, args)
+        return apart
     unresized = _unresized(op, args)
     if unresized is not None:
         return unresized
@@ -135,6 +156,17 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
     )
     name_call(wrapped, op, args)
     return _as_builtin(wrapped, error)
+
+
+def _check_dims(op: Operator, args: tuple[Any, ...]) -> None:
+    """Refuse a dim that the first tensor does not have, of an operator without a shape rule."""
+    shape = getattr(args[0], "raw", None) if args else None
+    ndim = len(getattr(shape, "shape", ()))
+    for param, argument in zip(op.schema.params, args, strict=False):
+        if param.name in ("dim", "dims", "dim0", "dim1") and isinstance(args[0], Value):
+            for dim in argument if isinstance(argument, tuple) else (argument,):
+                if type(dim) is int:
+                    normalize_dim(dim, ndim)
 
 
 def _check_numbers(op: Operator, args: tuple[Any, ...]) -> None:

@@ -68,7 +68,7 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
             raise TypeError("no number")
         if code in (NORMAL_INT, NORMAL_INDEX):
             return _operator.index(argument)
-        if isinstance(argument, (tuple, list)) or hasattr(argument, "tolist"):
+        if isinstance(argument, (tuple, list)) or getattr(argument, "shape", ()) != ():
             if isinstance(argument, tuple) and all(type(i) is int for i in argument):
                 return tuple(argument)
             return tuple([_operator.index(i) for i in argument])

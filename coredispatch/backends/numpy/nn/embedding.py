@@ -30,6 +30,8 @@ def embedding_lookup(
     input: Array, weight: Array, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool
 ) -> Array:
     """Kernel of ``embedding_lookup``."""
+    if weight.ndim != 2:
+        raise ValueError("embedding")  # the rule of the operator says what is wrong
     _check(input, weight.shape[0])
     return weight.take(input, 0)
 

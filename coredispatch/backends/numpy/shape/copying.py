@@ -29,7 +29,10 @@ def layout_order(x: np.ndarray, memory_format: Any) -> np.ndarray:
 def _channels_to_end(x: np.ndarray, name: str) -> np.ndarray:
     ndim = {"channels_last": 4, "channels_last_3d": 5}.get(name)
     if ndim is None:
-        raise ArgumentError(f"unknown memory format {name!r}")
+        raise ArgumentError(
+            f"memory format {name!r} is not known",
+            fix="use 'contiguous_format', 'preserve_format', 'channels_last' or 'channels_last_3d'",
+        )
     if x.ndim != ndim:
         raise ShapeError(f"memory format {name} needs {ndim} dimensions, got {x.ndim}")
     return np.moveaxis(x, 1, -1)

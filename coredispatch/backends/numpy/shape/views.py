@@ -198,7 +198,9 @@ def split(x: np.ndarray, size: Any, dim: int) -> list[np.ndarray]:
     length = x.shape[dim]
     if isinstance(size, int):
         if size < 0 or (size == 0 and length):
-            raise ArgumentError(f"split size {size}", fix="use a positive size")
+            raise ArgumentError(
+                f"a split size must be positive, got {size}", fix="use a positive size"
+            )
         bounds = list(range(0, length, size)) if size and length else [0]
         sizes = [min(size, length - start) for start in bounds]
     else:
