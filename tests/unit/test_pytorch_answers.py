@@ -183,3 +183,37 @@ def test_an_error_names_both_values_that_do_not_fit(name: str) -> None:
         call()
     assert all(part in str(caught.value) for part in parts), str(caught.value)
     assert caught.value.fix
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16])
+def test_half_precision_is_rounded_once(dtype: Any) -> None:
+    drawn = np.random.default_rng(0)
+
+    def make(*shape: int) -> cd.Tensor:
+        return cd.from_numpy(drawn.normal(size=shape)).to(dtype)
+
+    index = cd.from_numpy(drawn.integers(0, 50, (4, 300)))
+    weight, shares = make(50, 8), make(4, 300)
+    a, b, c = make(20, 6, 30), make(20, 30, 5), make(6, 5)
+    x, y = make(10, 100), make(10, 100)
+    calls = [
+        (lambda w: F.embedding_bag(index, w, mode="sum"), (weight,)),
+        (lambda w: F.embedding_bag(index, w), (weight,)),
+        (
+            lambda w, s: F.embedding_bag(index, w, mode="sum", per_sample_weights=s),
+            (weight, shares),
+        ),
+        (lambda *m: m[0].addbmm(m[1], m[2], alpha=1.5), (c, a, b)),
+        (F.multilabel_soft_margin_loss, (x, y)),
+    ]
+    for call, given in calls:
+        out, exact = call(*given), call(*(g.double() for g in given))
+        assert out.dtype is dtype
+        error = (out.double() - exact).abs().max() / exact.abs().max()
+        assert error.item() < 1.01 * float(cd.finfo(dtype).eps)  # one rounding, and float32's
+
+
+def test_a_mean_counts_more_rows_than_half_precision_does() -> None:
+    weight = cd.ones(1, 1, dtype=cd.float16)
+    index = cd.zeros(1, 70_000, dtype=cd.int64)
+    assert F.embedding_bag(index, weight).tolist() == [[1.0]]

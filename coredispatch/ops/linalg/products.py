@@ -11,6 +11,7 @@ from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import broadcast_shapes, promote
 from coredispatch.ops.support.rules import dot as dot_tolerance
 from coredispatch.ops.support.samples import Sample
@@ -444,6 +445,7 @@ def addbmm(
 ) -> Tensor:
     """``beta * self + alpha * sum of the products of batch1 and batch2``."""
     self, batch1, batch2 = common(promote, self, batch1, batch2)
-    product = bmm(batch1, batch2)
+    product = bmm(wide(batch1), wide(batch2))  # sums of half precision lose digits
     # Said, because sums of small integers are int64 otherwise.
-    return _plus(self, late.sum(product, 0, dtype=product.dtype), beta, alpha)
+    total = late.sum(product, 0, dtype=product.dtype)
+    return narrow(_plus(wide(self), total, beta, alpha), self)

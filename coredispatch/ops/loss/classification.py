@@ -35,6 +35,7 @@ from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+from coredispatch.registry.model.value import dtype_of
 
 # ---- cross entropy ----------------------------------------------------------------------------
 
@@ -363,5 +364,7 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """Binary cross entropy with logits, averaged over the classes (the last dimension)."""
     _same_shapes(input, target)
-    loss = (1 - target) * input - late.logsigmoid(input)
-    return reduce_loss((loss if weight is None else loss * weight).mean(-1), reduction)
+    x, y = wide(input), wide(target)  # sums of half precision lose digits
+    loss = (1 - y) * x - late.logsigmoid(x)
+    loss = reduce_loss((loss if weight is None else loss * weight).mean(-1), reduction)
+    return narrow(loss, input) if dtype_of(input) is dtype_of(target) else loss

@@ -13,6 +13,7 @@ from coredispatch.ops.nn.backward_reference import (
 )
 from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -311,20 +312,22 @@ def embedding_bag(
         bags = offsets.shape[0]
         # The bag of a place is the last one that starts at or before it.
         bag = (place.unsqueeze(1) >= offsets.unsqueeze(0)).sum(1) - 1
-    rows = embedding_lookup(flat, weight, padding)
+    like = rows = embedding_lookup(flat, weight, padding)
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights.reshape(-1, 1)
+        rows = wide(rows) * wide(per_sample_weights.reshape(-1, 1))
+        like = weight if weight.dtype is per_sample_weights.dtype else rows
     kept = None if padding is None else (flat != padding)
     if mode == "max":
         return _bag_maximum(rows, bag, bags, kept)
+    rows = wide(rows)  # sums and counts of half precision lose digits
     if kept is not None:
         rows = rows.masked_fill(~kept.unsqueeze(1), 0)
     total = rows.new_zeros((bags, weight.shape[1])).index_add(0, bag, rows)
     if mode == "sum":
-        return total
+        return narrow(total, like)
     ones = rows.new_ones((flat.shape[0],)) if kept is None else kept.to(rows.dtype)
     counts = rows.new_zeros((bags,)).index_add(0, bag, ones)
-    return total / counts.clamp_min(1).unsqueeze(1)
+    return narrow(total / counts.clamp_min(1).unsqueeze(1), like)
 
 
 @embedding_bag.overload
