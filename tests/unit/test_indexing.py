@@ -143,7 +143,7 @@ def test_writing_agrees_with_torch(case: tuple[tuple[int, ...], list[Any]], kind
     [
         (3, IndexError, "index 3 is out of bounds for dimension 0 with size 3"),
         ((0, -5), IndexError, "index -5 is out of bounds for dimension 1 with size 4"),
-        ((0, 0, 0), IndexError, "too many indices"),
+        ((0, 0, 0), IndexError, "3 indices, too many"),
         (slice(None, None, -1), ValueError, "greater than zero"),
         ([0, 3], IndexError, "3.*size 3"),
         (cd.tensor([True, False]), IndexError, "mask|boolean"),

@@ -91,7 +91,7 @@ def test_transposed_and_strided_operands() -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda x: x @ x, "5 columns meet 3 rows"),
+        (lambda x: x @ x, "5 columns and the second 3 rows"),
         (lambda x: x @ cd.tensor(1.0), "dimension"),
         (lambda x: x.mm(x[0]), "matri"),
         (lambda x: x.bmm(x), "stack"),

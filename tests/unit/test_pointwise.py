@@ -224,7 +224,7 @@ def test_where_refuses_a_floating_condition():
 
 
 def test_shapes_that_do_not_broadcast():
-    with pytest.raises(RuntimeError, match=r"add\(.*sizes 3 and 4 meet in dimension -1"):
+    with pytest.raises(RuntimeError, match=r"add\(.*they have 3 and 4 elements along dimension -1"):
         cd.ones(2, 3) + cd.ones(4)
 
 

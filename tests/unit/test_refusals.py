@@ -106,13 +106,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
         lambda: Y + cd.ones(4),
         cd.ShapeError,
         "add(float32[2, 3] (cpu), float32[4] (cpu)): shapes (2, 3) and (4,) do not broadcast: "
-        "sizes 3 and 4 meet in dimension -1\n  fix: make the sizes equal",
+        "they have 3 and 4 elements along dimension -1\n  fix: make the sizes equal",
     ),
     "shapes of a product": (
         lambda: X @ Y,
         cd.ShapeError,
         "matmul(float32[2, 3] (autograd+cpu), float32[2, 3] (cpu)): shapes (2, 3) and (2, 3) "
-        "cannot be multiplied: 3 columns meet 2 rows",
+        "cannot be multiplied: the first has 3 columns and the second 2 rows",
     ),
     "shape written in place": (
         lambda: Y.add_(cd.ones(4, 2, 3)),
@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "dim": (
         lambda: X.sum(2),
         cd.DimError,
-        "sum(float32[2, 3] (autograd+cpu), (2,)): Dimension out of range: dim 2 of a 2-d tensor\n"
+        "sum(float32[2, 3] (autograd+cpu), (2,)): Dimension out of range: a 2-d tensor has no dim 2\n"
         "  fix: use a dim from -2 to 1",
     ),
     "index": (lambda: Y[2], IndexError, "index 2 is out of bounds for dimension 0 with size 2"),

@@ -122,6 +122,9 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
         except CoreDispatchError as better:
             name_call(better, op, args)
             return better
+    unresized = _unresized(op, args)
+    if unresized is not None:
+        return unresized
     shapes = [tuple(a.raw.shape) for a in args if isinstance(a, Value)]
     if isinstance(error, ValueError) and "broadcast" in str(error) and len(set(shapes)) > 1:
         apart = ShapeError(
@@ -130,9 +133,6 @@ def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Excepti
         )
         name_call(apart, op, args)
         return apart
-    unresized = _unresized(op, args)
-    if unresized is not None:
-        return unresized
     undeclared = _undeclared(op, args) if isinstance(error, TypeError) else None
     if undeclared is not None:
         return undeclared
