@@ -122,7 +122,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "dim": (
         lambda: X.sum(2),
         cd.DimError,
-        "sum(float32[2, 3] (autograd+cpu), (2,)): Dimension out of range: a 2-d tensor has no dim 2\n"
+        "sum(float32[2, 3] (autograd+cpu), (2,)): "
+        "Dimension out of range: a 2-d tensor has no dim 2\n"
         "  fix: use a dim from -2 to 1",
     ),
     "index": (lambda: Y[2], IndexError, "index 2 is out of bounds for dimension 0 with size 2"),
