@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -167,6 +168,63 @@ def test_reproducers_and_samples_use_public_names(load: Any) -> None:
     without = next(n for n in dir(cd.ops) if getattr(cd.ops, n).reference is None)
     with pytest.raises(cd.CoreDispatchError, match="its body defines it"):
         reference(without)
+
+
+def doubled(*, mutates: Any, writes: Any) -> Any:
+    """Doubles a list of tensors in place; ``writes(outs, flag)`` does it."""
+
+    def inputs(make: Any) -> Iterator[Sample]:
+        for flag in (False, True):
+            yield Sample([make((3,)), make((2, 2))], make((3,)), flag)
+
+    @composite(samples=inputs, mutates=mutates, dtypes="float", differentiable=False, method=False)
+    def their_doubled(outs: list[Tensor], other: Tensor, flag: bool = False) -> Tensor:
+        """The first of ``outs``, doubled, as a tensor of its own."""
+        writes(outs, other, flag)
+        return outs[0].clone()
+
+    return their_doubled
+
+
+def double(outs: Any, other: Any, flag: bool) -> None:
+    for tensor in outs:
+        tensor.mul_(2)
+
+
+def double_if(outs: Any, other: Any, flag: bool) -> None:
+    if flag:
+        double(outs, other, flag)
+
+
+def also_the_other(outs: Any, other: Any, flag: bool) -> None:
+    double(outs, other, flag)
+    other.add_(1)
+
+
+WHEN = {"outs": lambda outs, other, flag: flag}
+
+
+@pytest.mark.parametrize(
+    ("declared", "writes", "says"),
+    [
+        (("outs",), double, None),
+        (WHEN, double_if, None),
+        (WHEN, double, "not declared"),
+        ((), double, "not declared|written to"),
+        (("outs",), also_the_other, "not declared"),
+        (("outs",), lambda outs, other, flag: None, "never is|not bumped"),
+    ],
+    ids=["list", "condition", "condition that lies", "undeclared", "another", "nothing"],
+)
+def test_declarations_of_writes_are_true(
+    load: Any, declared: Any, writes: Any, says: str | None
+) -> None:
+    load(lambda registrar: registrar.op(doubled(mutates=declared, writes=writes)))
+    bad = [r for r in judged("their_doubled") if r.status not in (Status.PASS, Status.NOT_RUN)]
+    if says is None:
+        assert not [r for r in bad if r.check == 7], bad
+    else:
+        assert any(re.search(says, r.message) for r in bad), bad
 
 
 # ---- layouts ------------------------------------------------------------------------------------

@@ -120,6 +120,8 @@ class Sample:
 
     def __repr__(self) -> str:
         def show(x: Any) -> str:
+            if isinstance(x, list):
+                return f"[{', '.join(map(show, x))}]"
             return f"{x.dtype}{list(x.shape)}" if isinstance(x, np.ndarray) else repr(x)
 
         shown = [show(a) for a in self.args]

@@ -16,7 +16,7 @@ from coredispatch.registry import CoreDispatchError, can_cast
 
 from ..case import Case
 from ..context import Context, NotRun, has_values, sample_tensors, snapshot, tensors_in
-from ..reference import Reference
+from ..reference import Reference, positional
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from ..tensor_layouts import layout_of
 from . import check
@@ -97,27 +97,86 @@ def _refused(context: Context, call: Any, tensors: Any, before: list[bytes]) -> 
 
 @check(7, plan=_plan, variant="mutates")
 def mutates(context: Context) -> None:
-    """An op that declares ``mutates`` writes to these arguments and no others."""
-    names = [p.name for p in context.op.schema.params]
+    """What an op declares to write is true, call by call: these tensors, counted, and no others.
+
+    Where it declares that it does not write, frozen tensors are taken; its functional form gives
+    what it writes, and writes nothing.
+    """
+    changed: dict[str, bool] = {}
     for sample in context.samples():
         tensors = context.subject.tensors(sample)
-        given = dict(zip(names, tensors.args, strict=False)) | tensors.kwargs
-        free = {
-            n: t for n, a in given.items() if n not in context.op.mutates for t in tensors_in(a)
-        }
-        held = {n: context.subject.array(t).tobytes() for n, t in free.items()}
-        written = [t for n in context.op.mutates for t in tensors_in(given.get(n))]
-        versions = [t._version for t in written]
-        contents = [context.subject.array(t).tobytes() for t in written]
+        before = [(t, t._version, context.subject.array(t).tobytes()) for t in _of(tensors)]
+        said = _said(context, tensors)
+        if context.op.random:
+            cd.manual_seed(context.case.seed)
         context.call(tensors)
-        for name, tensor in free.items():
-            context.expect(
-                context.subject.array(tensor).tobytes() == held[name], f"{name} was written to"
-            )
-        for tensor, version, content in zip(written, versions, contents, strict=True):
-            if context.subject.array(tensor).tobytes() != content:
-                context.expect(tensor._version > version, "the version counter was not bumped")
-        context.expect(True, "")
+        for tensor, version, content in before:
+            now = context.subject.array(tensor).tobytes()
+            name = said.get(id(tensor))
+            if name is None:
+                context.expect(now == content, "a tensor is written to that is not declared")
+                context.expect(tensor._version == version, "a version counts a write not declared")
+                continue
+            context.expect(tensor._version > version, f"{name}: the version counter was not bumped")
+            if tensor.numel():
+                changed[name] = changed.get(name, False) or now != content
+        _frozen(context, sample)
+        _functional(context, sample)
+    for name, ever in changed.items():
+        context.expect(ever, f"{name} is declared to be written, and never is")
+
+
+def _of(tensors: Any) -> list[Any]:
+    """The tensors of a call, each once."""
+    return list({id(t): t for t in sample_tensors(tensors)}.values())
+
+
+def _said(context: Context, tensors: Any) -> dict[int, str]:
+    """The ids of the tensors that the schema says this call writes to, with their parameters."""
+    full = positional(context.op, list(tensors.args), tensors.kwargs)
+    written = {id(t) for t in context.op.schema.written(tuple(full))}
+    names = [p.name for p in context.op.schema.params]
+    return {
+        id(t): name
+        for name, value in zip(names, full, strict=True)
+        for t in tensors_in(value)
+        if id(t) in written
+    }
+
+
+def _frozen(context: Context, sample: Any) -> None:
+    """Tensors of inference mode, which nothing may write to, where the call writes to none."""
+    with cd.inference_mode():
+        tensors = context.subject.tensors(sample)
+        tensors = type(tensors)(
+            *[a.clone() if isinstance(a, cd.Tensor) else a for a in tensors.args], **tensors.kwargs
+        )
+    if _said(context, tensors):
+        return
+    with cd.no_grad():
+        context.op(*tensors.args, **tensors.kwargs)
+    context.expect(True, "")
+
+
+def _functional(context: Context, sample: Any) -> None:
+    """The functional form gives the results and what is written, and writes nothing itself."""
+    form = context.op.functional
+    if form is None:
+        return
+    tensors, plain = context.subject.tensors(sample), context.subject.tensors(sample)
+    if context.op.random:
+        cd.manual_seed(context.case.seed)
+    before = snapshot(context, plain)
+    given = tensors_in(form(*plain.args, **plain.kwargs))
+    context.unchanged(before, plain)
+    if context.op.random:
+        cd.manual_seed(context.case.seed)
+    full = positional(context.op, list(tensors.args), tensors.kwargs)
+    written = list(context.op.schema.written(tuple(full)))
+    results = tensors_in(context.op(*tensors.args, **tensors.kwargs))
+    results = [t for t in results if all(t is not w for w in written)]
+    for new, tensor in zip(given[len(results) :], written, strict=False):
+        context.same(new, tensor, "the functional form and what is written")
 
 
 @check(7, plan=_plan, variant="out")

@@ -56,6 +56,15 @@ def nothing_refused(correct: Any, raws: Any) -> Any:
     return correct(*raws)
 
 
+def statistics_of_evaluation(correct: Any, raws: Any) -> Any:
+    """Running statistics are written to although the call is no training."""
+    result = correct(*raws)
+    mean, training = raws[1], raws[5]
+    if mean is not None and not training and mean.size:
+        mean += 1
+    return result
+
+
 _SEEN = {"checks": (24,), "cases": "decomposition"}
 #: name -> (mutation, fields of the mutant)
 KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -84,6 +93,16 @@ KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "says": "negative_slope=-.*gradient",
         },
     ),
+    "a conditional write that always happens (batch_norm)": (
+        statistics_of_evaluation,
+        {
+            "op": "batch_norm",
+            "ops": ("batch_norm",),
+            "checks": (7,),
+            "cases": "mutates",
+            "says": "written to that is not declared",
+        },
+    ),
     "an empty tensor is refused (bmm)": (
         nothing_refused,
         {"op": "bmm", "ops": ("bmm",), **_SEEN, "says": "kernel refuses what the decomposition"},
@@ -107,6 +126,12 @@ def _without_the_base() -> Any:
     return replaced((inplace, "_rebase", rebase))
 
 
+def _always_written() -> Any:
+    """A conditional write is taken for one that always happens."""
+    mutation = module("registry.model.effects").Mutation
+    return replaced((mutation, "happens", lambda self, args: True))
+
+
 _FORM = {"checks": (12,), "cases": "in-place-form"}
 #: name -> fields of the mutant
 INPLACE: dict[str, dict[str, Any]] = {
@@ -121,6 +146,13 @@ INPLACE: dict[str, dict[str, Any]] = {
         "ops": ("add",),
         **_FORM,
         "says": "add_ on a tensor.*gradient",
+    },
+    "a conditional write is taken for one that always happens": {
+        "patch": _always_written,
+        "ops": ("batch_norm", "embedding"),
+        "checks": (7,),
+        "cases": "mutates",
+        "says": "InferenceError|cannot be written|inference|not bumped|never is",
     },
     "a write to a view stays out of the history of its base": {
         "patch": _without_the_base,
