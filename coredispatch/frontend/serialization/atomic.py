@@ -41,8 +41,8 @@ def open_for_writing(target: Target) -> Iterator[IO[bytes]]:
         return
     path = Path(os.path.realpath(target))  # a link goes on pointing to the file it named
     if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
-        with open(path, "wb") as file:
-            yield file
+        with open(path, "wb") as pipe:
+            yield pipe
         return
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "save: the file is read-only", str(path))

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-import ml_dtypes  # noqa: F401  (makes np.dtype("bfloat16") known)
 import numpy as np
 
+from coredispatch.frontend.serialization.element_types import dtype_named, dtype_text
 from coredispatch.frontend.serialization.errors import Damage, shown
-from coredispatch.registry.model.dtypes import ALL_DTYPES
+from coredispatch.frontend.serialization.memory_spans import address, bytes_between, span
 
 __all__ = [
     "ALIGNMENT",
     "ArrayPlace",
     "BlockWriter",
-    "address",
     "array_at",
-    "bytes_between",
     "check_layout_of_blocks",
-    "dtype_named",
-    "dtype_text",
     "element_count",
-    "only_valid_elements",
     "read_place",
     "read_shape",
-    "span",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -34,98 +27,6 @@ Block = list[bytes | Array]
 ALIGNMENT: Final = 16
 _LARGEST: Final = 2**63 - 1
 _MAX_DIMS: Final = 64  # NumPy's
-
-
-def span(array: Array) -> tuple[int, int]:
-    """First address of the array's elements, and the address after the last one."""
-    return np.lib.array_utils.byte_bounds(array)
-
-
-class _OwnedMemory:
-    """A range of addresses together with the objects that keep it allocated.
-
-    NumPy makes this object the base of every array over the memory, so whoever holds such an
-    array, or a view of one, holds the owner as well.
-    """
-
-    def __init__(self, low: int, high: int, owner: Any, writeable: bool) -> None:
-        self.owner = owner
-        self.__array_interface__ = {
-            "data": (low, not writeable),
-            "shape": (high - low,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
-def bytes_between(low: int, high: int, owner: Any, writeable: bool = False) -> Array:
-    """The memory from address `low` to `high`, which `owner` keeps allocated, as bytes.
-
-    The array and all its views hold `owner`.
-    """
-    return np.asarray(_OwnedMemory(low, high, owner, writeable))
-
-
-def address(array: Array) -> int:
-    """Address of the element with all indices 0."""
-    # Not the low end of the span where a stride is negative.
-    return int(array.__array_interface__["data"][0])
-
-
-# -- element types ---------------------------------------------------------------------------
-
-#: what tensors and arrays have: coredispatch's own element types, by name and by NumPy's text
-_NATIVE: Final = {dtype.name: np.dtype(dtype.name) for dtype in ALL_DTYPES}
-_BY_TEXT: Final = {**_NATIVE, **{d.str: d for d in _NATIVE.values() if d.isbuiltin == 1}}
-_SWAPPED: Final = {
-    d.newbyteorder().str: d.newbyteorder() for d in _BY_TEXT.values() if d.isbuiltin == 1
-}
-#: what NumPy arrays may have besides: text, bytes, dates and differences of dates
-_OTHER: Final = re.compile(
-    r"[<>]U[1-9]\d{0,8}|\|S[1-9]\d{0,8}|[<>][mM]8(\[\d{0,9}(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
-)
-
-
-def dtype_text(dtype: np.dtype[Any]) -> str | None:
-    """How a file names an element type; None for one that no file has."""
-    name = dtype.name if dtype.isnative and dtype.name in _NATIVE else dtype.str
-    return name if dtype_named(name, numpy=True) is not None else None
-
-
-def dtype_named(text: Any, numpy: bool = False) -> np.dtype[Any] | None:
-    """The element type of that name, with `numpy` also those that no tensor has; else None."""
-    if not isinstance(text, str):
-        return None
-    found = _BY_TEXT.get(text)
-    if found is None and numpy:
-        found = _SWAPPED.get(text)
-        if found is None and _OTHER.fullmatch(text):
-            found = np.dtype(text)
-    return found
-
-
-def only_valid_elements(array: Array) -> bool:
-    """Whether all bytes mean something: kernels rely on a bool being 0 or 1.
-
-    Text must consist of characters; all other types have no invalid elements.
-    """
-    if array.dtype.kind not in "bU" or not array.size:
-        return True
-    # An expanded array has more elements than bytes: look at each byte once.
-    array = array[tuple(slice(None) if step else slice(1) for step in array.strides)]
-    low, high = span(array)
-    if array.dtype.kind == "b":
-        memory = (
-            array.view(np.uint8) if array.size <= high - low else bytes_between(low, high, array)
-        )
-        return int(memory.max()) <= 1
-    if array.nbytes > high - low:
-        return False
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return int(flat.view(flat.dtype.str[0] + "u4").max()) <= 0x10FFFF
-
-
-# -- places of arrays in blocks --------------------------------------------------------------
 
 
 class ArrayPlace(NamedTuple):

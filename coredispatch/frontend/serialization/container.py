@@ -151,7 +151,7 @@ class Archive:
         """Block `number` as writable bytes; the same array each time."""
         if number not in self._blocks:
             block = np.empty(self.sizes[number], np.uint8)
-            self._zip.read_into(f"blocks/{number}", memoryview(block))
+            self._zip.read_into(f"blocks/{number}", block.data)
             self._blocks[number] = block
         return self._blocks[number]
 

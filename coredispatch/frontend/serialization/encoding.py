@@ -31,8 +31,13 @@ __all__ = ["Encoder", "Records"]
 
 Node = dict[str, Any]
 
-_PLAIN_SEQUENCES = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
-_PLAIN_MAPPINGS = {dict: "dict", collections.Counter: "Counter"}
+_PLAIN_SEQUENCES: dict[type, str] = {
+    list: "list",
+    tuple: "tuple",
+    set: "set",
+    frozenset: "frozenset",
+}
+_PLAIN_MAPPINGS: dict[type, str] = {dict: "dict", collections.Counter: "Counter"}
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -196,7 +201,7 @@ class Encoder:
     # -- everything else, as pickle takes it apart -------------------------------------------
 
     def _global(self, obj: Any, name: str | None, node: Node) -> None:
-        name = name or getattr(obj, "__qualname__", None) or getattr(obj, "__name__", "")
+        name = name or str(getattr(obj, "__qualname__", None) or getattr(obj, "__name__", ""))
         module = pickle.whichmodule(obj, name)  # type: ignore[attr-defined]
         try:
             __import__(module)
@@ -215,7 +220,7 @@ class Encoder:
     def _reduced(self, obj: Any, node: Node) -> None:
         reduce = copyreg.dispatch_table.get(type(obj))
         try:
-            parts = obj.__reduce_ex__(4) if reduce is None else reduce(obj)
+            parts: Any = obj.__reduce_ex__(4) if reduce is None else reduce(obj)
         except TypeError as error:
             raise UnsavableObjectError(
                 f"save: a {type(obj).__name__} cannot be saved: {error}", fix="save a state_dict"
@@ -223,8 +228,9 @@ class Encoder:
         if isinstance(parts, str):
             self._global(obj, parts, node)
             return
-        callee, arguments, state, items, pairs, setter = (*parts, *[None] * (6 - len(parts)))
         self._kept.append(parts)
+        padded: list[Any] = [*parts, None, None, None, None]
+        callee, arguments, state, items, pairs, setter = padded[:6]
         name = getattr(callee, "__name__", "")
         if name == "__newobj_ex__":
             cls, arguments, keywords = arguments

@@ -19,7 +19,7 @@ from coredispatch.frontend.serialization.errors import (
     shown,
 )
 from coredispatch.frontend.serialization.pickled import read_pickle
-from coredispatch.frontend.serialization.tensor_records import TensorReader
+from coredispatch.frontend.serialization.tensor_reader import TensorReader
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.value import Storage
 

@@ -304,14 +304,14 @@ class _Reader:
             raise Damage("", "it has arguments that version 1 did not write")
 
     def _made_bytearray(self, arguments: list[Any]) -> tuple[str, Any]:
-        return "bytearray", self._copied(*arguments, "bytes") if len(arguments) == 1 else b""
+        return "bytearray", self._copied(arguments[0], "bytes") if arguments else b""
 
     def _made_ordered(self, arguments: list[Any]) -> tuple[str, Any]:
         self._no_arguments(arguments)
         return "OrderedDict", []
 
     def _made_counter(self, arguments: list[Any]) -> tuple[str, Any]:
-        return "Counter", list(self._copied(*arguments[:1] or [None], "dict"))
+        return "Counter", list(self._copied(arguments[0] if arguments else None, "dict"))
 
     def _made_defaultdict(self, arguments: list[Any]) -> tuple[str, Any]:
         name: str | None = None

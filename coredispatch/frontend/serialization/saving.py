@@ -7,7 +7,7 @@ from typing import Any
 from coredispatch.frontend.serialization.atomic import Target, open_for_writing
 from coredispatch.frontend.serialization.container import write_archive
 from coredispatch.frontend.serialization.encoding import Encoder
-from coredispatch.frontend.serialization.tensor_records import TensorWriter
+from coredispatch.frontend.serialization.tensor_writer import TensorWriter
 
 __all__ = ["save"]
 

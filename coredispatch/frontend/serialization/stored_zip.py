@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from coredispatch.frontend.serialization.errors import Damage
 
@@ -85,7 +85,7 @@ class StoredZip:
         return count, size, start, start - offset
 
     def _directory(self, data: bytes, count: int, start: int, base: int) -> dict[str, _Entry]:
-        found: list[tuple[str, list[Any]]] = []
+        found: list[tuple[str, _Entry]] = []
         position = 0
         for number in range(count):
             what = f"entry {number} of the directory"
@@ -105,18 +105,21 @@ class StoredZip:
                 raise Damage(what, "the directory ends inside it")
             size, packed, header = _sizes(extra, [size, packed, fields[16]], what)
             plain = not (comment_size or disk)
-            found.append((name, [flags, method, crc, packed, size, plain, base + header]))
+            entry = _Entry(flags, method, crc, packed, size, plain, base + header, 0)
+            found.append((name, entry))
         if position != len(data):
             raise Damage("the directory", "it goes on after its last entry")
         entries: dict[str, _Entry] = {}
         end = start
-        for name, values in sorted(found, key=lambda item: -item[1][-1]):
+        for name, entry in sorted(found, key=lambda item: -item[1].header):
             if name in entries:
-                raise Damage("the directory", f"it has two entries {name!r}")
-            if values[-1] + _LOCAL.size > end:
-                raise Damage(f"entry {name!r}", "it lies outside the file or over another entry")
-            entries[name] = _Entry(*values, end)
-            end = values[-1]
+                raise Damage("the directory", f"it has two entries {name!r:.100}")
+            if entry.header + _LOCAL.size > end:
+                raise Damage(
+                    f"entry {name!r:.100}", "it lies outside the file or over another entry"
+                )
+            entries[name] = entry._replace(end=end)
+            end = entry.header
         return {name: entries[name] for name, _ in found}
 
     def size(self, name: str) -> int:

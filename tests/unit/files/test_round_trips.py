@@ -137,9 +137,11 @@ def test_drawn_objects_come_back(obj: Any) -> None:
     data = saved(obj)
     assert same(obj, loaded(data), {})
     assert same(obj, loaded(data, weights_only=False), {})
-    # What was loaded is saved as the same file. (Sets have no order.)
+    # What was loaded is saved as the same file again and again. (Sets have no order. Not at first:
+    # bytes such as b"" may be several objects, and are one after loading.)
     if "set" not in repr(obj):
-        assert saved(loaded(data)) == data
+        again = saved(loaded(data))
+        assert saved(loaded(again)) == again
 
 
 PICKLED = st.recursive(
