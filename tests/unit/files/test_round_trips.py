@@ -23,7 +23,6 @@ import coredispatch as cd
 from coredispatch.serialization import SerializationError, UnsafeGlobalError
 
 drawn = settings(
-    deadline=None,
     max_examples=150,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
