@@ -31,6 +31,8 @@ _KINDS = {
 _SPREAD = {"IntList": "builtins.int", "list[Tensor]": "Tensor"}
 #: flags that make several tensors of the result: their value decides its type
 _FLAGS = ("as_tuple", "return_indices")
+#: what a flag is annotated with -> the type of the result, None for the declared one
+_FLAGGED = {"Literal[True]": None, "Literal[False]": "Tensor", "builtins.bool": "Any"}
 
 #: where the names in signatures come from
 IMPORTS: Imports = {
@@ -71,8 +73,8 @@ def functions(name: str, op: Operator, *, method: bool, out: bool = True) -> lis
     ]
     for form in (op, *overloads):
         flag = next((p.name for p in form.schema.params if p.name in _FLAGS), None)
-        for value in (None,) if flag is None else (True, False):
-            given = None if value is None else (flag, value)
+        for value in _FLAGGED if flag is not None else (None,):
+            given = None if flag is None or value is None else (flag, value)
             signatures.append(_signature(form, op, method=method, out=out, flag=given))
         if _spreads(form):
             signatures.append(_signature(form, op, method=method, out=out, spread=True))
@@ -107,36 +109,37 @@ def _signature(
     *,
     method: bool,
     out: bool,
-    flag: tuple[str | None, bool] | None = None,
+    flag: tuple[str, str] | None = None,
     spread: bool = False,
 ) -> str:
-    """One signature of ``op``; ``form`` is the operator itself or an overload of it."""
+    """One signature of ``op``; ``form`` is the operator itself or an overload of it.
+
+    ``flag`` is a parameter that decides what is returned, and what it is annotated with here.
+    """
     params = list(form.schema.params)
     positional = [p for p in params if not p.keyword_only]
-    keywords = [_parameter(p) for p in params if p.keyword_only]
     parts = ["self"] if method else []
-    for p in positional[1 if method else 0 :]:
+    keywords = []
+    for p in params[1 if method else 0 :]:
         if spread and p is positional[-1]:
             parts.append(f"*{p.name}: {_SPREAD[p.kind]}")
-        elif flag is not None and p.name == flag[0] and flag[1]:
-            parts.append("*")
-            parts.append(f"{p.name}: Literal[True]")
+        elif flag is not None and p.name == flag[0]:
+            optional = flag[1] == "Literal[False]" and p.default is not REQUIRED
+            keywords.append(f"{p.name}: {flag[1]}" + (" = ..." if optional else ""))
+        elif p.keyword_only:
+            keywords.append(_parameter(p))
         else:
             # Before a spread argument nothing has a default.
             parts.append(_parameter(p, method=method, required=spread))
-    if flag is not None and not flag[1]:
-        parts = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[False] = ...", p) for p in parts]
-        keywords = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[False]", k) for k in keywords]
-    elif flag is not None:
-        keywords = [re.sub(rf"^{flag[0]}: .*", f"{flag[0]}: Literal[True]", k) for k in keywords]
     if out and not op.mutates and not op.schema.plain and not any(p.name == "out" for p in params):
-        keywords.append(f"out: {_out(form)} = ...")
+        one = flag is not None and flag[1] == "Literal[False]"
+        keywords.append(f"out: {_out(op if one else form)} = ...")
     if op.factory or op.name.endswith("_like"):
         if not any(p.name == "requires_grad" for p in params):
             keywords.append("requires_grad: builtins.bool = ...")
-    if keywords and not spread and "*" not in parts:
+    if keywords and not spread:
         parts.append("*")
-    result = "Tensor" if flag is not None and not flag[1] else _result(form, op)
+    result = _result(form, op) if flag is None else _FLAGGED[flag[1]] or _result(form, op)
     return f"({', '.join([*parts, *keywords])}) -> {result}"
 
 
@@ -164,6 +167,9 @@ def _result(form: Operator, op: Operator) -> str:
     returns = form.schema.returns
     if form.schema.several and record(op.name) is not None and (form is not op or _named(op)):
         return f"return_types.{record(op.name).__name__}"
+    flags = [p.name for p in form.schema.params if p.name.startswith("return_")]
+    if form is not op and flags and not set(flags) & set(_FLAGS):
+        return "Any"  # unique(x, return_inverse=...): a schema says what it returns without
     return re.sub(r"\b(tuple|list|bool|int|float|complex|str|object)\b", r"builtins.\1", returns)
 
 

@@ -94,6 +94,10 @@ def shapes() -> None:
     assert_type(cd.zeros_like(x, dtype="float64"), Tensor)
     assert_type(x.nonzero(), Tensor)
     assert_type(x.nonzero(as_tuple=True), tuple[Tensor, ...])
+    for flag in (True, False):
+        F.max_pool1d(x, 2, return_indices=flag)
+    values, inverse = x.unique(return_inverse=True)
+    assert values.shape == (1,) and inverse.shape == x.shape
 
 
 def reductions() -> None:
