@@ -13,14 +13,26 @@ from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
 from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
+from coredispatch.registry.dispatch.masks import includes_layers
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.device import current_device
+from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float64, int64
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, NumberRangeError
 from coredispatch.registry.model.scalars import stored
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor"]
+
+_CPU = Device("cpu")
+
+
+def _from_host(array: np.ndarray[Any, Any]) -> Tensor:
+    """``array`` as a tensor on the CPU, through the operator that a layer can see."""
+    if HOOKS.observe is None and not includes_layers():
+        return Tensor(array, fresh_keys(TABLE.bit("cpu")))  # 6 us less
+    made: Tensor = TABLE.operator("from_host")(array, device=_CPU)
+    return made
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -41,7 +53,7 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
     if type(array) is not np.ndarray:
         array = array.view(np.ndarray)
     DType.of(array.dtype)
-    return Tensor(array, fresh_keys(TABLE.bit("cpu")))
+    return _from_host(array)
 
 
 def _contains_tensor(data: Any) -> bool:
@@ -165,7 +177,7 @@ def tensor(
 
 
 def _on_device(array: np.ndarray[Any, Any], device: Any) -> Tensor:
-    result = Tensor(array, fresh_keys(TABLE.bit("cpu")))
+    result = _from_host(array)
     target = current_device(device)
     return result if target.type == "cpu" else TABLE.operator("to_device")(result, target)
 

@@ -20,6 +20,7 @@ from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.around.wrappers import Wrapper
+from coredispatch.registry.dispatch.masks import includes_layers
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import Backend
@@ -44,6 +45,10 @@ __all__ = ["Tensor", "is_tensor"]
 
 
 _INFERENCE = TABLE.bit("inference")
+
+
+#: keys of a tensor whose reads no layer sees: autograd has nothing to say to them
+_UNLAYERED = TABLE.bit("cpu") | AUTOGRAD
 
 
 def _op(name: str) -> Any:
@@ -439,7 +444,11 @@ class Tensor(TensorBase):
             raise DTypeError(
                 f"can't convert a {self.device} tensor to NumPy", fix="use tensor.cpu() first"
             )
-        result: np.ndarray[Any, Any] = backend.to_numpy(self.raw)
+        result: np.ndarray[Any, Any]
+        if self.keys & ~_UNLAYERED or HOOKS.observe is not None or includes_layers():
+            result = _op("to_host")(self)
+        else:  # nobody stands between the call and the array: 2 us less
+            result = backend.to_numpy(self.raw)
         return result
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.devices import backend_of_device, resolved
 from coredispatch.registry.around.hookspecs import hookimpl
@@ -11,10 +12,11 @@ from coredispatch.registry.dispatch.operator import composite
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend, Layout
+from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DeviceError, MissingKernel
 from coredispatch.registry.model.value import dtype_of
 
-__all__ = ["coredispatch_register", "to_device"]
+__all__ = ["coredispatch_register", "from_host", "to_device", "to_host"]
 
 
 @composite(
@@ -91,7 +93,39 @@ def _(grad: Any, self: Any) -> Any:
     return to_device(grad, self.device)
 
 
+@composite(namespace=(), method=False, differentiable=False, generic=False)
+def to_host(self: Tensor) -> object:
+    """The elements as a NumPy array; waits for them where a backend computes later.
+
+    Every read of a value is this operator: ``item``, ``tolist``, ``numpy``, ``bool``, ``float``,
+    ``int``. So a layer sees where a value leaves the table, and a trace what it would bake in.
+    """
+    return self.backend.to_numpy(self.raw)
+
+
+@composite(
+    out=lambda array, device: tuple(array.shape),
+    dtype=lambda array, device: DType.of(array.dtype),
+    namespace=(),
+    method=False,
+    differentiable=False,
+    factory=True,
+    generic=False,
+)
+def from_host(
+    array: object,
+    *,
+    device: Device | None = None,  # type: ignore[name-defined]  # noqa: F821
+) -> Tensor:
+    """A tensor on the CPU that shares the memory of a NumPy array.
+
+    Every constant that comes from outside is this operator (``tensor``, ``from_numpy``,
+    ``as_tensor``): the other end of :func:`to_host`.
+    """
+    return Tensor(array, fresh_keys(TABLE.bit("cpu")))
+
+
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
-    """Register ``to_device``."""
-    registrar.op(to_device)
+    """Register the operators through which data move, leave and come in."""
+    registrar.op(to_device, to_host, from_host)

@@ -69,6 +69,11 @@ def current_state(family: Any) -> Any:
     return _CURRENT.get()[3].get(family)
 
 
+def includes_layers() -> bool:
+    """Whether a mode of this thread or task includes layers that no tensor carries."""
+    return bool(MASKS.active) and _CURRENT.get()[0] != 0
+
+
 def push_masks(include: int, exclude: int, restore: int = 0) -> Token[Any]:
     """Add bits to the masks; bits in ``restore`` are taken out of both first.
 
