@@ -101,17 +101,22 @@ CERTIFY = echo "== $(4)"; \
 conformance: dev
 	rm -rf $(REPORTS)
 	mkdir -p $(REPORTS)
-	cp -r examples/third_party_backend $(REPORTS)/source
+	mkdir $(REPORTS)/source
+	cp -r examples/third_party_backend examples/diagonal_layout $(REPORTS)/source
 	$(PIP) install --quiet --no-deps --no-build-isolation --target $(REPORTS)/installed \
-	    $(REPORTS)/source
+	    $(REPORTS)/source/*
 	@status=0; \
 	    $(call CERTIFY,none,cpu,--level training,numpy) || status=1; \
 	    $(call CERTIFY,cpu_numba,cpu,--level training,cpu_numba) || status=1; \
 	    export PYTHONPATH=$(REPORTS)/installed; \
 	    $(call CERTIFY,flat,flat,--level training,third_party_example) || status=1; \
+	    $(call CERTIFY,diagonal,cpu,--profile diagonal,third_party_layout) || status=1; \
+	    $(call CERTIFY,diagonal,cpu,--ops-of diagonal,third_party_layout_operators) || status=1; \
 	    unset PYTHONPATH; \
 	    $(call CERTIFY,sparse,cpu,--profile sparse,sparse) || status=1; \
+	    $(call CERTIFY,sparse,cpu,--ops-of sparse,sparse_operators) || status=1; \
 	    $(call CERTIFY,quant,cpu,--profile quant,quant) || status=1; \
+	    $(call CERTIFY,quant,cpu,--ops-of quant,quant_operators) || status=1; \
 	    if $(PY) -c "import sys, coredispatch as cd; sys.exit(not cd.cuda.is_available())"; then \
 	        $(call CERTIFY,cuda_cupy,cuda,--level training,cuda_cupy) || status=1; \
 	        absent=; \

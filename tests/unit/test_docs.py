@@ -60,6 +60,19 @@ def test_tutorials_run(page: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+#: pages whose blocks are passages of a program that has tests of its own
+PASSAGES = {"docs/write_a_layout.md": "examples/diagonal_layout/coredispatch_diagonal.py"}
+
+
+@pytest.mark.parametrize("page", PASSAGES)
+def test_passages_are_from_the_program(page: str) -> None:
+    program = (ROOT / PASSAGES[page]).read_text()
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    assert blocks
+    for block in blocks:
+        assert block.strip() in program, f"{page} shows what {PASSAGES[page]} has not:\n{block}"
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=name)
 def test_programs_run(program: Path) -> None:
     done = subprocess.run(
