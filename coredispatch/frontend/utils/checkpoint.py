@@ -21,7 +21,7 @@ from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.autograd.saved_tensors import saved_tensors_hooks
 from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.random import fork_rng
-from coredispatch.frontend.tensor_base import TensorBase
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.generator import default_generator
 
@@ -47,7 +47,7 @@ class CallState:
     """What a function may depend on besides its arguments: random state and autocast."""
 
     def __init__(self, args: tuple[Any, ...], preserve_rng_state: bool) -> None:
-        devices = {str(a.device) for a in args if isinstance(a, TensorBase)} - {"cpu"}
+        devices = {str(a.device) for a in args if isinstance(a, Tensor)} - {"cpu"}
         self.devices = sorted(devices) if preserve_rng_state else []
         self.preserve = preserve_rng_state
         generators = [default_generator(), *map(default_generator, self.devices)]
@@ -76,14 +76,14 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def forward(ctx: Any, function: Any, preserve_rng_state: bool, *args: Any) -> Any:
-        if not any(isinstance(a, TensorBase) and a.requires_grad for a in args):
+        if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             warnings.warn(
                 "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2
             )
         ctx.function = function
         ctx.state = CallState(args, preserve_rng_state)
-        ctx.places = [i for i, a in enumerate(args) if isinstance(a, TensorBase)]
-        ctx.args = [None if isinstance(a, TensorBase) else a for a in args]
+        ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+        ctx.args = [None if isinstance(a, Tensor) else a for a in args]
         ctx.save_for_backward(*[args[i] for i in ctx.places])
         with no_grad():
             return function(*args)
@@ -102,19 +102,19 @@ class CheckpointFunction(Function):
             args[place] = tensor.detach().requires_grad_(tensor.requires_grad)
         with ctx.state.restored(), enable_grad():
             outputs = ctx.function(*args)
-        if isinstance(outputs, TensorBase):
+        if isinstance(outputs, Tensor):
             outputs = (outputs,)
         roots = [
             (output, grad)
             for output, grad in zip(outputs, grads, strict=True)
-            if isinstance(output, TensorBase) and output.requires_grad
+            if isinstance(output, Tensor) and output.requires_grad
         ]
         if not roots:
             raise AutogradError(
                 "none of output has requires_grad=True, this checkpoint() is not necessary"
             )
         backward([output for output, _ in roots], [grad for _, grad in roots])
-        return None, None, *[a.grad if isinstance(a, TensorBase) else None for a in args]
+        return None, None, *[a.grad if isinstance(a, Tensor) else None for a in args]
 
 
 class _Holder:

@@ -49,8 +49,9 @@ def div(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 
 div.vjp(
     self=lambda grad, other: div(grad, adjoint(other)),
-    # -out/other costs one division less than -self/other**2 and keeps its range.
-    other=lambda grad, out, other: neg(mul(grad, adjoint(div(out, other)))),
+    # Two divisions keep the range that other**2 leaves. The result, which the second one could
+    # begin with, may be written in place, as in PyTorch.
+    other=lambda grad, self, other: neg(mul(grad, adjoint(div(div(self, other), other)))),
 )
 
 

@@ -288,9 +288,10 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     return comparison.where(comparison.eq(high, low), add(high, math.log(2)), out)
 
 
+# The result is computed again, so that it may be written in place, as in PyTorch.
 logaddexp.vjp(
-    self=lambda grad, self, out: mul(grad, _share(self, out)),
-    other=lambda grad, other, out: mul(grad, _share(other, out)),
+    self=lambda grad, self, other: mul(grad, _share(self, logaddexp(self, other))),
+    other=lambda grad, self, other: mul(grad, _share(other, logaddexp(self, other))),
 )
 
 
@@ -315,11 +316,11 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
     return div(logaddexp(mul(x, unit), mul(y, unit)), unit)
 
 
-def _share2(part: Any, whole: Any) -> Any:
-    return _share(mul(part, math.log(2)), mul(whole, math.log(2)))
+def _share2(part: Any, self: Any, other: Any) -> Any:
+    return _share(mul(part, math.log(2)), mul(logaddexp2(self, other), math.log(2)))
 
 
 logaddexp2.vjp(
-    self=lambda grad, self, out: mul(grad, _share2(self, out)),
-    other=lambda grad, other, out: mul(grad, _share2(other, out)),
+    self=lambda grad, self, other: mul(grad, _share2(self, self, other)),
+    other=lambda grad, self, other: mul(grad, _share2(other, self, other)),
 )
