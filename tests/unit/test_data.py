@@ -173,6 +173,30 @@ def test_random_sampler() -> None:
         RandomSampler(range(3), num_samples=0)
 
 
+def test_samples_are_drawn_as_they_are_needed() -> None:
+    many = 10**15  # no list of them fits the memory
+    endless = iter(RandomSampler(range(3), replacement=True, num_samples=many))
+    assert {next(endless) for _ in range(100)} == {0, 1, 2}
+    weighted = iter(WeightedRandomSampler([0.0, 1.0, 1.0], many))
+    assert {next(weighted) for _ in range(100)} == {1, 2}
+    repeated = iter(RandomSampler(range(3), num_samples=many))
+    assert sorted(next(repeated) for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("count", [1, 1000, 2**14 - 1, 2**14, 2**14 + 1, 40_000])
+def test_piecewise_draws_are_those_of_one_draw(count: int) -> None:
+    weights = [1.0, 0.0, 2.0, 5.0]
+    drawn = [
+        list(RandomSampler(range(7), True, count, seeded())),
+        list(WeightedRandomSampler(weights, count, True, seeded())),
+    ]
+    streams = [
+        np.random.default_rng(int(cd.randint(0, 1 << 62, (), generator=seeded()))) for _ in drawn
+    ]
+    assert drawn[0] == streams[0].integers(7, size=count).tolist()
+    assert drawn[1] == streams[1].choice(4, count, p=np.array(weights) / 8).tolist()
+
+
 def test_manual_seed_governs_the_order() -> None:
     orders = []
     for _ in range(2):

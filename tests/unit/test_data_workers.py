@@ -151,6 +151,37 @@ def test_the_dataset_here_stays_as_it_was() -> None:
 # -- streams -------------------------------------------------------------------------------
 
 
+class Refilled(Dataset[Any]):
+    """Fills one array again and again, too large for a pipe, and counts how often in a file."""
+
+    def __init__(self, path: str) -> None:
+        self.array = np.zeros(500_000)
+        self.path = path
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        self.array.fill(index)
+        with open(self.path, "a") as file:
+            file.write("x")
+        return self.array
+
+
+@pytest.mark.parametrize("batch_size", [None, 1])
+def test_an_array_that_is_filled_again_arrives_as_it_was(tmp_path: Any, batch_size: Any) -> None:
+    path = tmp_path / "count"
+    options = {"collate_fn": lambda samples: samples[0]} if batch_size else {}
+    loader = DataLoader(
+        Refilled(str(path)), batch_size, num_workers=1, prefetch_factor=4, **options
+    )
+    results = iter(loader)
+    while not path.exists() or len(path.read_text()) < 4:  # all fetched before one is received
+        time.sleep(0.01)
+    found = [np.asarray(result) for result in results]
+    assert [set(array.tolist()) for array in found] == [{0.0}, {1.0}, {2.0}, {3.0}]
+
+
 class Shards(IterableDataset[int]):
     """0 to 9, dealt to the workers; the first worker's share is longer."""
 

@@ -8,7 +8,7 @@ draw whatever its length, and worker processes never touch the main process's ge
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.generator import manual_seed
 
 __all__ = ["draw_seed", "integers", "permutation", "seed_all", "weighted"]
+
+_PIECE = 1 << 14  # numbers drawn at once
 
 
 def draw_seed(generator: Any = None) -> int:
@@ -35,14 +37,22 @@ def permutation(size: int, generator: Any = None) -> list[int]:
     return _stream(generator).permutation(size).tolist()  # type: ignore[no-any-return]
 
 
-def integers(high: int, count: int, generator: Any = None) -> list[int]:
+def _pieces(count: int) -> Iterator[int]:
+    """Sizes of at most `_PIECE` that add up to `count`: numbers are drawn as they are needed."""
+    for start in range(0, count, _PIECE):
+        yield min(_PIECE, count - start)
+
+
+def integers(high: int, count: int, generator: Any = None) -> Iterator[int]:
     """`count` independent integers in [0, high)."""
-    return _stream(generator).integers(high, size=count).tolist()  # type: ignore[no-any-return]
+    stream = _stream(generator)
+    for size in _pieces(count):
+        yield from stream.integers(high, size=size).tolist()
 
 
 def weighted(
     weights: Sequence[float], count: int, replacement: bool, generator: Any = None
-) -> list[int]:
+) -> Iterator[int]:
     """`count` indices of `weights`, each drawn with probability proportional to its weight.
 
     Raises:
@@ -62,10 +72,21 @@ def weighted(
         raise ValueError(
             f"cannot draw {count} different indices: only {positive} weights are positive"
         )
-    chosen = _stream(generator).choice(
-        probabilities.size, size=count, replace=replacement, p=probabilities / total
-    )
-    return chosen.tolist()  # type: ignore[no-any-return]
+    stream = _stream(generator)
+    if replacement:
+        return _with_replacement(probabilities / total, count, stream)
+    chosen = stream.choice(probabilities.size, size=count, replace=False, p=probabilities / total)
+    return iter(chosen.tolist())
+
+
+def _with_replacement(
+    probabilities: np.ndarray[Any, Any], count: int, stream: np.random.Generator
+) -> Iterator[int]:
+    # As Generator.choice does it, which would draw all indices at once.
+    cumulative = probabilities.cumsum()
+    cumulative /= cumulative[-1]
+    for size in _pieces(count):
+        yield from cumulative.searchsorted(stream.random(size), side="right").tolist()
 
 
 def seed_all(seed: int, worker: int) -> None:

@@ -137,7 +137,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return iter(weighted(self.weights, self.num_samples, self.replacement, self.generator))
+        return weighted(self.weights, self.num_samples, self.replacement, self.generator)
 
     def __len__(self) -> int:
         return self.num_samples

@@ -31,12 +31,16 @@ class _Pickler(ForkingPickler):
         return reduce_tensor(obj, share=False) if isinstance(obj, Tensor) else NotImplemented
 
 
-def pack(message: Any) -> Packed:
-    """Pickle `message` into the parts that :func:`send` writes. Raises what pickling raises."""
+def pack(message: Any, copy: bool = False) -> Packed:
+    """Pickle `message` into the parts that :func:`send` writes. Raises what pickling raises.
+
+    The parts share memory with the arrays in the message; with `copy` they do not, for arrays
+    that may be written to before the parts are sent.
+    """
     buffers: list[pickle.PickleBuffer] = []
     body = io.BytesIO()
     _Pickler(body, 5, True, buffers.append).dump(message)
-    views = [buffer.raw() for buffer in buffers]
+    views = [memoryview(bytes(b.raw())) if copy else b.raw() for b in buffers]
     header = struct.pack(f"<{len(views)}q", *(view.nbytes for view in views))
     return [header, body.getvalue(), *views]
 

@@ -16,6 +16,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from coredispatch.frontend.data.collate import default_collate
 from coredispatch.frontend.data.dataset import IterableDataset
 from coredispatch.frontend.data.randomness import seed_all
 from coredispatch.frontend.data.transport import Failure, Packed, pack, receive, send
@@ -149,7 +150,10 @@ def _serve(setup: WorkerSetup, tasks: Any, results: Any) -> None:
             over = isinstance(error, StopIteration) and fetcher is not None and fetcher.stream
             result = Exhausted if over else Failure(error, where)
         try:
-            parts = pack((epoch, index, result))
+            # A dataset may fill the same array again while the last result waits to be sent.
+            # Batches of default_collate are new arrays.
+            fresh = setup.batched and setup.collate is default_collate
+            parts = pack((epoch, index, result), copy=not fresh)
         except Exception as error:
             parts = pack((epoch, index, Failure(error, f"{where}, pickling its result")))
         results.put(parts)
