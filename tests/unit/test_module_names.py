@@ -77,6 +77,7 @@ def test_there_are_modules_of_two_names() -> None:
     assert ("coredispatch.utils.data.sampler", "coredispatch.frontend.data.sampler") in names()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each case is a fork of a fresh process")
 @pytest.mark.parametrize("public_first", [True, False])
 def test_both_names_give_one_object(public_first: bool) -> None:
@@ -171,6 +172,27 @@ sys.setswitchinterval(1e-5)
 assert len(found) == len(names) and len(set(found)) == 1, found
 """
     done = python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_package_may_publish_the_modules_under_its_own_name(tmp_path: Path) -> None:
+    for name in ("other", "other/nn", "other/utils"):
+        (tmp_path / name).mkdir()
+        text = "from coredispatch._namespaces import publish; publish(__name__)"
+        (tmp_path / name / "__init__.py").write_text(text if "/" in name else "")
+    program = """
+import other.nn.functional as F, other.utils.data.sampler as S
+from other.nn.parameter import Parameter
+import coredispatch as cd
+assert F is cd.nn.functional and Parameter is cd.nn.Parameter
+assert S.Sampler is cd.utils.data.Sampler
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "COREDISPATCH_PLUGINS": "none"},
+    )
     assert done.returncode == 0, done.stderr
 
 
