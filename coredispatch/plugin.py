@@ -55,7 +55,7 @@ from coredispatch.registry import (
     promote_types,
     result_type,
 )
-from coredispatch.registry.around.aliasing import base_of, is_view, result_dtype
+from coredispatch.registry.around.aliasing import base_of, is_view, result_dtype, view_link
 from coredispatch.registry.around.checks import check_types, check_write, describe_call
 from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
 from coredispatch.registry.around.raw_values import (
@@ -166,6 +166,7 @@ __all__ = [
     "to_raw",
     "tolerance",
     "version_of",
+    "view_link",
 ]
 
 #: names imported on demand: they pull in NumPy and the frontend, which register plugins themselves

@@ -25,4 +25,4 @@ plugins.builtin("autograd", _autograd, __version__)
 plugins.builtin("inference", inference, __version__)
 plugins.builtin("autocast", _autocast, __version__)
 
-from coredispatch.frontend import equality, indexing, inplace_views, methods  # noqa: E402, F401
+from coredispatch.frontend import indexing, inplace_views, methods  # noqa: E402, F401

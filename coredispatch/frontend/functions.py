@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.ops.support.rules import broadcast_shapes as _broadcast_shapes
 
-__all__ = ["is_complex", "is_floating_point", "is_inference", "load", "numel", "save"]
+__all__ = [
+    "broadcast_shapes",
+    "is_complex",
+    "is_floating_point",
+    "is_inference",
+    "load",
+    "numel",
+    "save",
+]
+
+
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
+    return _broadcast_shapes([(s,) if isinstance(s, int) else tuple(s) for s in shapes])
 
 
 def numel(input: Tensor) -> int:

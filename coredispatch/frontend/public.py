@@ -17,8 +17,8 @@ from coredispatch.frontend.creation import (
     frombuffer,
     tensor,
 )
-from coredispatch.frontend.equality import allclose, broadcast_shapes, equal, is_same_size
 from coredispatch.frontend.functions import (
+    broadcast_shapes,
     is_complex,
     is_floating_point,
     is_inference,

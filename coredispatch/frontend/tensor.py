@@ -647,6 +647,10 @@ class Tensor(TensorBase):
         """``fill_value`` everywhere, with this tensor's dtype and device unless given."""
         return self._new("full", (size,), kwargs, fill_value)
 
+    def where(self, condition: Tensor, other: Any) -> Tensor:
+        """``self`` where ``condition`` holds, else ``other``."""
+        return _op("where")(condition, self, other)
+
     # -- Python's protocols ----------------------------------------------------------------
 
     def __setitem__(self, index: Any, value: Any) -> None:

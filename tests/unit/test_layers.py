@@ -20,13 +20,19 @@ from coredispatch.plugin import (
     OpError,
     RegistrationError,
     Switch,
+    bump_version,
+    check_write,
     composite,
     dispatch,
     from_raw,
     is_masked,
     is_on,
+    is_view,
     key_bit,
+    link_view,
     operator,
+    version_of,
+    view_link,
 )
 
 Load = Callable[[str, Callable[[Any], None]], None]
@@ -348,6 +354,49 @@ def test_a_generic_backend_decomposes(load: Load) -> None:
     assert cube(x).raw.data.tolist() == [1.0, 8.0]
     with pytest.raises(OpError, match="'add' has no body"):
         x + x
+
+
+def test_views_and_writes_can_be_followed_by_public_names(load: Load) -> None:
+    """A layer replays the views of a tensor on other data, and counts the writes to it."""
+    x = cd.arange(6.0).reshape(2, 3)
+    view = x.t()[1]
+    path, link = [], view_link(view)
+    while link is not None and view is not x:
+        path.append(link)
+        view = link.base
+        link = view_link(view)
+    assert is_view(x.t()) and not is_view(cd.ones(1)) and len(path) >= 2
+    again = x * 10
+    for step in path[::-1][-2:]:
+        again = dispatch(step.op, (again, *step.args))
+    assert again.tolist() == [10.0, 40.0]
+    row = x[0]
+    before = version_of(row)
+    x.add_(1)
+    assert version_of(row) == before + 1
+
+
+def test_a_generic_kernel_links_the_views_that_it_makes(load: Load) -> None:
+    def generic(call: LayerEntry, args: tuple[Any, ...]) -> Any:
+        out = call.run_below(lambda x: x.clone(), args[0])
+        link_view(call.op, args[0], out, args[1:])
+        bump_version(args[0])
+        return out
+
+    layer_of(load, generic, applies=lambda op: op.name == "detach")
+    x = cd.ones(2)
+    with mine():
+        out = x.detach()
+    assert is_view(out) and view_link(out).base is x and version_of(x) == version_of(out) == 1
+
+
+def test_a_write_that_does_not_fit_is_refused_by_its_reason() -> None:
+    x = cd.zeros(2, dtype=cd.int64)
+    check_write(x, np.ones(2, np.int32))
+    with pytest.raises(OpError, match="float32, which cannot be written into self of"):
+        check_write(x, np.ones(2, np.float32))
+    with pytest.raises(OpError, match="3"):
+        check_write(x, np.ones(3, np.int64))
 
 
 # -- the cost of the built-in layers ---------------------------------------------------------------

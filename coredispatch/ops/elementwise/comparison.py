@@ -273,3 +273,31 @@ def isclose(
 def all_close(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
     """Whether every element :func:`isclose`, as a 0-dim bool tensor."""
     return late.all(isclose(self, other, rtol, atol, equal_nan))
+
+
+@composite
+def allclose(
+    self: Tensor,
+    other: Tensor,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> bool:
+    """Whether every element of ``self`` is close to that of ``other``.
+
+    Close means ``abs(self - other) <= atol + rtol * abs(other)``; shapes broadcast. With
+    ``equal_nan`` NaN is close to NaN.
+    """
+    return bool(all_close(self, other, rtol, atol, equal_nan))
+
+
+@composite
+def equal(self: Tensor, other: Tensor) -> bool:
+    """Whether both tensors have one size and equal elements. NaN equals nothing."""
+    return is_same_size(self, other) and bool(late.all(eq(self, other)))
+
+
+@composite
+def is_same_size(self: Tensor, other: Tensor) -> bool:
+    """Whether both tensors have one size."""
+    return tuple(self.shape) == tuple(other.shape)

@@ -10,9 +10,9 @@ from typing import Any
 from coredispatch.registry.around.checks import participants
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.dtypes import DType, Promotion
-from coredispatch.registry.model.value import Value
+from coredispatch.registry.model.value import Value, ViewLink
 
-__all__ = ["base_of", "is_view", "result_dtype"]
+__all__ = ["base_of", "is_view", "result_dtype", "view_link"]
 
 
 def is_view(tensor: Value) -> bool:
@@ -23,6 +23,14 @@ def is_view(tensor: Value) -> bool:
 def base_of(tensor: Value) -> Value | None:
     """What ``tensor`` is a view of: an argument of the operator that made it. None for no view."""
     return None if tensor._view is None else tensor._view.base
+
+
+def view_link(tensor: Value) -> ViewLink | None:
+    """How a view came about: ``op(base, *args)`` of its direct parent; None where it is no view.
+
+    What replays views on other data needs it: functionalization, or a graph of views.
+    """
+    return tensor._view
 
 
 def result_dtype(op: Operator, args: tuple[Any, ...]) -> Any:
