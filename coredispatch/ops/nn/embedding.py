@@ -97,7 +97,7 @@ def _errors(make: Any) -> Iterator[tuple[Sample, type[Exception], str]]:
     weight = make((3, 2))
     yield Sample(np.array([0, 3]), weight), IndexError, "out of range"
     yield Sample(np.array([0, -1]), weight), IndexError, "out of range"
-    yield Sample(np.array([0.0, 1.0]), weight), TypeError, "indices of dtype"
+    yield Sample(np.array([0.0, 1.0]), weight), TypeError, "indices must be int64 or int32"
 
 
 def _check_range(indices: Tensor, rows: int) -> None:
