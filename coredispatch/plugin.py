@@ -75,6 +75,7 @@ from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import ContextKernel
 from coredispatch.registry.model.generator import Generator, default_generator
 from coredispatch.registry.model.kernel_context import KernelContext
+from coredispatch.registry.model.sizes import Symbol, as_int
 from coredispatch.registry.model.value import bump_version, dtype_of, version_of
 
 if _typing.TYPE_CHECKING:
@@ -127,9 +128,11 @@ __all__ = [
     "SchemaError",
     "ShapeError",
     "Switch",
+    "Symbol",
     "Tensor",
     "Value",
     "Wrapper",
+    "as_int",
     "backends",
     "base_of",
     "bump_version",

@@ -18,6 +18,7 @@ from coredispatch.plugin import (
     Operator,
     OpError,
     Registrar,
+    as_int,
     bump_version,
     check_types,
     describe_call,
@@ -39,7 +40,7 @@ class MetaArray:
 
     def __post_init__(self) -> None:
         if type(self.shape) is not tuple or not all(type(n) is int for n in self.shape):
-            object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+            object.__setattr__(self, "shape", tuple(as_int(n) for n in self.shape))
 
 
 def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from coredispatch.ops.support.rules import normalize_dim, normalize_dims
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
-from coredispatch.registry.model.sizes import as_sizes, expand_size, infer_size
+from coredispatch.registry.model.sizes import as_sizes, expand_size, infer_size, is_int
 
 Shape = tuple[int, ...]
 
@@ -138,7 +138,7 @@ def cut(self: Any, sizes: Sequence[int], dim: int) -> list[Shape]:
 
 def split_sizes(length: int, size: Any) -> list[int]:
     """The lengths of the pieces of :func:`split`: of one size, or as listed."""
-    if isinstance(size, int):
+    if is_int(size):
         if size < 0 or (size == 0 and length):
             raise ArgumentError(
                 f"a split size must be positive, got {size}", fix="use a positive size"

@@ -14,6 +14,7 @@ from typing import Any
 from coredispatch.ops.support import late
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import is_int
 
 __all__ = [
     "lowest",
@@ -31,7 +32,7 @@ def spatial_tuple(name: str, value: Any, n: int, *, least: int = 1) -> Ints:
     """``value`` once per spatial dimension. Raises :class:`ArgumentError` on a wrong count."""
     if type(value) is tuple and len(value) == n and min(value) >= least:
         return value  # nine calls in ten: this function is on the way of every convolution
-    if isinstance(value, int):
+    if is_int(value):
         result = (value,) * n
     else:
         result = tuple(value)

@@ -24,7 +24,7 @@ from coredispatch.registry.model.errors import (
     kernel_error,
 )
 from coredispatch.registry.model.scalars import operand
-from coredispatch.registry.model.sizes import normalize_dim
+from coredispatch.registry.model.sizes import Symbol, normalize_dim
 from coredispatch.registry.model.value import Value, dtype_of
 
 __all__ = [
@@ -364,7 +364,7 @@ def _is_int(x: Any) -> bool:
         return True
     if isinstance(x, Value):
         return dtype_of(x).is_integral and tuple(x.raw.shape) == ()
-    return hasattr(x, "__index__")
+    return isinstance(x, Symbol) or hasattr(x, "__index__")
 
 
 _TYPE_CHECKS: dict[str, Any] = {

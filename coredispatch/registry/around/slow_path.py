@@ -6,7 +6,6 @@ backend's own array type.
 
 from __future__ import annotations
 
-import operator as _operator
 import sys
 from typing import Any
 
@@ -51,6 +50,7 @@ from coredispatch.registry.model.errors import (
 )
 from coredispatch.registry.model.results import plain_result
 from coredispatch.registry.model.scalars import operand, python_number, stored
+from coredispatch.registry.model.sizes import as_int
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -67,14 +67,14 @@ def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
         if code in (NORMAL_NUMBER, NORMAL_NO_TEXT):
             raise TypeError("no number")
         if code in (NORMAL_INT, NORMAL_INDEX):
-            return _operator.index(argument)
+            return as_int(argument)
         if isinstance(argument, (tuple, list)) or getattr(argument, "shape", ()) != ():
             if isinstance(argument, tuple) and all(type(i) is int for i in argument):
                 return tuple(argument)
-            return tuple([_operator.index(i) for i in argument])
+            return tuple([as_int(i) for i in argument])
         if isinstance(argument, bool):
             raise TypeError("a flag is no list of int")
-        return (_operator.index(argument),)
+        return (as_int(argument),)
     except CoreDispatchError as error:
         error.call = error.call or op.name
         raise

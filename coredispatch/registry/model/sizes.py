@@ -2,6 +2,9 @@
 
 Factories, ``reshape``, ``expand`` and every operator that takes a length ask here, so that a
 negative or an impossible one is refused in the same words everywhere, by the name of the argument.
+
+A length may be a :class:`Symbol`, which is not known yet. Whoever takes a size asks :func:`as_int`,
+never ``operator.index`` or ``int``, which would force it.
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeErr
 
 __all__ = [
     "MOST_ELEMENTS",
+    "Symbol",
+    "as_int",
     "as_size",
     "as_sizes",
     "expand_size",
     "infer_size",
+    "is_int",
     "is_size",
     "normalize_dim",
 ]
@@ -27,8 +33,31 @@ __all__ = [
 MOST_ELEMENTS = (1 << 59) - 1
 
 
+class Symbol:
+    """A length that is not known yet; a layer that captures programs makes subclasses of it.
+
+    It stands wherever a size may: in factories on the device ``meta``, in ``reshape`` and
+    ``expand``, in shapes. A subclass defines arithmetic (the results are symbols again) and comparisons, whose
+    answers are what the program then depends on. The framework itself never converts it to an int.
+    """
+
+    __slots__ = ()
+
+
+def is_int(value: Any) -> bool:
+    """Whether ``value`` is an int or a :class:`Symbol`: one number, where a list might stand."""
+    return isinstance(value, (int, Symbol))
+
+
+def as_int(value: Any) -> Any:
+    """``value`` as an int, or the :class:`Symbol` that it is; raises ``TypeError`` otherwise."""
+    return value if isinstance(value, Symbol) else operator.index(value)
+
+
 def is_size(value: Any) -> bool:
-    """Whether ``value`` is an integer that a dimension can be long."""
+    """Whether ``value`` is an integer that a dimension can be long, or a :class:`Symbol`."""
+    if isinstance(value, Symbol):
+        return True
     try:
         return 0 <= operator.index(value) <= MOST_ELEMENTS
     except TypeError:
@@ -39,8 +68,10 @@ def as_size(value: Any, name: str = "size") -> int:
     """``value`` as the length of a dimension.
 
     Raises :class:`DTypeError` unless it is an integer, :class:`ArgumentError` for a negative
-    one and for one beyond :data:`MOST_ELEMENTS`.
+    one and for one beyond :data:`MOST_ELEMENTS`. A :class:`Symbol` is itself.
     """
+    if isinstance(value, Symbol):
+        return value  # type: ignore[return-value]
     try:
         length = operator.index(value)
     except TypeError:
@@ -68,6 +99,8 @@ def as_sizes(values: Sequence[Any], name: str = "size") -> tuple[int, ...]:
     for length in sizes:
         if type(length) is not int or not 0 <= length <= MOST_ELEMENTS:
             sizes = tuple([_listed(n, sizes, name) for n in sizes])
+            if any(isinstance(n, Symbol) for n in sizes):
+                return sizes
             break
     if prod(sizes) > MOST_ELEMENTS:
         raise ArgumentError(
@@ -113,8 +146,10 @@ def infer_size(shape: Sequence[Any], count: int, name: str = "shape") -> tuple[i
     Raises :class:`ShapeError` for a second -1, for any other negative length, and where ``count``
     elements do not fill the shape.
     """
-    sizes = [operator.index(n) for n in shape]
+    sizes = [as_int(n) for n in shape]
     shown = tuple(sizes)
+    if any(isinstance(n, Symbol) for n in (*sizes, count)):
+        return _infer_symbolic(sizes, count, name)
     wrong = next((n for n in sizes if n < -1), None)
     if wrong is not None:
         raise ShapeError(
@@ -141,33 +176,57 @@ def infer_size(shape: Sequence[Any], count: int, name: str = "shape") -> tuple[i
     return tuple(sizes)
 
 
+def _infer_symbolic(sizes: list[Any], count: Any, name: str) -> tuple[Any, ...]:
+    """:func:`infer_size` with a symbol: that the lengths divide the count is taken on trust."""
+    open_ = [i for i, n in enumerate(sizes) if not isinstance(n, Symbol) and n == -1]
+    if len(open_) > 1:
+        raise ShapeError(
+            f"{name} {tuple(sizes)} leaves more than one length open", fix="use one -1"
+        )
+    known: Any = prod(n for i, n in enumerate(sizes) if i not in open_)
+    if open_:
+        sizes[open_[0]] = count // known
+    elif known is not count and known != count:  # this asks the symbol
+        raise ShapeError(
+            f"{name} {tuple(sizes)} has {known} elements, and the tensor has {count}",
+            fix="use -1 for one of the lengths to have it worked out",
+        )
+    return tuple(sizes)
+
+
 def expand_size(shape: Sequence[int], size: Sequence[Any]) -> tuple[int, ...]:
     """What a tensor of ``shape`` expanded to ``size`` has for a shape; -1 keeps a length.
 
     Raises :class:`ShapeError` where a length other than 1 would change, for fewer sizes than
     dimensions, and for a negative length other than a -1 in the place of an old one.
     """
-    have, wanted = tuple(shape), tuple([operator.index(n) for n in size])
+    have, wanted = tuple(shape), tuple([as_int(n) for n in size])
     lead = len(wanted) - len(have)
     if lead < 0:
         raise ShapeError(
             f"a tensor of shape {have} cannot expand to {wanted}, which has fewer dimensions",
             fix=f"give at least {len(have)} sizes",
         )
-    result = []
+    result: list[Any] = []
     for i, n in enumerate(wanted):
-        old = have[i - lead] if i >= lead else None
-        if n < -1 or (n == -1 and old is None):
+        old: Any = have[i - lead] if i >= lead else None
+        symbolic = isinstance(n, Symbol)
+        if not symbolic and n == -1 and old is not None:
+            result.append(old)
+            continue
+        if not symbolic and n < 0:
             raise ShapeError(
                 f"size {wanted} has {n} at dimension {i}, which is "
                 + ("negative" if n < -1 else "a new one and has no length to keep"),
                 fix="use lengths >= 0, or -1 to keep the length of a dimension the tensor has",
             )
-        if old is not None and n not in (old, -1) and old != 1:
+        # In this order, so that a symbol is asked only where the answer is not plain.
+        stays = old is None or n is old or (type(old) is int and old == 1)
+        if not (stays or n == old or old == 1):
             raise ShapeError(
                 f"shape {have} does not expand to {wanted}: dimension {i} has length {old}, "
                 f"{n} is asked for",
                 fix="only lengths of 1 expand",
             )
-        result.append(old if n == -1 and old is not None else n)
+        result.append(n)
     return as_sizes(result)
