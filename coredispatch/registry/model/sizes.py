@@ -37,8 +37,9 @@ class Symbol:
     """A length that is not known yet; a layer that captures programs makes subclasses of it.
 
     It stands wherever a size may: in factories on the device ``meta``, in ``reshape`` and
-    ``expand``, in shapes. A subclass defines arithmetic (the results are symbols again) and comparisons, whose
-    answers are what the program then depends on. The framework itself never converts it to an int.
+    ``expand``, in shapes. A subclass defines arithmetic (the results are symbols again) and
+    comparisons, whose answers are what the program then depends on. The framework itself never
+    converts it to an int.
     """
 
     __slots__ = ()
