@@ -1,7 +1,7 @@
 """What a user touches: tensors, autograd, AMP, modules, optimizers, data.
 
 Importing it puts the built-in plugins into the table, each through the same hook as a
-stranger's, in an order that does not matter to dispatch: precedence is declared.
+third party's, in an order that does not matter to dispatch: precedence is declared.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _op(name: str) -> Any:
 class Tensor(TensorBase):
     """A multi-dimensional array of one dtype on one device.
 
-    Make one with :func:`coredispatch.tensor`, ``zeros``, ``from_numpy`` and their kin.
+    Make one with :func:`coredispatch.tensor`, ``zeros``, ``from_numpy`` and the like.
     """
 
     __array_priority__ = 1000

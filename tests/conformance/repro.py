@@ -176,7 +176,7 @@ sys.exit(judged.status != 'pass')
 
 
 class _Draft(Context):
-    """A context that hands on a program before every call: the call may be the last."""
+    """A context that gives out a program before every call: the call may be the last."""
 
     def __init__(self, *args: Any, write: Callable[[str], None]) -> None:
         super().__init__(*args)

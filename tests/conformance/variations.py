@@ -1,6 +1,6 @@
 """Variations of an op block's samples: the options and shapes that nobody wrote down.
 
-Samples are written by whoever wrote the operator, with the options that came to mind. Here every
+Samples are written by the author of the operator, with the options that came to mind. Here every
 number among the arguments is changed, every switch is turned, and the arrays become empty, of one
 element and 0-dimensional. Whether a variation means anything is for the operator to say: what its
 decomposition and its kernel both refuse is no finding. The order follows from the sample alone.

@@ -1,4 +1,4 @@
-"""A stranger's backend: small, installed by pip, complete, and good enough to train with."""
+"""A third party's backend: small, installed by pip, complete, and good enough to train with."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ALLOWED = {
     "coredispatch/ops": {"coredispatch.registry", "coredispatch._version", "numpy", "ml_dtypes"},
     "coredispatch/backends": {
         "coredispatch.registry",
-        "coredispatch.plugin",  # the backend meta is written as a stranger would write it
+        "coredispatch.plugin",  # the backend meta is written as a third party would write it
         "coredispatch._version",
         "numpy",
         "ml_dtypes",

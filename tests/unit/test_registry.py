@@ -25,7 +25,7 @@ from coredispatch.registry.dispatch.raw_kernels import link_view
 
 
 class Boxed:
-    """An array type of a stranger: not a NumPy subclass, no strides."""
+    """An array type of a third party: not a NumPy subclass, no strides."""
 
     def __init__(self, array: Any) -> None:
         self.array = np.asarray(array)
@@ -315,7 +315,7 @@ def test_built_in_plugins_stay() -> None:
 # -- layers --------------------------------------------------------------------------------------
 
 
-def test_a_layer_of_a_stranger_wraps_every_op(load: Any) -> None:
+def test_a_layer_of_a_third_party_wraps_every_op(load: Any) -> None:
     seen: list[str] = []
 
     def generic(call: Any, args: Any) -> Any:

@@ -34,7 +34,7 @@ def test_infix_operators_on_both_sides_of_a_number(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_infix_operators_leave_strangers_alone(name: str) -> None:
+def test_infix_operators_leave_foreign_types_alone(name: str) -> None:
     apply = getattr(operator, name)
     if name in ("eq", "ne"):
         assert apply(cd.ones(2), "text") is (name == "ne")

@@ -1,7 +1,7 @@
 """The embedded default backend: NumPy under the key ``cpu``.
 
 Made of the array-API base plus ``KERNELS`` of the family modules here, which override it with
-NumPy's fastest form. Registered through the same hook as a stranger's plugin.
+NumPy's fastest form. Registered through the same hook as a third party's plugin.
 """
 
 from __future__ import annotations

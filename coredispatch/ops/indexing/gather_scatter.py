@@ -1,4 +1,4 @@
-"""``gather``, the ``scatter`` family and their kin: one index for every element."""
+"""``gather``, and the ``scatter`` family: one index for every element."""
 
 from __future__ import annotations
 

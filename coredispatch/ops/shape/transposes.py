@@ -1,4 +1,4 @@
-"""Dimensions in another order: transposes and their kin."""
+"""Dimensions in another order: transposes and related operators."""
 
 from __future__ import annotations
 

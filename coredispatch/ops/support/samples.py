@@ -1,9 +1,9 @@
 """Sample inputs: the shapes and parameters an op is tried with.
 
 A sampler is a generator function of one argument, ``make``, that yields :class:`Sample` objects.
-It enumerates structure only: ``make`` fills the arrays, and whoever runs the samples decides with
-which dtype, values and memory layout (:class:`Make` is the plain one, the conformance suite
-has others). The same arguments go to the op, as tensors, and to its NumPy reference, as arrays.
+It enumerates structure only: ``make`` fills the arrays, and the caller that runs the samples
+decides with which dtype, values and memory layout (:class:`Make` is the plain one, the conformance
+suite has others). The same arguments go to the op, as tensors, and to its reference, as arrays.
 
 Sizes are chosen so that a kernel's special paths are met: 0-d, empty, one element, just over a
 vector width (5, 17, 257), square (a transposed result is not noticed by shape), all distinct,

@@ -25,7 +25,7 @@ __all__ = ["bind"]
 
 
 def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``dispatcher`` with arguments as a user spelt them."""
+    """Call ``dispatcher`` with arguments as a user wrote them."""
     op = dispatcher
     assert isinstance(op, Operator)
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):

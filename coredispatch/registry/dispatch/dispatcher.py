@@ -118,7 +118,7 @@ class Dispatcher:
 
 
 def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``op`` with arguments as a user spelt them."""
+    """Call ``op`` with arguments as a user wrote them."""
     n = len(args)
     if n != op.exact or kwargs:
         if kwargs or n < op.required or n > op.positional or op.ambiguous:

@@ -140,7 +140,7 @@ def assemble(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> CSR
     """Copies of the parts as one checked CSR.
 
     Copies, because a later write to a part would change the sparse tensor behind the back of
-    whoever saved it for a backward pass.
+    the backward pass that saved it.
     """
     return CSR(crow_indices.copy(), col_indices.copy(), values.copy(), size)
 

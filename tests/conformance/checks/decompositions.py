@@ -1,6 +1,6 @@
 """Check 24, against the decomposition: a kernel of one's own and the op's body agree.
 
-The body of a composite is its definition. Whoever serves the operator with a kernel promises the
+The body of a composite is its definition. A kernel that serves the operator promises the
 same for every call: for options that no sample has, for arrays of no elements and of no
 dimensions, and for the gradients. Here the block's samples are varied, and the two are compared.
 Rounding is the business of check 1; what differs here is a difference in meaning.
@@ -28,7 +28,7 @@ from .kernels import grown_trials
 from .values import choose_dtypes
 
 #: calls that are compared for each case, fewer of large arrays, and for how many gradients are
-LIMIT, LARGE_LIMIT = 600, 150
+LIMIT, LARGE_LIMIT = 600, 60
 GRADIENTS = 40
 #: elements of a result: an option may ask for very many
 LARGEST = 20_000
@@ -73,7 +73,7 @@ def public(op: Any) -> bool:
 def _varied(context: Context) -> Iterator[Variation]:
     """Variations of all samples; of an operator that nobody calls by name, the samples alone.
 
-    Its callers check the options, and hand on shapes that belong together.
+    Its callers check the options, and pass shapes that belong together.
     """
     drawn = [*context.samples()]
     if not public(context.op):
