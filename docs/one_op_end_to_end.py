@@ -68,6 +68,33 @@ def _(grad, self):
     return grad * operator("tanh")(self)
 
 
+# 2b. AN OPERATOR THAT WRITES ------------------------------------------------------------------
+#
+# Writing is declared: `mutates` names the parameters, a list of tensors counts as each of them,
+# and a condition over the arguments says when. From this follow the version counters that let a
+# backward pass notice an overwritten tensor, the refusal of frozen tensors, and the functional form
+# `average_functional`: the same arguments, nothing written, the new values returned. Likewise
+# `view={1: "other"}` would say that the second result shares the memory of `other`; a result that
+# is the written argument itself needs no word where the operator's name ends in `_`.
+
+
+@composite(
+    mutates={"averages": lambda active: active},
+    differentiable=False,
+    namespace=(),
+)
+def average(
+    averages: list[Tensor],  # noqa: F821
+    values: list[Tensor],  # noqa: F821
+    decay: float,
+    active: bool = True,
+) -> None:
+    """Moves each of ``averages`` towards the value beside it, if ``active``."""
+    if active:
+        for mean, value in zip(averages, values, strict=True):
+            mean.lerp_(value.detach(), 1 - decay)
+
+
 # 3. A KERNEL ----------------------------------------------------------------------------------
 #
 # A kernel is a function from raw arrays to raw arrays. This one adds a row for the key `cpu`,
@@ -92,7 +119,7 @@ class WithoutKernel:
     @hookimpl
     def coredispatch_register(self, registrar):
         """Declare the operator."""
-        registrar.op(logcosh)
+        registrar.op(logcosh, average)
 
 
 class WithKernel:
@@ -146,6 +173,9 @@ def main() -> None:
     assert gradgradcheck(cd.logcosh, (z,))
     print("both agree")
 
+    chapter("An operator that writes")
+    write()
+
     chapter("Mixed precision follows the cast policy of the block")
     half = cd.tensor([1.0]).half()
     with cd.autocast("cpu", dtype=cd.bfloat16):
@@ -170,6 +200,34 @@ def main() -> None:
     cd.plugins.unload("logcosh")
     assert "logcosh" not in dir(cd.ops)
     print("the table is what it was")
+
+
+def write() -> None:
+    """What follows from ``mutates=``."""
+    average = cd.ops.average
+    means, values = [cd.zeros(2), cd.zeros(3)], [cd.ones(2), cd.full((3,), 2.0)]
+    w = cd.ones(2, requires_grad=True)
+    loss = (w * means[0]).sum()  # keeps means[0] for the backward pass
+    average(means, values, 0.5)
+    print("each tensor of the list counts the write:", [mean._version for mean in means])
+    try:
+        loss.backward()
+    except cd.AutogradError as error:
+        print(error)
+    else:
+        raise AssertionError("a saved tensor was overwritten and backward did not notice")
+    new = cd.ops.average_functional(means, values, 0.5)
+    print("the functional form returns:", new[0].tolist(), "and leaves:", means[0].tolist())
+    assert means[0].tolist() == [0.5, 0.5] and new[0].tolist() == [0.75, 0.75]
+    with cd.inference_mode():
+        frozen = [cd.zeros(2)]
+    average(frozen, values[:1], 0.5, active=False)  # nothing is written, nothing is refused
+    try:
+        average(frozen, values[:1], 0.5)
+    except cd.AutogradError as error:
+        print(error)
+    else:
+        raise AssertionError("an inference tensor was written outside inference mode")
 
 
 class LogCoshLoss(nn.Module):
