@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "backward twice": (
         _backward_twice,
         cd.AutogradError,
-        "trying to backward through the graph a second time: the saved tensors of 'sum' have "
+        "trying to backward through the graph a second time: the saved tensors of 'mul' have "
         "already been freed\n  fix: pass retain_graph=True to the first backward",
     ),
     "in-place on a saved tensor": (
