@@ -166,6 +166,8 @@ def operator(name: str) -> dict[str, Any]:
     own = op.derived_from or op
     if op.vjp_rule is not None:
         derivative = "vjp"
+    elif own.refuses_gradient:
+        derivative = "none (a gradient that is wanted is refused)"
     elif not own.differentiable:
         derivative = "none (declared not differentiable)"
     else:

@@ -465,3 +465,17 @@ def test_gradcheck_finds_a_wrong_derivative() -> None:
     assert not gradcheck(WrongCube.apply, (leaf([0.5]),), raise_exception=False, fast_mode=True)
     with pytest.raises(cd.autograd.GradcheckError, match="float64"):
         gradcheck(Cube.apply, (leaf([0.5], cd.float32),))
+
+
+def test_an_operator_without_derivative_refuses_a_wanted_gradient() -> None:
+    x, y = leaf([1.0]), cd.tensor([2.0], dtype=cd.float64)
+    for call in (
+        lambda: cd.nextafter(x, y),
+        lambda: cd.nextafter(y, x),
+        lambda: (x * 1).nextafter_(y),
+    ):
+        with pytest.raises(NotImplementedError, match="derivative is not implemented"):
+            call()
+    with cd.no_grad():
+        assert cd.nextafter(x, y).item() > 1
+    assert cd.nextafter(x.detach(), y).item() > 1

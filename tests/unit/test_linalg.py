@@ -275,3 +275,32 @@ def test_nan_times_zero_is_nan_in_products_of_single_elements():
     layer = cd.nn.Linear(1, 1, bias=False)
     layer(cd.full((1, 1), math.inf)).backward(zero)
     assert math.isnan(layer.weight.grad.item())
+
+
+# What PyTorch 2.13 gives at the identity, where all values are the same.
+AT_IDENTITY: dict[str, tuple[Any, list[float]]] = {
+    "svdvals": (lambda a: cd.linalg.svdvals(a).sum(), [1, 1, 1]),
+    "S of svd": (lambda a: cd.linalg.svd(a)[1].sum(), [1, 1, 1]),
+    "nuclear norm": (lambda a: cd.linalg.matrix_norm(a, "nuc"), [1, 1, 1]),
+    "2-norm": (lambda a: cd.linalg.matrix_norm(a, 2), [1 / 3, 1 / 3, 1 / 3]),
+    "cond": (lambda a: cd.linalg.cond(a), [1, 0, -1]),
+    "cond(-2)": (lambda a: cd.linalg.cond(a, -2), [-1, 0, 1]),
+    "eigvalsh": (lambda a: cd.linalg.eigvalsh(a).sum(), [1, 1, 1]),
+    "values of eigh": (lambda a: cd.linalg.eigh(a)[0].sum(), [1, 1, 1]),
+    "eigvals": (lambda a: cd.linalg.eigvals(a).sum().real, [1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", AT_IDENTITY)
+@pytest.mark.parametrize("dtype", [cd.float64, cd.complex128])
+def test_gradients_where_values_repeat_are_finite(name: str, dtype: Any) -> None:
+    run, diagonal = AT_IDENTITY[name]
+    a = cd.eye(3, dtype=dtype, requires_grad=True)
+    run(a).backward()
+    np.testing.assert_allclose(a.grad.numpy(), np.diag(diagonal), atol=1e-12)
+
+
+def test_singular_values_of_a_tall_matrix_with_equal_columns() -> None:
+    a = cd.tensor(np.eye(5)[:, :3] * 2, requires_grad=True)
+    cd.linalg.svd(a, full_matrices=True)[1].pow(2).sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), 2 * a.detach().numpy(), atol=1e-12)

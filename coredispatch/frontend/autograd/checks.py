@@ -12,7 +12,7 @@ from coredispatch.registry.around.checks import describe, describe_call
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.model.errors import AutogradError, CoreDispatchError, MissingDerivative
 from coredispatch.registry.model.value import dtype_of
 
 __all__: list[str] = []
@@ -96,7 +96,7 @@ def freed_error(node: Node) -> Exception:
 
 def no_derivative(op: Operator, args: tuple[Any, ...]) -> Exception:
     """An operator without derivative met a tensor that requires grad."""
-    error = AutogradError(
+    error = MissingDerivative(
         "the derivative is not implemented",
         fix=f"add @{op.name}.vjp, or call it on .detach()ed tensors",
     )

@@ -129,7 +129,7 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
     if rule is None and functional is not None and functional.body is not None:
         return _through_body(call, functional, args)
     if rule is None:
-        if op.differentiable:
+        if op.differentiable or op.refuses_gradient:
             raise GRAPH.no_derivative(op, args)
         out = call.below(args)
         for target in written:

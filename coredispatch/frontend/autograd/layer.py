@@ -22,7 +22,8 @@ def _applies(op: Operator) -> bool:
 
     A composite without derivative is not transparent: its body must run with recording masked.
     """
-    return op.differentiable or bool(op.mutates) or op.body is not None
+    known = op.differentiable or op.refuses_gradient
+    return known or bool(op.mutates) or op.body is not None
 
 
 @hookimpl

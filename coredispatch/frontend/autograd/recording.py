@@ -186,9 +186,10 @@ class RecordEntry(LayerEntry):
 
     def without_rule(self, args: tuple[Any, ...]) -> Any:
         """No vjp: not differentiable, recorded through its body, or an error."""
-        if not self.record.differentiable:
+        refuses = self.record.refuses_gradient
+        if not self.record.differentiable and not refuses:
             return self.below(args)
-        if self.record.body is not None:
+        if self.record.body is not None and not refuses:
             return self.decompose(args)
         out = self.below(args)
         for argument in args:

@@ -162,9 +162,12 @@ def _(grad, self):
     dtype=promote_float,
     samples=tensor_pairs,
     dtypes="float",
-    differentiable=False,
+    differentiable=None,
     tolerance=exact,
     inplace=True,
 )
 def nextafter(self: Tensor, other: Tensor) -> Tensor:
-    """The next representable value after ``self`` in the direction of ``other``."""
+    """The next representable value after ``self`` in the direction of ``other``.
+
+    Has no derivative: an argument that requires grad is refused.
+    """

@@ -57,9 +57,13 @@ def linalg_eigh(A: Tensor, UPLO: str = "L") -> tuple[Tensor, Tensor]:
 
 
 @linalg_eigh.vjp
-def _(grad, out):
-    grad_values, grad_vectors = grad
+def _(grads, out):
+    grad_values, grad_vectors = grads
     values, vectors = out
+    if grad_vectors is None:
+        # Values alone: no gap between them is divided by, they may repeat.
+        return matmul(vectors * shape.unsqueeze(grad_values, -2), mH(vectors))
+    grad_values = late.zeros_like(values) if grad_values is None else grad_values
     gaps = shape.unsqueeze(values, -2) - shape.unsqueeze(values, -1)
     gaps = gaps + late.eye(values.shape[-1], dtype=values.dtype, device=values.device)
     inner = matmul(mH(vectors), grad_vectors)
@@ -127,11 +131,15 @@ def linalg_eig(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @linalg_eig.vjp
-def _(grad, out, A_shape):
+def _(grads, out):
     # Boeddeker et al., "On the computation of complex-valued gradients", 2017, with the norms of
     # the vectors kept at 1 as in PyTorch.
-    grad_values, grad_vectors = grad
+    grad_values, grad_vectors = grads
     values, vectors = out
+    if grad_vectors is None:
+        weighted = shape.unsqueeze(grad_values, -1) * mH(vectors)
+        return late.linalg_solve(mH(vectors), weighted)
+    grad_values = late.zeros_like(values) if grad_values is None else grad_values
     gaps = late.conj(shape.unsqueeze(values, -2) - shape.unsqueeze(values, -1))
     gaps = gaps + late.eye(values.shape[-1], dtype=values.dtype, device=values.device)
     inner = matmul(mH(vectors), grad_vectors)

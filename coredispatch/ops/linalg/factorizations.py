@@ -255,13 +255,20 @@ def linalg_svd(
 
 
 @linalg_svd.vjp
-def _(grad, out, full_matrices):
-    grad_u, grad_s, grad_vh = grad
+def _(grads, out, full_matrices):
+    grad_u, grad_s, grad_vh = grads
     u, s, vh = out
     m, n, k = u.shape[-2], vh.shape[-1], s.shape[-1]
     if full_matrices and m != n:
-        u, grad_u = u[..., :k], grad_u[..., :k]
-        vh, grad_vh = vh[..., :k, :], grad_vh[..., :k, :]
+        u, vh = u[..., :k], vh[..., :k, :]
+        grad_u = None if grad_u is None else grad_u[..., :k]
+        grad_vh = None if grad_vh is None else grad_vh[..., :k, :]
+    grad_s = late.zeros_like(s) if grad_s is None else grad_s
+    if grad_u is None and grad_vh is None:
+        # Values alone: no gap between them is divided by, they may repeat.
+        return matmul(u * shape.unsqueeze(grad_s, -2), vh)
+    grad_u = late.zeros_like(u) if grad_u is None else grad_u
+    grad_vh = late.zeros_like(vh) if grad_vh is None else grad_vh
     row, column = shape.unsqueeze(s, -2), shape.unsqueeze(s, -1)
     # Differences of squares; any divisor will do for the diagonal, which is zero or a phase.
     gaps = row * row - column * column

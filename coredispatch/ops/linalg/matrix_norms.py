@@ -267,7 +267,8 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
     power: Any = 2 if p is None else p
     if not isinstance(power, str) and abs(power) == 2:
         values = late.linalg_svdvals(A)
-        largest, least = late.amax(values, -1), late.amin(values, -1)
+        # Of values that repeat, the first is the greatest and the last the least, as in PyTorch.
+        largest, least = values[..., 0], values[..., -1]
         return largest / least if power > 0 else least / largest
     singular = late.isinf(late.linalg_slogdet(A.detach())[1])
     unit = late.eye(A.shape[-1], dtype=A.dtype, device=A.device)

@@ -25,11 +25,11 @@ from coredispatch.ops.loss.reference import (
     multilabel_samples,
     nll_reference,
     nll_samples,
-    no_gradient,
     reduced_loss,
     target_shape,
 )
 from coredispatch.ops.support import late
+from coredispatch.ops.support.adjoint import no_gradient
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same

@@ -9,7 +9,6 @@ import numpy as np
 
 from coredispatch.ops.support.rules import conditioned, require_one_of
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry.model.errors import AutogradError
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -31,17 +30,6 @@ def reduced_loss(shape: Any, reduction: str) -> Any:
 def target_shape(shape: Any) -> Any:
     """Shape of the class indices for logits of ``shape``."""
     return () if len(shape) == 1 else (shape[0], *shape[2:])
-
-
-def no_gradient(op: str, name: str) -> Any:
-    """A gradient that raises when it is wanted, for parameters that are constants of a loss."""
-
-    def refuse() -> Any:
-        raise AutogradError(
-            f"{op} has no derivative with respect to {name!r}", fix=f"pass {name}.detach()"
-        )
-
-    return refuse
 
 
 def reduce(loss: Any, reduction: str) -> Any:

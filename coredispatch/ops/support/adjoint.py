@@ -11,6 +11,7 @@ from typing import Any
 
 from coredispatch.ops.support import late
 from coredispatch.registry import Value
+from coredispatch.registry.model.errors import MissingDerivative
 from coredispatch.registry.model.value import dtype_of
 
 
@@ -19,3 +20,15 @@ def adjoint(x: Any) -> Any:
     if isinstance(x, Value):
         return late.conj(x) if dtype_of(x).is_complex else x
     return x.conjugate() if type(x) is complex else x
+
+
+def no_gradient(op: str, name: str) -> Any:
+    """A formula that raises: the gradient of parameter ``name`` is wanted and there is none."""
+
+    def refuse() -> Any:
+        raise MissingDerivative(
+            f"{op} has no derivative with respect to {name!r}",
+            fix=f"pass {name}.detach()",
+        )
+
+    return refuse

@@ -73,8 +73,9 @@ class Operator(Dispatcher):
         body: the definition of a composite, or None for a primitive.
         out_rule, dtype_rule: shape and dtype of the result, from the complete arguments.
         vjp_rule: the :class:`VjpRule`, or None.
-        differentiable: False where a derivative does not exist; smooth: False where the second
-            derivative is not worth checking.
+        differentiable: False where a derivative does not exist, and results have no history;
+            refuses_gradient: the same, declared by None, but arguments that require grad are
+            refused; smooth: False where the second derivative is not worth checking.
         reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite.
         gradcheck: what to check the derivative of instead of the operator itself, with the same
             arguments: where only symmetric inputs have a meaning or phases are undetermined.
@@ -109,7 +110,7 @@ class Operator(Dispatcher):
         values: tuple[float, float] | None = None,
         tolerance: Any = None,
         errors: Callable[..., Any] | None = None,
-        differentiable: bool = True,
+        differentiable: bool | None = True,
         smooth: bool = True,
         view: View = False,
         mutates: Mutates = (),
@@ -145,7 +146,8 @@ class Operator(Dispatcher):
         self.tolerance = tolerance
         self.errors = errors
         self.gradcheck = gradcheck
-        self.differentiable = differentiable and not self.schema.plain
+        self.differentiable = bool(differentiable) and not self.schema.plain
+        self.refuses_gradient = differentiable is None
         self.smooth = smooth
         shared = [alias for alias in self.schema.aliases if not alias.itself]
         certain = all(alias.certain for alias in shared)
@@ -306,7 +308,7 @@ class Operator(Dispatcher):
             dtypes=self.dtypes,
             values=self.values,
             tolerance=self.tolerance,
-            differentiable=self.differentiable,
+            differentiable=None if self.refuses_gradient else self.differentiable,
             smooth=self.smooth,
             namespace=() if self.namespaces == ("",) and self.method else self.namespaces,
             method=self.method,
@@ -328,7 +330,7 @@ class Operator(Dispatcher):
             dtypes=self.dtypes,
             values=self.values,
             tolerance=self.tolerance,
-            differentiable=self.differentiable,
+            differentiable=None if self.refuses_gradient else self.differentiable,
             smooth=self.smooth,
             namespace=(),
             method=False,

@@ -70,7 +70,7 @@ def _domain(x: Any) -> bool:
 
 
 _FUNCTIONS: Final = ("out", "reference", "samples", "errors", "gradcheck")
-_FLAGS: Final = ("differentiable", "smooth", "inplace", "factory", "random", "generic", "property")
+_FLAGS: Final = ("smooth", "inplace", "factory", "random", "generic", "property")
 #: fact -> (whether a value is one, what it has to be)
 _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "name": (lambda x: x is None or _is_name(x), "an identifier"),
@@ -90,6 +90,7 @@ _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "unbroadcast": (_flag_or_none, "True, False or None"),
     "dtype": (_dtype_rule, "a promotion rule, a dtype, or a function of the arguments"),
     "method": (_flag_or_none, "True, False or None"),
+    "differentiable": (_flag_or_none, "True, False, or None: a gradient is refused"),
     **dict.fromkeys(_FUNCTIONS, (_function, "a function")),
     **dict.fromkeys(_FLAGS, (_flag, "True or False")),
 }

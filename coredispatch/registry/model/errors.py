@@ -153,6 +153,10 @@ class AutogradError(OpError):
     """A derivative rule, a saved tensor or an in-place write broke the rules of autograd."""
 
 
+class MissingDerivative(AutogradError, NotImplementedError):
+    """A gradient is wanted of an operator that has none."""
+
+
 class RegistrationError(CoreDispatchError, ValueError):
     """A registration was refused; the table is as it was before."""
 
