@@ -48,6 +48,20 @@ VALUES: dict[str, tuple[Any, Any]] = {
         ),
         [[[[0, 128, 255], [2, 66, 130], [3, 4, 4]]]],
     ),
+    "interpolate by area": (
+        lambda: F.interpolate(cd.arange(16.0).reshape(1, 1, 4, 4), size=3, mode="area"),
+        [[[[2.5, 3.5, 4.5], [6.5, 7.5, 8.5], [10.5, 11.5, 12.5]]]],
+    ),
+    "interpolate by cubics": (
+        lambda: F.interpolate(cd.arange(16.0).reshape(1, 1, 4, 4), size=3, mode="bicubic"),
+        [[[[0.63079, 2.0046, 3.3785], [6.1262, 7.5, 8.8738], [11.622, 12.995, 14.369]]]],
+    ),
+    "interpolate by cubics, aligned": (
+        lambda: F.interpolate(
+            cd.arange(16.0).reshape(1, 1, 4, 4), size=(1, 6), mode="bicubic", align_corners=True
+        ),
+        [[[[0, 0.504, 1.248, 1.752, 2.496, 3]]]],
+    ),
     "diff of no order": (lambda: T([1, 2, 3]).diff(n=0, prepend=T([9])), [1, 2, 3]),
     "diff of too high an order": (lambda: T([1, 2, 3]).diff(n=5), []),
     "tensordot of length 1": (lambda: cd.tensordot(ones(1), ones(4), dims=1), 4.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from math import floor, prod
 from typing import Any
@@ -18,12 +19,16 @@ from coredispatch.ops.support.windows import Ints, spatial_tuple, window_positio
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, int64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.scalars import integer_range
 from coredispatch.registry.model.value import dtype_of
 
 # ---- interpolate ------------------------------------------------------------------------------
 
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
-_MODES = ("nearest", "nearest-exact", *_LINEAR)
+#: modes that weigh elements, and the spatial dimensions they take
+_SMOOTH = {**_LINEAR, "bicubic": 2}
+_MODES = ("nearest", "nearest-exact", *_SMOOTH, "area")
+_CUBIC = -0.75  # the slope at distance 1, in Keys, "Cubic convolution interpolation", 1981
 
 
 def _new_sizes(input: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[float | None]]:
@@ -69,6 +74,22 @@ def _linear_positions(
     return low, np.minimum(low + 1, source - 1), at - low
 
 
+def _cubic_matrix(source: int, target: int, factor: float | None, align_corners: bool) -> Any:
+    """The share of each input position, by row, in each output position."""
+    matrix = np.zeros((source, target))
+    for j in range(target):
+        if align_corners:
+            at = j * (source - 1) / (target - 1) if target > 1 else 0.0
+        else:
+            at = (j + 0.5) * _ratio(source, target, factor) - 0.5
+        for i in range(floor(at) - 1, floor(at) + 3):
+            d = abs(at - i)
+            near = ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
+            far = _CUBIC * (((d - 5) * d + 8) * d - 4)
+            matrix[min(max(i, 0), source - 1), j] += near if d <= 1 else far
+    return matrix
+
+
 def _interpolate_reference(
     input: Any,
     size: Any = None,
@@ -84,7 +105,18 @@ def _interpolate_reference(
         factors = [None] * len(sizes)
     x = input
     for i, (target, factor) in enumerate(zip(sizes, factors), 2):
-        if mode in _LINEAR:
+        source = x.shape[i]
+        if mode == "area":
+            cuts = np.arange(target + 1) * source / target
+            spans = [(int(a), int(np.ceil(b))) for a, b in itertools.pairwise(cuts)]
+            x = np.stack([x.take(range(a, b), i).mean(i) for a, b in spans], i)
+        elif mode == "bicubic":
+            x = np.moveaxis(
+                np.moveaxis(x, i, -1) @ _cubic_matrix(source, target, factor, bool(align_corners)),
+                -1,
+                i,
+            )
+        elif mode in _LINEAR:
             low, high, share = _linear_positions(x.shape[i], target, factor, bool(align_corners))
             share = share.reshape(-1, *(1,) * (x.ndim - i - 1))
             x = x.take(low, i) * (1 - share) + x.take(high, i) * share
@@ -102,6 +134,9 @@ def _interpolate_samples(make: Any) -> Iterator[Sample]:
         yield Sample(make(image), size, mode="nearest-exact")
         yield Sample(make(image), size, mode="bilinear")
         yield Sample(make(image), size, mode="bilinear", align_corners=True)
+        yield Sample(make(image), size, mode="bicubic")
+        yield Sample(make(image), size, mode="bicubic", align_corners=True)
+        yield Sample(make(image), size, mode="area")
     yield Sample(make(image), None, 2)
     yield Sample(make(image), None, (1.5, 0.5), mode="bilinear")
     yield Sample(make((2, 3, 5)), 7, mode="linear")
@@ -125,21 +160,24 @@ def interpolate(
 ) -> Tensor:
     """Resample the spatial dimensions of ``(N, C, *spatial)`` to ``size`` or by ``scale_factor``.
 
-    Modes are ``nearest``, ``nearest-exact``, and ``linear``, ``bilinear`` or ``trilinear`` for one,
-    two or three spatial dimensions. ``align_corners`` (linear modes) makes the corner elements'
+    Modes are ``nearest``, ``nearest-exact``, ``area`` (the means of :func:`adaptive_avg_pool2d`),
+    ``linear``, ``bilinear`` or ``trilinear`` for one, two or three spatial dimensions, and
+    ``bicubic`` for two. ``align_corners`` (linear and cubic modes) makes the corner elements'
     centres coincide, else the images' edges. Raises ``ArgumentError`` for other modes, for
     ``antialias=True``, and unless exactly one of ``size`` and ``scale_factor`` is given.
     """
     require_one_of("mode", mode, _MODES)
     n = input.ndim - 2
-    if n < 1 or _LINEAR.get(mode, n) != n:
+    if n < 1 or _SMOOTH.get(mode, n) != n or (mode == "area" and n > 3):
         raise ShapeError(
             f"mode {mode!r} does not take a {input.ndim}-d input", fix="use (N, C, *spatial)"
         )
     if antialias:
         raise ArgumentError("antialias=True is not available", fix="smooth the input first")
-    if align_corners is not None and mode not in _LINEAR:
-        raise ArgumentError(f"mode {mode!r} does not take align_corners", fix="use a linear mode")
+    if align_corners is not None and mode not in _SMOOTH:
+        raise ArgumentError(
+            f"mode {mode!r} does not take align_corners", fix="use a linear mode, or 'bicubic'"
+        )
     sizes, factors = _new_sizes(input, size, scale_factor)
     if min(sizes) < 1 or 0 in input.shape[2:]:
         raise ShapeError(
@@ -148,14 +186,19 @@ def interpolate(
         )
     if recompute_scale_factor:
         factors = [None] * n
+    if mode == "area":
+        return late.adaptive_avg_pool(input, sizes)
     integers = dtype_of(input).category < 2
     x = input
-    if mode in _LINEAR:
+    if mode in _SMOOTH:
         x = input.to(float32) if integers else wide(input)
-    for i, (target, factor) in enumerate(zip(sizes, factors), 2):
+    dims = list(enumerate(zip(sizes, factors), 2))
+    for i, (target, factor) in reversed(dims) if integers else dims:
         x = _resampled(x, i, target, factor, mode, bool(align_corners))
-    if integers and mode in _LINEAR:
-        x = (x + 0.5).floor()  # pixels round to the nearest, as in PyTorch
+        if integers and mode in _SMOOTH:
+            # As in PyTorch pixels round to the nearest after each dimension, the last one first; a
+            # cubic leaves the range at edges.
+            x = (x + 0.5).floor().clamp(*integer_range(dtype_of(input)))
     return narrow(x, input)
 
 
@@ -164,7 +207,7 @@ def _resampled(
 ) -> Tensor:
     """One dimension of :func:`interpolate`."""
     source = x.shape[dim]
-    if mode not in _LINEAR:
+    if mode not in _SMOOTH:
         # PyTorch computes the position in single precision whatever the dtype.
         place = late.arange(target, dtype="float32", device=x.device)
         if mode == "nearest-exact":
@@ -175,12 +218,32 @@ def _resampled(
     if align_corners:
         at = place * ((source - 1) / (target - 1) if target > 1 else 0.0)
     else:
-        at = ((place + 0.5) * _ratio(source, target, factor) - 0.5).clamp_min(0)
+        at = (place + 0.5) * _ratio(source, target, factor) - 0.5
+    trailing = (1,) * (x.ndim - dim - 1)
+    if mode == "bicubic":
+        return _cubic(x, dim, at, trailing)
+    at = at.clamp_min(0)
     low = at.floor().to(int64).clamp_max(source - 1)
-    share = (at - low.to(x.dtype)).reshape(-1, *(1,) * (x.ndim - dim - 1))
+    share = (at - low.to(x.dtype)).reshape(-1, *trailing)
     lower = x.index_select(dim, low)
     upper = x.index_select(dim, (low + 1).clamp_max(source - 1))
     return lower * (1 - share) + upper * share
+
+
+def _cubic(x: Tensor, dim: int, at: Tensor, trailing: tuple[int, ...]) -> Tensor:
+    """Cubic convolution of the four elements around each position ``at``; edges are repeated."""
+    low = at.floor()
+    share = (at - low).reshape(-1, *trailing)
+    total: Any = 0
+    for offset in range(-1, 3):
+        distance = share + 1 if offset == -1 else share if offset == 0 else offset - share
+        if offset in (0, 1):
+            weight = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
+        else:
+            weight = (((distance - 5) * distance + 8) * distance - 4) * _CUBIC
+        places = (low.to(int64) + offset).clamp(0, x.shape[dim] - 1)
+        total = x.index_select(dim, places) * weight + total
+    return total
 
 
 # ---- shuffles ---------------------------------------------------------------------------------

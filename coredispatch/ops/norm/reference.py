@@ -51,8 +51,8 @@ def batch_norm_pair_shapes(input: Any, weight: Any, bias: Any, eps: float) -> li
     check_channels(input, weight, bias)
     if prod((input.shape[0], *input.shape[2:])) < 2:
         raise ShapeError(
-            f"one value per channel or none in {tuple(input.shape)}: there is no batch to "
-            "normalize by",
+            "training needs more than one value per channel, and the input has shape "
+            f"{tuple(input.shape)}",
             fix="use a larger batch, or .eval()",
         )
     return [tuple(input.shape), (input.shape[1],), (input.shape[1],)]
