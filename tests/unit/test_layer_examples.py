@@ -243,6 +243,23 @@ def test_what_a_wrapper_cannot_do_names_its_layer(wrapped: Any, ask: Any) -> Non
         ask(wrapped)
 
 
+def test_a_layer_may_serve_the_reads_of_its_wrappers(load: Any) -> None:
+    from coredispatch.plugin import Layer
+
+    class Doubled(Wrapper):
+        layer = "doubled"
+
+    def to_host(call: Any, x: Any) -> Any:
+        return 2 * call.again(Doubled.of(x).value)
+
+    load("doubled", lambda r: r.layer(Layer("doubled", kernels={"to_host": to_host}, wraps=True)))
+    x = Doubled.wrap(cd.tensor([1.5, 2.0]))
+    assert x.tolist() == [3.0, 4.0] and np.asarray(x).tolist() == [3.0, 4.0]
+    assert Doubled.wrap(cd.tensor(1.5)).item() == 3.0 and bool(Doubled.wrap(cd.tensor(1)))
+    with pytest.raises(OpError, match="'doubled'"):
+        x.stride()
+
+
 def test_a_layer_that_passes_its_wrapper_on_is_named(load: Any) -> None:
     from coredispatch.plugin import Layer
 

@@ -36,7 +36,8 @@ class Wrapper:
     ``Batched.of(x)`` the wrapper inside it, and ``Batched.of(x).value`` the tensor again. The
     layer's kernels open what comes in, and wrap what goes out. A layer declared with
     ``wraps=True`` decomposes the composites for which it has no kernel. What asks for the data
-    themselves (``numpy()``, ``item()``, ``stride()``, saving) is refused.
+    themselves (``stride()``, saving, and ``numpy()``, ``item()`` unless the layer has a kernel for
+    ``to_host``) is refused.
 
     What else is to be known of it is given by name, ``Batched.wrap(tensor, level=1)``, and kept
     as attributes. ``shape`` and ``dtype`` are those of the tensor inside: override them where the
