@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import secrets
@@ -35,7 +36,7 @@ def open_for_writing(target: Target) -> Iterator[IO[bytes]]:
     removed by the next save to the same path.
     """
     if not isinstance(target, str | os.PathLike):
-        if not hasattr(target, "write"):
+        if not hasattr(target, "write") or isinstance(target, io.TextIOBase):
             raise TypeError(f"save needs a path or a binary file, got {type(target).__name__}")
         yield target
         return

@@ -75,7 +75,7 @@ def open_for_reading(source: Target) -> Iterator[IO[bytes]]:
         with open(source, "rb") as file:
             yield file
         return
-    if not hasattr(source, "read"):
+    if not hasattr(source, "read") or isinstance(source, io.TextIOBase):
         raise TypeError(f"load needs a path or a binary file, got {type(source).__name__}")
     seekable = getattr(source, "seekable", None)
     yield source if seekable is not None and seekable() else io.BytesIO(source.read())

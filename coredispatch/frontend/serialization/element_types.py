@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from typing import Any, Final
@@ -24,7 +25,7 @@ _SWAPPED: Final = {
 }
 #: what NumPy arrays may have besides: text, bytes, dates and differences of dates
 _OTHER: Final = re.compile(
-    r"[<>]U[1-9]\d{0,8}|\|S[1-9]\d{0,8}|[<>][mM]8(\[\d{0,9}(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+    r"[<>]U[1-9]\d{0,8}|\|S[1-9]\d{0,8}|[<>][mM]8(\[([1-9]\d{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 )
 
 
@@ -43,7 +44,8 @@ def dtype_named(text: Any, numpy: bool = False) -> np.dtype[Any] | None:
     if found is None and numpy:
         found = _SWAPPED.get(text)
         if found is None and _OTHER.fullmatch(text):
-            found = np.dtype(text)
+            with contextlib.suppress(TypeError, ValueError):  # a size that NumPy does not have
+                found = np.dtype(text)
     return found
 
 

@@ -19,6 +19,7 @@ _MOST_EQUAL_HASHES: Final = 64
 #: CPython frees chains of these by recursion in C, which ends in a crash when they are long
 _FREED_BY_RECURSION: Final = {"slice", "deque", "defaultdict"}
 _LONGEST_CHAIN: Final = 100
+_TRUSTED: Final = " (weights_only=False loads it, if you trust the file)"
 
 
 class Source(Protocol):
@@ -143,11 +144,11 @@ class NodeGraph:
             yield child
         for child in self._links(number):
             if self._done[child] != 2:
-                raise Damage("", "it and a part of it contain each other")
+                raise Damage("", f"it and a part of it contain each other{_TRUSTED}")
             longest = max(longest, self._chain.get(child, 0))
         self._chain[number] = longest + 1
         if longest >= _LONGEST_CHAIN:
-            raise Damage("", f"more than {_LONGEST_CHAIN} of its kind contain each other")
+            raise Damage("", f"more than {_LONGEST_CHAIN} of its kind contain each other{_TRUSTED}")
 
     def _links(self, number: int) -> Iterator[int]:
         """Parts of a node that are freed by recursion as it is."""
@@ -212,13 +213,13 @@ class NodeGraph:
             parts, depth = self.measure.get(value[0], (1, 0)) if type(value) is list else (1, 0)
             self._work -= parts
             if self._work < 0 or depth > _DEEPEST_KEY:
-                raise Damage("", "its keys are too large to be hashed")
+                raise Damage("", f"its keys are too large to be hashed{_TRUSTED}")
         try:
             hashes = [hash(key) for key in keys] if len(keys) > _MOST_EQUAL_HASHES else []
         except Exception as error:
             raise Damage("", f"a key cannot be hashed: {shown(error)}") from error
         if hashes and max(collections.Counter(hashes).values()) > _MOST_EQUAL_HASHES:
-            raise Damage("", "its keys all have the same hash")
+            raise Damage("", f"its keys all have the same hash{_TRUSTED}")
         return keys
 
     def measured(self, number: int, values: list[Any]) -> None:

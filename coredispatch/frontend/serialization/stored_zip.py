@@ -48,7 +48,8 @@ class StoredZip:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._length = file.seek(0, 2)
+        file.seek(0, 2)
+        self._length = file.tell()
         count, size, start, base = self._end()
         self._entries = self._directory(self._at(start, size, "the directory"), count, start, base)
         self.names = list(self._entries)

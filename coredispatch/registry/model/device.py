@@ -28,7 +28,7 @@ class Device:
             raise DeviceError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
         name, colon, number = type.partition(":")
         if colon:
-            if index is not None or not number.isdigit():
+            if index is not None or not (number.isdecimal() and number.isascii()):
                 raise DeviceError(f"invalid device {type!r}", fix="write 'cpu' or 'cuda:1'")
             index = int(number)
         if not name.isidentifier():

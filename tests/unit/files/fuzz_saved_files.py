@@ -95,6 +95,7 @@ Random = random.Random
 NUMBERS = [0, 1, -1, 2, 3, 7, 16, 63, 64, 65, 255, 2**15, 2**16, 2**31, 2**32, 2**62, 2**63, 2**64]
 NUMBERS += [2**62 + 1, -(2**31), -(2**63), 10**30, 1.5, 1e300, -0.0]
 WORDS = ["float32", "float64", "<f4", "<U4", "|V8", "<M8[s]", "O", "bool", "int8", "cpu", "cuda:0"]
+WORDS += ["<M8[0s]", "<U999999999", "|S999999999", ">c16", "<m8[2147483648D]", "|b1"]
 WORDS += ["meta", "cpu:1", "raw", "keys", "__class__", "__dict__", "sum", "Parameter", "Tensor"]
 WORDS += ["os:system", "builtins:eval", "coredispatch:load", "__main__:Mine", "", "\ud800", "0x1f"]
 WORDS += ["sparse_csr", "quantized", "nan", "list", "dtype", "shape", "nodes", "AAAA", "x" * 300]

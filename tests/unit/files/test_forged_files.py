@@ -105,7 +105,9 @@ def test_a_tensor_has_a_dtype_of_coredispatch(dtype: Any) -> None:
             loaded(file)
 
 
-@pytest.mark.parametrize("dtype", ["O", "|V8", "<f8,<f8", "<U0", "<U1000000000", "<M8[x]"])
+@pytest.mark.parametrize(
+    "dtype", ["O", "|V8", "<f8,<f8", "<U0", "<U1000000000", "<M8[x]", "<M8[0s]"]
+)
 def test_an_array_has_no_pointers(dtype: str) -> None:
     data = with_record(saved(np.arange(4.0)), dtype=dtype)
     with pytest.raises(SerializationError, match=r"not an element type|outside block"):

@@ -255,6 +255,10 @@ def test_foreign_files(tmp_path: Path) -> None:
         cd.load(tmp_path / "nothing")
     with pytest.raises(TypeError, match="path or a binary file"):
         cd.load(3)  # type: ignore[arg-type]
+    with open(path) as text, pytest.raises(TypeError, match="binary file, got TextIOWrapper"):
+        cd.load(text)
+    with pytest.raises(TypeError, match="binary file, got StringIO"):
+        cd.save(1, io.StringIO())
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
