@@ -46,7 +46,7 @@ from coredispatch.registry.model.dtypes import Promotion
 from coredispatch.registry.model.effects import Mutates, View
 from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
 from coredispatch.registry.model.results import returning
-from coredispatch.registry.model.schema import REQUIRED, Schema
+from coredispatch.registry.model.schema import REQUIRED, Schema, parameter_names
 from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
 
@@ -229,7 +229,7 @@ class Operator(Dispatcher):
         self.required = sum(p.default is REQUIRED for p in positional)
         if any(p.keyword_only and p.default is REQUIRED for p in params):
             self.required = len(params) + 1  # always through bind
-        defaults = [p.default for p in params]
+        kinds, defaults = [p.kind for p in params], [p.default for p in params]
         self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
         for i, p in enumerate(params):
             absent = p.optional or p.default is None
@@ -242,23 +242,22 @@ class Operator(Dispatcher):
                 self.normal.append(8 * i + (NORMAL_NUMBER if asked else NORMAL_NO_TEXT))
         if self.normal:
             self.plain = self.normal[0] >> 3
-            self.ints = all(p.kind == "int" for p in params[self.plain :])
-            self.sized = self.plain == 1 and [p.kind for p in params[1:]] == ["IntList"]
+            self.ints = {*kinds[self.plain :]} == {"int"}
+            self.sized = self.plain == 1 and kinds[1:] == ["IntList"]
         self.fits = [self.schema.position(parameter) for parameter in fits]
         if self.fits:
             self.plain, self.ints = min(self.plain, *self.fits), False
             self.sized = False
-        self.tensors = [i for i, p in enumerate(params) if p.kind == "Tensor"]
-        self.lists = [i for i, p in enumerate(params) if p.kind in ("list[Tensor]", "Index")]
+        self.tensors = [i for i, kind in enumerate(kinds) if kind == "Tensor"]
+        self.lists = [i for i, kind in enumerate(kinds) if kind in ("list[Tensor]", "Index")]
         self.device = -1
         if self.factory:
-            devices = [i for i, p in enumerate(params) if p.kind == "Device"]
-            if not devices:
+            if "Device" not in kinds:
                 raise SchemaError(
                     f"factory {name!r} has no device parameter",
                     fix="add `*, device: Device | None = None`",
                 )
-            self.device = devices[0]
+            self.device = kinds.index("Device")
         elif not self.tensors and not self.lists:
             raise SchemaError(
                 f"operator {name!r} has no tensor parameter",
@@ -269,7 +268,7 @@ class Operator(Dispatcher):
         self.searched = bool(self.lists) or self.device >= 0
         self.paired = self.arity == 2 and not self.searched
         # Where a number may stand, so may a tensor of one element.
-        numbers = any(p.kind in ("Scalar", "float", "FloatList", "object") for p in params)
+        numbers = {"Scalar", "float", "FloatList", "object"}.intersection(kinds)
         self.alone = self.tensors == [0] and not self.searched and not numbers
 
     def _check_plain(self) -> None:
@@ -412,7 +411,7 @@ class Operator(Dispatcher):
         names = [p.name for p in self.schema.params]
         several = self.schema.several
         sources: list[int] = []
-        for parameter in inspect.signature(function).parameters:
+        for parameter in parameter_names(function):
             word = parameter.rstrip("0123456789")
             number = parameter[len(word) :]
             shaped = parameter.removesuffix("_shape")
