@@ -325,3 +325,17 @@ def test_an_operator_states_its_rule_for_a_layer_that_need_not_be_there(
     out = module.Batched.of(halve(x))
     assert out.level == 1 and out.value.tolist() == [[0.5, 0.5]] * 3
     assert "the operator's own rule" in str(cd.explain(halve, x))
+
+
+def test_a_rule_names_a_layer_and_is_a_function() -> None:
+    from coredispatch.plugin import SchemaError, composite
+
+    @composite(method=False, namespace=())
+    def keep(self: Tensor) -> Tensor:  # noqa: F821
+        return self
+
+    with pytest.raises(SchemaError, match="does not name a layer"):
+        keep.rule(keep)
+    with pytest.raises(SchemaError, match="its rule for 'batch' is 3"):
+        keep.rule("batch")(3)
+    assert keep.rules == {}

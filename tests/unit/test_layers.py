@@ -195,6 +195,30 @@ def test_a_call_under_a_mode_whose_layer_was_unloaded_says_so(load: Load) -> Non
     assert (x + x).tolist() == [2.0, 2.0]
 
 
+def test_a_switch_takes_one_name_as_it_is_and_nothing_else() -> None:
+    assert Switch(on="log").on == ("log",) and Switch("log").include == key_bit("log")
+    with pytest.raises(RegistrationError, match="names layers, not 3"):
+        Switch(off=(3,))  # type: ignore[arg-type]
+
+
+def test_a_mode_that_another_thread_entered_cannot_be_left(logged: None) -> None:
+    mode, errors = logging(), []
+    mode.__enter__()
+
+    def leave() -> None:
+        try:
+            mode.__exit__()
+        except OpError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    mode.__exit__()
+    assert len(errors) == 1 and "in another thread or task" in errors[0]
+    assert logging.current() is None
+
+
 # -- the call object -------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from coredispatch.registry.dispatch.masks import (
     push_mode,
 )
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry.model.errors import OpError, RegistrationError, shown_value
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Mode", "Switch", "is_masked", "is_on", "key_bit"]
@@ -67,13 +67,13 @@ class Switch:
 
     def __init__(
         self,
-        on: tuple[str, ...] = (),
-        off: tuple[str, ...] = (),
-        released: tuple[str, ...] = (),
+        on: str | tuple[str, ...] = (),
+        off: str | tuple[str, ...] = (),
+        released: str | tuple[str, ...] = (),
     ) -> None:
-        self.on, self.off, self.released = tuple(on), tuple(off), tuple(released)
+        self.on, self.off, self.released = _names(on), _names(off), _names(released)
         self.include, self.exclude, self.release = (
-            sum({TABLE.bit(name) for name in names}) for names in (on, off, released)
+            sum({TABLE.bit(name) for name in names}) for names in (self.on, self.off, self.released)
         )
 
     def check(self) -> None:
@@ -91,6 +91,16 @@ class Switch:
 
     def __repr__(self) -> str:
         return f"Switch(on={self.on}, off={self.off}, released={self.released})"
+
+
+def _names(layers: str | tuple[str, ...]) -> tuple[str, ...]:
+    names = (layers,) if isinstance(layers, str) else tuple(layers)
+    for name in names:
+        if not isinstance(name, str):
+            raise RegistrationError(
+                f"a Switch names layers, not {shown_value(name)}", fix='Switch(on=("my_layer",))'
+            )
+    return names
 
 
 class Mode:
@@ -142,7 +152,13 @@ class Mode:
         return self
 
     def __exit__(self, *_: object) -> None:
-        token, outer = _entered.get()
+        entered = _entered.get()
+        if not entered:
+            raise OpError(
+                f"{type(self).__name__} is left in another thread or task than it was entered in",
+                fix="enter and leave a mode in the same one, by `with`",
+            )
+        token, outer = entered
         self.pop(token)
         _entered.set(outer)
 

@@ -44,7 +44,7 @@ from coredispatch.registry.model.derivative import (
 )
 from coredispatch.registry.model.dtypes import Promotion
 from coredispatch.registry.model.effects import Mutates, View
-from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
+from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, shown_value, text_of
 from coredispatch.registry.model.results import returning
 from coredispatch.registry.model.schema import REQUIRED, Schema, parameter_names
 from coredispatch.registry.model.value import Value
@@ -445,7 +445,18 @@ class Operator(Dispatcher):
         goes when the plugin is unloaded.
         """
 
+        if not isinstance(layer, str) or not layer.isidentifier():
+            raise SchemaError(
+                f"operator {self.name!r}: rule({shown_value(layer)}) does not name a layer",
+                fix=f"@{self.name}.rule('my_layer')",
+            )
+
         def attach(function: Callable[..., Any]) -> Callable[..., Any]:
+            if not callable(function):
+                raise SchemaError(
+                    f"operator {self.name!r}: its rule for {layer!r} is {shown_value(function)}",
+                    fix="give a function (call, *args)",
+                )
             self.rules[layer] = function
             self.memo = Memo()
             return function

@@ -138,7 +138,9 @@ class Registrar:
         goes to the next best, by returning NotImplemented, or through ``when(*raw_args)``, or
         by its size: it then takes only calls whose first array has at least ``least`` elements
         (asked as ``raw.size``, which costs a small call far less than a predicate).
-        ``boxed`` kernels take tensors instead of raw arrays.
+        ``boxed`` kernels take tensors instead of raw arrays; those of a layer always do, after the
+        call object. ``backend`` narrows kernels of a layout to one backend, and those of a layer to
+        one backend or layout.
         """
         self._check_pack(key, kernels, priority, when, least)
         records = []
