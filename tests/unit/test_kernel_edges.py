@@ -177,3 +177,53 @@ def test_a_sparse_gradient_is_refused_where_a_dense_one_comes() -> None:
         with pytest.raises(ArgumentError, match="sparse=False"):
             call()
     assert F.embedding(index, weight, sparse=False).shape == (2, 2)
+
+
+# ---- kernels over any array-API namespace -------------------------------------------------------
+
+
+def _portable(name: str) -> Any:
+    from coredispatch.backends.array_api import family_kernels
+
+    return family_kernels(np)[name]
+
+
+PORTABLE_REFUSES = {
+    "unfold beyond the length": ("unfold", (np.ones(3), 0, 4, 1), ArgumentError),
+    "unfold by a negative step": ("unfold", (np.ones(3), 0, 1, -1), ArgumentError),
+    "unfold of a dim there is not": ("unfold", (np.ones(3), 1, 1, 1), DimError),
+    "squeeze of a dim twice": ("squeeze", (np.ones((1, 3, 1)), (1, -2)), DimError),
+    "sum over a dim twice": ("sum", (np.ones(()), (0, -1), False, None), DimError),
+    "sum over a dim there is not": ("sum", (np.ones(()), (1,), False, None), DimError),
+    "tril of a vector": ("tril", (np.ones(3), 0), ShapeError),
+    "expand of a new dim by -1": ("expand", (np.ones(3), (-1, 3)), ShapeError),
+    "expand by -2": ("expand", (np.ones((1, 3)), (-2, 3)), ShapeError),
+    "reshape by -2": ("reshape", (np.ones((3, 2)), (3, -2)), ShapeError),
+    "reshape by two -1": ("reshape", (np.ones((3, 2)), (-1, -1)), ShapeError),
+    "pad by more than there is": ("constant_pad_nd", (np.ones(3), (-4, 5), 0), ShapeError),
+    "full of a negative length": ("full", ((2, -1), 0, None, None), ArgumentError),
+    "integers of an empty interval": (
+        "random_integers",
+        ((2,), 3, 3, None, None, None),
+        ArgumentError,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PORTABLE_REFUSES)
+def test_portable_kernels_refuse_with_a_fix(name: str) -> None:
+    kernel, args, error = PORTABLE_REFUSES[name]
+    with pytest.raises(error) as caught:
+        _portable(kernel)(*args)
+    assert caught.value.fix
+
+
+def test_portable_windows_of_a_0_dim_array() -> None:
+    unfold = _portable("unfold")
+    assert unfold(np.array(5.0), 0, 1, 1).tolist() == [5.0]
+    assert unfold(np.array(5.0), -1, 0, 1).tolist() == []
+
+
+def test_averages_of_integers_lose_their_fractions() -> None:
+    assert F.avg_pool1d(cd.tensor([[[1, 2, 3, 4]]]), 2).tolist() == [[[1, 3]]]
+    assert F.avg_pool1d(cd.tensor([[[-1, -2, -4, -5]]]), 2).tolist() == [[[-1, -4]]]

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
-from coredispatch.registry.model.dtypes import DType, default_dtype, float64, int64, scalar_dtype
+from coredispatch.registry.model.dtypes import (
+    DType,
+    default_dtype,
+    float64,
+    int64,
+    scalar_dtype,
+    uint64,
+)
 from coredispatch.registry.model.scalars import arange_bounds
 from coredispatch.registry.model.sizes import as_sizes
 
@@ -27,6 +34,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         wanted = dtype or (int64 if exact else default_dtype())
         # Rounding once at the end keeps the number of elements independent of the dtype.
         drawn = int64 if exact else float64
+        if exact and max(start, end) >= 1 << 63:
+            drawn = uint64 if wanted.is_integral else float64
         out = xp.arange(start, end, step, dtype=numpy_dtype(drawn))
         return out if drawn is wanted else xp.astype(out, numpy_dtype(wanted))
 

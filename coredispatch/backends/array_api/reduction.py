@@ -10,6 +10,7 @@ from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.sizes import normalize_dims
 
 __all__ = ["kernels"]
 
@@ -20,8 +21,14 @@ def is_half(dtype: Any) -> bool:
 
 
 def axis_of(x: Any, dim: Any) -> Any:
-    """The ``axis`` argument for the dims of an op: None for all of them."""
-    return None if dim is None or dim == () or not x.ndim else dim
+    """The ``axis`` argument for the dims of an op: None for all of them.
+
+    Raises :class:`DimError` for a dim that ``x`` does not have or that is named twice.
+    """
+    if dim is None or dim == ():
+        return None
+    normalize_dims(dim if isinstance(dim, tuple) else (dim,), x.ndim)
+    return dim if x.ndim else None
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:

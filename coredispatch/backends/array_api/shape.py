@@ -12,8 +12,8 @@ from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import ShapeError
-from coredispatch.registry.model.sizes import expand_size, infer_size
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.sizes import expand_size, infer_size, normalize_dim, normalize_dims
 
 __all__ = ["kernels"]
 
@@ -41,7 +41,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.broadcast_to(x, expand_size(x.shape, size))
 
     def squeeze(x: Any, dim: tuple[int, ...] | None) -> Any:
-        dims = range(x.ndim) if dim is None else dim
+        dims = normalize_dims(tuple(range(x.ndim)) if dim is None else dim, x.ndim)
         ones = tuple(d % x.ndim for d in dims if x.ndim and x.shape[d] == 1)
         return xp.squeeze(x, axis=ones) if ones else x
 
@@ -104,8 +104,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         "to_dtype": to_dtype,
         "detach": lambda x: x,
         "unsqueeze": lambda x, dim: xp.expand_dims(x, axis=dim),
-        "tril": lambda x, diagonal: xp.tril(x, k=diagonal),
-        "triu": lambda x, diagonal: xp.triu(x, k=diagonal),
+        "tril": lambda x, diagonal: xp.tril(_matrices(x), k=diagonal),
+        "triu": lambda x, diagonal: xp.triu(_matrices(x), k=diagonal),
     }
     if strided:
         table |= _strided_views(xp)
@@ -118,7 +118,15 @@ def _strided_views(xp: Any) -> dict[str, Callable[..., Any]]:
 
     def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
         if x.ndim == 0:
-            x = xp.reshape(x, (1,))
+            normalize_dim(dimension, 0)
+            return unfold(xp.reshape(x, (1,)), 0, size, step)[0]
+        length = x.shape[normalize_dim(dimension, x.ndim)]
+        if not 0 <= size <= length or step <= 0:
+            raise ArgumentError(
+                f"windows of size {size} and step {step} do not fit dimension {dimension} of "
+                f"length {length}",
+                fix="use 0 <= size <= length and step > 0",
+            )
         shape, strides = list(x.shape), list(x.strides)
         shape[dimension] = (shape[dimension] - size) // step + 1
         strides[dimension] *= step
@@ -133,6 +141,15 @@ def _strided_views(xp: Any) -> dict[str, Callable[..., Any]]:
 def _sizes(x: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with -1 worked out, which the standard leaves open for arrays of size 0."""
     return infer_size(shape, prod(x.shape)) if min(shape, default=0) < 0 else shape
+
+
+def _matrices(x: Any) -> Any:
+    if x.ndim < 2:
+        raise ShapeError(
+            f"a matrix or a stack of them is needed, got {x.ndim} dimensions",
+            fix="use at least 2 dimensions",
+        )
+    return x
 
 
 def _owned(xp: Any, x: Any) -> Any:

@@ -230,7 +230,10 @@ def avg_pool(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Array:
-    """Kernel of ``avg_pool``."""
+    """Kernel of ``avg_pool``; the averages of integers lose their fractions."""
+    if input.dtype.kind in "iu":
+        options = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return np.trunc(avg_pool(input.astype(np.float64), *options)).astype(input.dtype)
     n = len(kernel_size)
     ones = (1,) * n
     spatial = input.shape[-n:]

@@ -255,7 +255,7 @@ def repeat_interleave(
         sizes = (*self.shape[: d + 1], counts, *self.shape[d + 1 :])
         x = shape.expand(shape.unsqueeze(self, d + 1), sizes)
         return shape.flatten(x.clone(), d, d + 1)
-    counts = [as_size(n, "repeats") for n in counts]
+    counts = [as_size(n, "repeats") for n in (counts if isinstance(counts, list) else [counts])]
     if len(counts) != length:
         raise ShapeError(
             f"{len(counts)} repeats do not count the {length} slices along dim {dim}",

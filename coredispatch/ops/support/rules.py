@@ -19,8 +19,8 @@ from coredispatch.registry.model.dtypes import (
     bool_,
     int64,
 )
-from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
-from coredispatch.registry.model.sizes import normalize_dim
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.sizes import normalize_dim, normalize_dims
 
 __all__ = [
     "NUMBER",
@@ -60,22 +60,6 @@ boolean = Promotion("boolean", result=bool_)
 
 
 # ---- dims -------------------------------------------------------------------------------------
-
-
-def normalize_dims(dim: int | Sequence[int] | None, ndim: int) -> Shape:
-    """The dims to reduce, counted from the front; None and an empty sequence mean all.
-
-    Raises :class:`DimError` when one is out of range or named twice.
-    """
-    if dim is None:
-        return tuple(range(ndim))
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    if not dims:
-        return tuple(range(ndim))
-    dims = tuple(normalize_dim(d, ndim) for d in dims)
-    if len(set(dims)) != len(dims):
-        raise DimError(f"dim {dims} names a dimension twice", fix="name each dimension once")
-    return dims if ndim else ()
 
 
 # ---- shape rules ------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ __all__ = [
     "is_int",
     "is_size",
     "normalize_dim",
+    "normalize_dims",
 ]
 
 #: what 64 bits can address, with the 16 bytes of the widest element
@@ -124,6 +125,22 @@ def normalize_dim(dim: int, ndim: int) -> int:
             fix=f"use a dim from {-limit} to {limit - 1}",
         )
     return dim + limit if dim < 0 else dim
+
+
+def normalize_dims(dim: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """The dims to reduce, counted from the front; None and an empty sequence mean all.
+
+    Raises :class:`DimError` when one is out of range or named twice.
+    """
+    if dim is None:
+        return tuple(range(ndim))
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not dims:
+        return tuple(range(ndim))
+    dims = tuple([normalize_dim(d, ndim) for d in dims])
+    if len(set(dims)) != len(dims):
+        raise DimError(f"dim {dims} names a dimension twice", fix="name each dimension once")
+    return dims if ndim else ()
 
 
 def _listed(value: Any, sizes: tuple[Any, ...], name: str) -> int:

@@ -14,8 +14,8 @@ import numpy as np
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DimError, DTypeError
-from coredispatch.registry.model.sizes import normalize_dim
+from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.sizes import normalize_dim, normalize_dims
 
 __all__ = ["KERNELS"]
 
@@ -30,10 +30,7 @@ def _axis(x: np.ndarray, dim: Dims) -> Any:
     if not dim:
         return None
     if not x.ndim:
-        for d in dim:
-            normalize_dim(d, 0)
-        if len(dim) > 1:
-            raise DimError(f"dim {dim} names a dimension twice", fix="name each dimension once")
+        normalize_dims(dim, 0)
         return None
     return dim[0] if len(dim) == 1 else dim
 

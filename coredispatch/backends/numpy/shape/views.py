@@ -228,7 +228,9 @@ def chunk(x: np.ndarray, chunks: int, dim: int) -> list[np.ndarray]:
 def unbind(x: np.ndarray, dim: int) -> list[np.ndarray]:
     """The slices of ``x`` along ``dim``, as views."""
     if x.ndim == 0:
-        raise ShapeError("a 0-dim tensor has no dimension to unbind")
+        raise ShapeError(
+            "a 0-dim tensor has no dimension to unbind", fix="reshape it to (1,) first"
+        )
     moved = x if dim == 0 else x.swapaxes(0, dim) if x.ndim <= 2 else np.moveaxis(x, dim, 0)
     return [moved[i, ...] for i in range(moved.shape[0])]
 
