@@ -9,6 +9,8 @@ import sys
 import load_large_files
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def outcome() -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,3 +102,21 @@ def test_meta_tensors_and_scalars_are_copied() -> None:
     assert copy.copy(cd.empty(2, 3, device="meta")).shape == (2, 3)
     assert copy.copy(cd.tensor(3)).item() == 3
     assert copy.copy(cd.empty(0, 4)).shape == (0, 4)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+FROM_ADDRESS = re.compile(
+    r"from_address|__array_interface__\"?\s*[=:]|[cf]array\(|as_array\(|ctypeslib"
+)
+#: the one makes arrays that hold an owner, the other reads the header of a capsule that it holds
+KNOWN = {"coredispatch/frontend/serialization/memory_spans.py", "coredispatch/frontend/dlpack.py"}
+
+
+def test_arrays_are_made_from_addresses_in_one_place() -> None:
+    found = {
+        str(file.relative_to(ROOT))
+        for folder in ("coredispatch", "plugins", "examples", "tests/conformance")
+        for file in (ROOT / folder).rglob("*.py")
+        if "build" not in file.parts and FROM_ADDRESS.search(file.read_text())
+    }
+    assert found == KNOWN
