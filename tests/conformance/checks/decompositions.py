@@ -19,7 +19,16 @@ from coredispatch.registry import TABLE, AutogradError, CoreDispatchError, plugi
 from coredispatch.registry.around.observe import observe
 
 from ..case import Case
-from ..context import Context, Failure, NotRun, has_values, tensors_in
+from ..context import (
+    Context,
+    Failure,
+    NotRun,
+    has_values,
+    poison,
+    sample_tensors,
+    snapshot,
+    tensors_in,
+)
 from ..reference import positional
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from ..variations import Variation, variations, variations_of_two
@@ -124,15 +133,34 @@ def _outcome(
     context: Context, sample: Any, call: Callable[[Context, Any], Any]
 ) -> tuple[list[Any] | None, str]:
     """The results as arrays, or None and what was raised."""
+    tensors = context.subject.tensors(sample)
     try:
-        found = tensors_in(call(context, context.subject.tensors(sample)))
+        found = tensors_in(call(context, tensors))
     except CoreDispatchError as error:
         return None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if call is _by_kernel:
             raise
         return None, f"{type(error).__name__}: {error}"  # a body is not called through the table
-    return [context.subject.array(t) for t in found], ""
+    arrays = [context.subject.array(t) for t in found]
+    if call is _by_kernel and not (context.op.view or context.op.mutates):
+        _of_its_own(context, tensors, found)
+    return arrays, ""
+
+
+def _of_its_own(context: Context, tensors: Any, results: list[Any]) -> None:
+    """Assert that a write to a result reaches no input."""
+    inputs = sample_tensors(tensors)
+    before = snapshot(context, tensors)
+    for result in results:
+        if result.numel() and all(result is not i for i in inputs):
+            try:
+                poison(result)
+            except CoreDispatchError:  # without strided views, a result with an alias
+                continue
+            context.expect(
+                snapshot(context, tensors) == before, "the result shares memory with an input"
+            )
 
 
 def _agree(context: Context, variation: Variation, plugin: str, *, gradients: bool) -> bool:

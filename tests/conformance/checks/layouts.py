@@ -22,13 +22,12 @@ from coredispatch.plugin import Layout, laid_out
 from coredispatch.registry import TABLE, CoreDispatchError, fallback
 
 from ..case import BACKEND, Case
-from ..context import Context, NotRun, has_values, tensors_in
+from ..context import Context, NotRun, has_values
 from ..covering_array import ConfiguredMake
-from ..reference import Reference
 from ..subject import OpFacts, Subject, numpy_dtype
 from ..tensor_layouts import conversions, dense, extras, layout_of, layouts, scope
 from . import check
-from .decompositions import disagreement, weighted_sum
+from .layout_kernels import gradient, kernel
 from .values import choose_dtypes
 
 #: shapes that a layout is tried with; those that its ``from_dense`` refuses are left out
@@ -45,10 +44,8 @@ SHAPES = (
     (0, 3),
     (3, 0),
 )
-#: steps of a layout that rounds: half of one on the way in, as QNNPACK's own tests for kernels
-ROUNDING, KERNEL_STEPS = 0.5 * 1.001, 0.6
-#: results of one operator that are judged for each case
-JUDGED = 60
+#: steps that a layout may round by on the way in
+ROUNDING = 0.5 * 1.001
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
@@ -92,7 +89,7 @@ def layout(context: Context) -> None:
     name = scope(context.case.variant)
     what = context.case.variant.partition("+")[2]
     if context.case.op != BACKEND:
-        {"kernel": _kernel, "gradient": _gradient}[what](context, _layout(context, name))
+        {"kernel": kernel, "gradient": gradient}[what](context, _layout(context, name))
     elif name in layouts() and what in _OF_LAYOUTS:
         _OF_LAYOUTS[what](context, _layout(context, name))
     else:
@@ -106,20 +103,7 @@ def _layout(context: Context, name: str) -> Layout:
     return found
 
 
-# ---- what a layout can hold -------------------------------------------------------------------
-
-
-def _held(context: Context, layout: Layout, array: Any, form: str, rng: np.random.Generator) -> Any:
-    """The array as the layout holds it, marked as such; None where it takes none like it."""
-    if layout.representable is not None:
-        array = np.asarray(layout.representable(array, rng)).astype(array.dtype)
-    try:
-        tensor = context.subject.tensor(laid_out(array, layout.name, form))
-    except CoreDispatchError:
-        return None
-    if layout.step is not None:  # what it rounds to is what kernels see
-        array = context.subject.array(tensor).astype(array.dtype)
-    return laid_out(array, layout.name, form)
+# ---- cases about a layout as a whole ----------------------------------------------------------
 
 
 def _tensors(context: Context, layout: Layout) -> Iterator[tuple[Any, Any, str]]:
@@ -137,9 +121,6 @@ def _tensors(context: Context, layout: Layout) -> Iterator[tuple[Any, Any, str]]
         found = True
         yield array, tensor, form
     context.expect(found, f"{layout.name} takes no array of any shape: {SHAPES}")
-
-
-# ---- cases about a layout as a whole ----------------------------------------------------------
 
 
 def _conversions(context: Context, layout: Layout) -> None:
@@ -218,143 +199,3 @@ _OF_LAYOUTS: dict[str, Callable[[Context, Layout], None]] = {
     "saved": _saved,
     "refusal": _refusal,
 }
-
-
-# ---- kernels ----------------------------------------------------------------------------------
-
-
-def _places(sample: Any) -> list[int]:
-    """Positions of the arrays that might be brought into a layout."""
-    return [i for i, a in enumerate(sample.args) if isinstance(a, np.ndarray) and a.size]
-
-
-def _paired(samples: Iterator[Any], rng: np.random.Generator) -> Iterator[Any]:
-    """The samples, and those of two arrays once more with two of one shape: none broadcasts."""
-    for sample in samples:
-        yield sample
-        places = _places(sample)
-        if len(places) == 2:
-            first, second = (sample.args[i] for i in places)
-            if first.ndim == 2 and first.shape != second.shape and first.dtype == second.dtype:
-                args = [*sample.args]
-                args[places[1]] = rng.choice(second.reshape(-1), first.shape)
-                yield type(sample)(*args, **sample.kwargs)
-
-
-def _calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, ...]]]:
-    """Samples with some of their arrays in the layout, one at a time and together, by every way."""
-    rng = np.random.default_rng(context.case.seed + context.fresh)
-    for form, sample in itertools.product(conversions(layout), [*_paired(context.samples(), rng)]):
-        held = {
-            i: marked
-            for i in _places(sample)[:3]
-            if sample.args[i].dtype == numpy_dtype(context.case.dtype)
-            and (marked := _held(context, layout, sample.args[i], form, rng)) is not None
-        }
-        for n in range(1, len(held) + 1):
-            for chosen in itertools.combinations(held, n):
-                args = [held[i] if i in chosen else a for i, a in enumerate(sample.args)]
-                yield context.placed(type(sample)(*args, **sample.kwargs)), chosen
-
-
-def _result(context: Context, layout: Layout, sample: Any) -> Any:
-    """The result; None where the combination is refused, which it must be by name."""
-    tensors = context.subject.tensors(sample)
-    taken = sum(fallback.report().values())
-    try:
-        result = context.call(tensors)
-    except CoreDispatchError as error:
-        named = layout.name in str(error) or context.op.name in str(error)
-        context.expect(named, f"refused, without naming the layout or the operator: {error}")
-        return None
-    context.expect(sum(fallback.report().values()) == taken, "a fallback was taken")
-    return result
-
-
-def _kernel(context: Context, layout: Layout) -> None:
-    """The kernel of a layout gives what the operator gives for the dense tensors, or refuses."""
-    served = 0
-    for sample, _ in _calls(context, layout):
-        result = _result(context, layout, sample)
-        if result is None:
-            continue
-        plain = sample.map(np.asarray)
-        unmarked = type(plain)(*map(_unmarked, plain.args), **plain.kwargs)
-        context.placed(sample)
-        if layout.step is None:
-            strided = [dense(t) for t in tensors_in(result)]
-            context.close(strided, unmarked, signs=False)  # a place not stored has no sign
-        else:
-            _within_steps(context, layout, tensors_in(result), unmarked)
-        served += 1
-        if served >= JUDGED:
-            return
-    context.expect(served, "the kernel of the layout served none of the operator's samples")
-
-
-def _unmarked(value: Any) -> Any:
-    return np.asarray(value).view(np.ndarray) if isinstance(value, np.ndarray) else value
-
-
-def _within_steps(context: Context, layout: Layout, results: list[Any], sample: Any) -> None:
-    """Results of a layout that rounds: within 0.6 of its steps, and still of the layout."""
-    doubled = sample.map(lambda a: a.astype(np.float64) if a.dtype.kind in "fV" else a)
-    wanted = Reference(context.op, doubled)()
-    wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
-    for output, r in zip(results, wanted, strict=True):
-        found = context.subject.array(output)
-        context.expect(found.shape == r.shape, f"shape {found.shape}, not {r.shape}")
-        if r.dtype.kind != "f":
-            context.expect(np.array_equal(found, r), "the values differ")
-            continue
-        context.expect(output.layout == layout.name, f"the result is {output.layout}")
-        assert layout.step is not None
-        error = np.abs(found - r).max(initial=0) / layout.step(output)
-        context.expect(error <= KERNEL_STEPS, f"off by {error:.2f} output steps")
-
-
-def _gradient(context: Context, layout: Layout) -> None:
-    """The gradient through the layout is that of the dense call, where the tensor is not zero.
-
-    What a layout does not store is no parameter: there it may say nothing.
-    """
-    judged = 0
-    for sample, chosen in itertools.islice(_calls(context, layout), JUDGED):
-        if _result(context, layout, sample) is None:
-            continue
-        through = _leaf_gradients(context, sample, chosen, True)
-        plain = _leaf_gradients(context, sample, chosen, False)
-        if through is None or plain is None:
-            continue
-        for place, found, wanted in zip(chosen, through, plain, strict=True):
-            stored = np.asarray(sample.args[place]) != 0
-            error = disagreement(found * stored, wanted * stored)
-            context.expect(
-                error <= 1, f"the gradient of argument {place} is off {error:.3g} times too much"
-            )
-            judged += 1
-    if not judged:
-        raise NotRun("no result of the operator in the layout has a gradient")
-
-
-def _leaf_gradients(
-    context: Context, sample: Any, chosen: tuple[int, ...], through: bool
-) -> list[Any] | None:
-    """The gradients of the chosen arguments as dense leaves, through the layout or not."""
-    args, leaves = [*sample.args], {}
-    for i in chosen:
-        leaves[i] = context.subject.tensor(_unmarked(args[i])).requires_grad_(True)
-    tensors = context.subject.tensors(type(sample)(*args, **sample.kwargs))
-    given = list(tensors.args)
-    for i, leaf in leaves.items():
-        marked = sample.args[i]
-        given[i] = conversions(layouts()[marked.layout])[marked.form](leaf) if through else leaf
-    results = [dense(t) for t in tensors_in(context.op(*given, **tensors.kwargs))]
-    total = weighted_sum(context, results)
-    if total is None:
-        return None
-    found = cd.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return [
-        np.zeros(tuple(leaf.shape)) if g is None else context.subject.array(g)
-        for g, leaf in zip(found, leaves.values(), strict=True)
-    ]

@@ -1,0 +1,180 @@
+"""The kernels that a layout has for operators, and the gradients through it (check 27).
+
+The operator's own samples are brought into the layout, one argument at a time and together, by
+every way that leads into it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.plugin import Layout, laid_out
+from coredispatch.registry import CoreDispatchError, fallback
+
+from ..context import Context, NotRun, tensors_in
+from ..reference import Reference
+from ..subject import numpy_dtype
+from ..tensor_layouts import conversions, dense, layouts
+from .decompositions import disagreement, weighted_sum
+
+__all__ = ["gradient", "kernel"]
+
+#: steps of a layout that rounds, as in QNNPACK's own tests for kernels
+KERNEL_STEPS = 0.6
+#: results of one operator that are judged for each case
+JUDGED = 60
+
+
+def _held(context: Context, layout: Layout, array: Any, form: str, rng: np.random.Generator) -> Any:
+    """The array as the layout holds it, marked as such; None where it takes none like it."""
+    if layout.representable is not None:
+        array = np.asarray(layout.representable(array, rng)).astype(array.dtype)
+    try:
+        tensor = context.subject.tensor(laid_out(array, layout.name, form))
+    except CoreDispatchError:
+        return None
+    if layout.step is not None:  # what it rounds to is what kernels see
+        array = context.subject.array(tensor).astype(array.dtype)
+    return laid_out(array, layout.name, form)
+
+
+def _places(sample: Any) -> list[int]:
+    """Positions of the arrays that might be brought into a layout."""
+    return [i for i, a in enumerate(sample.args) if isinstance(a, np.ndarray) and a.size]
+
+
+def _paired(samples: Iterator[Any], rng: np.random.Generator) -> Iterator[Any]:
+    """The samples, and those of two arrays once more with two of one shape: none broadcasts."""
+    for sample in samples:
+        yield sample
+        places = _places(sample)
+        if len(places) == 2:
+            first, second = (sample.args[i] for i in places)
+            if first.ndim == 2 and first.shape != second.shape and first.dtype == second.dtype:
+                args = [*sample.args]
+                args[places[1]] = rng.choice(second.reshape(-1), first.shape)
+                yield type(sample)(*args, **sample.kwargs)
+
+
+def _calls(context: Context, layout: Layout) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """Samples with some of their arrays in the layout, one at a time and together, by every way."""
+    rng = np.random.default_rng(context.case.seed + context.fresh)
+    for form, sample in itertools.product(conversions(layout), [*_paired(context.samples(), rng)]):
+        held = {
+            i: marked
+            for i in _places(sample)[:3]
+            if sample.args[i].dtype == numpy_dtype(context.case.dtype)
+            and (marked := _held(context, layout, sample.args[i], form, rng)) is not None
+        }
+        for n in range(1, len(held) + 1):
+            for chosen in itertools.combinations(held, n):
+                args = [held[i] if i in chosen else a for i, a in enumerate(sample.args)]
+                yield context.placed(type(sample)(*args, **sample.kwargs)), chosen
+
+
+def _result(context: Context, layout: Layout, sample: Any) -> Any:
+    """The result; None where the combination is refused, which it must be by name."""
+    tensors = context.subject.tensors(sample)
+    taken = sum(fallback.report().values())
+    try:
+        result = context.call(tensors)
+    except CoreDispatchError as error:
+        named = layout.name in str(error) or context.op.name in str(error)
+        context.expect(named, f"refused, without naming the layout or the operator: {error}")
+        return None
+    context.expect(sum(fallback.report().values()) == taken, "a fallback was taken")
+    return result
+
+
+def kernel(context: Context, layout: Layout) -> None:
+    """The kernel of a layout gives what the operator gives for the dense tensors, or refuses."""
+    served = 0
+    for sample, _ in _calls(context, layout):
+        result = _result(context, layout, sample)
+        if result is None:
+            continue
+        plain = sample.map(np.asarray)
+        unmarked = type(plain)(*map(_unmarked, plain.args), **plain.kwargs)
+        context.placed(sample)
+        if layout.step is None:
+            strided = [dense(t) for t in tensors_in(result)]
+            context.close(strided, unmarked, signs=False)  # a place not stored has no sign
+        else:
+            _within_steps(context, layout, tensors_in(result), unmarked)
+        served += 1
+        if served >= JUDGED:
+            return
+    context.expect(served, "the kernel of the layout served none of the operator's samples")
+
+
+def _unmarked(value: Any) -> Any:
+    return np.asarray(value).view(np.ndarray) if isinstance(value, np.ndarray) else value
+
+
+def _within_steps(context: Context, layout: Layout, results: list[Any], sample: Any) -> None:
+    """Results of a layout that rounds: within 0.6 of its steps, and still of the layout."""
+    doubled = sample.map(lambda a: a.astype(np.float64) if a.dtype.kind in "fV" else a)
+    wanted = Reference(context.op, doubled)()
+    wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+    for output, r in zip(results, wanted, strict=True):
+        found = context.subject.array(output)
+        context.expect(found.shape == r.shape, f"shape {found.shape}, not {r.shape}")
+        if r.dtype.kind != "f":
+            context.expect(np.array_equal(found, r), "the values differ")
+            continue
+        context.expect(output.layout == layout.name, f"the result is {output.layout}")
+        assert layout.step is not None
+        error = np.abs(found - r).max(initial=0) / layout.step(output)
+        context.expect(error <= KERNEL_STEPS, f"off by {error:.2f} output steps")
+
+
+def gradient(context: Context, layout: Layout) -> None:
+    """The gradient through the layout is that of the dense call, where the tensor is not zero.
+
+    What a layout does not store is no parameter: there it may say nothing.
+    """
+    judged = 0
+    for sample, chosen in itertools.islice(_calls(context, layout), JUDGED):
+        if _result(context, layout, sample) is None:
+            continue
+        through = _leaf_gradients(context, sample, chosen, True)
+        plain = _leaf_gradients(context, sample, chosen, False)
+        if through is None or plain is None:
+            continue
+        for place, found, wanted in zip(chosen, through, plain, strict=True):
+            stored = np.asarray(sample.args[place]) != 0
+            error = disagreement(found * stored, wanted * stored)
+            context.expect(
+                error <= 1, f"the gradient of argument {place} is off {error:.3g} times too much"
+            )
+            judged += 1
+    if not judged:
+        raise NotRun("no result of the operator in the layout has a gradient")
+
+
+def _leaf_gradients(
+    context: Context, sample: Any, chosen: tuple[int, ...], through: bool
+) -> list[Any] | None:
+    """The gradients of the chosen arguments as dense leaves, through the layout or not."""
+    args, leaves = [*sample.args], {}
+    for i in chosen:
+        leaves[i] = context.subject.tensor(_unmarked(args[i])).requires_grad_(True)
+    tensors = context.subject.tensors(type(sample)(*args, **sample.kwargs))
+    given = list(tensors.args)
+    for i, leaf in leaves.items():
+        marked = sample.args[i]
+        given[i] = conversions(layouts()[marked.layout])[marked.form](leaf) if through else leaf
+    results = [dense(t) for t in tensors_in(context.op(*given, **tensors.kwargs))]
+    total = weighted_sum(context, results)
+    if total is None:
+        return None
+    found = cd.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return [
+        np.zeros(tuple(leaf.shape)) if g is None else context.subject.array(g)
+        for g, leaf in zip(found, leaves.values(), strict=True)
+    ]
