@@ -16,10 +16,10 @@ strided tensors as well and pick the primitive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from coredispatch.plugin import DType, ShapeError, composite, primitive, rules, to_raw, tolerance
-from coredispatch_sparse import definitions
+from coredispatch.plugin import ShapeError, composite, primitive, rules, to_raw, tolerance
+from coredispatch_sparse import definitions, shapes
 from coredispatch_sparse.csr import CSR
 
 if TYPE_CHECKING:
@@ -52,76 +52,12 @@ def adjoint(tensor: Tensor) -> Tensor:
     return tensor.conj() if tensor.dtype.is_complex else tensor
 
 
-# ---- shape and dtype rules --------------------------------------------------------------------
-
-
-def _matrix(self: Any, *_: Any) -> tuple[int, ...]:
-    if len(self.shape) != 2:
-        raise ShapeError(
-            f"a sparse_csr tensor has 2 dimensions, got the shape {tuple(self.shape)}",
-            fix="reshape to a matrix first",
-        )
-    return tuple(self.shape)
-
-
-def _transposed(self: Any) -> tuple[int, ...]:
-    return _matrix(self)[::-1]
-
-
-def _product(self: Any, other: Any) -> tuple[int, ...]:
-    rows, columns = _matrix(self)
-    if len(other.shape) not in (1, 2) or other.shape[0] != columns:
-        raise ShapeError(
-            f"a sparse_csr tensor of shape {(rows, columns)} times a tensor of shape "
-            f"{tuple(other.shape)}",
-            fix=f"the dense factor is ({columns},) or ({columns}, n)",
-        )
-    return (rows, *other.shape[1:])
-
-
-def _sampled(self: Any, x: Any, y: Any) -> tuple[int, ...]:
-    rows, columns = _matrix(self)
-    if len(x.shape) != 2 or len(y.shape) != 2 or x.shape[1] != y.shape[0]:
-        raise ShapeError(f"factors of shapes {tuple(x.shape)} and {tuple(y.shape)}")
-    if (x.shape[0], y.shape[1]) != (rows, columns):
-        raise ShapeError(
-            f"the product of {tuple(x.shape)} and {tuple(y.shape)} is no {(rows, columns)} matrix",
-            fix="the factors' product has the shape of the sparse tensor",
-        )
-    return (rows, columns)
-
-
-def _size_argument(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> tuple[int, ...]:
-    if len(size) != 2:
-        raise ShapeError(
-            f"size {tuple(size)} is not the shape of a matrix",
-            fix="sparse_csr holds 2-d tensors: give size=(rows, columns)",
-        )
-    return tuple(size)
-
-
-def _values_dtype(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> DType:
-    return DType.of(values.dtype)
-
-
-def _second(self: Any, values: Any) -> DType:
-    return DType.of(values.dtype)
-
-
-def _stored(self: Any, *_: Any) -> tuple[int, ...]:
-    return (to_raw(self).nnz,)
-
-
-def _index_dtype(self: Any) -> DType:
-    return DType.of(to_raw(self).col_indices.dtype)
-
-
 # ---- primitives -------------------------------------------------------------------------------
 
 
 @primitive(
-    out=_size_argument,
-    dtype=_values_dtype,
+    out=shapes.size_argument,
+    dtype=shapes.values_dtype,
     method=False,
     namespace=(),
     samples=definitions.assemblies,
@@ -145,7 +81,7 @@ def _all_stored(self: Tensor) -> Tensor:
 
 
 @primitive(
-    out=_matrix,
+    out=shapes.matrix,
     dtype=rules.same,
     method=False,
     namespace=(),
@@ -200,7 +136,7 @@ def _(grad, self):
 
 
 @primitive(
-    out=_transposed,
+    out=shapes.transposed,
     dtype=rules.same,
     method=False,
     namespace=(),
@@ -218,7 +154,7 @@ def _(grad):
 
 
 @primitive(
-    out=_product,
+    out=shapes.product,
     dtype=rules.promote,
     method=False,
     namespace=(),
@@ -243,7 +179,7 @@ csr_matmul.vjp(
 
 
 @primitive(
-    out=_sampled,
+    out=shapes.sampled,
     dtype=rules.promote,
     method=False,
     namespace=(),
@@ -263,7 +199,7 @@ csr_sampled_matmul.vjp(
 
 
 @primitive(
-    out=_stored,
+    out=shapes.stored,
     dtype=rules.same,
     namespace=(),
     samples=definitions.matrices,
@@ -281,7 +217,7 @@ def _(grad, self):
 
 @primitive(
     out=rules.same_shape,
-    dtype=_second,
+    dtype=shapes.second_dtype,
     method=False,
     namespace=(),
     samples=definitions.matrices_and_values,
@@ -296,8 +232,8 @@ csr_with_values.vjp(values=lambda grad: values(grad))
 
 
 @primitive(
-    out=lambda self: (_matrix(self)[0] + 1,),
-    dtype=_index_dtype,
+    out=lambda self: (shapes.matrix(self)[0] + 1,),
+    dtype=shapes.index_dtype,
     differentiable=False,
     namespace=(),
     samples=definitions.matrices,
@@ -309,8 +245,8 @@ def crow_indices(self: Tensor) -> Tensor:
 
 
 @primitive(
-    out=_stored,
-    dtype=_index_dtype,
+    out=shapes.stored,
+    dtype=shapes.index_dtype,
     differentiable=False,
     namespace=(),
     samples=definitions.matrices,
