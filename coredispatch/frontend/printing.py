@@ -279,11 +279,13 @@ def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
     return with_suffixes(prefix + body, suffixes, indent, new_line)
 
 
-def _layout_body(tensor: Any, layout: str) -> str:
-    found = TABLE.snapshot.layouts.get(layout)
-    if found is None or found[0].describe is None:
+def _layout_body(tensor: Any, name: str) -> str:
+    layout, _ = TABLE.snapshot.layouts.get(name) or (None, "")
+    raw, backend = tensor.raw, tensor.backend
+    away = backend.name != "cpu"
+    if layout is None or layout.describe is None or (away and not layout.movable):
         return f"..., size={tuple(tensor.shape)}"
-    return found[0].describe(tensor.raw)
+    return layout.describe(layout.rebuilt(raw, backend, backend.to_numpy) if away else raw)
 
 
 def _history(tensor: Any) -> str:

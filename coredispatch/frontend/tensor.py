@@ -18,6 +18,7 @@ from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.around.devices import index_of
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.masks import includes_layers
@@ -138,7 +139,7 @@ class Tensor(TensorBase):
         backend = self.backend
         if backend.device_count() <= 1 and backend.name in ("cpu", "meta"):
             return Device(backend.name)
-        return Device(backend.name, backend.device_index(self.raw))
+        return Device(backend.name, index_of(backend, self.raw))
 
     @property
     def layout(self) -> str:

@@ -34,7 +34,8 @@ def to_device(
     """A copy of ``self`` on ``device``.
 
     The target's backend takes the data through its ``transfer``, so that two devices of one backend
-    need not go through main memory. A layout travels part by part (its ``pack`` and ``unpack``).
+    need not go through main memory. A layout travels part by part (its ``pack`` and ``unpack``),
+    to any backend; what can be done with it there is what it has kernels for.
     ``non_blocking`` lets a backend return before the data have arrived.
 
     Raises :class:`DeviceError` for a device that is not there, and :class:`MissingKernel` for a
@@ -58,34 +59,25 @@ def to_device(
     with backend.on(index):
         if not layout_bits:
             return Tensor(moved(self.raw), bit)
-        layout = _layout_of(self)
-        parts = {
-            name: moved(part) if isinstance(part, source.array_type) else part
-            for name, part in _packed(layout, self, backend).items()
-        }
-        assert layout.unpack is not None
-        return Tensor(layout.unpack(parts), bit | layout_bits)
+        layout = _movable(self, backend)
+        return Tensor(layout.rebuilt(self.raw, source, moved), bit | layout_bits)
 
 
-def _layout_of(tensor: Tensor) -> Layout:
-    return TABLE.snapshot.layouts[tensor.layout][0]
-
-
-def _packed(layout: Layout, tensor: Tensor, backend: Backend) -> dict[str, Any]:
-    """The parts of a tensor of ``layout``; refuses what ``backend`` could do nothing with."""
-    if layout.pack is None or layout.unpack is None:
+def _movable(tensor: Tensor, backend: Backend) -> Layout:
+    """The layout of ``tensor``, whose data can be taken apart and made again on ``backend``."""
+    layout = TABLE.snapshot.layouts[tensor.layout][0]
+    if not layout.movable:
         raise DeviceError(
             f"a {layout.name} tensor cannot be moved to {backend.name!r}: its layout has no pack "
             "and unpack",
             fix="convert it to dense first",
         )
-    if backend.name not in layout.devices:
+    if backend.name == "meta":
         raise DeviceError(
-            f"a {layout.name} tensor cannot be moved to {backend.name!r}: the layout is made for "
-            f"{', '.join(layout.devices)}",
+            f"a {layout.name} tensor cannot be moved to 'meta': what it stores depends on values",
             fix="convert it to dense first",
         )
-    return layout.pack(tensor.raw)
+    return layout
 
 
 @to_device.vjp

@@ -10,6 +10,7 @@ from coredispatch.plugin import (
     MissingKernel,
     Sample,
     Tensor,
+    from_raw,
     hookimpl,
     laid_out,
     primitive,
@@ -25,7 +26,7 @@ class Diagonal:
     ndim = 2
 
     def __init__(self, values):
-        self.values, self.shape, self.dtype = values, (len(values),) * 2, values.dtype
+        self.values, self.shape, self.dtype = values, (values.shape[0],) * 2, values.dtype
 
     def astype(self, dtype):
         return Diagonal(self.values.astype(dtype))
@@ -117,6 +118,25 @@ KERNELS = {
 }
 
 
+# ---- rows for every other backend, made of core operators: they see tensors ------------------
+
+
+def part(tensor):
+    """The diagonal as a strided tensor, on the device of ``tensor``."""
+    return from_raw(to_raw(tensor).values, keys_like=tensor)
+
+
+def rewrapped(tensor, values):
+    return from_raw(Diagonal(to_raw(values)), keys_like=tensor, layout="diagonal")
+
+
+ANYWHERE = {
+    "detach": lambda self: rewrapped(self, part(self)),
+    "clone": lambda self, *_: rewrapped(self, part(self).clone()),
+    "diagonal_to_dense": lambda self: part(self).diag(),
+}
+
+
 # ---- what only this layout can be asked, and the registration ---------------------------------
 
 
@@ -139,6 +159,7 @@ def coredispatch_conformance():
 def coredispatch_register(registrar):
     registrar.op(to_diagonal, diagonal_to_dense)
     registrar.kernels("cpu", {"to_diagonal": from_dense})
+    registrar.kernels("diagonal", ANYWHERE, boxed=True)
     registrar.layout(
         Layout(
             "diagonal",

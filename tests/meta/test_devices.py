@@ -162,13 +162,6 @@ def test_gradients_come_back_to_where_the_input_was() -> None:
     assert x.grad is not None and x.grad.device == x.device and x.grad.tolist() == [3, 3]
 
 
-def test_a_layout_without_a_home_there_is_refused() -> None:
-    sparse = pytest.importorskip("coredispatch_sparse")
-    assert sparse
-    with pytest.raises(cd.DeviceError, match="is made for cpu"):
-        cd.eye(3).to_sparse_csr().to("cards:0")
-
-
 # -- programs ------------------------------------------------------------------------------------
 
 

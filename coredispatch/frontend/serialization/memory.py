@@ -29,6 +29,7 @@ __all__ = [
     "instance",
     "is_own_slot",
     "make_tensor",
+    "moved",
     "rebuild_tensor",
     "reduce_tensor",
 ]
@@ -81,13 +82,7 @@ def make_tensor(
     if device == "cpu":
         tensor._storage = storage
     else:
-        try:
-            tensor = tensor.to(device)
-        except CoreDispatchError as error:
-            raise SerializationError(
-                f"the tensor belongs on {device!r}: {error.message}",
-                fix="load it with map_location='cpu', or install the plugin of that device",
-            ) from error
+        tensor = moved(tensor, device)
     if cls is not Tensor:
         kept = tensor._storage
         tensor = instance(cls, tensor.raw, tensor.keys)
@@ -95,6 +90,17 @@ def make_tensor(
     if requires_grad:
         tensor.keys |= AUTOGRAD
     return tensor
+
+
+def moved(tensor: Tensor, device: str) -> Tensor:
+    """A tensor read on the host, on `device`; SerializationError where there is none."""
+    try:
+        return tensor.to(device)
+    except CoreDispatchError as error:
+        raise SerializationError(
+            f"the tensor belongs on {device!r}: {error.message}",
+            fix="load it with map_location='cpu', or install the plugin of that device",
+        ) from error
 
 
 # -- memory that several tensors share -----------------------------------------------------
@@ -174,8 +180,12 @@ def reduce_tensor(tensor: Tensor, share: bool = True) -> tuple[Any, ...]:
     facts = (str(tensor.device), tensor.requires_grad, type(tensor))
     if tensor.layout != "strided" or tensor.is_meta:
         keys = tensor.keys & TABLE.snapshot.order.layout_bits
-        names = TABLE.snapshot.order.names(keys | TABLE.bit(tensor.backend.name))
-        return rebuild_other, (tensor.raw, names, *facts[1:]), state
+        host = tensor
+        if not tensor.is_meta and tensor.backend.name != "cpu":
+            host = instance(Tensor, tensor.raw, tensor.keys & ~AUTOGRAD).cpu()
+        names = TABLE.snapshot.order.names(keys | TABLE.bit(host.backend.name))
+        where = () if host.backend is tensor.backend else facts[:1]
+        return rebuild_other, (host.raw, names, *facts[1:], *where), state
     memory = _shared_memory(tensor) if share else None
     if memory is None:
         return rebuild_tensor, (host_array(tensor), None, *facts), state
@@ -191,12 +201,20 @@ def rebuild_tensor(
     return make_tensor(_view_in(memory.block, place), device, requires_grad, cls, memory.storage)
 
 
-def rebuild_other(raw: Any, names: tuple[str, ...], requires_grad: bool, cls: type[Tensor]) -> Any:
-    """A tensor whose raw data pickle themselves: of another layout, or without data."""
+def rebuild_other(
+    raw: Any, names: tuple[str, ...], requires_grad: bool, cls: type[Tensor], device: str = ""
+) -> Any:
+    """A tensor whose raw data pickle themselves: of another layout, or without data.
+
+    With ``device`` the data were brought to the host for it, and go back there.
+    """
     keys = 0
     for name in names:
         keys |= TABLE.bit(name)
-    return instance(cls, raw, keys | (AUTOGRAD if requires_grad else 0))
+    tensor = Tensor(raw, keys)
+    if device:
+        tensor = moved(tensor, device)
+    return instance(cls, tensor.raw, tensor.keys | (AUTOGRAD if requires_grad else 0))
 
 
 # -- copy ----------------------------------------------------------------------------------
@@ -248,7 +266,9 @@ def deepcopy_tensor(tensor: Tensor, memo: dict[Any, Any]) -> Any:
 def _copy_elements(tensor: Tensor, memo: dict[Any, Any]) -> Any:
     cls, requires_grad = type(tensor), tensor.requires_grad
     if tensor.layout != "strided":
-        return instance(cls, copy.deepcopy(tensor.raw, memo), tensor.keys)
+        if tensor.backend.name == "cpu":
+            return instance(cls, copy.deepcopy(tensor.raw, memo), tensor.keys)
+        return instance(cls, _layout_copy(tensor), tensor.keys)
     if not isinstance(tensor.raw, np.ndarray):
         alone = instance(Tensor, tensor.raw, tensor.keys & ~AUTOGRAD).clone()
         return instance(cls, alone.raw, tensor.keys)
@@ -262,3 +282,12 @@ def _copy_elements(tensor: Tensor, memo: dict[Any, Any]) -> Any:
     twin = memo[key][0]
     array = _view_in(twin.block, _place(tensor.raw, memory))
     return make_tensor(array, "cpu", requires_grad, cls, twin.storage)
+
+
+def _layout_copy(tensor: Tensor) -> Any:
+    """The data of a tensor of a layout on a device, with copies of all its arrays."""
+    layout = TABLE.snapshot.layouts[tensor.layout][0]
+    if not layout.movable:
+        return tensor.detach().clone().raw
+    bit = TABLE.bit(tensor.backend.name)
+    return layout.rebuilt(tensor.raw, tensor.backend, lambda part: Tensor(part, bit).clone().raw)

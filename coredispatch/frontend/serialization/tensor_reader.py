@@ -21,7 +21,12 @@ from coredispatch.frontend.serialization.container import Archive
 from coredispatch.frontend.serialization.element_types import only_valid_elements
 from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
 from coredispatch.frontend.serialization.grammar import hides_a_member
-from coredispatch.frontend.serialization.memory import instance, is_own_slot, make_tensor
+from coredispatch.frontend.serialization.memory import (
+    instance,
+    is_own_slot,
+    make_tensor,
+    moved,
+)
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.table import TABLE
@@ -269,14 +274,12 @@ class TensorReader:
                 fix=plugins.hint_for_key(name),
             )
         parts = {
-            key: make_tensor(self._filled(places[key], where, own=True), device).raw
-            if "array" in part
-            else part["value"]
+            key: self._filled(places[key], where, own=True) if "array" in part else part["value"]
             for key, part in record["parts"].items()
         }
-        raw = found[0].unpack(parts)
-        keys = TABLE.bit(name) | TABLE.bit(Device(device).type)
-        return instance(cls, raw, keys).requires_grad_(record["requires_grad"])
+        # On the host, where the layout can check what the file says, and from there to its device.
+        tensor = moved(Tensor(found[0].unpack(parts), TABLE.bit(name) | TABLE.bit("cpu")), device)
+        return instance(cls, tensor.raw, tensor.keys).requires_grad_(record["requires_grad"])
 
 
 _TENSOR_KEYS = {"kind", "class", "device", "requires_grad"}

@@ -18,7 +18,15 @@ from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DeviceError
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["Placed", "backend_of_device", "device_bit", "mixed", "placed", "resolved"]
+__all__ = [
+    "Placed",
+    "backend_of_device",
+    "device_bit",
+    "index_of",
+    "mixed",
+    "placed",
+    "resolved",
+]
 
 
 def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
@@ -58,6 +66,23 @@ def resolved(backend: Backend, device: Device | None) -> Device:
         default = current_device(None)
         device = default if default.type == backend.name else Device(backend.name)
     return Device(device.type, backend.check_device(device.index))
+
+
+def arrays_of(backend: Backend, raw: Any) -> list[Any]:
+    """The arrays of ``backend`` in the data of a layout; none for anything else."""
+    for layout, _ in TABLE.snapshot.layouts.values():
+        if isinstance(raw, layout.data_type):
+            return layout.arrays(raw, backend)
+    return []
+
+
+def index_of(backend: Backend, raw: Any) -> int:
+    """The index of the device of an array, or of a layout's data, of ``backend``."""
+    array_type: Any = backend.array_type
+    if isinstance(raw, array_type):
+        return backend.device_index(raw)
+    arrays = arrays_of(backend, raw)
+    return backend.device_index(arrays[0]) if arrays else backend.check_device(None)
 
 
 def mixed(first: str, second: str, home: str) -> DeviceError:
@@ -123,6 +148,8 @@ class Placed:
                 yield item
             elif isinstance(item, (list, tuple)):
                 yield from self._arrays(item)
+            else:
+                yield from arrays_of(self.backend, item)
 
     def _described(self, raw: Any) -> str:
         sizes = ", ".join(map(str, raw.shape))

@@ -191,14 +191,13 @@ class Layout:
     kernels_for: Mapping[str, Mapping[str, Callable[..., Any]]] = field(default_factory=dict)
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
-    #: raw -> the text that ``repr`` shows between ``tensor(`` and the dtype
+    #: raw, made of NumPy's arrays -> the text that ``repr`` shows between ``tensor(`` and dtype
     describe: Callable[[Any], str] | None = None
-    #: raw -> {name: array of the backend, number, string or list of them}, and back: how
-    #: tensors of this layout are saved
+    #: raw -> {name: array of the backend, number, string or list of them}, and back: how tensors
+    #: of this layout are saved and moved. ``unpack`` gets NumPy's arrays from a file, and checks
+    #: them; from a move it gets the arrays of the backend that the tensor goes to.
     pack: Callable[[Any], dict[str, Any]] | None = None
     unpack: Callable[[dict[str, Any]], Any] | None = None
-    #: backends whose arrays its data may be made of
-    devices: tuple[str, ...] = ("cpu",)
     #: element types of its own, public as ``cd.NAME`` while the layout is loaded
     dtypes: tuple[DType, ...] = ()
     #: tensor of this layout -> the strided tensor it stands for, and a strided tensor -> one of
@@ -215,6 +214,27 @@ class Layout:
     representable: Callable[[Any, Any], Any] | None = None
     #: tensor of this layout -> the distance between the values it can hold, where it rounds
     step: Callable[[Any], float] | None = None
+
+    @property
+    def movable(self) -> bool:
+        """Whether the layout says what its data are made of."""
+        return self.pack is not None and self.unpack is not None
+
+    def arrays(self, raw: Any, backend: Backend) -> list[Any]:
+        """The arrays of ``backend`` that the data are made of; none where ``pack`` is missing."""
+        array_type: Any = backend.array_type
+        parts = {} if self.pack is None else self.pack(raw)
+        return [part for part in parts.values() if isinstance(part, array_type)]
+
+    def rebuilt(self, raw: Any, backend: Backend, change: Callable[[Any], Any]) -> Any:
+        """The data with every array of ``backend`` in it replaced by ``change(array)``.
+
+        For a layout that is :attr:`movable`.
+        """
+        assert self.pack is not None and self.unpack is not None
+        array_type: Any = backend.array_type
+        parts = self.pack(raw).items()
+        return self.unpack({k: change(v) if isinstance(v, array_type) else v for k, v in parts})
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.plugin import Registrar, hookimpl
+from coredispatch_quant.anywhere import ANYWHERE
 from coredispatch_quant.array import QuantizedArray, qint8, quint8
 from coredispatch_quant.layout import FROM_STRIDED, LAYOUT
 from coredispatch_quant.observers import (
@@ -77,6 +78,7 @@ def coredispatch_register(registrar: Registrar) -> None:
     """Register the layout, its operators and its kernels."""
     registrar.op(*OPERATORS)
     registrar.layout(LAYOUT)
+    registrar.kernels("quantized", ANYWHERE, boxed=True)
     registrar.kernels("cpu", FROM_STRIDED)
 
 

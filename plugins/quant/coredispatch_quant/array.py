@@ -22,7 +22,7 @@ __all__ = ["QuantizedArray", "qint8", "quint8", "quantized_dtype"]
 qint8 = DType("qint8", "i", 1)
 quint8 = DType("quint8", "u", 1)
 
-_OF_STORAGE = {np.dtype(np.int8): qint8, np.dtype(np.uint8): quint8}
+_OF_STORAGE = {DType.of("int8"): qint8, DType.of("uint8"): quint8}
 _STORAGE = {qint8: np.dtype(np.int8), quint8: np.dtype(np.uint8)}
 _LIMITS = {qint8: (-128, 127), quint8: (0, 255)}
 
@@ -57,7 +57,8 @@ class QuantizedArray:
     """An array of 8-bit integers ``data`` that stands for ``(data - zero_point) * scale``.
 
     Args:
-        data: int8 or uint8, any shape. Never written to afterwards.
+        data: int8 or uint8, any shape: NumPy's, or an array of the device the tensor was moved to.
+            Never written to afterwards. Scales and zero points stay on the host.
         scale: positive float, or one per slice along ``axis``.
         zero_point: the integer that stands for zero, within the range of ``data``; one number,
             or one per slice along ``axis``.
@@ -73,12 +74,12 @@ class QuantizedArray:
 
     def __init__(
         self,
-        data: np.ndarray,
+        data: Any,
         scale: float | Sequence[float] | np.ndarray,
         zero_point: int | Sequence[int] | np.ndarray = 0,
         axis: int | None = None,
     ) -> None:
-        dtype = _OF_STORAGE.get(data.dtype)
+        dtype = _OF_STORAGE.get(DType.of(data.dtype))
         if dtype is None:
             raise DTypeError(f"quantized data is int8 or uint8, got {data.dtype}")
         self.data = data
@@ -87,9 +88,10 @@ class QuantizedArray:
             self.axis: int | None = None
             self.scale, self.zero_point = tensor_parameters(scale, zero_point, dtype)
         else:
-            if not -data.ndim <= axis < data.ndim:
-                raise DimError(f"axis {axis} of an array with {data.ndim} dimensions")
-            self.axis = axis % data.ndim
+            ndim = len(data.shape)
+            if not -ndim <= axis < ndim:
+                raise DimError(f"axis {axis} of an array with {ndim} dimensions")
+            self.axis = axis % ndim
             self.scale, self.zero_point = channel_parameters(
                 scale, zero_point, dtype, data.shape[self.axis]
             )
@@ -99,19 +101,19 @@ class QuantizedArray:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the integers."""
-        return self.data.shape
+        return tuple(self.data.shape)
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return self.data.ndim
+        return len(self.data.shape)
 
     @property
     def per_channel(self) -> bool:
         """Whether scale and zero point vary along :attr:`axis`."""
         return self.axis is not None
 
-    def like(self, data: np.ndarray) -> QuantizedArray:
+    def like(self, data: Any) -> QuantizedArray:
         """Other integers with this array's scale, zero point and axis (not checked again)."""
         new = QuantizedArray.__new__(QuantizedArray)
         new.data, new.dtype, new.axis = data, self.dtype, self.axis

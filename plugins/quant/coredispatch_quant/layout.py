@@ -171,11 +171,11 @@ FROM_STRIDED: dict[str, Callable[..., Any]] = {
 
 
 def pack(raw: QuantizedArray) -> dict[str, Any]:
-    """The integers and their parameters, as they are saved."""
+    """The integers and their parameters. Only the integers are an array that moves to a device."""
     return {
         "data": raw.data,
-        "scale": raw.scale,
-        "zero_point": raw.zero_point,
+        "scale": raw.scale.tolist() if raw.per_channel else raw.scale,
+        "zero_point": raw.zero_point.tolist() if raw.per_channel else raw.zero_point,
         "axis": raw.axis,
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.plugin import Registrar, hookimpl
+from coredispatch_sparse.anywhere import ANYWHERE
 from coredispatch_sparse.compiled import COMPILED, WHEN, available
 from coredispatch_sparse.creation import sparse_csr_tensor
 from coredispatch_sparse.csr import CSR, Pattern
@@ -44,6 +45,7 @@ def coredispatch_register(registrar: Registrar) -> None:
     """Register the layout, its operators and kernels, and how autograd treats its product."""
     registrar.op(*OPERATORS)
     registrar.layout(LAYOUT)
+    registrar.kernels("sparse_csr", ANYWHERE, boxed=True)
     registrar.kernels("cpu", FROM_STRIDED)
     if available():
         registrar.kernels("sparse_csr", COMPILED, backend="cpu", priority=10, when=WHEN)

@@ -24,6 +24,9 @@ _INDEX_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
 class Pattern:
     """Where the stored elements are: the two index arrays and the shape.
 
+    The arrays are NumPy's, or those of the device the matrix was moved to. What is worked out from
+    a pattern (:attr:`rows`, :meth:`transposed`) is for NumPy's.
+
     A pattern never changes (its arrays are read-only), so every matrix derived elementwise from
     another (its negation, its gradient) shares the pattern together with what was worked out
     from it: the row of each element and the pattern of the transpose.
@@ -33,8 +36,8 @@ class Pattern:
 
     def __init__(
         self,
-        crow_indices: np.ndarray,
-        col_indices: np.ndarray,
+        crow_indices: Any,
+        col_indices: Any,
         shape: tuple[int, int],
         *,
         check: bool = True,
@@ -58,7 +61,7 @@ class Pattern:
     @property
     def nnz(self) -> int:
         """Number of stored elements, explicit zeros included."""
-        return len(self.col_indices)
+        return int(self.col_indices.shape[0])
 
     @property
     def counts(self) -> np.ndarray:
@@ -99,8 +102,13 @@ class Pattern:
         )
 
 
-def read_only(index: np.ndarray) -> np.ndarray:
-    """A contiguous array that cannot be written to: patterns are shared and remembered."""
+def read_only(index: Any) -> Any:
+    """A contiguous array that cannot be written to: patterns are shared and remembered.
+
+    The array of another device stays what it is: no operator writes to it.
+    """
+    if not isinstance(index, np.ndarray):
+        return index
     index = np.ascontiguousarray(index) if index.ndim == 1 else index
     index = index.view()
     index.flags.writeable = False
@@ -140,14 +148,14 @@ class CSR:
         self._init(pattern, np.asarray(values))
 
     @classmethod
-    def of(cls, pattern: Pattern, values: np.ndarray) -> CSR:
+    def of(cls, pattern: Pattern, values: Any) -> CSR:
         """A matrix with a pattern that was checked before."""
         self = cls.__new__(cls)
         self._init(pattern, values)
         return self
 
-    def _init(self, pattern: Pattern, values: np.ndarray) -> None:
-        if values.shape != (pattern.nnz,):
+    def _init(self, pattern: Pattern, values: Any) -> None:
+        if tuple(values.shape) != (pattern.nnz,):
             raise ShapeError(
                 f"values has the shape {values.shape}, but there are {pattern.nnz} column indices",
                 fix="give one value per column index, as a 1-d array",
@@ -156,12 +164,12 @@ class CSR:
         self.values = values
 
     @property
-    def crow_indices(self) -> np.ndarray:
+    def crow_indices(self) -> Any:
         """Where each row starts, ``(rows + 1,)``."""
         return self.pattern.crow_indices
 
     @property
-    def col_indices(self) -> np.ndarray:
+    def col_indices(self) -> Any:
         """The column of each element, ``(nnz,)``."""
         return self.pattern.col_indices
 
@@ -176,7 +184,7 @@ class CSR:
         return 2
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> Any:
         """The dtype of the values."""
         return self.values.dtype
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError, numpy_dtype
 from coredispatch_sparse import kernels
-from coredispatch_sparse.csr import CSR
+from coredispatch_sparse.csr import CSR, Pattern, size_of
 from coredispatch_sparse.ops import to_dense, to_sparse_csr
 from coredispatch_sparse.printing import describe
 
@@ -220,8 +220,15 @@ def pack(raw: CSR) -> dict[str, Any]:
 
 
 def unpack(parts: dict[str, Any]) -> CSR:
-    """What :func:`pack` took apart, checked."""
-    return CSR(parts["crow_indices"], parts["col_indices"], parts["values"], parts["size"])
+    """What :func:`pack` took apart.
+
+    NumPy's arrays are checked: they may come from a file. Those of another device come from a move,
+    of a matrix that was checked when it was made.
+    """
+    crow, col, values = parts["crow_indices"], parts["col_indices"], parts["values"]
+    if isinstance(crow, np.ndarray):
+        return CSR(crow, col, values, parts["size"])
+    return CSR.of(Pattern(crow, col, size_of(parts["size"]), check=False), values)
 
 
 LAYOUT = Layout(

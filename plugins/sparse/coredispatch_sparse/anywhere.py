@@ -1,0 +1,193 @@
+"""The rows that serve sparse tensors on every backend that has none of its own.
+
+They are made of core operators over the three arrays, so that they run wherever the tensor was
+moved to. As the kernels for the CPU, they never build the dense form of an operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coredispatch.plugin import (
+    DType,
+    MissingKernel,
+    ShapeError,
+    from_raw,
+    operator,
+    promote_types,
+    to_raw,
+)
+from coredispatch_sparse.csr import CSR, Pattern
+
+if TYPE_CHECKING:
+    from coredispatch.plugin import Tensor
+
+__all__ = ["ANYWHERE"]
+
+
+def sparse(tensor: Any) -> bool:
+    """Whether the tensor is a sparse one."""
+    return isinstance(getattr(tensor, "raw", None), CSR)
+
+
+def part(tensor: Tensor, array: Any) -> Tensor:
+    """One of the arrays of a sparse tensor, as a strided tensor that shares it."""
+    return from_raw(array, keys_like=tensor)
+
+
+def columns(tensor: Tensor) -> Tensor:
+    """The column of each stored element, int64."""
+    return part(tensor, to_raw(tensor).col_indices).long()
+
+
+def rows(tensor: Tensor) -> Tensor:
+    """The row of each stored element, int64."""
+    crow = part(tensor, to_raw(tensor).crow_indices).long()
+    n = tensor.shape[0]
+    numbers = operator("arange")(n, dtype=DType.of("int64"), device=tensor.device)
+    return numbers.repeat_interleave(crow[1:] - crow[:-1])
+
+
+def stored(tensor: Tensor) -> Tensor:
+    """The stored elements, as a strided tensor that shares them."""
+    return part(tensor, to_raw(tensor).values)
+
+
+def with_values(tensor: Tensor, values: Tensor) -> Tensor:
+    """The pattern of ``tensor`` with other values."""
+    raw = CSR.of(to_raw(tensor).pattern, to_raw(values.contiguous()))
+    return from_raw(raw, keys_like=tensor, layout="sparse_csr")
+
+
+def common(a: Tensor, b: Tensor) -> DType:
+    """The dtype of a product of matrices or vectors."""
+    return promote_types(a.dtype, b.dtype)
+
+
+def widened(tensor: Tensor, dtype: DType) -> Tensor:
+    """A factor in ``dtype``, or in float32 where that is one of two bytes: sums are made in it."""
+    half = dtype.is_floating_point and dtype.itemsize == 2
+    return tensor.to(DType.of("float32") if half else dtype)
+
+
+def refused(op: str, *operands: Any) -> MissingKernel:
+    """The error of a combination that has no sparse kernel on this device."""
+    kinds = ", ".join("sparse" if sparse(x) else "strided" for x in operands)
+    device = next(x.device for x in operands if sparse(x))
+    return MissingKernel(
+        f"there is no sparse_csr kernel of {op!r} for {kinds} on {device}",
+        fix="move it to the CPU, or call .to_dense() if the dense form fits memory",
+    )
+
+
+# ---- the rows ---------------------------------------------------------------------------------
+
+
+def clone(self: Tensor, *_: Any) -> Tensor:
+    """Values of its own; the pattern, which never changes, is shared."""
+    return with_values(self, stored(self).clone())
+
+
+def scaled(name: str) -> Callable[..., Tensor]:
+    """``mul`` or ``div`` of the stored values by a number or a 0-dim tensor."""
+
+    def kernel(self: Any, other: Any, *options: Any) -> Tensor:
+        if name == "mul" and not sparse(self):
+            self, other = other, self
+        number = not sparse(other) and not getattr(other, "shape", ())
+        if not sparse(self) or not number or options not in ((), (None,)):
+            raise refused(name, self, other)
+        return with_values(self, getattr(stored(self), name)(other))
+
+    return kernel
+
+
+def elementwise(name: str) -> Callable[..., Tensor]:
+    """An operator of the stored values that leaves zeros zero."""
+
+    def kernel(self: Tensor, *options: Any) -> Tensor:
+        return with_values(self, getattr(stored(self), name)(*options))
+
+    return kernel
+
+
+def to_dense(self: Tensor) -> Tensor:
+    """Zeros, and the stored values put into their places."""
+    values = stored(self)
+    out = values.new_zeros(tuple(self.shape))
+    return out.index_put((rows(self), columns(self)), values)
+
+
+def sample(self: Any, mask: Any) -> Tensor:
+    """The elements of a strided ``self`` at the places of ``mask``."""
+    if sparse(self) or not sparse(mask):
+        raise refused("sparse_mask", self, mask)
+    return with_values(mask, self[rows(mask), columns(mask)])
+
+
+def transpose(self: Tensor) -> Tensor:
+    """A stable sort by column leaves the rows inside a column in increasing order."""
+    raw, column = to_raw(self), columns(self)
+    order = column.argsort(stable=True)
+    counts = column.new_zeros(self.shape[1] + 1)
+    counts = counts.index_add(0, column + 1, operator("ones_like")(column))
+    index = part(self, raw.col_indices).dtype
+    crow = counts.cumsum(0).to(index).contiguous()
+    col = rows(self)[order].to(index).contiguous()
+    pattern = Pattern(to_raw(crow), to_raw(col), raw.shape[::-1], check=False)
+    values = to_raw(stored(self)[order])
+    return from_raw(CSR.of(pattern, values), keys_like=self, layout="sparse_csr")
+
+
+def matmul(self: Any, other: Any) -> Tensor:
+    """Sparse ``self`` times a strided vector or matrix: gathered, multiplied, added by rows."""
+    if not sparse(self) or sparse(other) or other.ndim > 2:
+        raise refused("matmul", self, other)
+    if self.shape[1] != other.shape[0]:
+        raise ShapeError(
+            f"the inner dimensions of {tuple(self.shape)} and {tuple(other.shape)} differ",
+            fix="transpose one factor, or check the order of the factors",
+        )
+    dtype = common(stored(self), other)
+    values, gathered = widened(stored(self), dtype), widened(other, dtype)[columns(self)]
+    terms = (values if other.ndim == 1 else values[:, None]) * gathered
+    out = terms.new_zeros((self.shape[0], *other.shape[1:]))
+    return out.index_add(0, rows(self), terms).to(dtype)
+
+
+def sampled_matmul(self: Any, x: Any, y: Any) -> Tensor:
+    """``x @ y`` at the places of sparse ``self``."""
+    if not sparse(self) or sparse(x) or sparse(y):
+        raise refused("sampled_matmul", self, x, y)
+    dtype = common(x, y)
+    left, right = widened(x, dtype)[rows(self)], widened(y, dtype).mT[columns(self)]
+    return with_values(self, (left * right).sum(1).to(dtype))
+
+
+def permute(self: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The transpose, or the tensor itself."""
+    return transpose(self) if dims[0] % 2 else self
+
+
+#: rows of sparse_csr on any backend
+ANYWHERE: dict[str, Callable[..., Any]] = {
+    "detach": lambda self: with_values(self, stored(self)),
+    "clone": clone,
+    "mul": scaled("mul"),
+    "div": scaled("div"),
+    "neg": elementwise("neg"),
+    "conj": elementwise("conj"),
+    "to_dtype": elementwise("to"),
+    "permute": permute,
+    "matmul": matmul,
+    "csr_to_dense": to_dense,
+    "csr_sample": sample,
+    "csr_transpose": transpose,
+    "csr_matmul": matmul,
+    "csr_sampled_matmul": sampled_matmul,
+    "csr_with_values": lambda self, values: with_values(self, values.clone()),
+    "values": lambda self: stored(self).clone(),
+    "crow_indices": lambda self: part(self, to_raw(self).crow_indices).clone(),
+    "col_indices": lambda self: part(self, to_raw(self).col_indices).clone(),
+}
