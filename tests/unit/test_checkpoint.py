@@ -217,3 +217,21 @@ def test_arguments_are_checked() -> None:
     y = checkpoint(lambda t: t.exp(), x, use_reentrant=True).sum()
     with pytest.raises(RuntimeError, match="incompatible with"):
         cd.autograd.grad(y, x)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_autocast_that_was_off_is_off_in_the_second_run(use_reentrant: bool) -> None:
+    """Also where a block was entered that switches it off."""
+    seen: list[Any] = []
+
+    def function(x: Any) -> Any:
+        out = x @ x
+        seen.append(out.dtype)
+        return out.sin()
+
+    x = cd.ones(2, 2, requires_grad=True)
+    with cd.autocast("cpu"), cd.autocast("cpu", enabled=False), cd.autocast("meta"):
+        out = checkpoint(function, x, use_reentrant=use_reentrant)
+    with cd.autocast("cpu"):
+        out.sum().backward()
+    assert seen == [cd.float32, cd.float32]

@@ -128,6 +128,27 @@ def test_autocast_casts_by_policy_and_is_restored() -> None:
     assert (x @ w).dtype is cd.float32
 
 
+def test_autocast_blocks_of_several_devices_do_not_hide_each_other() -> None:
+    x, y = cd.ones(2, 2), cd.ones(2, 2, device="meta")
+
+    def lowered() -> tuple[Any, Any]:
+        return (x @ x).dtype is cd.bfloat16, (y @ y).dtype is cd.float16
+
+    with cd.autocast("cpu"):
+        assert lowered() == (True, False) and not cd.is_autocast_enabled("meta")
+        with cd.autocast("meta", cd.float16):
+            assert lowered() == (True, True) and cd.is_autocast_enabled("cpu")
+            assert cd.get_autocast_dtype("meta") is cd.float16
+            with cd.autocast("cpu", enabled=False):
+                assert lowered() == (False, True) and not cd.is_autocast_enabled("cpu")
+                with cd.autocast("cpu"):
+                    assert lowered() == (True, True)
+            assert lowered() == (True, True)
+        with cd.autocast("meta", enabled=False):
+            assert lowered() == (True, False) and cd.is_autocast_enabled()
+    assert lowered() == (False, False) and not cd.is_autocast_enabled()
+
+
 def test_the_autocast_cache_does_not_outlive_a_weight_update() -> None:
     w = cd.ones(2, 2, requires_grad=True)
     x = cd.ones(1, 2)

@@ -20,37 +20,43 @@ from coredispatch.plugin import (
 __all__ = [
     "AutocastState",
     "autocast",
+    "current_blocks",
     "get_autocast_dtype",
     "is_autocast_available",
     "is_autocast_enabled",
 ]
 
 _HALF = (dtypes.float16, dtypes.bfloat16)
-_ON, _RELEASED = Switch(on=("autocast",)), Switch(released=("autocast",))
+_ON, _OFF = Switch(on="autocast"), Switch()
 #: dtype of lower-precision ops where ``autocast`` is given none
 DEFAULT_DTYPES: dict[str, DType] = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
 
 
 class AutocastState:
-    """What one autocast block means to the layer."""
+    """What one autocast block means to the layer, for the tensors of its device."""
 
-    __slots__ = ("bit", "cache", "device_type", "dtype")
+    __slots__ = ("bit", "cache", "dtype", "enabled")
 
     def __init__(
-        self, device_type: str, dtype: DType, cache: dict[int, tuple[Any, int, Any]] | None
+        self,
+        device_type: str,
+        dtype: DType,
+        enabled: bool,
+        cache: dict[int, tuple[Any, int, Any]] | None,
     ) -> None:
-        self.device_type = device_type
         self.dtype = dtype
+        self.enabled = enabled
         self.bit = key_bit(device_type)
         # id(weight) -> (weight, version, cast weight); holding the weight keeps its id unique
         self.cache = cache
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether autocast is in force in this thread or task (for the device type, if given)."""
+    """Whether autocast is in force in this thread or task for the device type, or for any."""
     if not is_on("autocast") or is_masked("autocast"):
         return False
-    return device_type is None or autocast.current().device_type == device_type
+    states = [autocast.current(n) for n in ((device_type,) if device_type else backends())]
+    return any(state is not None and state.enabled for state in states)
 
 
 def is_autocast_available(device_type: str) -> bool:
@@ -60,8 +66,8 @@ def is_autocast_available(device_type: str) -> bool:
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
     """The dtype lower-precision ops run in, inside autocast, or would by default."""
-    state = autocast.current()
-    if state is not None and state.device_type == device_type:
+    state = autocast.current(device_type)
+    if state is not None:
         lowered: DType = state.dtype
         return lowered
     return DEFAULT_DTYPES.get(device_type, dtypes.bfloat16)
@@ -71,7 +77,8 @@ class autocast(Mode):
     """Run ops in the precision their cast policy asks for. Also a decorator.
 
     ``device_type`` is a backend key, ``dtype`` float16 or bfloat16 (default: bfloat16 on the
-    CPU, float16 on CUDA). ``enabled=False`` switches autocast off inside the block.
+    CPU, float16 on CUDA). ``enabled=False`` switches autocast off inside the block. A block says
+    nothing about the tensors of other devices: blocks of several devices may be nested.
     """
 
     def __init__(
@@ -96,20 +103,33 @@ class autocast(Mode):
                 f"autocast: dtype must be float16 or bfloat16, not {dtype}",
                 fix="leave dtype away for the device's default",
             )
-        self.device_type = device_type
+        self.device_type = self.part = device_type
         self.dtype = dtype or DEFAULT_DTYPES.get(device_type, dtypes.bfloat16)
         self.enabled = bool(enabled)
         self.cache_enabled = True if cache_enabled is None else bool(cache_enabled)
 
     def switches(self) -> Switch:
-        """The layer on, or, where ``enabled=False``, off whatever the blocks around say."""
-        return _ON if self.enabled else _RELEASED
+        """The layer on; where ``enabled=False`` the state tells it to let calls pass."""
+        return _ON if self.enabled else _OFF
 
     def state(self) -> AutocastState:
         """What the layer finds: its weight cache is that of the block around, if of one dtype."""
         cache: Any = None
         if self.enabled and self.cache_enabled:
-            outer = self.current()
+            outer = self.current(self.device_type)
             same = outer is not None and outer.dtype is self.dtype and outer.cache is not None
             cache = outer.cache if same else {}
-        return AutocastState(self.device_type, self.dtype, cache)
+        return AutocastState(self.device_type, self.dtype, self.enabled, cache)
+
+
+def current_blocks() -> list[autocast]:
+    """Blocks that bring what autocast is here back elsewhere: one for each device."""
+    blocks = []
+    for name in backends():
+        state = autocast.current(name)
+        if state is None:
+            blocks.append(autocast(name, enabled=False))
+        else:
+            cached = state.cache is not None
+            blocks.append(autocast(name, state.dtype, state.enabled, cache_enabled=cached))
+    return blocks

@@ -12,6 +12,7 @@ from coredispatch.plugin import (
     Operator,
     Registrar,
     Value,
+    backends,
     dispatch,
     dtype_of,
     dtypes,
@@ -42,11 +43,12 @@ class CastEntry(LayerEntry):
         self.lower: bool = record.cast == "lower"
         self.widest: bool = record.cast == "widest"
         self.lists: bool = bool(record.lists)
+        self.device: str = next((name for name in backends() if keys & key_bit(name)), "")
         self.to_dtype = operator("to_dtype")
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        state = autocast.current()
-        if state is None or not self.keys & state.bit:
+        state = autocast.current(self.device)
+        if state is None or not state.enabled:
             return self.below(args)
         target = self.target(state, args)
         if target is None:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from coredispatch.frontend.amp.autocast import autocast
+from coredispatch.frontend.amp.autocast import current_blocks
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.engine import current_task
 from coredispatch.frontend.autograd.function import Function
@@ -52,7 +52,7 @@ class CallState:
         self.preserve = preserve_rng_state
         generators = [default_generator(), *map(default_generator, self.devices)]
         self.states = [g.state_bytes() for g in generators] if preserve_rng_state else []
-        self.autocast = autocast.current()
+        self.autocast = current_blocks()
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -61,13 +61,9 @@ class CallState:
             generators = [default_generator(), *map(default_generator, self.devices)]
             for generator, state in zip(generators, self.states, strict=False):
                 generator.load_state_bytes(state)
-            then, now = self.autocast, autocast.current()
-            cast: Any = contextlib.nullcontext()
-            if then is not None:
-                cast = autocast(then.device_type, then.dtype, cache_enabled=then.cache is not None)
-            elif now is not None:
-                cast = autocast(now.device_type, enabled=False)
-            with cast:
+            with contextlib.ExitStack() as blocks:
+                for block in self.autocast:
+                    blocks.enter_context(block)
                 yield
 
 

@@ -113,6 +113,8 @@ class Mode:
     """
 
     switch: ClassVar[Switch] = Switch()
+    #: modes of one family that differ in it do not hide each other (autocast has one per device)
+    part: Any = None
     _family: ClassVar[Any] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -121,12 +123,12 @@ class Mode:
             cls._family = cls
 
     @classmethod
-    def current(cls) -> Any:
+    def current(cls, part: Any = None) -> Any:
         """The :meth:`state` of the innermost mode of this family in this thread or task, or None.
 
-        Code that runs below the layer finds it as well.
+        Code that runs below the layer finds it as well. ``part``: of those with this :attr:`part`.
         """
-        return current_state(cls._family)
+        return current_state(cls._family if part is None else (cls._family, part))
 
     def switches(self) -> Switch:
         """What is switched on entering, where it depends on the instance or on modes around."""
@@ -141,7 +143,8 @@ class Mode:
         switch = self.switches()
         if switch.include and switch.include & ~TABLE.snapshot.order.layer_bits:
             switch.check()
-        return push_mode(switch.include, switch.exclude, switch.release, self._family, self.state())
+        family = self._family if self.part is None else (self._family, self.part)
+        return push_mode(switch.include, switch.exclude, switch.release, family, self.state())
 
     def pop(self, token: Any) -> None:
         """Restore what was in force before the matching :meth:`push`."""
