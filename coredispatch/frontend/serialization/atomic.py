@@ -101,12 +101,13 @@ def _take_permissions(file: IO[bytes], path: Path) -> None:
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
         try:
             os.fchown(file.fileno(), old.st_uid, old.st_gid)
-        except PermissionError:
+        except OSError:  # only root gives files away; some file systems have no owners
             try:
                 os.fchown(file.fileno(), -1, old.st_gid)
-            except PermissionError:
+            except OSError:
                 mode &= ~stat.S_IRWXG  # another group must not get what the old one might
-    os.fchmod(file.fileno(), mode & ~(stat.S_ISUID | stat.S_ISGID))
+    with contextlib.suppress(OSError):  # a file system without permissions
+        os.fchmod(file.fileno(), mode & ~(stat.S_ISUID | stat.S_ISGID))
 
 
 def _remove_leftovers(path: Path) -> None:

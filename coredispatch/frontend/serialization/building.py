@@ -71,11 +71,10 @@ class Builder(ObjectNodes):
         made.__dict__.update(self._attributes(type(made), node.get("attributes", [])))
 
     def _attributes(self, cls: type, pairs: list[Any]) -> dict[Any, Any]:
-        found = {self.value(name): self.value(value) for name, value in pairs}
-        for name in found:
-            if hides_a_member(cls, name):
-                raise Damage("", f"an attribute cannot be called {shown(name)}")
-        return found
+        for name, _ in pairs:
+            if hides_a_member(cls, self.value(name)):
+                raise Damage("", f"an attribute cannot be called {shown(self.value(name))}")
+        return {self.value(name): self.value(value) for name, value in pairs}
 
     def _defaultdict(self, number: int, payload: Any, node: Any) -> Steps:
         if type(payload) is not list or len(payload) != 2:

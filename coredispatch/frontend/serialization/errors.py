@@ -27,12 +27,13 @@ class Damage(Exception):
     """A part of a file says what ``save`` never writes.
 
     Raised where the part is read. ``load`` makes a :class:`SerializationError` of it that names
-    the file as well.
+    the file as well. With a ``fix`` of its own, the reason is not in the file.
     """
 
-    def __init__(self, place: str, what: str) -> None:
+    def __init__(self, place: str, what: str, fix: str | None = None) -> None:
         self.place = place
         self.what = what
+        self.fix = fix
         super().__init__(f"{place}: {what}")
 
 

@@ -61,8 +61,9 @@ def load(f: Target, map_location: MapLocation = None, *, weights_only: bool | No
             return _Loader(Archive(file, name), name, place, weights_only is not False).load()
         except Damage as error:
             raise SerializationError(
-                f"{name} is cut off or damaged: {error}",
-                fix="copy or save it again; coredispatch.save never leaves half a file behind",
+                f"{name}, {error}" if error.fix else f"{name} is cut off or damaged: {error}",
+                fix=error.fix
+                or "copy or save it again; coredispatch.save never leaves half a file behind",
             ) from error
 
 

@@ -109,7 +109,9 @@ class NodeGraph:
             try:
                 child = next(steps, None)
             except Damage as error:
-                raise error if error.place else Damage(self._at(number), error.what) from error
+                if error.place:
+                    raise
+                raise Damage(self._at(number), error.what, error.fix) from error
             if child is None:
                 self._done[number] = 2
                 stack.pop()

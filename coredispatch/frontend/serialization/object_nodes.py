@@ -15,6 +15,7 @@ from typing import Any, Final
 from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
 from coredispatch.frontend.serialization.grammar import hides_a_member
 from coredispatch.frontend.serialization.node_graph import NodeGraph, Steps
+from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["OBJECT_KEYS", "ObjectNodes"]
 
@@ -27,6 +28,7 @@ _NEVER_NEW: Final = (
     types.ModuleType,
     types.FunctionType,
     types.BuiltinFunctionType,
+    Tensor,  # made of a record, never of a state
 )
 
 
@@ -46,12 +48,14 @@ class ObjectNodes(NodeGraph):
         yield from self.pairs_needed(keywords)
         callee, *arguments = self.values(payload) or [None]
         self._admit_callee(payload)
-        named = {self.value(name): self.value(value) for name, value in keywords}
-        if not all(type(name) is str for name in named):
-            raise Damage("", "a keyword is not text")
+        if not all(type(name) is str for name, _ in keywords):
+            raise Damage("", "a keyword is not a short text")
+        named = {name: self.value(value) for name, value in keywords}
         if new:
             if not isinstance(callee, type):
                 raise Damage("", f"{shown(callee)} is not a class")
+            if self.strict and issubclass(callee, Tensor):
+                raise Damage("", f"a {callee.__name__} is made of a record")
             arguments, callee = [callee, *arguments], callee.__new__
         made = self._calling(callee, *arguments, **named)
         self.made[number] = made
@@ -85,8 +89,10 @@ class ObjectNodes(NodeGraph):
             raise
         except Exception as error:
             name = getattr(function, "__qualname__", repr(function))
-            raise SerializationError(
-                f"{self.place}: {name} failed: {type(error).__name__}: {error}"
+            raise Damage(
+                "",
+                f"{name} failed: {type(error).__name__}: {error}",
+                fix="load it with the version of the class that it was saved with",
             ) from error
 
     def _set_state(self, made: Any, state: Any) -> None:

@@ -223,6 +223,9 @@ MALFORMED = [
     ([0], [{"new": []}]),
     ([0], [{"call": [], "state": 1}]),
     ([0], [{"call": [[0]]}]),
+    ([0], [{"OrderedDict": [], "attributes": [[[1], 1]]}, {"list": []}]),
+    ([0], [{"OrderedDict": [], "attributes": [[1, 1]]}]),
+    ([0], [{"OrderedDict": [], "attributes": {}}]),
     (1, [{"list": []}]),
 ]
 
@@ -322,6 +325,46 @@ def test_allowed_classes_get_state_but_no_methods() -> None:
         with pytest.raises(SerializationError, match="not its own"):
             loaded(with_structure([0], call, {"global": f"{here}:Colour"}, {"dict": [["x", 1]]}))
     assert not hasattr(Colour.RED, "x")
+
+
+class Strict:
+    def __init__(self, x: int, *, y: int = 0) -> None:
+        self.z = 1 // x
+
+
+def test_what_an_allowed_class_raises_is_an_error_of_the_file() -> None:
+    name = {"global": f"{__name__}:Strict"}
+    with cd.serialization.safe_globals([Strict]):
+        for call, words in (
+            ({"call": [[1], 0]}, r"node 0 \(call\): Strict failed: ZeroDivisionError"),
+            ({"call": [[1]]}, "Strict failed: TypeError"),
+            ({"call": [[1], 1], "keywords": [["x", 1]]}, "Strict failed: TypeError"),
+            ({"call": [[1], 1], "keywords": [[[2], 1]]}, "keyword"),
+            ({"call": [[1], 1], "items": [1]}, "AttributeError"),
+            ({"call": [[1], 1], "pairs": [[[2], 1]]}, "TypeError"),
+            ({"call": [[1], 1], "setter": [2], "state": 1}, "not named"),
+        ):
+            with pytest.raises(SerializationError, match=f"the file.*{words}"):
+                loaded(with_structure([0], call, name, {"list": []}))
+        assert loaded(with_structure([0], {"call": [[1], 1], "keywords": [["y", 2]]}, name)).z == 1
+
+
+class Special(cd.Tensor):
+    pass
+
+
+def test_an_allowed_class_of_tensors_is_made_of_records_only() -> None:
+    tensor = {"tensor": 0}
+    with cd.serialization.safe_globals([Special, cd.nn.Parameter]):
+        for name in (f"{__name__}:Special", "coredispatch.frontend.nn.parameter:Parameter"):
+            for state in ({"dict": [["raw", "text"]]}, {"dict": [["keys", 2**40]]}, {"dict": []}):
+                new = {"new": [[1]], "state": [2]}
+                with pytest.raises(SerializationError, match="made of a record"):
+                    loaded(with_structure([0], new, {"global": name}, state))
+        call = {"call": [[1], [3]], "state": [2]}
+        file = with_structure([0], call, {"global": name}, {"dict": []}, tensor, records=VECTOR)
+        with pytest.raises(SerializationError, match="not its own"):
+            loaded(file)
 
 
 # -- pickles of version 1 ------------------------------------------------------------------------

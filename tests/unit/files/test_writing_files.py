@@ -54,6 +54,30 @@ def test_a_new_file_has_what_the_umask_gives(tmp_path: Path, umask: int) -> None
 
 
 @posix
+def test_an_owner_that_cannot_be_kept_gets_nobody_more_access(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = tmp_path / "model.cd"
+    cd.save([1], path)
+    path.chmod(0o660)
+    stats = Path.stat
+
+    def owned_by_others(self: Path, **options: Any) -> os.stat_result:
+        found = stats(self, **options)
+        if self.name != "model.cd":
+            return found
+        return os.stat_result((*found[:4], 12345, 54321, *found[6:]))
+
+    def refused(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "stat", owned_by_others)
+    monkeypatch.setattr(os, "fchown", refused)
+    cd.save([2], path)
+    assert stat.S_IMODE(stats(path).st_mode) == 0o600
+
+
+@posix
 def test_the_data_are_never_open_to_others(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "model.cd"
     cd.save([1], path)
