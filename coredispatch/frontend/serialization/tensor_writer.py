@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from coredispatch.frontend.serialization.blocks import BlockWriter
 from coredispatch.frontend.serialization.element_types import dtype_text, only_valid_elements
-from coredispatch.frontend.serialization.errors import SerializationError
+from coredispatch.frontend.serialization.errors import SerializationError, shown
 from coredispatch.frontend.serialization.memory import attributes, host_array
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.wrappers import Wrapper
@@ -102,8 +103,14 @@ class TensorWriter:
         for name, part in layout.pack(tensor.raw).items():
             if isinstance(part, backend.array_type):
                 parts[name] = {"array": self._store(backend.to_numpy(part))}
-            else:
+            elif _is_plain(part):
                 parts[name] = {"value": part}
+            else:
+                raise SerializationError(
+                    f"the layout {tensor.layout!r} packs {name!r} as {shown(part)}, which no file "
+                    "can say",
+                    fix="its plugin should pack arrays, finite numbers, strings and lists of them",
+                )
         return parts
 
     def finish(self) -> tuple[list[Record], list[Any]]:
@@ -112,6 +119,18 @@ class TensorWriter:
         for record, number in self._arrays:
             record.update(placed[number])
         return self._records, blocks
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    if type(value) is float:
+        return math.isfinite(value)
+    return (
+        value is None
+        or type(value) in (bool, str)
+        or (type(value) is int and -(1 << 63) <= value < 1 << 64)
+    )
 
 
 def _class_name(cls: type) -> list[str]:
