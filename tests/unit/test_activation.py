@@ -112,7 +112,7 @@ def test_prelu_weights():
         expected = torch.nn.functional.prelu(torch.from_numpy(x), torch.from_numpy(weight))
         result = F.prelu(cd.from_numpy(x), cd.from_numpy(weight))
         np.testing.assert_allclose(result.numpy(), expected.numpy(), rtol=1e-6)
-    with pytest.raises(RuntimeError, match="3 weights for 8 channels"):
+    with pytest.raises(RuntimeError, match="3 weights do not fit 8 channels"):
         F.prelu(cd.from_numpy(x), cd.ones(3))
 
 
