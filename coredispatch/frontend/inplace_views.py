@@ -37,7 +37,7 @@ def become(target: Any, name: str, *args: Any) -> Any:
         )
     storage = storage_of(target)
     past = Tensor(target.raw, target.keys & ~AUTOGRAD if leaf else target.keys)
-    past._node, past._nr = node_of(target), target._nr
+    past._node, past._output_nr = node_of(target), target._output_nr
     past._view, past._storage = target._view, storage
     token = push_masks(0, 0, AUTOGRAD)
     try:
@@ -53,7 +53,7 @@ def become(target: Any, name: str, *args: Any) -> Any:
     if leaf:
         return target
     target.keys = result.keys
-    target._node, target._nr = result._node, result._nr
+    target._node, target._output_nr = result._node, result._output_nr
     if result._view is not None:
         if target._view is None:
             storage.aliases.append(weakref.ref(target))

@@ -292,7 +292,7 @@ class Tensor(TensorBase):
             self.keys |= AUTOGRAD
             if self._node is None:
                 # A leaf, which every recorded call will ask for these (see value.storage_of).
-                self._node, self._nr = None, 0
+                self._node, self._output_nr = None, 0
                 self._view, self._storage = self._view, self._storage
                 self._accumulator = self._accumulator
         else:
@@ -316,7 +316,7 @@ class Tensor(TensorBase):
     @property
     def output_nr(self) -> int:
         """Which output of ``grad_fn`` this is."""
-        return self._nr
+        return self._output_nr
 
     @property
     def grad(self) -> Tensor | None:
@@ -375,7 +375,7 @@ class Tensor(TensorBase):
             raise AutogradError("a view cannot be detached in place", fix="use .detach()")
         if view is not None and view.renamed:
             self._view, self._storage = None, storage_of(self)
-        self._node, self._nr = None, 0
+        self._node, self._output_nr = None, 0
         self.keys &= ~AUTOGRAD
         return self
 
@@ -389,7 +389,7 @@ class Tensor(TensorBase):
         node = node_of(self)
         if node is None:
             node = accumulator(self)
-        handle: RemovableHandle = node.add_tensor_hook(self._nr, hook)
+        handle: RemovableHandle = node.add_tensor_hook(self._output_nr, hook)
         return handle
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:

@@ -104,7 +104,7 @@ class TensorBase(Value):
     """Raw data, keys, and the tensor's place in the autograd graph."""
 
     _node: Any = None  # the autograd Node that made it, None for a leaf
-    _nr: int = 0  # which of the node's outputs it is
+    _output_nr: int = 0  # which of the node's outputs it is
     _grad: Any = None
     _accumulator: Any = None  # of a leaf: the node that adds to _grad, with the leaf's hooks
 

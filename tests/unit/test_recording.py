@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import coredispatch as cd
+from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.samples import Make
+from coredispatch.registry import composite
 from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.dispatch.dispatcher import dispatch
 from coredispatch.registry.dispatch.resolve import build
@@ -32,7 +34,16 @@ def recorded(value: Any, names: dict[int, str]) -> Any:
     outputs = [node.output(i) for i in range(node.count)]
     facts = [(tuple(o.shape), o.dtype, o.keys) for o in outputs]
     held = node.out_raw is not None
-    return node.opname, targets, node.edge_numbers, saved, node.versions, facts, held, value._nr
+    return (
+        node.opname,
+        targets,
+        node.edge_numbers,
+        saved,
+        node.versions,
+        facts,
+        held,
+        value._output_nr,
+    )
 
 
 def inputs(form: str) -> Any:
@@ -154,3 +165,34 @@ print("freed")
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.returncode) == ("freed\n", 0), done.stderr
+
+
+def test_formulas_of_several_outputs_say_which_they_read() -> None:
+    """``grads`` has None where no gradient came, ``grad1`` zeros; only ``out1`` is saved."""
+    seen: list[Any] = []
+
+    @composite(method=False)
+    def halves(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum and product."""
+        return self + other, self * other
+
+    def of_self(grads: Any, grad0: Any, grad1: Any, out1: Any, self_shape: Any, other: Any) -> Any:
+        seen.append([g if g is None else g.tolist() for g in (*grads, grad0, grad1)])
+        assert self_shape == (2,) and out1.requires_grad
+        return grad0 + grad1 * other
+
+    halves.vjp(self=of_self)
+    x, y = cd.tensor([1.0, 2.0], requires_grad=True), cd.tensor([3.0, 4.0])
+    a, b = halves(x, y)
+    a.add_(1)  # not read
+    a.sum().backward(retain_graph=True)
+    assert seen == [[[1, 1], None, [1, 1], [0, 0]]] and x.grad.tolist() == [1, 1]
+    with cd.no_grad():
+        b.add_(1)
+    with pytest.raises(RuntimeError, match="the result of 'halves' was modified"):
+        b.sum().backward()
+    # A formula that is left out: no gradient.
+    z = cd.tensor([3.0, 4.0], requires_grad=True)
+    a, b = halves(x, z)
+    (a + b).sum().backward()
+    assert z.grad is None

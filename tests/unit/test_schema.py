@@ -89,6 +89,19 @@ def test_a_vjp_names_only_what_the_operator_has() -> None:
         @op.vjp
         def _(grad: Any, nonsense: Any) -> Any: ...
 
+    with pytest.raises(cd.SchemaError, match="names 'nonsense'"):
+        op.vjp(self=lambda grad, nonsense: grad)
+    with pytest.raises(cd.SchemaError, match="a formula for 'nonsense', which is none of its"):
+        op.vjp(nonsense=lambda grad: grad)
+    with pytest.raises(cd.SchemaError, match="takes one function, or one per tensor parameter"):
+        op.vjp()
+    with pytest.raises(cd.SchemaError, match="takes one function, or one per tensor parameter"):
+        op.vjp(lambda grad: grad, self=lambda grad: grad)
+    with pytest.raises(cd.SchemaError, match="names 'grads'"):  # it has one output
+        op.vjp(self=lambda grads: grads)
+    with pytest.raises(cd.SchemaError, match="not a plain function"):
+        op.vjp(self=max)
+
 
 # -- binding -------------------------------------------------------------------------------------
 

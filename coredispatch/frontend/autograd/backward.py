@@ -71,10 +71,9 @@ def backward(
     """Accumulate the gradients of ``tensors`` into the ``.grad`` of the leaves.
 
     ``grad_tensors`` has one gradient per tensor, of the tensor's shape (None for a tensor of one
-    element). ``inputs`` limits accumulation to the given tensors; one that
-    is no leaf retains its gradient. The graph's buffers are freed
-    unless ``retain_graph``, which defaults to ``create_graph``. Raises
-    :class:`AutogradError` for a tensor that requires no grad.
+    element). ``inputs`` limits accumulation to the given tensors; one that is no leaf retains its
+    gradient. The graph's saved tensors are freed unless ``retain_graph``, which defaults to
+    ``create_graph``. Raises :class:`AutogradError` for a tensor that requires no grad.
     """
     roots = _sequence(tensors)
     grads = _root_grads(roots, grad_tensors)
@@ -82,23 +81,23 @@ def backward(
     if inputs is None:
         run(roots, grads, keep, create_graph)
         return
-    wanted = _wanted_inputs(inputs)
-    if not wanted:
+    checked = _checked_inputs(inputs)
+    if not checked:
         raise AutogradError(
             "'inputs' argument to backward() cannot be empty",
             fix="leave it out, or name the leaves",
         )
     outputs: set[tuple[int, int]] = set()
     leaves: set[int] = set()
-    for tensor in wanted:
+    for tensor in checked:
         node = gradient_node(tensor)
         if isinstance(node, AccumulateGrad):
             leaves.add(node.sequence)
         else:
             tensor.retain_grad()
-            outputs.add((node.sequence, tensor._nr))
-    needed = _needed(roots, outputs | {(number, 0) for number in leaves})
-    run(roots, grads, keep, create_graph, outputs, needed | leaves)
+            outputs.add((node.sequence, tensor._output_nr))
+    exec_info = _exec_info(roots, outputs | {(number, 0) for number in leaves})
+    run(roots, grads, keep, create_graph, outputs, exec_info | leaves)
 
 
 def grad(
@@ -126,14 +125,14 @@ def grad(
         )
     if is_grads_batched:
         raise AutogradError("is_grads_batched=True is not supported", fix="loop over the rows")
-    roots, wanted = _sequence(outputs), _wanted_inputs(inputs)
+    roots, tensors = _sequence(outputs), _checked_inputs(inputs)
     grads = _root_grads(roots, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
-    found = _capture(roots, grads, wanted, keep, create_graph)
+    found = _capture(roots, grads, tensors, keep, create_graph)
     allow = materialize_grads if allow_unused is None else allow_unused
     for position, gradient in enumerate(found):
         if gradient is None and materialize_grads:
-            found[position] = TABLE.operator("zeros_like")(wanted[position])
+            found[position] = TABLE.operator("zeros_like")(tensors[position])
         elif gradient is None and not allow:
             raise AutogradError(
                 "one of the differentiated tensors appears to not have been used in the graph "
@@ -143,7 +142,7 @@ def grad(
     return tuple(found)
 
 
-def _wanted_inputs(inputs: Any) -> list[Any]:
+def _checked_inputs(inputs: Any) -> list[Any]:
     tensors = _sequence(inputs)
     for tensor in tensors:
         if not isinstance(tensor, TensorBase):
@@ -159,15 +158,15 @@ def _wanted_inputs(inputs: Any) -> list[Any]:
 
 
 def _capture(
-    roots: list[Any], grads: list[Any], wanted: Sequence[Any], keep: bool, create: bool
+    roots: list[Any], grads: list[Any], tensors: Sequence[Any], keep: bool, create: bool
 ) -> list[Any]:
-    keys = [(gradient_node(tensor).sequence, tensor._nr) for tensor in wanted]
+    keys = [(gradient_node(tensor).sequence, tensor._output_nr) for tensor in tensors]
     capture = set(keys)
-    found = run(roots, grads, keep, create, capture, _needed(roots, capture))
+    found = run(roots, grads, keep, create, capture, _exec_info(roots, capture))
     return [found.get(key) for key in keys]
 
 
-def _needed(roots: list[Any], capture: set[tuple[int, int]]) -> set[int]:
+def _exec_info(roots: list[Any], capture: set[tuple[int, int]]) -> set[int]:
     """Sequence numbers of the nodes from which a captured output can be reached."""
     order: list[Node] = []
     seen: set[int] = set()
@@ -179,7 +178,7 @@ def _needed(roots: list[Any], capture: set[tuple[int, int]]) -> set[int]:
         seen.add(node.sequence)
         order.append(node)
         stack += [edge for edge in node.next_edges if isinstance(edge, Node)]
-    needed: set[int] = set()
+    exec_info: set[int] = set()
     for node in sorted(order, key=lambda n: n.sequence):
         for position, edge in enumerate(node.next_edges):
             if edge is None:
@@ -188,7 +187,7 @@ def _needed(roots: list[Any], capture: set[tuple[int, int]]) -> set[int]:
                 key = (edge.sequence, node.edge_number(position))
             else:
                 key = (accumulator(edge).sequence, 0)
-            if key[0] in needed or key in capture:
-                needed.add(node.sequence)
+            if key[0] in exec_info or key in capture:
+                exec_info.add(node.sequence)
                 break
-    return needed
+    return exec_info

@@ -59,7 +59,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:
                 mask |= bit
                 source = argument._node
-                if argument._view is not None or argument._nr:
+                if argument._view is not None or argument._output_nr:
                     add_edge(node, argument)
                 else:
                     next_edges.append(argument if source is None else source)
@@ -88,7 +88,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
         node.shape, node.dtype, node.keys = out.raw.shape, dtype, keys
         if dtype.category >= 2:
             out._node = node
-            out._nr = 0
+            out._output_nr = 0
             out.keys = keys | AUTOGRAD
         if plan.outs:
             node.save_outputs(out)

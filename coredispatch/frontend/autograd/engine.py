@@ -66,17 +66,17 @@ def run(
     keep: bool,
     create: bool,
     capture: set[Any] | None = None,
-    needed: set[int] | None = None,
+    exec_info: set[int] | None = None,
 ) -> dict[Any, Any]:
     """Push ``grads`` back from ``roots``; a gradient of None is one, for a root of one element.
 
-    Without ``capture`` and ``needed``, gradients are accumulated into the leaves. With them, only
-    the nodes whose sequence number is in ``needed`` run, and what arrives at the outputs in
-    ``capture``, ``(sequence number, output number)``, is returned under these keys.
+    Without ``capture`` and ``exec_info``, gradients are accumulated into the leaves. With them,
+    only the nodes whose sequence number is in ``exec_info`` run, and what arrives at the outputs
+    in ``capture``, ``(sequence number, output number)``, is returned under these keys.
     """
     token = push_masks(0, 0, AUTOGRAD) if create else push_masks(0, AUTOGRAD)
     outer: Any = getattr(_CURRENT, "task", None)
-    task = BackwardPass(keep, create, capture, needed)
+    task = BackwardPass(keep, create, capture, exec_info)
     _CURRENT.task = task
     try:
         task.start(roots, grads)
@@ -127,12 +127,12 @@ class BackwardPass(GraphTask):
     """One pass: the nodes that wait, what they have received, and what the caller asked for."""
 
     def __init__(
-        self, keep: bool, create: bool, capture: set[Any] | None, needed: set[int] | None
+        self, keep: bool, create: bool, capture: set[Any] | None, exec_info: set[int] | None
     ) -> None:
         super().__init__(keep, create)
         self.number: int = next(SEQUENCE)  # tells passes apart
         self.capture: set[Any] | None = capture
-        self.needed: set[int] | None = needed
+        self.exec_info: set[int] | None = exec_info
         self.heap: list[int] = []  # negative sequence numbers
         self.pending: dict[int, Node] = {}
         self.buffers: dict[int, list[Any]] = {}  # gradients collected so far, one per output
@@ -144,7 +144,7 @@ class BackwardPass(GraphTask):
 
     def start(self, roots: list[Any], grads: list[Any]) -> None:
         """Put the roots on the heap."""
-        self.sums_leaves = GRAPH.leaf_hooks or self.needed is not None
+        self.sums_leaves = GRAPH.leaf_hooks or self.exec_info is not None
         nodes: list[Node] = []
         index = 0
         for root in roots:
@@ -156,7 +156,7 @@ class BackwardPass(GraphTask):
                 self.deliver(root, grad, False)
             else:
                 nodes.append(node)
-                self.push(node, root._nr, grad)
+                self.push(node, root._output_nr, grad)
             index += 1
         if self.sums_leaves:
             self.oldest = survey(nodes)
@@ -229,11 +229,11 @@ class BackwardPass(GraphTask):
         if node.tensor_hooks is not None:
             run_tensor_hooks(node, grads)
         mask: Any = None
-        if self.needed is not None:
+        if self.exec_info is not None:
             self.take(node, grads)
-            if node.sequence not in self.needed:
+            if node.sequence not in self.exec_info:
                 return
-            mask = self.output_mask(node, self.needed)
+            mask = self.output_mask(node, self.exec_info)
         if node.pre_hooks is not None:
             grads = run_pre_hooks(node, grads)
         if GRAPH.anomaly:
@@ -262,7 +262,7 @@ class BackwardPass(GraphTask):
                 self.found[key] = grad
             number += 1
 
-    def output_mask(self, node: Node, needed: set[int]) -> list[bool]:
+    def output_mask(self, node: Node, exec_info: set[int]) -> list[bool]:
         """Which gradients of ``node`` lead to what the caller asked for, one flag per edge."""
         mask: list[bool] = []
         index = 0
@@ -277,7 +277,7 @@ class BackwardPass(GraphTask):
                 else:
                     following = accumulator(edge)
                 mask.append(
-                    following.sequence in needed
+                    following.sequence in exec_info
                     or (self.capture is not None and (following.sequence, number) in self.capture)
                 )
             index += 1

@@ -66,7 +66,7 @@ class FunctionCtx:
                 tensor = tensor.unpack()
                 if number is not None:
                     tensor = alias_of(tensor)
-                    tensor._node, tensor._nr = node, number
+                    tensor._node, tensor._output_nr = node, number
                     tensor.keys |= AUTOGRAD
                 result.append(tensor)
                 continue
@@ -74,7 +74,7 @@ class FunctionCtx:
                 raw, keys = tensor
                 tensor = HOOKS.value_type(raw, keys)
                 tensor._storage = self._storages[position]
-                tensor._node, tensor._nr = node, number
+                tensor._node, tensor._output_nr = node, number
                 tensor.keys |= AUTOGRAD
             if isinstance(tensor, TensorBase) and version_of(tensor) != self._versions[position]:
                 raise AutogradError(

@@ -142,7 +142,7 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
     out = call.below(args)
     result = call.recorded(alias_of(target), past, rule)
     if result.keys & AUTOGRAD:
-        _rebase(target, result._node, result._nr)
+        _rebase(target, result._node, result._output_nr)
     return out
 
 
@@ -198,7 +198,7 @@ def _as_they_were(
 
 def _past(value: TensorBase, copied: bool) -> TensorBase:
     """``value`` as it is now, with the history it has now."""
-    node, output = node_of(value), value._nr
+    node, output = node_of(value), value._output_nr
     if copied:
         token = push_masks(0, AUTOGRAD)
         try:
@@ -209,7 +209,7 @@ def _past(value: TensorBase, copied: bool) -> TensorBase:
         past = alias_of(value)
     if value.keys & AUTOGRAD:
         past.keys |= AUTOGRAD
-        past._node, past._nr = node, output
+        past._node, past._output_nr = node, output
     return past
 
 
@@ -217,7 +217,7 @@ def _rebase(target: TensorBase, node: Node, output: int) -> None:
     """Output ``output`` of ``node`` is what ``target`` holds now; its bases change with it."""
     root, path = _differentiable_root(target)
     if not path:
-        target._node, target._nr = node, output
+        target._node, target._output_nr = node, output
         target.keys |= AUTOGRAD
     else:
         slices = CopySlices(node, path)
@@ -290,7 +290,7 @@ def _refresh_one(value: TensorBase, version: int) -> None:
             again = replay(base, [link])
         finally:
             pop_masks(token)
-        value._node, value._nr = again._node, again._nr
+        value._node, value._output_nr = again._node, again._output_nr
         value.keys |= AUTOGRAD
     link.version = version
 

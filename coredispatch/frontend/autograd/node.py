@@ -271,7 +271,7 @@ class OpNode(Node):
         value._storage = storage
         if made.dtype.is_floating_point or made.dtype.is_complex:
             value._node = self
-            value._nr = number
+            value._output_nr = number
             value.keys |= AUTOGRAD
         return value
 

@@ -43,10 +43,10 @@ def add_edge(node: Node, argument: Any) -> bool:
         if source is None:
             next_edges.append(argument)
             return True
-        if argument._nr:
+        if argument._output_nr:
             if node.edge_numbers is None:
                 node.edge_numbers = {}
-            node.edge_numbers[len(next_edges)] = argument._nr
+            node.edge_numbers[len(next_edges)] = argument._output_nr
         next_edges.append(source)
         return True
     node.next_edges.append(None)
@@ -89,8 +89,8 @@ def attach(node: Node, out: TensorBase) -> None:
     made.keys = keys
     if dtype.category >= _FLOATING:
         out._node = node
-        if out._nr != number:
-            out._nr = number
+        if out._output_nr != number:
+            out._output_nr = number
         out.keys = keys | AUTOGRAD
 
 
@@ -142,7 +142,11 @@ class RecordEntry(LayerEntry):
         for position in rule.tensors:
             argument = args[position]
             # The common case of add_edge(), written out.
-            if isinstance(argument, TensorBase) and argument._view is None and not argument._nr:
+            if (
+                isinstance(argument, TensorBase)
+                and argument._view is None
+                and not argument._output_nr
+            ):
                 if argument.keys & AUTOGRAD:
                     source = argument._node
                     next_edges.append(argument if source is None else source)

@@ -120,7 +120,7 @@ class Packed:
         self.node: Any = None
         self.output = 0
         if tensor.keys & AUTOGRAD:
-            self.node, self.output = tensor._node, tensor._nr
+            self.node, self.output = tensor._node, tensor._output_nr
             if self.node is None:
                 self.leaf = tensor
         with no_grad():
@@ -143,7 +143,7 @@ class Packed:
             return tensor
         again = alias_of(tensor)
         if self.node is not None:
-            again._node, again._nr = self.node, self.output
+            again._node, again._output_nr = self.node, self.output
         else:
             node = Unpacked("unpacked", False)
             add_edge(node, self.leaf)
@@ -214,7 +214,7 @@ def unpacked_output(node: OpNode, place: int, number: int) -> Any:
     """A saved output that was packed, made by ``node`` again."""
     output = alias_of(node.out_raw[place].unpack())
     if output.dtype.is_floating_point or output.dtype.is_complex:
-        output._node, output._nr = node, number
+        output._node, output._output_nr = node, number
         output.keys |= AUTOGRAD
     return output
 

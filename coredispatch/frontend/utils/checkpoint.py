@@ -87,7 +87,7 @@ class CheckpointFunction(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         task = current_task()
-        if task is not None and task.needed is not None:
+        if task is not None and task.exec_info is not None:
             raise AutogradError(
                 "when use_reentrant=True, checkpoint is incompatible with .grad() or passing an "
                 "`inputs` parameter to .backward()",

@@ -408,6 +408,7 @@ class Operator(Dispatcher):
 
     def _formula(self, function: Callable[..., Any]) -> Formula:
         """``function`` with where each of its parameters comes from."""
+        check_derivative(self.name, function)
         names = [p.name for p in self.schema.params]
         several = self.schema.several
         sources: list[int] = []

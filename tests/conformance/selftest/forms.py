@@ -120,7 +120,7 @@ def _without_the_base() -> Any:
     inplace = module("frontend.autograd.inplace")
 
     def rebase(target: Any, node: Any, output: int) -> None:
-        target._node, target._nr = node, output
+        target._node, target._output_nr = node, output
         target.keys |= inplace.AUTOGRAD
 
     return replaced((inplace, "_rebase", rebase))
