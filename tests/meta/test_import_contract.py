@@ -125,3 +125,10 @@ def test_importing_does_little(interpreted: str) -> None:
     plugins = [m for m in modules if m.startswith("coredispatch_") and "__mypyc" not in m]
     assert plugins == [], "a plugin is imported when one of its keys is needed first"
     assert int(calls) < CALLS, "python benchmarks/import_time.py lists the slowest modules"
+
+
+@pytest.mark.parametrize("collects", ["enable", "disable"])
+def test_importing_leaves_the_garbage_collector_as_it_was(collects: str) -> None:
+    program = f"import gc; gc.{collects}(); import coredispatch; print(gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [str(collects == "enable")], done.stderr
