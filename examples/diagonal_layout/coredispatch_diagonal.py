@@ -159,7 +159,6 @@ def coredispatch_conformance():
 def coredispatch_register(registrar):
     registrar.op(to_diagonal, diagonal_to_dense)
     registrar.kernels("cpu", {"to_diagonal": from_dense})
-    registrar.kernels("diagonal", ANYWHERE, boxed=True)
     registrar.layout(
         Layout(
             "diagonal",
@@ -172,3 +171,4 @@ def coredispatch_register(registrar):
             representable=lambda array, rng: np.diag(np.diag(array)) if array.ndim == 2 else array,
         )
     )
+    registrar.kernels("diagonal", ANYWHERE, boxed=True)

@@ -57,6 +57,9 @@ MADE: dict[str, Callable[[], Any]] = {
     ),
     "per tensor": per_tensor,
     "per channel": per_channel,
+    "no channels": lambda: quant.quantize_per_channel(
+        cd.zeros(0, 2), cd.zeros(0), cd.zeros(0, dtype=cd.int64), 0
+    ),
     "0-dim": lambda: quant.quantize_per_tensor(cd.tensor(1.5), 0.05, 100),
 }
 

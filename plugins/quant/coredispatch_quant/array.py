@@ -172,7 +172,7 @@ def channel_parameters(
 
 def _checked(scales: np.ndarray, zeros: np.ndarray, dtype: DType) -> tuple[np.ndarray, np.ndarray]:
     scales = scales.astype(np.float64)
-    if zeros.dtype.kind not in "iu":
+    if zeros.size and zeros.dtype.kind not in "iu":  # an empty list is an array of floats
         raise DTypeError(f"a zero point is an integer, got {zeros.dtype}")
     bad = np.flatnonzero(~(np.isfinite(scales) & (scales > 0)))
     if len(bad):
