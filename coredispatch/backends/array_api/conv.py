@@ -17,6 +17,11 @@ __all__ = ["kernels"]
 Ints = Sequence[int]
 
 
+def per_dim(n: int, *amounts: Ints) -> list[tuple[int, ...]]:
+    """Each of the amounts for ``n`` spatial dimensions; one number stands for all of them."""
+    return [tuple(amount) * (n if len(amount) == 1 else 1) for amount in amounts]
+
+
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """``convolution`` and its two gradients over ``xp``."""
 
@@ -58,10 +63,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         groups: int,
     ) -> Any:
         n = input.ndim - 2
-        stride, padding, dilation, extra = (
-            tuple(v) * (n if len(v) == 1 else 1)
-            for v in (stride, padding, dilation, output_padding)
-        )
+        stride, padding, dilation, extra = per_dim(n, stride, padding, dilation, output_padding)
         taken = weight.shape[0] if transposed else weight.shape[1] * groups
         made = weight.shape[1] * groups if transposed else weight.shape[0]
         if input.shape[1] != taken or (bias is not None and tuple(bias.shape) != (made,)):
@@ -95,6 +97,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     ) -> Any:
         """Columns from one matrix product, each kernel position's padded to its place."""
         n = grad_output.ndim - 2
+        stride, padding, dilation = per_dim(n, stride, padding, dilation)
         grad, w = widened(xp, grad_output), widened(xp, weight)
         out_channels, per_group, *kernel = w.shape
         batch, output = grad.shape[0], tuple(grad.shape[2:])
@@ -126,6 +129,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         dilation: Ints,
         groups: int,
     ) -> Any:
+        stride, padding, dilation = per_dim(input.ndim - 2, stride, padding, dilation)
         grad = widened(xp, grad_output)
         x = pad(xp, widened(xp, input), padding, padding)
         batch, out_channels, *output = grad.shape

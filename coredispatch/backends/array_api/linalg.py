@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import OpError
+from coredispatch.registry.model.errors import OpError, ShapeError
 
 __all__ = ["kernels"]
 
@@ -63,6 +63,11 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
         return tuple(xp.astype(part, complex_dtype) for part in linalg.eig(x))
 
     def solve(a: Any, b: Any, left: bool) -> Any:
+        if a.ndim < 2 or a.shape[-2] != a.shape[-1]:
+            raise ShapeError(
+                f"linalg_solve takes square matrices, got the shape {tuple(a.shape)}",
+                fix="use lstsq for a system with more or fewer equations than unknowns",
+            )
         vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1])
         b = b[..., None] if vector else b
         try:

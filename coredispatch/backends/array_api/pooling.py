@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from coredispatch.backends.array_api.window_slices import pad, widened
+from coredispatch.registry.model.dtypes import DType, bool_
 
 __all__ = ["kernels"]
 
@@ -50,7 +51,10 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return x
 
     def lowest(dtype: Any) -> Any:
-        return xp.iinfo(dtype).min if xp.isdtype(dtype, "integral") else -xp.inf
+        known = DType.of(dtype)
+        if known is bool_:
+            return False
+        return -xp.inf if known.is_floating_point else xp.iinfo(dtype).min
 
     def max_pool(
         input: Any, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy
+
 from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.numpy.random import Stream
 from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float32, float64, int64
 from coredispatch.registry.model.generator import Generator, default_generator
 from coredispatch.registry.model.scalars import check_interval
@@ -19,12 +22,13 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
-    namespace = xp
-    if not hasattr(getattr(xp, "random", None), "default_rng"):
-        import numpy as namespace  # type: ignore[no-redef]
+    own = hasattr(getattr(xp, "random", None), "default_rng")
+    namespace = xp if own else numpy
 
     def stream(generator: Generator | None, device: Any) -> Any:
         found = generator or default_generator(device)
+        if namespace is numpy:
+            return found.stream(Stream).rng  # whose state can be saved
         return found.stream(namespace.random.default_rng)
 
     def finished(x: Any, dtype: DType) -> Any:

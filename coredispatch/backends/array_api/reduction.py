@@ -57,6 +57,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     def scanning(function: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: int, dtype: DType | None) -> Any:
             wide, narrow = accumulator(x, dtype)
+            normalize_dims((dim,), x.ndim)
             if x.ndim:
                 out = function(x, axis=dim, dtype=wide)
             else:
@@ -78,6 +79,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return kernel
 
     def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
+        normalize_dims((dim,), x.ndim)
         if not x.ndim:
             return xp.asarray(x, copy=True), xp.zeros((), dtype=xp.int64)
         keys = xp.astype(x, xp.float32) if is_half(x.dtype) else x

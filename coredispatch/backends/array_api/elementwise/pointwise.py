@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.model.dtypes import DType
+
 __all__ = ["kernels"]
 
 # op name -> names the namespace may have it under
@@ -107,6 +110,10 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
 
     def view_as_complex(x: Any) -> Any:
+        if hasattr(x, "view"):  # 1j times an infinite part would be NaN
+            flat = xp.concat([xp.reshape(x, (-1,)), xp.reshape(x, (-1,))[:0]])  # adjacent in memory
+            made = flat.view(numpy_dtype(DType.of(x.dtype).to_complex()))
+            return xp.reshape(made, x.shape[:-1])
         return x[..., 0] + 1j * x[..., 1]
 
     return found | {
