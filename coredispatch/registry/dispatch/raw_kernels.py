@@ -340,13 +340,28 @@ def link_view(
 class EffectEntry(RawEntry):
     """A raw kernel that writes to arguments, or whose results alias others than the first."""
 
+    def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any) -> None:
+        super().__init__(op, keys, mask, record)
+        self.strided: bool = False  # the backend has zero-copy strided views
+        # Where every call writes to the same single tensors: their positions, and that of the one
+        # it returns (or -1). A kernel that returns nothing is then done.
+        self.always: list[int] = []
+        self.returned: int = -1
+
     def call(self, args: tuple[Any, ...]) -> Any:
         try:
-            self.finish.check_writes(self.op, args)
+            if not self.strided:
+                self.finish.check_writes(self.op, args)
             out = self.compute(args)
         except Exception as error:
             raise HOOKS.failure(self, args, error)
-        return self.finish.effects(self, args, out)
+        if out is not None or not self.always:
+            return self.finish.effects(self, args, out)
+        for position in self.always:
+            target = args[position]
+            if isinstance(target, Value):
+                bump_version(target)
+        return None if self.returned < 0 else args[self.returned]
 
     def call_one(self, a: Value) -> Any:
         return self.call((a,))

@@ -305,6 +305,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
             for name, (layout, _) in s.layouts.items()
         ),
     )
+    if isinstance(entry, EffectEntry):
+        _effects(entry, op, backend)
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
         entry.by_base = backend.has_base and op.view == "maybe"
@@ -317,6 +319,16 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if HOOKS.observe is None:  # observation puts its own functions in the place of the kernels
         specialize(entry)
     return entry
+
+
+def _effects(entry: EffectEntry, op: Operator, backend: Backend) -> None:
+    schema = op.schema
+    entry.strided = backend.views
+    returned = [alias.position for alias in schema.aliases if alias.itself]
+    single = all(m.when is None and schema.params[m.position].is_tensor for m in schema.mutations)
+    if single and (schema.returns == "None" or returned and schema.returns == "Tensor"):
+        entry.always = [mutation.position for mutation in schema.mutations]
+        entry.returned = returned[0] if returned else -1
 
 
 def _marks(s: Snapshot, keys: int) -> int:
