@@ -587,3 +587,16 @@ def test_an_in_place_form_on_meta_is_the_derived_one() -> None:
     with pytest.raises(cd.DTypeError, match="cannot be written"):
         cd.empty(2, dtype=cd.int64, device="meta").add_(0.5)
     assert x._version == 1
+
+
+def test_autocast_leaves_in_place_forms_alone_with_and_without_gradients() -> None:
+    cd.manual_seed(0)
+    x, a, b = cd.randn(4, 4), cd.randn(4, 4), cd.randn(4, 4)
+    exact = x.addmm(a, b)
+    for needed in (False, True):
+        target = x.clone().requires_grad_(needed) * 1
+        with cd.autocast("cpu", dtype=cd.bfloat16):
+            assert x.addmm(a, b).dtype is cd.bfloat16
+            target.addmm_(a, b)
+            assert x.addmm(a, b).dtype is cd.bfloat16
+        np.testing.assert_allclose(target.detach().numpy(), exact.numpy(), rtol=1e-6, atol=1e-6)

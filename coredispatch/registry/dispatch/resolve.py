@@ -376,7 +376,15 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     laid_out = keys & s.order.layout_bits
     copyto = _layout_copyto(s, backend) if laid_out else HOOKS.placed(backend, op, backend.copyto)
     strided = backend.views and not laid_out
-    return _inplace_over(op, build(s, functional, keys, mask), copyto, strided)
+    # A layer that does not apply to the in-place form (autocast) does not to what it computes.
+    absent = 0
+    for name, (layer, _) in s.layers.items():
+        if layer.applies is not None and not layer.applies(op):
+            absent |= keys & s.order.by_name[name].bit
+    inner = build(s, functional, keys & ~absent, mask | absent)
+    entry = _inplace_over(op, inner, copyto, strided)
+    entry.keys, entry.mask = keys, mask
+    return entry
 
 
 def _inplace_over(
