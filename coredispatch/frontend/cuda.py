@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.registry.around.loader import plugins
@@ -9,17 +11,21 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.errors import DeviceError
+from coredispatch.registry.model.generator import default_generator
 
 __all__ = [
     "current_device",
+    "device",
     "device_count",
     "empty_cache",
     "get_device_name",
+    "get_rng_state",
     "is_available",
     "manual_seed",
     "manual_seed_all",
     "memory_allocated",
     "memory_reserved",
+    "set_rng_state",
     "synchronize",
 ]
 
@@ -51,14 +57,27 @@ def device_count() -> int:
 
 def _index(device: Any) -> int:
     if device is None:
-        return 0
-    return device if isinstance(device, int) else Device(device).index or 0
+        return current_device()
+    found = device if isinstance(device, int) else Device(device).index
+    return _present().check_device(found)
+
+
+@contextlib.contextmanager
+def device(device: Any) -> Iterator[None]:
+    """A block in which the device (a number, ``"cuda:1"`` or a Device) is the current one.
+
+    Tensors that ask for ``"cuda"`` are then made there. None and -1 change nothing.
+    """
+    if device is None or device == -1:
+        yield
+        return
+    with _present().on(_index(device)):
+        yield
 
 
 def current_device() -> int:
     """Index of the current device."""
-    backend: Any = _present()
-    return int(getattr(backend, "current_device", lambda: 0)())
+    return _present().check_device(None)
 
 
 def get_device_name(device: Any = None) -> str:
@@ -88,11 +107,23 @@ def empty_cache() -> None:
         backend.empty_cache()
 
 
+def get_rng_state(device: Any = None) -> Any:
+    """The state of the default generator of a device (the current one), a uint8 tensor."""
+    return default_generator(Device("cuda", _index(device))).get_state()
+
+
+def set_rng_state(new_state: Any, device: Any = None) -> None:
+    """Put a device's default generator into a state that :func:`get_rng_state` returned."""
+    default_generator(Device("cuda", _index(device))).set_state(new_state)
+
+
 def manual_seed(seed: int) -> None:
-    """Seed the default generator (one serves all devices)."""
-    from coredispatch.registry.model.generator import manual_seed as seed_all
+    """Seed the default generator of the current device; nothing to do where there is none."""
+    if is_available():
+        default_generator(Device("cuda", _index(None))).manual_seed(seed)
 
-    seed_all(seed)
 
-
-manual_seed_all = manual_seed
+def manual_seed_all(seed: int) -> None:
+    """Seed the default generators of all CUDA devices; nothing to do where there is none."""
+    for index in range(device_count()):
+        default_generator(Device("cuda", index)).manual_seed(seed)

@@ -72,6 +72,7 @@ HOOKS.bind = binding.bind
 HOOKS.normalize = slow_path.normalize
 HOOKS.device_bit = devices.device_bit
 HOOKS.placed = devices.placed
+HOOKS.current_index = devices.current_index
 HOOKS.hint_for_key = plugins.hint_for_key
 HOOKS.resolve = resolve.resolve
 HOOKS.load_plugins = loader.load_plugins

@@ -35,6 +35,8 @@ class Hooks:
         self.normalize: Callable[..., Any] = call
         # (device or None) -> bit of its backend's key  [around.devices]
         self.device_bit: Callable[..., int] = call
+        # (name of a device key) -> index of its current device  [around.devices]
+        self.current_index: Callable[[str], int] = call
         # (backend, op, kernel) -> kernel, on the device of its arguments  [around.devices]
         self.placed: Callable[..., Any] = call
         # (key) -> what to install for it  [around.loader]

@@ -275,3 +275,103 @@ def test_gradients_are_cleared_in_place_on_every_backend(device: str, create_gra
         assert layer.weight.grad is gradient and not gradient.requires_grad
         assert gradient.tolist() == [[0, 0], [0, 0]]
         cd.nn.utils.clip_grad_value_(layer.parameters(), 1.0)
+
+
+# -- what programs ask by index ------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "SGD": lambda p: cd.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adam": lambda p: cd.optim.Adam(p, lr=0.1),
+    "RMSprop": lambda p: cd.optim.RMSprop(p, lr=0.1),
+    "Adagrad": lambda p: cd.optim.Adagrad(p, lr=0.1),
+}
+
+
+def state_devices(optimizer: Any) -> set[str]:
+    values = [value for entry in optimizer.state.values() for value in entry.values()]
+    return {str(v.device) for v in values if isinstance(v, cd.Tensor) and v.ndim}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_of_an_optimizer_lies_with_its_parameters(name: str, tmp_path: Path) -> None:
+    layer = cd.nn.Linear(3, 2).to("cards:0")
+    optimizer = OPTIMIZERS[name](layer.parameters())
+    layer(cd.ones(1, 3, device="cards:0")).sum().backward()
+    optimizer.step()
+    assert state_devices(optimizer) == {"cards:0"}
+    cd.save(optimizer.state_dict(), tmp_path / "state.cd")
+    for where in ("cards:1", "cpu"):
+        other = cd.nn.Linear(3, 2).to(where)
+        again = OPTIMIZERS[name](other.parameters())
+        again.load_state_dict(cd.load(tmp_path / "state.cd"))
+        assert state_devices(again) == {where}
+        other(cd.ones(1, 3, device=where)).sum().backward()
+        again.step()
+        assert str(other.weight.device) == where
+
+
+@pytest.mark.parametrize("source", ["cpu", "cards:0", "cards:1", "delayed:0"])
+@pytest.mark.parametrize("target", ["cpu", "cards:0", "cards:1", "delayed:0"])
+def test_a_state_dict_is_loaded_from_any_device(source: str, target: str) -> None:
+    given, taking = cd.nn.Linear(3, 2).to(source), cd.nn.Linear(3, 2).to(target)
+    taking.load_state_dict(given.state_dict())
+    assert str(taking.weight.device) == target
+    assert taking.weight.tolist() == given.weight.tolist()
+    with cd.no_grad():  # nothing of the dict lives on that a write could be hidden from
+        given.weight.mul_(2)
+        taking.weight.mul_(2)
+
+
+@pytest.mark.parametrize("flags", [{}, {"non_blocking": True}])
+def test_a_module_moves_to_an_index(flags: dict[str, bool], monkeypatch: Any) -> None:
+    module = cd.nn.Sequential(cd.nn.Linear(2, 2), cd.nn.BatchNorm1d(2))
+    seen = []
+    transfer = Cards.transfer
+
+    def watched(self: Any, raw: Any, source: Any, index: int, non_blocking: bool = False) -> Any:
+        seen.append((index, non_blocking))
+        return transfer(self, raw, source, index, non_blocking)
+
+    monkeypatch.setattr(Cards, "transfer", watched)
+    module.to("cards:0", **flags)
+    members = [*module.parameters(), *module.buffers()]
+    assert {str(member.device) for member in members} == {"cards:0"}
+    assert set(seen) == {(0, bool(flags))} and len(seen) == len(members)
+
+
+def test_generators_are_forked_by_index() -> None:
+    for forked, same in (
+        (["cards:0"], [True, False]),
+        (["cards"], [False, True]),
+        ([], [False] * 2),
+    ):
+        with cd.random.fork_rng(forked):
+            inside = [cd.rand(3, device=f"cards:{index}").tolist() for index in (0, 1)]
+        outside = [cd.rand(3, device=f"cards:{index}").tolist() for index in (0, 1)]
+        assert [a == b for a, b in zip(inside, outside, strict=True)] == same
+
+
+@pytest.mark.parametrize("device", ["cards", "cards:0"])
+def test_a_device_without_index_has_the_numbers_of_the_current_one(device: str) -> None:
+    generator = cd.random.default_generator(device)
+    assert generator.device == cd.device("cards", 0 if device.endswith("0") else CURRENT.card)
+    state = generator.get_state()
+    drawn = cd.rand(3, device=device)
+    generator.set_state(state)
+    assert cd.rand(3, device=device).tolist() == drawn.tolist()
+
+
+@pytest.mark.parametrize("device", ["cards:0", "cards"])
+def test_checkpoint_draws_the_same_numbers_there(device: str) -> None:
+    x = cd.ones(50, device=device).requires_grad_()
+    y = cd.utils.checkpoint.checkpoint(cd.nn.Dropout(0.5), x, use_reentrant=False)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == y.tolist()
+
+
+def test_batches_of_a_loader_go_to_an_index() -> None:
+    data = cd.data.TensorDataset(cd.arange(4))
+    loader = cd.data.DataLoader(data, batch_size=2, pin_memory=True)
+    batches = [batch.to("cards:0", non_blocking=True) for (batch,) in loader]
+    assert [str(batch.device) for batch in batches] == ["cards:0"] * 2
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from coredispatch.backends.array_api.window_slices import offset_index, pad, widened
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = ["kernels"]
 
@@ -70,6 +71,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             raise ValueError("channels of input, weight and bias do not match")
         if 0 in weight.shape[2:] or (transposed and 0 in input.shape[2:]):
             raise ValueError("an empty kernel or input")
+        if min(padding) < 0:
+            raise ArgumentError(f"padding={padding} is below 0", fix="give 0 or more")
         x, w = widened(xp, input), widened(xp, weight)
         if transposed:
             spatial = tuple(

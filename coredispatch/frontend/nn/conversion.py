@@ -70,7 +70,7 @@ def to(module: Any, *args: Any, **kwargs: Any) -> Any:
     """
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     memory_format = kwargs.pop("memory_format", None)
-    kwargs.pop("non_blocking", None)
+    non_blocking = bool(kwargs.pop("non_blocking", False))
     if kwargs:
         raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
     for argument in args:
@@ -80,7 +80,9 @@ def to(module: Any, *args: Any, **kwargs: Any) -> Any:
             device = argument
         elif isinstance(argument, int) and not isinstance(argument, bool):
             device = Device("cuda", argument)
-        elif argument is not None and not isinstance(argument, bool):
+        elif isinstance(argument, bool):
+            non_blocking = argument
+        elif argument is not None:
             dtype = argument
     dtype = None if dtype is None else DType.of(dtype)
     if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -91,7 +93,8 @@ def to(module: Any, *args: Any, **kwargs: Any) -> Any:
 
     def fn(tensor: Tensor) -> Any:
         floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-        result = tensor.to(device=device, dtype=dtype if floating else None)
+        wanted = dtype if floating else None
+        result = tensor.to(device=device, dtype=wanted, non_blocking=non_blocking)
         if memory_format is not None and result.ndim == 4:
             result = result.contiguous(memory_format=memory_format)
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
@@ -145,7 +146,7 @@ def _load_entry(
     try:
         if not assign:
             with no_grad():
-                value.copy_(given)
+                value.copy_(given.to(value.device))
         elif isinstance(value, Parameter):
             fresh = given if isinstance(given, Parameter) else Parameter(given.detach())
             setattr(module, name, fresh.requires_grad_(value.requires_grad))
@@ -157,6 +158,32 @@ def _load_entry(
             f"{value.shape} and whose dimensions in the checkpoint are {given.shape}, "
             f"an exception occurred: {error}."
         )
+
+
+@dataclass
+class _Loading:
+    """One call of :func:`load_state_dict`: what is read, how, and what was found wrong."""
+
+    entries: Any
+    metadata: Any
+    assign: bool
+    missing: list[str]
+    unexpected: list[str]
+    errors: list[str]
+
+    def load(self, part: Any, prefix: str) -> None:
+        """Load one module and those in it, then call its hooks."""
+        local = {} if self.metadata is None else dict(self.metadata.get(prefix[:-1], {}))
+        if self.assign:
+            local["assign_to_params_buffers"] = True
+        lists = (self.missing, self.unexpected, self.errors)
+        part._load_from_state_dict(self.entries, prefix, local, True, *lists)
+        for name, child in part._modules.items():
+            if child is not None:
+                self.load(child, f"{prefix}{name}.")
+        keys = IncompatibleKeys(self.missing, self.unexpected)
+        for hook in (part._hooks or {}).get("load", {}).values():
+            hook(part, keys)
 
 
 def load_state_dict(
@@ -176,19 +203,8 @@ def load_state_dict(
     metadata = getattr(state_dict, "_metadata", None)
     entries: Any = OrderedDict(state_dict)
 
-    def load(part: Any, prefix: str) -> None:
-        local = {} if metadata is None else dict(metadata.get(prefix[:-1], {}))
-        if assign:
-            local["assign_to_params_buffers"] = True
-        part._load_from_state_dict(entries, prefix, local, True, missing, unexpected, errors)
-        for name, child in part._modules.items():
-            if child is not None:
-                load(child, f"{prefix}{name}.")
-        keys = IncompatibleKeys(missing, unexpected)
-        for hook in (part._hooks or {}).get("load", {}).values():
-            hook(part, keys)
-
-    load(module, "")
+    found = _Loading(entries, metadata, assign, missing, unexpected, errors)
+    found.load(module, "")
     if strict:
         for title, keys in (("Unexpected", unexpected), ("Missing", missing)):
             if keys:

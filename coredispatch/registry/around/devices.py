@@ -21,6 +21,7 @@ from coredispatch.registry.wiring import HOOKS
 __all__ = [
     "Placed",
     "backend_of_device",
+    "current_index",
     "device_bit",
     "index_of",
     "mixed",
@@ -53,6 +54,14 @@ def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
 def device_bit(device: Device | str | None) -> int:
     """The bit of the backend that owns ``device``; None is the default device."""
     return backend_of_device(device)[1]
+
+
+def current_index(key: str) -> int:
+    """The index of the device of ``key`` that is current; 0 where there is no such device."""
+    found = TABLE.snapshot.backends.get(key)
+    if found is None or found[0].device_count() == 0:
+        return 0
+    return found[0].check_device(None)
 
 
 def resolved(backend: Backend, device: Device | None) -> Device:

@@ -126,12 +126,16 @@ _process_seed = [DEFAULT_SEED]
 
 
 def default_generator(device: Device | str | None = None) -> Generator:
-    """The generator that calls without ``generator=`` draw from, one for each device."""
+    """The generator that calls without ``generator=`` draw from, one for each device.
+
+    A device without an index is the current one of its kind.
+    """
     if device is None:
         key = ("cpu", 0)
     else:
         device = device if isinstance(device, Device) else Device(device)
-        key = (device.type, device.index or 0)
+        index = HOOKS.current_index(device.type) if device.index is None else device.index
+        key = (device.type, index)
     found = _defaults.get(key)
     if found is None:
         with _defaults_lock:

@@ -163,6 +163,26 @@ def test_facts_about_the_device(stand_in):
         cd.zeros(1, device=f"cuda:{last + 1}")
 
 
+def test_what_is_asked_by_index(stand_in):
+    last = stand_in.device_count() - 1
+    with cd.cuda.device(last):
+        assert cd.cuda.current_device() == last
+        assert str(cd.zeros(1, device="cuda").device) == f"cuda:{last}"
+        assert cd.cuda.get_device_name() == f"stand-in {last}"
+        cd.cuda.manual_seed(3)
+        state = cd.cuda.get_rng_state()
+        drawn = cd.rand(3, device="cuda")
+    with cd.cuda.device(None), cd.cuda.device(-1):
+        assert cd.cuda.current_device() == 0
+    cd.cuda.set_rng_state(state, f"cuda:{last}")
+    agree(cd.rand(3, device=f"cuda:{last}"), drawn.cpu())
+    cd.cuda.manual_seed_all(3)
+    agree(cd.rand(3, device=f"cuda:{last}"), drawn.cpu())
+    for ask in (cd.cuda.synchronize, cd.cuda.get_rng_state):
+        with pytest.raises(cd.DeviceError, match=f"no device cuda:{last + 1}"):
+            ask(last + 1)
+
+
 def test_streams(stand_in):
     side, main = Stream(), current_stream()
     assert side.device == cd.device("cuda", 0)
