@@ -175,6 +175,10 @@ class Promise:
         assert self.array is not None
         return self.array
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """What NumPy reads: shape rules of operators such as ``nonzero`` look at elements."""
+        return np.array(self.read(), dtype, copy=copy)
+
 
 def kept(array: np.ndarray) -> Promise:
     """An array that is there already."""
@@ -217,7 +221,9 @@ def promised(call: str, promise: Promise, work: Callable[[], np.ndarray]) -> Pro
         try:
             promise.array = work()
         except Exception as error:
-            promise.error = cdp.KernelError(f"{call}, called earlier, failed: {error}")
+            # Of the same class, so that a program that expects the error finds it later too.
+            kind = type(error) if isinstance(error, cdp.CoreDispatchError) else cdp.KernelError
+            promise.error = kind(f"{call}, called earlier, failed: {error}")
 
     promise.keep = keep
     with QUEUE.lock:

@@ -61,7 +61,10 @@ def test_tutorials_run(page: Path) -> None:
 
 
 #: pages whose blocks are passages of a program that has tests of its own
-PASSAGES = {"docs/write_a_layout.md": "examples/diagonal_layout/coredispatch_diagonal.py"}
+PASSAGES = {
+    "docs/write_a_layout.md": "examples/diagonal_layout/coredispatch_diagonal.py",
+    "docs/write_a_backend.md": "tests/meta/fake_devices.py",
+}
 
 
 @pytest.mark.parametrize("page", PASSAGES)
