@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
+import coredispatch.plugin
 
 from . import fake_devices
 from .fake_devices import CURRENT, QUEUE, Cards
@@ -375,3 +376,18 @@ def test_batches_of_a_loader_go_to_an_index() -> None:
     batches = [batch.to("cards:0", non_blocking=True) for (batch,) in loader]
     assert [str(batch.device) for batch in batches] == ["cards:0"] * 2
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cards:0", "delayed"])
+def test_rules_that_look_at_elements_look_at_those_of_the_device(device: str) -> None:
+    """An array type need not be one that NumPy can read."""
+    backend = cd.zeros(1, device=device).backend
+    index = cd.device(device).index or 0
+    with backend.on(index):
+        x, mask, at = (
+            backend.from_numpy(np.array(v)) for v in ([1.0, 2.0, 3.0], [True, False, True], 2)
+        )
+        getitem, nonzero = (cd.plugin.operator(name) for name in ("getitem", "nonzero"))
+        assert tuple(getitem.out_rule(x, (mask,))) == (2,)
+        assert tuple(getitem.out_rule(x, (at,))) == ()
+        assert tuple(nonzero.out_rule(mask)) == (2, 1)

@@ -71,8 +71,20 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             raise ValueError("channels of input, weight and bias do not match")
         if 0 in weight.shape[2:] or (transposed and 0 in input.shape[2:]):
             raise ValueError("an empty kernel or input")
-        if min(padding) < 0:
-            raise ArgumentError(f"padding={padding} is below 0", fix="give 0 or more")
+        if groups < 1 or weight.shape[0] % groups:
+            raise ArgumentError(
+                f"groups={groups} does not divide the weight's first size {weight.shape[0]}",
+                fix="use a divisor of the number of channels",
+            )
+        for name, amounts, least in (
+            ("stride", stride, 1),
+            ("padding", padding, 0),
+            ("dilation", dilation, 1),
+            ("output_padding", extra if transposed else (0,), 0),
+        ):
+            if min(amounts) < least:
+                fix = f"give {least} or more"
+                raise ArgumentError(f"{name}={amounts} is below {least}", fix=fix)
         x, w = widened(xp, input), widened(xp, weight)
         if transposed:
             spatial = tuple(

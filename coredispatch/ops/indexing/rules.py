@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.support.rules import broadcast_shapes, normalize_dim
-from coredispatch.registry import Value
+from coredispatch.registry import TABLE, Value
 from coredispatch.registry.model.dtypes import DType, bool_, uint8
 from coredispatch.registry.model.errors import (
     ArgumentError,
@@ -65,7 +65,18 @@ def count_true(mask: Any) -> int:
     if isinstance(mask, Value):
         tensor: Any = mask
         return int((tensor != 0).sum())
-    return int(np.count_nonzero(np.asarray(mask)))
+    return int(np.count_nonzero(_on_host(mask)))
+
+
+def _on_host(raw: Any) -> Any:
+    """The elements of a raw array of any backend; a backend that computes later waits for them."""
+    if hasattr(raw, "__array__"):
+        return np.asarray(raw)
+    for backend, _ in TABLE.snapshot.backends.values():
+        array_type: Any = backend.array_type
+        if array_type is not object and isinstance(raw, array_type):
+            return backend.to_numpy(raw)
+    return np.asarray(raw)
 
 
 def _tensor(item: Any) -> Any:
@@ -78,7 +89,7 @@ def _tensor(item: Any) -> Any:
             fix="convert the index with .long(), or compare to get a bool mask",
         )
     if len(item.shape) == 0:
-        return int(item.item())
+        return int(item.item() if hasattr(item, "item") else _on_host(item))
     return _Array((-1,), tuple(item.shape))
 
 
