@@ -21,7 +21,7 @@ __all__ = ["main"]
 _MARK = {
     "native": "native",
     "generic": "generic",
-    "composite": "body",
+    "composite": "decomposition",
     "layout": "(layout)",
     "missing": "-",
 }
@@ -163,7 +163,7 @@ def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         "",
         "backends",
         *_columns(
-            [["key", "native", "generic", "body", "missing", "plugin", "devices"]]
+            [["key", "native", "generic", "decomposition", "missing", "plugin", "devices"]]
             + [_backend_row(backend) for backend in facts["backends"]]
         ),
         "",

@@ -117,15 +117,15 @@ def _support(op: Operator, backend: str) -> str:
     """How `backend` serves `op`.
 
     ``native``: with a kernel of its own. ``generic``: with one kernel for every op.
-    ``composite``: by the op's body. ``layout``: not at all, because the op only has a meaning
-    for some layouts. ``missing``: not at all.
+    ``composite``: by the op's decomposition. ``layout``: not at all, because the op only has a
+    meaning for some layouts. ``missing``: not at all.
     """
     s = TABLE.snapshot
     if s.rows.get((op.name, backend, None)):
         return "native"
     if s.backends[backend][0].generic is not None:
         return "generic"
-    if op.body is not None:
+    if op.decomposition is not None:
         return "composite"
     keys = {key for name, key, _ in s.rows if name == op.name}
     return "layout" if keys and keys <= s.layouts.keys() else "missing"
@@ -155,7 +155,7 @@ def operators() -> list[dict[str, Any]]:
 
 
 def operator(name: str) -> dict[str, Any]:
-    """Every fact of one operator's block, and its kernels with their provenance.
+    """Every fact of one operator's definition, and its kernels with their provenance.
 
     Raises:
         RegistrationError: there is no such operator; names the closest ones.
@@ -171,7 +171,7 @@ def operator(name: str) -> dict[str, Any]:
     elif not own.differentiable:
         derivative = "none (declared not differentiable)"
     else:
-        derivative = "through the body"
+        derivative = "through the decomposition"
     return {
         "name": op.name,
         "kind": op.kind,

@@ -33,10 +33,11 @@ def chapter(title: str) -> None:
 # say what comes out; they run for meta tensors, in error messages and in the conformance suite,
 # never on the path of an ordinary call. `cast` is what mixed precision does with it.
 #
-# The body is the definition. It is made of other operators, so it runs on every backend that has
-# those, it needs no kernel, and it could do without a derivative of its own.
+# The decomposition is the definition. It is made of other operators, so it runs on every backend
+# that has those, it needs no kernel, and it could do without a derivative of its own.
 #
-# log(cosh(x)) as written overflows at x = 89 in float32. The body is the form that does not:
+# log(cosh(x)) as written overflows at x = 89 in float32. The decomposition is the form that does
+# not:
 #     log cosh x = log((e^x + e^-x) / 2) = |x| + log(1 + e^(-2|x|)) - log 2
 
 
@@ -103,7 +104,7 @@ def average(
 
 
 def numpy_logcosh(x, out=None):
-    """One pass fewer than the body: NumPy's logaddexp is stable by itself."""
+    """One pass fewer than the decomposition: NumPy's logaddexp is stable by itself."""
     return np.subtract(np.logaddexp(x, -x), x.dtype.type(math.log(2)), out=out)
 
 
@@ -148,7 +149,7 @@ def main() -> None:
 
     chapter("How a call finds its kernel: there is none, so the body serves")
     print(cd.explain("logcosh", x))
-    assert cd.explain("logcosh", x).winner.startswith("body")
+    assert cd.explain("logcosh", x).winner.startswith("decomposition")
 
     chapter("The same call after a kernel pack has been loaded")
     cd.plugins.load("logcosh_pack", WithKernel())
@@ -196,7 +197,7 @@ def main() -> None:
 
     chapter("Unloading leaves no trace")
     cd.plugins.unload("logcosh_pack")
-    assert cd.explain("logcosh", x).winner.startswith("body")
+    assert cd.explain("logcosh", x).winner.startswith("decomposition")
     cd.plugins.unload("logcosh")
     assert "logcosh" not in dir(cd.ops)
     print("the table is what it was")

@@ -1,7 +1,7 @@
 """The backend ``meta``: shapes and dtypes without data.
 
 It has no kernels. Its generic kernel serves every op that states a shape and a dtype rule;
-composites without rules run their bodies.
+composites without rules run their decompositions.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def _meta(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     assert isinstance(op, Operator)
     try:
         check_types(op, args)
-        if op.schema.returns == "None" and op.body is None:
+        if op.schema.returns == "None" and op.decomposition is None:
             return _written(op, args, None)
         if op.out_rule is None or op.dtype_rule is None:
-            if op.body is None:
+            if op.decomposition is None:
                 raise KernelError("the operator states no shape or dtype rule", fix="add them")
             return entry.decompose(args)
         shapes, dtypes = op.out_rule(*args), result_dtype(op, args)
     except CoreDispatchError as error:
         error.call = error.call or describe_call(op, args)
         raise
-    if not op.schema.several:
+    if not op.schema.multi_output:
         return _written(op, args, from_raw(MetaArray(shapes, dtypes), backend="meta"))
     if not isinstance(dtypes, (tuple, list)):
         dtypes = [dtypes] * len(shapes)

@@ -6,7 +6,7 @@ third party's, in an order that does not matter to dispatch: precedence is decla
 
 from __future__ import annotations
 
-import coredispatch.ops  # noqa: F401  (the vocabulary comes first)
+import coredispatch.ops  # noqa: F401  (the operator library comes first)
 from coredispatch._version import __version__
 from coredispatch.backends import meta, numpy
 from coredispatch.registry import plugins

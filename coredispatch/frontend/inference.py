@@ -79,7 +79,7 @@ def guard(call: LayerEntry, args: tuple[Any, ...]) -> Any:
                         "pass a .clone() of it, or make it under cd.no_grad() instead of "
                         "cd.inference_mode()",
                     )
-        elif op.body is not None and op.differentiable and not op.schema.written(args):
+        elif op.decomposition is not None and op.differentiable and not op.schema.written(args):
             return call.decompose(args)  # recorded so: its operators are guarded
     out = call.below(args)
     if op.view:

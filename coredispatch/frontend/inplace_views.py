@@ -19,10 +19,10 @@ from coredispatch.registry.model.errors import AutogradError, OpError
 from coredispatch.registry.model.sizes import as_sizes
 from coredispatch.registry.model.value import bump_version, storage_of, version_of
 
-__all__ = ["become", "install"]
+__all__ = ["view_in_place", "install"]
 
 
-def become(target: Any, name: str, *args: Any) -> Any:
+def view_in_place(target: Any, name: str, *args: Any) -> Any:
     """Make ``target`` what operator ``name`` makes of it; returns ``target``.
 
     A tensor with a history keeps it, also under ``no_grad``: the elements are the same ones. A leaf
@@ -66,7 +66,7 @@ def become(target: Any, name: str, *args: Any) -> Any:
 
 def _changes_itself(name: str) -> Any:
     def method(self: Any, *args: Any) -> Any:
-        return become(self, name, *args)
+        return view_in_place(self, name, *args)
 
     method.__name__ = method.__qualname__ = name + "_"
     method.__doc__ = f"``self`` becomes ``self.{name}(...)``, without a copy; returns self."

@@ -14,7 +14,7 @@ from coredispatch.frontend.size import Size
 from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     dispatch,
-    dispatch_beside,
+    dispatch_nontensor,
     dispatch_one,
     dispatch_two,
 )
@@ -85,7 +85,7 @@ def _binary(op: Dispatcher, a: Value, b: Any) -> Any:
     if isinstance(b, Value):
         return dispatch_two(op, a, b)
     if type(b) is float or type(b) is int:
-        return dispatch_beside(op, a, b)
+        return dispatch_nontensor(op, a, b)
     b = SLOTS.operand(b)
     if b is NotImplemented:
         return NotImplemented
@@ -328,5 +328,5 @@ class TensorBase(Value):
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) is int or type(index) is slice:
-            return dispatch_beside(_getitem, self, (index,))
+            return dispatch_nontensor(_getitem, self, (index,))
         return dispatch(_getitem, (self, SLOTS.index(index)))

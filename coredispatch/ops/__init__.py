@@ -28,7 +28,7 @@ def declared() -> list[Operator]:
     return sorted(found.values(), key=lambda op: (op.file, op.line))
 
 
-class _Vocabulary:
+class _OperatorLibrary:
     """The operators as a plugin."""
 
     @hookimpl
@@ -37,4 +37,4 @@ class _Vocabulary:
         registrar.op(*declared())
 
 
-plugins.builtin("ops", _Vocabulary(), __version__)
+plugins.builtin("ops", _OperatorLibrary(), __version__)

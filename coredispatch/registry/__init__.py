@@ -69,7 +69,7 @@ __all__ += errors.__all__
 
 # The calls that go upwards (see wiring.py, which says what each slot takes and gives).
 HOOKS.bind = binding.bind
-HOOKS.normalize = slow_path.normalize
+HOOKS.canonicalize = slow_path.canonicalize
 HOOKS.device_bit = devices.device_bit
 HOOKS.placed = devices.placed
 HOOKS.current_index = devices.current_index
@@ -82,7 +82,7 @@ HOOKS.scalar = slow_path.scalar
 HOOKS.fitted = slow_path.fitted
 HOOKS.check_inplace = slow_path.check_inplace
 HOOKS.check_types = checks.check_types
-HOOKS.output_wrapper = slow_path.Finisher
+HOOKS.output_wrapper = slow_path.OutputWrapper
 HOOKS.serve_fallback = fallback.serve
 HOOKS.mixed_devices = slow_path.mixed_devices
 HOOKS.refuse = slow_path.refuse

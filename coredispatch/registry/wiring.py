@@ -32,7 +32,7 @@ class Hooks:
         # (dispatcher, args, kwargs) -> result of the call  [around.binding]
         self.bind: Callable[..., Any] = call
         # (dispatcher, position, code, argument) -> argument  [around.slow_path]
-        self.normalize: Callable[..., Any] = call
+        self.canonicalize: Callable[..., Any] = call
         # (device or None) -> bit of its backend's key  [around.devices]
         self.device_bit: Callable[..., int] = call
         # (name of a device key) -> index of its current device  [around.devices]

@@ -157,7 +157,7 @@ def _parameter(param: Param, *, method: bool = False, required: bool = False) ->
 
 
 def _out(op: Operator) -> str:
-    if not op.schema.several:
+    if not op.schema.multi_output:
         return "Tensor | None"
     return "builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None"
 
@@ -165,7 +165,7 @@ def _out(op: Operator) -> str:
 def _result(form: Operator, op: Operator) -> str:
     """The type of the result: a record where the results have names."""
     returns = form.schema.returns
-    if form.schema.several and record(op.name) is not None and (form is not op or _named(op)):
+    if form.schema.multi_output and record(op.name) is not None and (form is not op or _named(op)):
         return f"return_types.{record(op.name).__name__}"
     flags = [p.name for p in form.schema.params if p.name.startswith("return_")]
     if form is not op and flags and not set(flags) & set(_FLAGS):

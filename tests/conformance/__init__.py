@@ -6,7 +6,8 @@ coredispatch.conformance --backend=NAME``, or a test file of two lines in a plug
     from coredispatch.conformance import conformance_test
     test_conformance = conformance_test("mydevice", level="training")
 
-Cases come from the op blocks, the reference is NumPy in float64; see ``docs/conformance.md``.
+Cases come from the operator definitions, the reference is NumPy in float64; see
+``docs/conformance.md``.
 """
 
 from __future__ import annotations

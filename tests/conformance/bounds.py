@@ -1,8 +1,8 @@
 """Tolerance classes turned into bounds: the suite's one table.
 
-An op block names a class (``exact``, ``ulp(n)``, ``dot``, ``conditioned``); the bound follows
-from the class, the result's dtype and the reference. ``u`` is the unit roundoff, ``eta`` the
-smallest subnormal, ``r`` the reference. NaN sets, infinities and (for exact and ulp) the signs
+An operator definition names a class (``exact``, ``ulp(n)``, ``dot``, ``conditioned``); the bound
+follows from the class, the result's dtype and the reference. ``u`` is the unit roundoff, ``eta``
+the smallest subnormal, ``r`` the reference. NaN sets, infinities and (for exact and ulp) the signs
 of zeros must match.
 """
 
@@ -119,7 +119,9 @@ def _patiently(judge: Callable[[int], float], kind: str) -> float:
 
 
 def _signless(op: Any) -> bool:
-    """Whether the sign of a zero is left open: by IEEE 754 in a choice among values, by a body."""
+    """Whether the sign of a zero is left open: by IEEE 754 in a choice among values, by a
+    decomposition.
+    """
     return op.kind == "composite" or any(part in op.name for part in SELECTING)
 
 

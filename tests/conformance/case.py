@@ -78,7 +78,7 @@ class Case:
         variant: what distinguishes cases of one check that share a combination.
         mandatory: whether the level asks for the case whatever the backend declares.
         rows: which of the op's samples the case uses, ``(remainder, modulus)``; no part of the
-            id, so that a new sample in an op block does not rename anybody's cases.
+            id, so that a new sample in an operator definition does not rename anybody's cases.
     """
 
     check: int

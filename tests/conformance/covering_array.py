@@ -1,6 +1,6 @@
 """The covering array: dtype, layout, value distribution and shape, covered pair by pair.
 
-The op blocks' samplers enumerate shapes and parameters and leave the arrays to ``make``.
+The operator definitions' samplers enumerate shapes and parameters and leave the arrays to ``make``.
 :class:`ConfiguredMake` is that object for one combination; :func:`combinations` chooses them so
 that every dtype meets every layout and every distribution, every layout meets every distribution,
 and every sample meets every dtype.
@@ -172,5 +172,5 @@ class ConfiguredMake:
         return strided(values.reshape(-1), values.shape, self.layout)
 
 
-#: a sampler of an op block
+#: a sampler of an operator definition
 Sampler = Callable[[Any], Iterator[Any]]

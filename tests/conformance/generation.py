@@ -1,9 +1,9 @@
 """Samples that Hypothesis draws; imported in runs with a fresh seed only.
 
-A drawn sample is one of the op block's with its structure varied: dimensions of other sizes,
-shapes that broadcast together, an array of any shape with the ``dim`` arguments to match; each
-array with a dtype, a layout and values of its own. Whether the op takes such a call is decided by
-its reference and its meta kernel; where they refuse, the block's own structure stays.
+A drawn sample is one of the operator definition's with its structure varied: dimensions of other
+sizes, shapes that broadcast together, an array of any shape with the ``dim`` arguments to match;
+each array with a dtype, a layout and values of its own. Whether the op takes such a call is
+decided by its reference and its meta kernel; where they refuse, the block's own structure stays.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class _Artist:
         return self._broadcasts
 
     def sample(self, draw: Draw) -> tuple[Any, bool]:
-        """A sample, and whether its structure is other than the op block's."""
+        """A sample, and whether its structure is other than the operator definition's."""
         dtype = draw(st.sampled_from(self.dtypes))
         found = self.templates(dtype)
         if not found:
@@ -428,7 +428,9 @@ class _Artist:
     def _by_sampler(
         self, draw: Draw, template: Template, combination: dict[str, Any]
     ) -> tuple[Any, bool]:
-        """The sample made again by the op block's sampler, with dimensions of other sizes."""
+        """The sample made again by the operator definition's sampler, with dimensions of other
+        sizes.
+        """
         sizes = self._sizes(draw, template) if draw(st.booleans()) else {}
         settings = {k: combination[k] for k in ("dtype", "distribution", "seed")}
         settings["layout"] = draw(st.sampled_from(combination["layouts"]))

@@ -1,4 +1,5 @@
-"""The float64 reference of an operator: its block's NumPy function, or its body on float64.
+"""The float64 reference of an operator: its block's NumPy function, or its decomposition on
+float64.
 
 Arguments reach the reference as the kernel would see them - promoted to the op's computing dtype
 where the dtype rule promotes - and then widened: floating arrays to float64, complex ones to
@@ -24,7 +25,7 @@ __all__ = ["NoReference", "Reference", "complete", "positional", "wide"]
 
 
 class NoReference(Exception):
-    """The op has neither a reference nor a body: its values cannot be judged."""
+    """The op has neither a reference nor a decomposition: its values cannot be judged."""
 
 
 def is_float(array: Any) -> bool:
@@ -87,7 +88,7 @@ class Reference:
         op = self.op
         if op.reference is not None:
             return _quiet(_without_device(op.reference) if op.factory else op.reference)
-        if op.body is not None:
+        if op.decomposition is not None:
             return _quiet(_body_on_arrays(op))
         raise NoReference(f"{op.name} has neither a reference nor a body")
 
@@ -241,7 +242,7 @@ def _body_on_arrays(op: Any) -> Callable[..., Any]:
         converted = {k: there(v) for k, v in kwargs.items()}
         full = positional(op, [there(a) for a in args], converted)
         with cd.no_grad():
-            result = op.body(*full)
+            result = op.decomposition(*full)
         if result is None:  # judged by what it wrote
             names = [p.name for p in op.schema.params]
             kept = (full[names.index(name)] for name in op.mutates)
@@ -252,7 +253,7 @@ def _body_on_arrays(op: Any) -> Callable[..., Any]:
 
 
 def positional(op: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments of a call as a body takes them: all of them, by position."""
+    """The arguments of a call as a decomposition takes them: all of them, by position."""
     params = op.schema.params
     positional = [p for p in params if not p.keyword_only]
     if len(args) > len(positional):

@@ -2,7 +2,7 @@
 
 A sampler asks ``make`` for arrays. :func:`templates` runs it once and remembers which request
 made which array of which sample; a request can then be repeated with another shape, other values
-or another layout, and the rest of the call stays what the op block says.
+or another layout, and the rest of the call stays what the operator definition says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Variations of an op block's samples: the options and shapes that nobody wrote down.
+"""Variations of an operator definition's samples: the options and shapes that nobody wrote down.
 
 Samples are written by the author of the operator, with the options that came to mind. Here every
 number among the arguments is changed, every switch is turned, and the arrays become empty, of one

@@ -58,7 +58,7 @@ def judged(subject: Subject, op: str, seed: int) -> tuple[Result, Context]:
 
 
 def wrong_in_five_dimensions(a: Any, b: Any) -> Any:
-    """Addition, a bit off where no op block has a sample."""
+    """Addition, a bit off where no operator definition has a sample."""
     with np.errstate(all="ignore"):
         total = np.add(a, b)
     return total + total.dtype.type(1) if total.ndim == 5 and total.dtype.kind in "fiu" else total

@@ -1,4 +1,6 @@
-"""What the tests of operator families share: running the samples that stand in the op blocks."""
+"""What the tests of operator families share: running the samples that stand in the operator
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.plugin import hookimpl
 from coredispatch.registry.around.arguments import complete
 from coredispatch.registry.around.checks import participants
-from coredispatch.registry.dispatch.dispatcher import normalized
+from coredispatch.registry.dispatch.dispatcher import canonicalized
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
 
@@ -83,15 +85,15 @@ class Family:
         for sample in self.samples(name, dtype):
             call = sample.map(lambda a: cd.from_numpy(a.copy()))
             result = op(*call.args, **call.kwargs)
-            full = normalized(op, complete(op, call.args, call.kwargs), op.arity)
+            full = canonicalized(op, complete(op, call.args, call.kwargs), op.arity)
             outs = _list(result)
             _check_rules(op, full, outs, sample)
             if op.reference is not None:
                 expected = _reference(op, sample)
                 for out, want in zip(outs, _list(expected), strict=True):
                     check_close(out, want, _slack(op, dtype), f"{name}{sample}: reference")
-            if op.body is not None and not op.random and name not in UNDEFINED:
-                for out, other in zip(outs, _list(op.body(*full)), strict=True):
+            if op.decomposition is not None and not op.random and name not in UNDEFINED:
+                for out, other in zip(outs, _list(op.decomposition(*full)), strict=True):
                     assert other.dtype is out.dtype, f"{name}{sample}: dtype of the body"
                     check_close(other, _wide(out.numpy()), 256, f"{name}{sample}: body")
 
@@ -275,7 +277,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "derivable" in metafunc.fixturenames:
 
         def keep(op: Operator) -> bool:
-            known = op.vjp_rule is not None or op.body is not None
+            known = op.vjp_rule is not None or op.decomposition is not None
             floats = any(d.name == "float64" for d in family.dtypes(op.name))
             return op.differentiable and not op.random and known and floats and not op.mutates
 

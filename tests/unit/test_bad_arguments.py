@@ -1,7 +1,7 @@
 """Arguments of the wrong type: every tensor parameter of every operator, also of composites.
 
 The error names the call that the user wrote, the parameter, what was passed and what is wanted;
-what an operator inside a body, or a kernel, made of it is nobody's business.
+what an operator inside a decomposition, or a kernel, made of it is nobody's business.
 """
 
 from __future__ import annotations

@@ -99,13 +99,13 @@ def test_kernel_agrees_with_the_body() -> None:
     op = TABLE.operator("convolution")
     x, w, b = (cd.from_numpy(a) for a in (array(2, 4, 7, 6), array(6, 2, 3, 2), array(6)))
     args = (x, w, b, (2, 1), (1, 0), (1, 2), False, (0, 0), 2)
-    close(op(*args), op.body(*args))
+    close(op(*args), op.decomposition(*args))
     for name, first in (("conv_input_grad", w), ("conv_weight_grad", x)):
         shape = x.shape if first is w else w.shape
         grad = cd.from_numpy(array(*op(*args).shape))
         inner = (grad, first, tuple(shape), (2, 1), (1, 0), (1, 2), 2)
         other = TABLE.operator(name)
-        close(other(*inner), other.body(*inner))
+        close(other(*inner), other.decomposition(*inner))
 
 
 def test_the_batch_is_cut_where_columns_are_large(monkeypatch: pytest.MonkeyPatch) -> None:

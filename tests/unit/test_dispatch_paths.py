@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.ops.support.samples import Make
 from coredispatch.registry.around.arguments import complete
-from coredispatch.registry.dispatch.dispatcher import normalized
+from coredispatch.registry.dispatch.dispatcher import canonicalized
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.resolve import build
 from coredispatch.registry.dispatch.table import TABLE
@@ -114,7 +114,13 @@ def state(value: Any) -> Any:
         return value
     link = value._view
     memory = Contents(value.raw)
-    made_by = link and (id(link.base), link.op.name, repr(link.args), link.version, link.several)
+    made_by = link and (
+        id(link.base),
+        link.op.name,
+        repr(link.args),
+        link.version,
+        link.multi_output,
+    )
     facts = (type(value), type(value.raw), value.dtype, value.raw.dtype, value.raw.shape)
     return [*facts, memory, value.keys, made_by, value._version if link is None else None]
 
@@ -165,12 +171,12 @@ def test_calls_of_two_arguments_give_what_the_general_way_gives(name: str, a: An
     if isinstance(b, int) and b > 9 and not second.is_tensor:
         return  # as a size it takes for ever
     try:
-        b = normalized(op, (a, b), 2)[1]
+        b = canonicalized(op, (a, b), 2)[1]
     except (cd.DTypeError, cd.NumberRangeError):
         return  # refused before any entry is asked
     ways = [entry.call_two, lambda *args: entry.call(args)]
     if not isinstance(b, (cd.Tensor, list)):
-        ways.append(entry.call_beside)
+        ways.append(entry.call_nontensor)
     for way in ways:
         if op.mutates:
             target, expected = a.clone(), a.clone()
@@ -192,7 +198,7 @@ def calls_of(name: str) -> list[tuple[Any, ...]]:
         for sample in samples:
             call = sample.map(lambda a: cd.from_numpy(a.copy()))
             try:
-                args = normalized(op, complete(op, call.args, call.kwargs), op.arity)
+                args = canonicalized(op, complete(op, call.args, call.kwargs), op.arity)
             except cd.DTypeError:
                 continue
             found.append(args)
@@ -202,7 +208,7 @@ def calls_of(name: str) -> list[tuple[Any, ...]]:
                         continue
                     with suppress(cd.DTypeError):  # refused before any entry is asked
                         spoilt = (*args[:position], other, *args[position + 1 :])
-                        found.append(normalized(op, spoilt, op.arity))
+                        found.append(canonicalized(op, spoilt, op.arity))
     return found
 
 

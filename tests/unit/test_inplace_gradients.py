@@ -17,7 +17,7 @@ from coredispatch.ops.support.samples import Make
 from coredispatch.plugin import dispatch
 from coredispatch.registry import Operator
 from coredispatch.registry.around.arguments import complete
-from coredispatch.registry.dispatch.dispatcher import normalized
+from coredispatch.registry.dispatch.dispatcher import canonicalized
 
 FORMS = [
     op
@@ -44,7 +44,7 @@ def calls(op: Operator) -> Iterator[tuple[Any, ...]]:
     assert functional is not None
     for sample in op.samples(Make(domain(op), seed=2, values=op.values)):
         call = sample.map(lambda array: cd.from_numpy(array.copy()))
-        args = normalized(op, complete(op, call.args, call.kwargs), op.arity)
+        args = canonicalized(op, complete(op, call.args, call.kwargs), op.arity)
         first = args[0]
         if not isinstance(first, cd.Tensor) or not 0 < first.numel() <= 60:
             continue

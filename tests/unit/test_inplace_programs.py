@@ -37,7 +37,7 @@ class Pair:
             function(self.tensor),
             function(self.value),
             function(self.tangent),
-            several or self.several,
+            several or self.multi_output,
         )
 
 
@@ -76,7 +76,7 @@ def views(pair: Pair, kind: int, number: int) -> Pair:
     """A view of ``pair``."""
     if not pair.value.ndim or not len(pair.value):
         return pair.view(lambda x: x[...])
-    if pair.several:  # views of views that cannot be written are covered by the rest
+    if pair.multi_output:  # views of views that cannot be written are covered by the rest
         return pair.view(lambda x: x[...])
     size = len(pair.value)
     plain: list[Callable[[Any], Any]] = [
@@ -237,7 +237,7 @@ def check(steps: list[tuple[int, int, int, int]]) -> None:
             pairs.append(Pair(pair.tensor.detach(), pair.value[...], np.zeros_like(pair.tangent)))
         elif action % 10 == 4:
             pairs.append(computed(pairs, pair, kind, number))
-        elif not pair.several or action % 10 == 9:
+        elif not pair.multi_output or action % 10 == 9:
             quiet = action % 10 == 9
             with cd.no_grad() if quiet else nullcontext():
                 write(pairs, pair, kind, number, quiet)

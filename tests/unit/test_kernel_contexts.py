@@ -26,12 +26,12 @@ def test_a_context_that_another_thread_takes_meanwhile_is_not_entered(
     load: Any, call: Callable[[Any], Any]
 ) -> None:
     """Between a look at whether they are busy and the entry, a thread may lose its turn."""
-    inside, leave = threading.Event(), threading.Event()
+    kernel_context, leave = threading.Event(), threading.Event()
 
     def held(function: Any) -> ContextKernel:
         def kernel(_: Any, *raws: Any, **out: Any) -> Any:
             if threading.current_thread() is not threading.main_thread():
-                inside.set()
+                kernel_context.set()
                 assert leave.wait(600)
             return function(*raws, **out)
 
@@ -44,9 +44,9 @@ def test_a_context_that_another_thread_takes_meanwhile_is_not_entered(
     class Slow(cd.Tensor):
         @property
         def _dtype(self) -> None:  # read on the way to the kernel
-            if not inside.is_set():
+            if not kernel_context.is_set():
                 other.start()
-                assert inside.wait(600)
+                assert kernel_context.wait(600)
 
         @_dtype.setter
         def _dtype(self, value: object) -> None:
@@ -59,7 +59,7 @@ def test_a_context_that_another_thread_takes_meanwhile_is_not_entered(
         np.testing.assert_array_equal(call(slow).raw, call(cd.ones(3)).raw)
     finally:
         leave.set()
-        if inside.is_set():
+        if kernel_context.is_set():
             other.join()
 
 

@@ -1,4 +1,6 @@
-"""Edges where a kernel and the body of its operator once differed, with PyTorch 2.13's answers."""
+"""Edges where a kernel and the decomposition of its operator once differed, with PyTorch 2.13's
+answers.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,7 @@ def test_refused_with_a_reason(name: str) -> None:
 def test_scatter_reduce_of_other_backends_checks_its_index() -> None:
     from coredispatch.registry import TABLE
 
-    body = TABLE.operator("scatter_reduce").body
+    body = TABLE.operator("scatter_reduce").decomposition
     for index in (-1, 3):
         with pytest.raises(DimError, match=str(index)):
             body(cd.zeros(3), 0, _at(index), cd.ones(1), "sum", True)

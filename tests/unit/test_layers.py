@@ -252,7 +252,7 @@ def test_decompose_shows_the_parts_of_a_composite_to_the_layer(load: Load) -> No
 
     def generic(call: LayerEntry, args: tuple[Any, ...]) -> Any:
         names.append(call.op.name)
-        return call.below(args) if call.op.body is None else call.decompose(args)
+        return call.below(args) if call.op.decomposition is None else call.decompose(args)
 
     layer_of(load, generic)
     x = cd.tensor([[1.0, 2.0], [3.0, 5.0]])

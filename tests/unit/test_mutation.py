@@ -26,7 +26,7 @@ from coredispatch.plugin import (
 )
 from coredispatch.registry import Operator
 from coredispatch.registry.around.arguments import complete
-from coredispatch.registry.dispatch.dispatcher import normalized
+from coredispatch.registry.dispatch.dispatcher import canonicalized
 
 Load = Callable[[Callable[[Any], None]], None]
 
@@ -291,7 +291,7 @@ def samples_of(op: Operator) -> list[tuple[Any, ...]]:
     found = []
     for sample in op.samples(Make(np.dtype(dtype), seed=5, values=op.values)):
         call = sample.map(lambda array: cd.from_numpy(array.copy()))
-        found.append(normalized(op, complete(op, call.args, call.kwargs), op.arity))
+        found.append(canonicalized(op, complete(op, call.args, call.kwargs), op.arity))
     return found
 
 

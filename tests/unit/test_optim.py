@@ -90,7 +90,7 @@ def test_kernel_agrees_with_the_body(name: str, size: int) -> None:
     flags = {"nesterov": False, "maximize": True, "first": False, "decoupled": False}
     arrays = [np.abs(RNG.standard_normal(size)) + 1 for _ in op.schema.params]
     runs = []
-    for run in (op, op.body):
+    for run in (op, op.decomposition):
         args = [
             cd.from_numpy(a.copy()) if p.is_tensor else numbers.get(p.name, flags.get(p.name))
             for a, p in zip(arrays, op.schema.params)

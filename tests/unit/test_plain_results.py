@@ -137,7 +137,7 @@ def declared(returns: str, **facts: Any) -> Any:
 )
 def test_what_a_schema_may_return(returns: str) -> None:
     op = declared(returns)
-    assert op.schema.plain and not op.schema.several and not op.differentiable
+    assert op.schema.plain and not op.schema.multi_output and not op.differentiable
     assert str(op.schema).endswith(f"-> {returns}")
 
 

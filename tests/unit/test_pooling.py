@@ -104,14 +104,14 @@ def test_kernel_agrees_with_the_body(name: str) -> None:
     options: tuple[Any, ...] = ((3, 2), (2, 2), (1, 1))
     options += (True, False, None) if name == "avg_pool" else ((1, 2), True)
     op = TABLE.operator(name)
-    kernel, body = op(x, *options), op.body(x, *options)
+    kernel, body = op(x, *options), op.decomposition(x, *options)
     for a, b in zip(kernel, body) if isinstance(kernel, tuple) else [(kernel, body)]:
         same(a, b, 1e-13)
     backward = TABLE.snapshot.ops.get(name + "_backward")
     if backward is not None:
         grad = cd.from_numpy(RNG.standard_normal(tuple(kernel.shape)))
         first = tuple(x.shape) if name == "avg_pool" else x
-        same(backward(grad, first, *options), backward.body(grad, first, *options), 1e-13)
+        same(backward(grad, first, *options), backward.decomposition(grad, first, *options), 1e-13)
 
 
 def test_nan_wins_and_takes_the_gradient() -> None:
@@ -133,7 +133,7 @@ def test_windows_of_lowest_values_stay_inside() -> None:
     _, indices = F.max_pool2d(x, 3, 2, 1, return_indices=True)
     np.testing.assert_array_equal(indices.numpy()[0, 0], [[0, 1], [4, 5]])
     op = TABLE.operator("max_pool_with_indices")
-    _, again = op.body(x, (3, 3), (2, 2), (1, 1), (1, 1), False)
+    _, again = op.decomposition(x, (3, 3), (2, 2), (1, 1), (1, 1), False)
     np.testing.assert_array_equal(again.numpy(), indices.numpy())
 
 

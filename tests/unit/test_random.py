@@ -168,7 +168,7 @@ def test_bodies_draw_from_the_same_distribution_as_kernels(name: str) -> None:
     x = cd.full((4000,), 3.0)
     args = {"exponential": (x, 2.0), "binomial": (x + 5, cd.full((4000,), 0.3))}.get(name, (x,))
     fill = [p.default for p in op.schema.params][len(args) :]
-    kernel, body = op(*args), op.body(*args, *fill)
+    kernel, body = op(*args), op.decomposition(*args, *fill)
     assert stats.ks_2samp(kernel.numpy(), body.numpy()).pvalue > 1e-3
 
 

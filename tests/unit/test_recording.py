@@ -113,7 +113,9 @@ def of_floats(op: Any) -> bool:
     ),
 )
 def test_an_input_never_becomes_the_output_of_a_node(name: str) -> None:
-    """Bodies may hand an argument on: with it recorded, a leaf would be a result of itself."""
+    """Decompositions may hand an argument on: with it recorded, a leaf would be a result of
+    itself.
+    """
     op = TABLE.operator(name)
     if op.samples is None or op.mutates:
         return

@@ -400,7 +400,7 @@ def test_explain_shows_keys_masks_rows_and_provenance() -> None:
         masked = cd.explain("add", x, 1.0)
     assert masked.excluded == ("autograd",) and masked.keys == ("cpu",)
     full = cd.explain("add", x, 1.0)
-    assert full.keys == ("autograd", "cpu") and len(full.hops) == 2
+    assert full.keys == ("autograd", "cpu") and len(full.redispatches) == 2
     assert full.provenance and "add" in full.winner
     assert "generic kernel" in str(full) and "float32[1]" in str(full)
     assert full.to_dict()["winner"] == full.winner

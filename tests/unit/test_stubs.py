@@ -1,4 +1,4 @@
-"""The typing stubs say what the op blocks say."""
+"""The typing stubs say what the operator definitions say."""
 
 from __future__ import annotations
 

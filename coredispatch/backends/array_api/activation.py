@@ -1,4 +1,4 @@
-"""Activations over an array-API namespace: the few whose direct form beats their bodies."""
+"""Activations over an array-API namespace: the few whose direct form beats their decompositions."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ __all__ = ["kernels"]
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
-    """``mse_loss`` over ``xp``; the other losses come from the operators' bodies."""
+    """``mse_loss`` over ``xp``; the other losses come from the operators' decompositions."""
 
     def mse_loss(input: Any, target: Any, reduction: str) -> Any:
         difference = widened(xp, input) - widened(xp, target)

@@ -1,6 +1,6 @@
 """Normalization over an array-API namespace, each operator in one kernel.
 
-Their gradients come from the operators' bodies.
+Their gradients come from the operators' decompositions.
 """
 
 from __future__ import annotations

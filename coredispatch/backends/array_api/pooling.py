@@ -33,7 +33,7 @@ def _geometry(
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
-    """``max_pool`` and ``avg_pool`` over ``xp``; their gradients are left to the bodies."""
+    """``max_pool`` and ``avg_pool`` over ``xp``; their gradients are left to the decompositions."""
 
     def over_axes(
         combine: Any, x: Any, kernel: Ints, stride: Ints, dilation: Ints, output: Ints

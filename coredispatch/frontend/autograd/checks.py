@@ -25,7 +25,7 @@ def validate_outputs(
     have = tuple(grad.raw.shape)
     shape = tuple(shape)
     if have != shape:
-        writer = getattr(node, "inner", node)  # CopySlices hands on its inner node's gradients
+        writer = getattr(node, "inner", node)  # CopySlices passes on its inner node's gradients
         allowed = isinstance(writer, OpNode) and writer.plan.rule.unbroadcast
         if not allowed or not _broadcasts(shape, have):
             raise AutogradError(

@@ -67,7 +67,7 @@ def replay(base: Any, path: list[ViewLink]) -> Any:
     """Apply the view operators of ``path`` (outermost first) to ``base``."""
     for link in path:
         made = dispatch(link.op, complete_arguments(link, base))
-        base = made[link.args[-1]] if link.several else made
+        base = made[link.args[-1]] if link.multi_output else made
     return base
 
 
@@ -102,7 +102,7 @@ def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
         )
         error.call = describe_call(op, args)
         raise error
-    if any(link.several for link in path):
+    if any(link.multi_output for link in path):
         error = AutogradError(
             f"this tensor is one of several views returned by {path[-1].op.name!r} and cannot "
             "be written in place while autograd records",
@@ -117,16 +117,17 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
 
     An in-place form is recorded as the operator that it was derived from, called with what self
     was before the write; self then has the history of the result. Other operators that write are
-    recorded through their bodies, or are not differentiable: then what they wrote has no history.
+    recorded through their decompositions, or are not differentiable: then what they wrote has no
+    history.
     """
     op: Operator = call.record
     functional = op.inplace_of
-    if functional is None and op.body is not None:
+    if functional is None and op.decomposition is not None:
         return call.decompose(args)
     written = [tensor for tensor in op.schema.written(args) if isinstance(tensor, TensorBase)]
     for target in written:
         _check(op, target, args)
-    if rule is None and functional is not None and functional.body is not None:
+    if rule is None and functional is not None and functional.decomposition is not None:
         return _through_body(call, functional, args)
     if rule is None:
         if op.differentiable or op.refuses_gradient:
@@ -147,7 +148,7 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
 
 
 def _through_body(call: RecordEntry, functional: Operator, args: tuple[Any, ...]) -> Any:
-    """A derived form of a composite that is recorded through its body."""
+    """A derived form of a composite that is recorded through its decomposition."""
     target = args[0]
     past = _as_they_were(args, target, 0, functional.differentiable)
     result = dispatch_below(functional, past, call.mask)

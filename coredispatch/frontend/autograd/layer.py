@@ -20,10 +20,11 @@ __all__ = ["coredispatch_register"]
 def _applies(op: Operator) -> bool:
     """Transparent for primitives that neither have a derivative nor write to anything.
 
-    A composite without derivative is not transparent: its body must run with recording masked.
+    A composite without derivative is not transparent: its decomposition must run with recording
+    masked.
     """
     known = op.differentiable or op.refuses_gradient
-    return known or bool(op.mutates) or op.body is not None
+    return known or bool(op.mutates) or op.decomposition is not None
 
 
 @hookimpl

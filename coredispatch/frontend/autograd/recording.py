@@ -97,8 +97,8 @@ def attach(node: Node, out: TensorBase) -> None:
 class RecordEntry(LayerEntry):
     """The autograd layer: redispatch, then record the call as one node.
 
-    A composite without a vjp is recorded through its body; an operator that mutates goes to
-    the in-place rules.
+    A composite without a vjp is recorded through its decomposition; an operator that mutates goes
+    to the in-place rules.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class RecordEntry(LayerEntry):
             return out
         plan = node.plan = rule.plan(mask)
         if out is args[0]:
-            # A body that hands its input on: the input must not become this node's output.
+            # A decomposition that hands its input on: the input must not become this node's output.
             out = alias_of(out)
         node.sequence = next(SEQUENCE)
         if plan.saves:
@@ -189,11 +189,11 @@ class RecordEntry(LayerEntry):
         return out
 
     def without_rule(self, args: tuple[Any, ...]) -> Any:
-        """No vjp: not differentiable, recorded through its body, or an error."""
+        """No vjp: not differentiable, recorded through its decomposition, or an error."""
         refuses = self.record.refuses_gradient
         if not self.record.differentiable and not refuses:
             return self.below(args)
-        if self.record.body is not None and not refuses:
+        if self.record.decomposition is not None and not refuses:
             return self.decompose(args)
         out = self.below(args)
         for argument in args:

@@ -11,7 +11,7 @@ from coredispatch.ops.elementwise import comparison, magnitude
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.elementwise.exponential import exp, float_facts, log, log1p
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common, filled, floating, in_float32
@@ -48,7 +48,7 @@ def sigmoid(self: Tensor) -> Tensor:
     if x.dtype.kind == "c":
         return div(1, add(exp(neg(x)), 1))
     # exp(-x) overflows where the result is a small number yet; where exp(x) would, it is 1.
-    e = exp(late.clamp(x, max={"float16": 11.0, "float64": 700.0}.get(x.dtype.name, 80.0)))
+    e = exp(lazy.clamp(x, max={"float16": 11.0, "float64": 700.0}.get(x.dtype.name, 80.0)))
     return div(e, add(e, 1))
 
 

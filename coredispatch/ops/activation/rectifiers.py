@@ -1,8 +1,8 @@
 """Activation functions: rectifiers and exponential linear units.
 
 Those that training programs are made of have a fused ``*backward_facts`` operator; the rest are
-differentiated through their bodies or by one line. PyTorch's ``inplace=True`` flag is accepted
-by those that have it there.
+differentiated through their decompositions or by one line. PyTorch's ``inplace=True`` flag is
+accepted by those that have it there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from coredispatch.ops.elementwise import comparison, magnitude
 from coredispatch.ops.elementwise.arithmetic import add, mul
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.rules import (
@@ -112,7 +112,7 @@ def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
 
 threshold_backward.vjp(
     grad=lambda grad, self, threshold: threshold_backward(grad, self, threshold),
-    self=lambda grad: late.zeros_like(grad),
+    self=lambda grad: lazy.zeros_like(grad),
 )
 
 
@@ -193,7 +193,7 @@ def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Te
 
 leaky_relu_backward.vjp(
     grad=lambda grad, self, negative_slope: leaky_relu_backward(grad, self, negative_slope),
-    self=lambda grad: late.zeros_like(grad),
+    self=lambda grad: lazy.zeros_like(grad),
 )
 
 
@@ -286,9 +286,9 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
                 f"{weight.numel()} weights do not fit {channels} channels",
                 fix=f"give 1 weight, or {channels}",
             )
-        weight = late.reshape(weight, (channels, *(1 for _ in self.shape[2:])))
+        weight = lazy.reshape(weight, (channels, *(1 for _ in self.shape[2:])))
     elif weight.ndim:
-        weight = late.reshape(weight, ())
+        weight = lazy.reshape(weight, ())
     return comparison.where(comparison.gt(self, 0), self, mul(self, weight))
 
 
@@ -320,7 +320,7 @@ def rrelu(
         )
     slope: Any = (lower + upper) / 2
     if training:
-        slope = add(mul(late.rand_like(self), upper - lower), lower)
+        slope = add(mul(lazy.rand_like(self), upper - lower), lower)
     return comparison.where(comparison.gt(self, 0), self, mul(self, slope))
 
 

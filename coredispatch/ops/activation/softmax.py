@@ -13,7 +13,7 @@ from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.extrema import amax, argmax
 from coredispatch.ops.reduction.sums import reduced_count, spread, sum
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.casting import common, floating
 from coredispatch.ops.support.rules import (
@@ -81,7 +81,7 @@ def _shifted(x: Any, dim: int, dtype: Any) -> Any:
     _along(x, dim)
     _given_floating(x, dim, dtype)
     if dtype is not None and dtype is not dtype_of(x):
-        x = late.to_dtype(x, dtype)
+        x = lazy.to_dtype(x, dtype)
     return sub(x, amax(x, dim, True)) if x.numel() else x
 
 
@@ -216,8 +216,8 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
             f"glu needs an even size, got {n} in dimension {dim}",
             fix="use a dimension of even size",
         )
-    gate = logistic.sigmoid(late.narrow(self, dim, n // 2, n // 2))
-    return mul(late.narrow(self, dim, 0, n // 2), gate)
+    gate = logistic.sigmoid(lazy.narrow(self, dim, n // 2, n // 2))
+    return mul(lazy.narrow(self, dim, 0, n // 2), gate)
 
 
 @composite(
@@ -248,14 +248,14 @@ def gumbel_softmax(
     """
     if tau <= 0:
         raise ArgumentError(f"tau must be positive, got {tau}", fix="use a tau above 0")
-    uniform = late.clamp(late.rand_like(self), 1e-38, 1 - 2**-24)
+    uniform = lazy.clamp(lazy.rand_like(self), 1e-38, 1 - 2**-24)
     noise = neg(exponential.log(neg(exponential.log(uniform))))
     soft = softmax(div(add(self, noise), tau), dim)
     if not hard:
         return soft
-    index = argmax(late.detach(soft), dim, True)
-    one_hot = late.scatter(late.zeros_like(soft), dim, index, late.ones_like(soft))
-    return add(sub(one_hot, late.detach(soft)), soft)
+    index = argmax(lazy.detach(soft), dim, True)
+    one_hot = lazy.scatter(lazy.zeros_like(soft), dim, index, lazy.ones_like(soft))
+    return add(sub(one_hot, lazy.detach(soft)), soft)
 
 
 # ---- log-sum ----------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def logsumexp(self: Tensor, dim: IntList, keepdim: bool = False) -> Tensor:
     # An infinite maximum would make inf - inf.
     high = comparison.where(comparison.isinf(high), 0, high)
     total = exponential.log(sum(exponential.exp(sub(x, high)), dim, keepdim))
-    return add(total, high if keepdim else late.reshape(high, total.shape))
+    return add(total, high if keepdim else lazy.reshape(high, total.shape))
 
 
 @logsumexp.vjp

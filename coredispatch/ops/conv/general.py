@@ -23,7 +23,7 @@ from coredispatch.ops.conv.reference import (
     weight_grad_reference,
     weight_grad_shape,
 )
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.rules import dot, promote
@@ -45,7 +45,7 @@ def _columns(
     """The windows of ``x``, all or the first ``output``: ``(N, groups, windows, C/groups * K)``."""
     n = len(kernel)
     if any(padding):
-        x = late.pad(x, [p for p in reversed(padding) for _ in range(2)])
+        x = lazy.pad(x, [p for p in reversed(padding) for _ in range(2)])
     w = windows(x, kernel, stride, dilation)
     if output is not None and w.shape[2 : 2 + n] != tuple(output):
         w = w[(slice(None), slice(None), *map(slice, output))]
@@ -193,13 +193,13 @@ def conv_input_grad(
         piece = columns[:, :, number]
         if max(stride) > 1:  # zeros between what neighbouring windows give
             piece = piece.reshape(*piece.shape[:2], *(size for o in output for size in (o, 1)))
-            piece = late.pad(piece, [m for s in reversed(stride) for m in (0, s - 1, 0, 0)])
+            piece = lazy.pad(piece, [m for s in reversed(stride) for m in (0, s - 1, 0, 0)])
             piece = piece.reshape(*piece.shape[:2], *apart)
         amounts: list[int] = []
         for i in reversed(range(n)):
             before = offset[i] * dilation[i] - padding[i]
             amounts += [before, spatial[i] - before - apart[i]]
-        piece = late.pad(piece, amounts)
+        piece = lazy.pad(piece, amounts)
         total = piece if total is None else total + piece
     return total
 
@@ -209,7 +209,7 @@ conv_input_grad.vjp(
         _correlate(grad, weight, grad_output_shape, stride, padding, dilation, groups)
     ),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: (
-        late.conv_weight_grad(grad_output, grad, weight_shape, stride, padding, dilation, groups)
+        lazy.conv_weight_grad(grad_output, grad, weight_shape, stride, padding, dilation, groups)
     ),
 )
 

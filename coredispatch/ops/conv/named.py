@@ -6,7 +6,7 @@ from typing import Any
 
 from coredispatch.ops.conv.general import convolution
 from coredispatch.ops.conv.reference import forward_samples, named_reference
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import dot
 from coredispatch.ops.support.windows import Ints, spatial_tuple
@@ -63,7 +63,7 @@ def _string_padding(
         raise ArgumentError("padding='same' needs stride 1", fix="give the padding as numbers")
     total = tuple(d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True))
     if any(t % 2 for t in total):
-        x = late.pad(x, [m for t in reversed(total) for m in (0, t % 2)])
+        x = lazy.pad(x, [m for t in reversed(total) for m in (0, t % 2)])
     return x, tuple(t // 2 for t in total)
 
 

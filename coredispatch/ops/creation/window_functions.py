@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.creation.factories import given_or_default
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType
 from coredispatch.ops.support.rules import ulp
 from coredispatch.ops.support.samples import Sample
@@ -34,16 +34,16 @@ def _length(window_length: int, *_: Any) -> tuple[int, ...]:
 def _places(length: int, periodic: bool, device: Any) -> tuple[Any, int]:
     """Sample numbers, and the number of steps in one period."""
     _length(length)
-    return late.arange(length, dtype=float64, device=device), max(length - (not periodic), 1)
+    return lazy.arange(length, dtype=float64, device=device), max(length - (not periodic), 1)
 
 
 def _cosines(length: int, periodic: bool, device: Any, terms: tuple[float, ...]) -> Any:
     if length == 1:
-        return late.ones((1,), dtype=float64, device=device)
+        return lazy.ones((1,), dtype=float64, device=device)
     n, period = _places(length, periodic, device)
-    total = late.full((length,), terms[0], dtype=float64, device=device)
+    total = lazy.full((length,), terms[0], dtype=float64, device=device)
     for k, weight in enumerate(terms[1:], 1):
-        total = total + late.cos(n * (2 * math.pi * k / period)) * weight
+        total = total + lazy.cos(n * (2 * math.pi * k / period)) * weight
     return total
 
 
@@ -120,8 +120,8 @@ def bartlett_window(
     """``1 - |2 x - 1|`` with x = n / N, a triangle; see :func:`hann_window`."""
     n, period = _places(window_length, periodic, device)
     if window_length == 1:
-        return late.ones((1,), dtype=dtype, device=device)
-    values = 1 - late.abs(n * (2 / period) - 1)
+        return lazy.ones((1,), dtype=dtype, device=device)
+    values = 1 - lazy.abs(n * (2 / period) - 1)
     return values.to_dtype(dtype or default_dtype())
 
 
@@ -137,8 +137,8 @@ def kaiser_window(
     """``I0(beta sqrt(1 - (2 x - 1)**2)) / I0(beta)`` with x = n / N; see :func:`hann_window`."""
     n, period = _places(window_length, periodic, device)
     if window_length == 1:
-        return late.ones((1,), dtype=dtype, device=device)
+        return lazy.ones((1,), dtype=dtype, device=device)
     x = n * (2 / period) - 1
-    top = late.full((), beta, dtype=float64, device=device)
-    values = late.i0(late.sqrt(late.clamp(1 - x * x, 0.0)) * beta) / late.i0(top)
+    top = lazy.full((), beta, dtype=float64, device=device)
+    values = lazy.i0(lazy.sqrt(lazy.clamp(1 - x * x, 0.0)) * beta) / lazy.i0(top)
     return values.to_dtype(dtype or default_dtype())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.elementwise.arithmetic import add, mul, sub
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.rules import promote_float, same_shape, ulp
 from coredispatch.ops.support.samples import unary
 from coredispatch.registry.model.dtypes import float64
@@ -52,8 +52,8 @@ def in_float64(function: Any, *tensors: Any) -> Any:
     dtype = promote_float(*tensors)
     if dtype.is_complex:
         raise DTypeError(f"the function is not defined for {dtype}", fix="pass a real tensor")
-    wide = [late.to_dtype(x, float64) if dtype_of(x) is not float64 else x for x in tensors]
-    return function(*wide) if dtype is float64 else late.to_dtype(function(*wide), dtype)
+    wide = [lazy.to_dtype(x, float64) if dtype_of(x) is not float64 else x for x in tensors]
+    return function(*wide) if dtype is float64 else lazy.to_dtype(function(*wide), dtype)
 
 
 def polynomial(x: Any, *coefficients: float) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
@@ -45,7 +45,7 @@ def _times_alpha(alpha: Any, x: Any, beside: Any) -> Any:
     alpha = bool(alpha) if dtype is bool_ else stored(alpha, dtype, "alpha")
     if not isinstance(x, Value):
         return x * alpha
-    return mul(x if dtype_of(x).category == 2 else late.to_dtype(x, dtype), alpha)
+    return mul(x if dtype_of(x).category == 2 else lazy.to_dtype(x, dtype), alpha)
 
 
 # ---- sums and products ------------------------------------------------------------------------
@@ -220,7 +220,7 @@ addcmul.vjp(
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``; shapes broadcast, integers become floating."""
     self, tensor1, tensor2 = common(promote_float, self, tensor1, tensor2)
-    quotient = late.div(tensor1, tensor2)
+    quotient = lazy.div(tensor1, tensor2)
     return add(self, quotient if value == 1 else mul(quotient, value))
 
 
@@ -238,9 +238,9 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
         if abs(weight) < 0.5:
             return add(self, mul(distance, weight))
         return sub(end, mul(distance, 1 - weight))
-    near = late.lt(late.abs(weight), 0.5)
+    near = lazy.lt(lazy.abs(weight), 0.5)
     from_end = sub(end, mul(distance, sub(1, weight)))
-    return late.where(near, add(self, mul(distance, weight)), from_end)
+    return lazy.where(near, add(self, mul(distance, weight)), from_end)
 
 
 lerp.vjp(

@@ -12,7 +12,7 @@ import numpy as np
 
 from coredispatch.ops.elementwise import arithmetic
 from coredispatch.ops.elementwise.bitwise import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.rules import boolean, broadcast, exact, promote, same_shape
 from coredispatch.ops.support.samples import Sample, pairs, selections, unary
@@ -115,7 +115,7 @@ where.vjp(
 
 @where.overload
 def _(condition: Tensor) -> Tensor:
-    return late.nonzero(condition, as_tuple=True)
+    return lazy.nonzero(condition, as_tuple=True)
 
 
 # ---- special values ---------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def isfinite(self: Tensor) -> Tensor:
 def _reach(x: Any) -> Any:
     """Magnitude, for complex numbers the sum of the parts' (infinite if and only if one is)."""
     if not dtype_of(x).is_complex:
-        return late.abs(x)
-    return arithmetic.add(late.abs(late.real(x)), late.abs(late.imag(x)))
+        return lazy.abs(x)
+    return arithmetic.add(lazy.abs(lazy.real(x)), lazy.abs(lazy.imag(x)))
 
 
 @composite(**_test(np.isposinf, dtypes="real"))
@@ -168,7 +168,7 @@ def signbit(self: Tensor) -> Tensor:
     if not dtype_of(self).is_floating_point:
         return lt(self, 0) if dtype_of(self).is_signed else ne(self, self)
     # atan2 tells -0.0 from 0.0: the angle of (-1, -0.0) is -pi.
-    return lt(late.atan2(self, late.full_like(self, -1.0)), 0)
+    return lt(lazy.atan2(self, lazy.full_like(self, -1.0)), 0)
 
 
 # ---- logic ------------------------------------------------------------------------------------
@@ -241,11 +241,11 @@ def isclose(
     close = eq(self, other)
     if promote.compute(self, other).category < 2:
         self, other = (
-            late.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other)
+            lazy.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other)
         )
-    size = late.abs(other) if isinstance(other, Value) else abs(other)
+    size = lazy.abs(other) if isinstance(other, Value) else abs(other)
     allowed = arithmetic.mul(size, rtol) if isinstance(size, Value) else rtol * size
-    distance = late.abs(arithmetic.sub(self, other))
+    distance = lazy.abs(arithmetic.sub(self, other))
     near = le(
         distance, arithmetic.add(allowed, atol) if isinstance(size, Value) else allowed + atol
     )
@@ -272,7 +272,7 @@ def isclose(
 )
 def all_close(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
     """Whether every element :func:`isclose`, as a 0-dim bool tensor."""
-    return late.all(isclose(self, other, rtol, atol, equal_nan))
+    return lazy.all(isclose(self, other, rtol, atol, equal_nan))
 
 
 @composite
@@ -294,7 +294,7 @@ def allclose(
 @composite
 def equal(self: Tensor, other: Tensor) -> bool:
     """Whether both tensors have one size and equal elements. NaN equals nothing."""
-    return is_same_size(self, other) and bool(late.all(eq(self, other)))
+    return is_same_size(self, other) and bool(lazy.all(eq(self, other)))
 
 
 @composite

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.elementwise import arithmetic, comparison
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.rules import (
@@ -65,7 +65,7 @@ def view_as_real(self: Tensor) -> Tensor:
 
 @view_as_real.vjp
 def _(grad):
-    return view_as_complex(late.contiguous(grad))
+    return view_as_complex(lazy.contiguous(grad))
 
 
 @primitive(
@@ -128,7 +128,7 @@ def resolve_conj(self: Tensor) -> Tensor:
 def conj_physical(self: Tensor) -> Tensor:
     """The complex conjugate, always in new memory."""
     if not dtype_of(self).is_complex:
-        return late.clone(self)
+        return lazy.clone(self)
     return complex_(real(self), arithmetic.neg(imag(self)))
 
 
@@ -154,7 +154,7 @@ def complex_(real: Tensor, imag: Tensor) -> Tensor:
             f"both parts must have one floating dtype, got {dtype_of(real)} and {dtype_of(imag)}",
             fix="convert one of them",
         )
-    return view_as_complex(late.stack(late.broadcast_tensors([real, imag]), -1))
+    return view_as_complex(lazy.stack(lazy.broadcast_tensors([real, imag]), -1))
 
 
 @composite(
@@ -166,8 +166,8 @@ def complex_(real: Tensor, imag: Tensor) -> Tensor:
 )
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from magnitude and angle in radians: ``abs * (cos + 1j * sin)``."""
-    cosine = arithmetic.mul(abs, late.cos(angle))
-    return complex_(cosine, arithmetic.mul(abs, late.sin(angle)))
+    cosine = arithmetic.mul(abs, lazy.cos(angle))
+    return complex_(cosine, arithmetic.mul(abs, lazy.sin(angle)))
 
 
 def _angle_reference(self: Any) -> Any:
@@ -187,19 +187,19 @@ def _angle_reference(self: Any) -> Any:
 def angle(self: Tensor) -> Tensor:
     """The angle in radians; real tensors give 0, or pi where negative, and NaN stays NaN."""
     if dtype_of(self).is_complex:
-        return late.atan2(imag(self), real(self))
+        return lazy.atan2(imag(self), real(self))
     dtype = promote_float(self)
-    x = self if dtype_of(self) is dtype else late.to_dtype(self, dtype)
+    x = self if dtype_of(self) is dtype else lazy.to_dtype(self, dtype)
     return comparison.where(comparison.lt(x, 0), np.pi, comparison.where(comparison.isnan(x), x, 0))
 
 
 @angle.vjp
 def _(grad, self):
     if not dtype_of(self).is_complex:
-        return late.zeros_like(grad)
+        return lazy.zeros_like(grad)
     # d angle = Im(conj(z) dz) / |z|**2, and 0 at the origin.
-    square = arithmetic.square(late.abs(self))
-    inverse = comparison.where(comparison.eq(square, 0), 0, late.div(grad, square))
+    square = arithmetic.square(lazy.abs(self))
+    inverse = comparison.where(comparison.eq(square, 0), 0, lazy.div(grad, square))
     return arithmetic.mul(arithmetic.mul(self, inverse), 1j)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
@@ -83,8 +83,8 @@ def floor_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 
 
 floor_divide.vjp(
-    self=lambda grad: late.zeros_like(grad),
-    other=lambda grad: late.zeros_like(grad),
+    self=lambda grad: lazy.zeros_like(grad),
+    other=lambda grad: lazy.zeros_like(grad),
 )
 
 
@@ -107,18 +107,18 @@ def trunc_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
         # In half precision the quotient would be rounded up to the next integer first.
         wide = float32 if dtype.itemsize == 2 else dtype
         given = common(promote, self, other)
-        a, b = (late.to_dtype(x, wide) if isinstance(x, Value) else x for x in given)
-        out = late.trunc(div(a, b))
-        return out if wide is dtype else late.to_dtype(out, dtype)
+        a, b = (lazy.to_dtype(x, wide) if isinstance(x, Value) else x for x in given)
+        out = lazy.trunc(div(a, b))
+        return out if wide is dtype else lazy.to_dtype(out, dtype)
     quotient = floor_divide(self, other)
     left = sub(self, mul(quotient, other))
-    short = late.logical_and(late.ne(left, 0), late.lt(quotient, 0))
+    short = lazy.logical_and(lazy.ne(left, 0), lazy.lt(quotient, 0))
     return add(quotient, short)
 
 
 trunc_divide.vjp(
-    self=lambda grad: late.zeros_like(grad),
-    other=lambda grad: late.zeros_like(grad),
+    self=lambda grad: lazy.zeros_like(grad),
+    other=lambda grad: lazy.zeros_like(grad),
 )
 
 
@@ -163,17 +163,17 @@ def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     if not promote.compute(self, other).is_floating_point:
         return _integer_fmod(*common(promote, self, other))
     size = remainder(_size(self), _size(other))
-    negative = late.lt(self, 0) if isinstance(self, Value) else self < 0
+    negative = lazy.lt(self, 0) if isinstance(self, Value) else self < 0
     if not isinstance(negative, Value):
         return neg(size) if negative else size
-    return late.where(negative, neg(size), size)
+    return lazy.where(negative, neg(size), size)
 
 
 def _integer_fmod(self: Any, other: Any) -> Any:
     """:func:`fmod` of integers, without the absolute value that the smallest one lacks."""
     left = remainder(self, other)  # has the sign of other
-    opposite = late.ne(late.lt(left, 0), late.lt(self, 0) if isinstance(self, Value) else self < 0)
-    return late.where(late.logical_and(late.ne(left, 0), opposite), sub(left, other), left)
+    opposite = lazy.ne(lazy.lt(left, 0), lazy.lt(self, 0) if isinstance(self, Value) else self < 0)
+    return lazy.where(lazy.logical_and(lazy.ne(left, 0), opposite), sub(left, other), left)
 
 
 fmod.vjp(
@@ -186,7 +186,7 @@ def _size(x: Any) -> Any:
     """``abs`` of a tensor or of a number; unsigned tensors as they are."""
     if not isinstance(x, Value):
         return abs(x)
-    return late.abs(x) if dtype_of(x).is_signed else x
+    return lazy.abs(x) if dtype_of(x).is_signed else x
 
 
 @composite(
@@ -226,11 +226,11 @@ def gcd(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise greatest common divisor of integers, never negative; ``gcd(0, 0)`` is 0."""
     require_int("gcd", self, other)
     a, b = add(self, mul(other, 0)), add(other, mul(self, 0))
-    while late.any(late.ne(b, 0)).item():  # Euclid, all elements at once
-        done = late.eq(b, 0)
+    while lazy.any(lazy.ne(b, 0)).item():  # Euclid, all elements at once
+        done = lazy.eq(b, 0)
         a, b = (
-            late.where(done, a, b),
-            late.where(done, 0, remainder(a, late.where(done, 1, b))),
+            lazy.where(done, a, b),
+            lazy.where(done, 0, remainder(a, lazy.where(done, 1, b))),
         )
     return _size(a)  # at the end: the smallest integer has no absolute value
 
@@ -249,5 +249,5 @@ def lcm(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise least common multiple of integers, never negative; 0 where either is 0."""
     a, b = common(promote, self, other)  # -4 has another size once it is 252
     divisor = gcd(a, b)
-    step = floor_divide(a, late.where(late.eq(divisor, 0), 1, divisor))
+    step = floor_divide(a, lazy.where(lazy.eq(divisor, 0), 1, divisor))
     return mul(_size(step), _size(b))

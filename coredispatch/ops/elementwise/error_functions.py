@@ -1,7 +1,7 @@
 """Special functions: error functions, the normal distribution and entropy.
 
-Bodies are approximations by polynomials and series with their sources; half-precision inputs are
-computed in float32 and float32 ones in float64 where a difference would cancel.
+Decompositions are approximations by polynomials and series with their sources; half-precision
+inputs are computed in float32 and float32 ones in float64 where a difference would cancel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coredispatch.ops.elementwise.approximation import (
 )
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.registry import composite
 
@@ -94,7 +94,7 @@ def _erfc_far(a: Any) -> Any:
 
 def _square(a: Any) -> Any:
     """``a**2`` in two parts: the exact square of a number near ``a``, and the rest."""
-    high = div(late.floor(mul(a, 65536.0)), 65536.0)  # with few bits
+    high = div(lazy.floor(mul(a, 65536.0)), 65536.0)  # with few bits
     return mul(high, high), mul(sub(a, high), add(high, a))
 
 

@@ -13,7 +13,7 @@ from coredispatch.ops.elementwise.approximation import in_float64
 from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.elementwise.complex_numbers import real
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common, floating
@@ -79,7 +79,7 @@ pow.vjp(
 def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
     if not isinstance(exponent, Value):
         if exponent == 0:
-            return late.zeros_like(grad)
+            return lazy.zeros_like(grad)
         if exponent == 1:
             return grad
         slope = base if exponent == 2 else pow(base, exponent - 1)
@@ -127,7 +127,7 @@ def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     wide = _widest(base, exponent)
 
     def widen(x: Any) -> Any:
-        return late.to_dtype(x, wide) if isinstance(x, Value) else x
+        return lazy.to_dtype(x, wide) if isinstance(x, Value) else x
 
     return pow(widen(base), widen(exponent))
 

@@ -17,7 +17,7 @@ from coredispatch.ops.elementwise.approximation import (
 )
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div, reciprocal
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.rules import broadcast, promote_float, same_shape, ulp
@@ -91,7 +91,7 @@ def _stirling(x: Any) -> Any:
 
 def _lgamma_positive(x: Any) -> Any:
     large = comparison.ge(x, 10.0)
-    product, reduced = late.ones_like(x), comparison.where(large, 2.5, x)
+    product, reduced = lazy.ones_like(x), comparison.where(large, 2.5, x)
     for _ in range(8):  # bring [3, 10) down to [2, 3)
         above = comparison.ge(reduced, 3.0)
         reduced = comparison.where(above, sub(reduced, 1), reduced)
@@ -160,7 +160,7 @@ def multigammaln(self: Tensor, p: int) -> Tensor:
 
 
 def _digamma_positive(x: Any) -> Any:
-    shift = late.zeros_like(x)
+    shift = lazy.zeros_like(x)
     for _ in range(10):  # psi(x) == psi(x + 1) - 1 / x
         small = comparison.lt(x, 10.0)
         shift = sub(shift, comparison.where(small, reciprocal(x), 0))
@@ -217,7 +217,7 @@ def polygamma(self: Tensor, n: int) -> Tensor:
     scale = float(math.factorial(n) * (1 if n % 2 else -1))
 
     def compute(x: Any) -> Any:
-        return mul(_hurwitz(late.full_like(x, n + 1.0), x), scale)
+        return mul(_hurwitz(lazy.full_like(x, n + 1.0), x), scale)
 
     return in_float64(compute, self)
 
@@ -275,11 +275,11 @@ def zeta(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """
     common(promote_float, self, other)  # refuses what is neither tensor nor number
     dtype = promote_float(self, other)
-    s, q = (late.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other))
-    q = q if isinstance(q, Value) else add(late.zeros_like(s), q)
-    s = add(late.zeros_like(q), s)
+    s, q = (lazy.to_dtype(x, float64) if isinstance(x, Value) else x for x in (self, other))
+    q = q if isinstance(q, Value) else add(lazy.zeros_like(s), q)
+    s = add(lazy.zeros_like(q), s)
     pole = comparison.logical_and(comparison.le(q, 0), comparison.eq(q, rounding.floor(q)))
     out = comparison.where(comparison.le(q, 0), math.nan, _hurwitz(s, q))
     out = comparison.where(comparison.logical_or(comparison.eq(s, 1), pole), float("inf"), out)
     out = comparison.where(comparison.lt(s, 1), math.nan, out)
-    return late.to_dtype(out, dtype)
+    return lazy.to_dtype(out, dtype)

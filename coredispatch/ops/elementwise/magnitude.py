@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.rules import (
@@ -71,10 +71,10 @@ def sign(self: Tensor) -> Tensor:
     dtype = dtype_of(self)
     if dtype.kind == "b":
         return self
-    above = late.to_dtype(comparison.gt(self, 0), dtype)
+    above = lazy.to_dtype(comparison.gt(self, 0), dtype)
     if not dtype.is_signed:
         return above
-    size = sub(above, late.to_dtype(comparison.lt(self, 0), dtype))
+    size = sub(above, lazy.to_dtype(comparison.lt(self, 0), dtype))
     if not dtype.is_floating_point:
         return size
     return comparison.where(comparison.isnan(self), self, size)
@@ -82,7 +82,7 @@ def sign(self: Tensor) -> Tensor:
 
 @sign.vjp
 def _(grad):
-    return late.zeros_like(grad)
+    return lazy.zeros_like(grad)
 
 
 @composite(
@@ -123,7 +123,7 @@ def copysign(self: Tensor, other: Tensor | Scalar) -> Tensor:
 
 copysign.vjp(
     self=lambda grad, out, self: mul(grad, mul(sign(self), sign(out))),
-    other=lambda grad: late.zeros_like(grad),
+    other=lambda grad: lazy.zeros_like(grad),
 )
 
 
@@ -159,7 +159,7 @@ def hypot(self: Tensor, other: Tensor) -> Tensor:
     large, small = maximum(a, b), minimum(a, b)
     finite = comparison.logical_and(comparison.gt(large, 0), comparison.isfinite(large))
     ratio = div(small, comparison.where(finite, large, 1))
-    size = mul(large, late.sqrt(add(mul(ratio, ratio), 1)))
+    size = mul(large, lazy.sqrt(add(mul(ratio, ratio), 1)))
     infinite = comparison.logical_or(comparison.isinf(a), comparison.isinf(b))
     plain = comparison.where(finite, size, add(a, b))
     return comparison.where(infinite, float("inf"), plain)

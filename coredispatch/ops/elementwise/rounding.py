@@ -9,7 +9,7 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison
 from coredispatch.ops.elementwise.arithmetic import mul, neg, sub
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import (
     NUMBER,
@@ -43,14 +43,14 @@ def floor(self: Tensor) -> Tensor:
 @composite(reference=np.ceil, **_REAL)
 def ceil(self: Tensor) -> Tensor:
     """The smallest whole number not below each element; integers as they are. Gradient 0."""
-    return neg(floor(neg(self))) if dtype_of(self).is_floating_point else late.clone(self)
+    return neg(floor(neg(self))) if dtype_of(self).is_floating_point else lazy.clone(self)
 
 
 @composite(reference=np.trunc, alias=("fix",), **_REAL)
 def trunc(self: Tensor) -> Tensor:
     """Each element with its fraction cut off; integers as they are. Gradient 0."""
     if not dtype_of(self).is_floating_point:
-        return late.clone(self)
+        return lazy.clone(self)
     return comparison.where(comparison.lt(self, 0), ceil(self), floor(self))
 
 
@@ -66,7 +66,7 @@ def round(self: Tensor) -> Tensor:
 @round.overload
 def _(self: Tensor, *, decimals: int) -> Tensor:
     if not dtype_of(self).is_floating_point:
-        return late.clone(self)
+        return lazy.clone(self)
     if decimals == 0:
         return round(self)
     if decimals > 0:
@@ -78,7 +78,7 @@ for _op in (floor, ceil, trunc, round):
 
     @_op.vjp
     def _(grad):
-        return late.zeros_like(grad)
+        return lazy.zeros_like(grad)
 
 
 @composite(
@@ -138,7 +138,7 @@ def nan_to_num(
     """
     dtype = dtype_of(self)
     if not dtype.is_floating_point:
-        return late.clone(self)
+        return lazy.clone(self)
     most = _LARGEST[dtype.name]
     high, low = [
         default if n is None else math.copysign(math.inf, n) if abs(n) > most else n

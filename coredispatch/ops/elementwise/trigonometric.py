@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison, exponential, magnitude
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, square, sub
 from coredispatch.ops.elementwise.division import div, reciprocal
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common, floating
@@ -67,9 +67,9 @@ def _(grad, self):
 def tan(self: Tensor) -> Tensor:
     """Elementwise tangent."""
     if self.dtype.is_complex:  # -i tanh(iz): sine and cosine overflow where the tangent does not
-        x, y = late.real(self), late.imag(self)
-        t = tanh(late.complex(neg(y), x))
-        return late.complex(late.imag(t), neg(late.real(t)))
+        x, y = lazy.real(self), lazy.imag(self)
+        t = tanh(lazy.complex(neg(y), x))
+        return lazy.complex(lazy.imag(t), neg(lazy.real(t)))
     return div(sin(self), cos(self))
 
 
@@ -92,9 +92,9 @@ def _(grad, self):
 def asin(self: Tensor) -> Tensor:
     """Elementwise inverse sine, in ``[-pi/2, pi/2]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
-        x, y = late.real(self), late.imag(self)
-        return late.complex(
-            *_arcsine(late.complex(sub(1, x), neg(y)), late.complex(add(x, 1), y), x)
+        x, y = lazy.real(self), lazy.imag(self)
+        return lazy.complex(
+            *_arcsine(lazy.complex(sub(1, x), neg(y)), lazy.complex(add(x, 1), y), x)
         )
     x = floating(self)
     return atan2(x, exponential.sqrt(mul(sub(1, x), add(x, 1))))
@@ -106,8 +106,8 @@ def _arcsine(less: Any, more: Any, x: Any) -> tuple[Any, Any]:
     W. Kahan, Branch Cuts for Complex Elementary Functions (1987): nothing cancels.
     """
     a, b = exponential.sqrt(less), exponential.sqrt(more)
-    real = atan2(x, late.real(mul(a, b)))
-    return real, asinh(late.imag(mul(late.conj(a), b)))
+    real = atan2(x, lazy.real(mul(a, b)))
+    return real, asinh(lazy.imag(mul(lazy.conj(a), b)))
 
 
 @asin.vjp
@@ -204,10 +204,10 @@ def cosh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic cosine, ``(exp(x) + exp(-x)) / 2``."""
     x = floating(self)
     if x.dtype.is_complex:  # the sum would cancel where the cosine of the imaginary part is small
-        a, b = late.real(x), late.imag(x)
+        a, b = lazy.real(x), lazy.imag(x)
         turned = comparison.where(comparison.eq(b, 0), mul(b, magnitude.sign(a)), sin(b))
         height = comparison.where(comparison.eq(b, 0), 1, sinh(a))
-        return late.complex(mul(cosh(a), cos(b)), mul(height, turned))
+        return lazy.complex(mul(cosh(a), cos(b)), mul(height, turned))
     return mul(add(exponential.exp(x), exponential.exp(neg(x))), 0.5)
 
 
@@ -221,10 +221,10 @@ def asinh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic sine, ``log(x + sqrt(x**2 + 1))``, accurate near 0."""
     x = floating(self)
     if x.dtype.is_complex:  # -i asin(iz)
-        x, y = late.real(self), late.imag(self)
-        less, more = late.complex(add(y, 1), neg(x)), late.complex(sub(1, y), x)
+        x, y = lazy.real(self), lazy.imag(self)
+        less, more = lazy.complex(add(y, 1), neg(x)), lazy.complex(sub(1, y), x)
         angle, growth = _arcsine(less, more, neg(y))
-        return late.complex(growth, neg(angle))
+        return lazy.complex(growth, neg(angle))
     size = magnitude.abs(x)
     # sqrt(x**2 + 1) - 1 == x**2 / (1 + sqrt(x**2 + 1)); past 2**12 x**2 + 1 is x**2 in float32,
     # and the squares of large numbers overflow: there it is log(2x).
@@ -261,12 +261,12 @@ def atanh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic tangent; NaN where a real element exceeds 1."""
     x = floating(self)
     if x.dtype.is_complex:  # log(|1 + z| / |1 - z|) + i (arg(1 + z) - arg(1 - z)), over 2
-        x, y = late.real(self), late.imag(self)
+        x, y = lazy.real(self), lazy.imag(self)
         size = magnitude.abs(x)  # of a negative one the logarithm would lose digits near -1
         growth = exponential.log1p(div(mul(size, 4), add(square(sub(1, size)), square(y))))
         growth = mul(growth, magnitude.sign(x))
         turn = atan2(mul(y, 2), sub(mul(sub(1, x), add(x, 1)), square(y)))
-        return late.complex(mul(growth, 0.25), mul(turn, 0.5))
+        return lazy.complex(mul(growth, 0.25), mul(turn, 0.5))
     return mul(sub(exponential.log1p(x), exponential.log1p(neg(x))), 0.5)
 
 
@@ -312,8 +312,8 @@ def sin_pi(x: Any) -> Any:
     """``sin(pi * x)``; real ``x`` is reduced exactly, so that integers give 0."""
     if x.dtype.is_complex:
         return sin(mul(x, math.pi))
-    whole = late.round(x)
-    parity = sub(1, mul(late.remainder(whole, 2), 2))
+    whole = lazy.round(x)
+    parity = sub(1, mul(lazy.remainder(whole, 2), 2))
     return mul(sin(mul(sub(x, whole), math.pi)), parity)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from coredispatch.ops.indexing.rules import gathered, require_bounds, require_index, scattered
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.rules import (
     broadcast_shapes,
@@ -72,8 +72,8 @@ def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 gather.vjp(
-    self=lambda grad, self_shape, dim, index: late.scatter_add(
-        late.zeros(self_shape, dtype=grad.dtype, device=grad.device), dim, index, grad
+    self=lambda grad, self_shape, dim, index: lazy.scatter_add(
+        lazy.zeros(self_shape, dtype=grad.dtype, device=grad.device), dim, index, grad
     ),
 )
 
@@ -134,9 +134,9 @@ def _read_back(grad: Any, dim: int, index: Any, src_shape: tuple[int, ...]) -> A
     if tuple(part.shape) == tuple(src_shape):
         return part
     if not src_shape:
-        return late.sum(part)
+        return lazy.sum(part)
     pad = [n for a, b in zip(reversed(src_shape), reversed(part.shape)) for n in (0, a - b)]
-    return late.constant_pad_nd(part, tuple(pad))
+    return lazy.constant_pad_nd(part, tuple(pad))
 
 
 @scatter.overload
@@ -159,7 +159,7 @@ def _(self: Tensor, dim: int, index: Tensor, value: Scalar, *, reduce: str) -> T
 def _combined(self: Any, dim: int, index: Any, src: Any, reduce: str) -> Any:
     require_one_of("reduce", reduce, ("add", "multiply"))
     if not hasattr(src, "shape"):
-        src = late.full(tuple(index.shape), src, dtype=self.dtype, device=self.device)
+        src = lazy.full(tuple(index.shape), src, dtype=self.dtype, device=self.device)
     if reduce == "add":
         return scatter_add(self, dim, index, src)
     return scatter_reduce(self, dim, index, src, "prod")
@@ -264,18 +264,18 @@ def scatter_reduce(
     block = tuple(slice(None) if i == d else slice(n) for i, n in enumerate(index.shape))
     own = self[block]
     src = src[tuple(slice(n) for n in index.shape)]
-    index, src = late.movedim(index, d, -1), late.movedim(src, d, -1)
-    places = shape.unsqueeze(late.arange(self.shape[d], device=self.device), 1)
-    hits = late.eq(shape.unsqueeze(index, -2), places)
+    index, src = lazy.movedim(index, d, -1), lazy.movedim(src, d, -1)
+    places = shape.unsqueeze(lazy.arange(self.shape[d], device=self.device), 1)
+    hits = lazy.eq(shape.unsqueeze(index, -2), places)
     values = shape.unsqueeze(src, -2)
     if include_self:
-        mine = shape.unsqueeze(late.movedim(own, d, -1), -1)
+        mine = shape.unsqueeze(lazy.movedim(own, d, -1), -1)
         sizes = (*hits.shape[:-1], src.shape[-1])
-        values = late.cat([mine, shape.expand(values, sizes)], -1)
-        hits = late.cat([late.ones_like(mine, dtype=hits.dtype), hits], -1)
+        values = lazy.cat([mine, shape.expand(values, sizes)], -1)
+        hits = lazy.cat([lazy.ones_like(mine, dtype=hits.dtype), hits], -1)
     reduced = _reduced(values, hits, reduce)
-    kept = late.movedim(late.any(hits, -1), -1, d)
-    return late.index_put(self, block, late.where(kept, late.movedim(reduced, -1, d), own))
+    kept = lazy.movedim(lazy.any(hits, -1), -1, d)
+    return lazy.index_put(self, block, lazy.where(kept, lazy.movedim(reduced, -1, d), own))
 
 
 def _neutral(reduce: str, dtype: Any) -> Any:
@@ -291,27 +291,27 @@ def _neutral(reduce: str, dtype: Any) -> Any:
 
 def _reduced(values: Any, hits: Any, reduce: str) -> Any:
     """``values`` reduced along the last dimension, over the elements where ``hits`` holds."""
-    values = late.where(
+    values = lazy.where(
         hits,
         values,
-        late.full((), _neutral(reduce, values.dtype), dtype=values.dtype, device=values.device),
+        lazy.full((), _neutral(reduce, values.dtype), dtype=values.dtype, device=values.device),
     )
     if reduce in ("amax", "amin"):
-        return (late.amax if reduce == "amax" else late.amin)(values, -1)
+        return (lazy.amax if reduce == "amax" else lazy.amin)(values, -1)
     if reduce == "prod":
-        return late.prod(values, -1).to_dtype(values.dtype)
-    total = late.sum(values, -1).to_dtype(values.dtype)
+        return lazy.prod(values, -1).to_dtype(values.dtype)
+    total = lazy.sum(values, -1).to_dtype(values.dtype)
     if reduce == "sum":
         return total
-    count = late.clamp(late.sum(hits, -1), 1)
+    count = lazy.clamp(lazy.sum(hits, -1), 1)
     if not values.dtype.is_floating_point:
-        return late.floor_divide(total, count).to_dtype(values.dtype)
+        return lazy.floor_divide(total, count).to_dtype(values.dtype)
     return total / count.to_dtype(values.dtype)
 
 
 def _counted_from_the_front(indices: Any, size: int) -> Any:
     """``indices`` with ``size`` added to the negative ones."""
-    return late.where(late.lt(indices, 0), indices + size, indices)
+    return lazy.where(lazy.lt(indices, 0), indices + size, indices)
 
 
 @composite(

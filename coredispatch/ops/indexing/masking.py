@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch.ops.indexing.rules import count_true
 from coredispatch.ops.indexing.subscripts import getitem, index_put
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, exact, indices, same
 from coredispatch.ops.support.samples import BROADCAST_SHAPES, Sample, unary
@@ -62,15 +62,15 @@ def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """``value`` (a number or 0-dim tensor) where ``mask`` holds, else ``self``; both broadcast."""
     _fill_shape(self, mask, value)
     if not hasattr(value, "shape"):
-        value = late.full((), value, dtype=self.dtype, device=self.device)
+        value = lazy.full((), value, dtype=self.dtype, device=self.device)
     elif value.dtype is not self.dtype:
         value = value.to_dtype(self.dtype)
-    return late.where(mask, value, self)
+    return lazy.where(mask, value, self)
 
 
 masked_fill.vjp(
     self=lambda grad, mask: masked_fill(grad, mask, 0),
-    value=lambda grad, mask: late.sum(masked_fill(grad, late.logical_not(mask), 0)),
+    value=lambda grad, mask: lazy.sum(masked_fill(grad, lazy.logical_not(mask), 0)),
 )
 
 
@@ -121,7 +121,7 @@ def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """
     common = _masked_shape(self, mask)
     mask = shape.expand(mask, common)
-    count = int(late.sum(mask))
+    count = int(lazy.sum(mask))
     if count > source.numel():
         raise ShapeError(
             f"the mask asks for {count} elements, source has {source.numel()}",
@@ -161,7 +161,7 @@ def _(self: Tensor, *, as_tuple: bool) -> tuple[Tensor, ...]:
     if not as_tuple:
         return nonzero(self)
     found = nonzero(self if self.ndim else shape.reshape(self, (1,)))
-    return tuple(late.unbind(found, 1))
+    return tuple(lazy.unbind(found, 1))
 
 
 @composite(reference=np.argwhere, samples=unary, tolerance=exact, differentiable=False)
@@ -200,7 +200,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes != -1:
         as_size(num_classes, "num_classes")
     if tensor.numel() and not (tensor.is_meta and num_classes > 0):
-        least, greatest = int(late.amin(tensor)), int(late.amax(tensor))
+        least, greatest = int(lazy.amin(tensor)), int(lazy.amax(tensor))
         if least < 0 or 0 <= num_classes <= greatest:
             wrong = least if least < 0 else greatest
             raise DimError(
@@ -210,5 +210,5 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = greatest + 1 if num_classes < 0 else num_classes
     elif num_classes < 1:
         raise ArgumentError("num_classes of an empty tensor must be given", fix="give num_classes")
-    classes = late.arange(num_classes, device=tensor.device)
-    return late.eq(shape.unsqueeze(tensor, -1), classes).to_dtype(classes.dtype)
+    classes = lazy.arange(num_classes, device=tensor.device)
+    return lazy.eq(shape.unsqueeze(tensor, -1), classes).to_dtype(classes.dtype)

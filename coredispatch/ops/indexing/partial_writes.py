@@ -12,7 +12,7 @@ from coredispatch.ops.indexing.subscripts import index_put
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.slicing import along
 from coredispatch.ops.shape.strided_views import diagonal_places
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import dot, exact, normalize_dim
 from coredispatch.ops.support.samples import Sample
@@ -107,12 +107,12 @@ def diagonal_scatter(
     self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """``self`` with the diagonals of the planes (``dim1``, ``dim2``) replaced by ``src``."""
-    planes = late.movedim(self, (dim1, dim2), (-2, -1))
+    planes = lazy.movedim(self, (dim1, dim2), (-2, -1))
     row, column, length = diagonal_places(planes.shape[-2], planes.shape[-1], offset)
-    i = late.arange(length, device=self.device)
+    i = lazy.arange(length, device=self.device)
     where = (..., i + row, i + column)
-    _require_shape(src, late.diagonal(self, offset, dim1, dim2))
-    return late.movedim(index_put(planes, where, src), (-2, -1), (dim1, dim2))
+    _require_shape(src, lazy.diagonal(self, offset, dim1, dim2))
+    return lazy.movedim(index_put(planes, where, src), (-2, -1), (dim1, dim2))
 
 
 @composite(
@@ -139,12 +139,12 @@ def fill_diagonal_(self: Tensor, fill_value: Scalar, wrap: bool = False) -> Tens
         )
     if wrap and self.ndim == 2:
         rows, columns = self.shape
-        flat = late.arange(0, rows * columns, columns + 1, device=self.device)
+        flat = lazy.arange(0, rows * columns, columns + 1, device=self.device)
         where = (flat // columns, flat % columns)
     else:
-        i = late.arange(min(self.shape), device=self.device)
+        i = lazy.arange(min(self.shape), device=self.device)
         where = (i,) * self.ndim
-    return late.index_put_(self, where, fill_value)
+    return lazy.index_put_(self, where, fill_value)
 
 
 def _puts(make: Any) -> Iterator[Sample]:
@@ -200,7 +200,7 @@ def index_reduce(
     d = normalize_dim(dim, self.ndim)
     wide = shape.reshape(index, tuple(-1 if i == d else 1 for i in range(self.ndim)))
     wide = shape.expand(wide, tuple(source.shape))
-    return late.scatter_reduce(self, d, wide, source, reduce, include_self=include_self)
+    return lazy.scatter_reduce(self, d, wide, source, reduce, include_self=include_self)
 
 
 @composite(
@@ -219,8 +219,8 @@ def unravel_index(indices: Tensor, shape: IntList) -> tuple[Tensor, ...]:
     Raises :class:`ArgumentError` for an element number that the tensor does not have.
     """
     require_index(indices)
-    sizes, parts, rest = as_sizes(shape, "shape"), [], late.to_dtype(indices, int64)
+    sizes, parts, rest = as_sizes(shape, "shape"), [], lazy.to_dtype(indices, int64)
     for n in reversed(sizes):
-        parts.append(late.remainder(rest, n))
-        rest = late.floor_divide(rest, n)
+        parts.append(lazy.remainder(rest, n))
+        rest = lazy.floor_divide(rest, n)
     return tuple(reversed(parts))

@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch.ops.indexing.rules import index_selected, require_index, rows_fit
 from coredispatch.ops.indexing.subscripts import getitem, getitem_backward, index_put
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.rules import dot, exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
@@ -134,7 +134,7 @@ def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 index_copy.vjp(
-    self=lambda grad, dim, index: late.index_fill(grad, dim, index, 0),
+    self=lambda grad, dim, index: lazy.index_fill(grad, dim, index, 0),
     source=lambda grad, dim, index, source_shape: shape.reshape(
         index_select(grad, dim, index), source_shape
     ),
@@ -164,7 +164,7 @@ def index_fill(self: Tensor, dim: int, index: Tensor, value: Tensor | Scalar) ->
 index_fill.vjp(
     self=lambda grad, dim, index: index_fill(grad, dim, index, 0),
     # What was written twice is one element.
-    value=lambda grad, dim, index: late.sum(late.sub(grad, index_fill(grad, dim, index, 0))),
+    value=lambda grad, dim, index: lazy.sum(lazy.sub(grad, index_fill(grad, dim, index, 0))),
 )
 
 

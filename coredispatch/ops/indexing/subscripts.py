@@ -13,7 +13,7 @@ import numpy as np
 
 from coredispatch.ops.indexing.rules import indexed
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Index, IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, dot, exact, same
 from coredispatch.ops.support.samples import Sample
@@ -143,7 +143,7 @@ def _unindex_shape(grad: Any, index: Any, shape: Any) -> tuple[int, ...]:
 )
 def getitem_backward(grad: Tensor, index: Index, shape: IntList) -> Tensor:
     """Zeros of ``shape`` with ``grad`` added at ``index``: the derivative of :func:`getitem`."""
-    zeros = late.zeros(shape, dtype=grad.dtype, device=grad.device)
+    zeros = lazy.zeros(shape, dtype=grad.dtype, device=grad.device)
     return index_put(zeros, index, grad, True)
 
 
@@ -222,5 +222,5 @@ def _summed_to(grad: Any, wanted: tuple[int, ...]) -> Any:
         inner = inner[1:]  # assignment takes more dimensions of length 1 in front
     lead = grad.ndim - len(inner)
     dims = [i for i in range(grad.ndim) if i < lead or inner[i - lead] == 1 != grad.shape[i]]
-    total = late.sum(grad, tuple(dims), True) if dims else grad
+    total = lazy.sum(grad, tuple(dims), True) if dims else grad
     return shape.reshape(total, wanted)

@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch.ops.linalg.products import NUMBERS, matmul, mm, products
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.joining import atleast_2d, spread
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import conditioned, normalize_dim
 from coredispatch.ops.support.rules import dot as dot_tolerance
@@ -93,9 +93,9 @@ def tensordot(self: Tensor, other: Tensor, dims: object = 2) -> Tensor:
     # As in PyTorch a length of 1 is contracted with any other: its partner is summed.
     for i, j in zip(first, second):
         if self.shape[i] == 1 and other.shape[j] != 1:
-            other = late.sum(other, j, True, dtype=dtype_of(other))
+            other = lazy.sum(other, j, True, dtype=dtype_of(other))
         elif other.shape[j] == 1 and self.shape[i] != 1:
-            self = late.sum(self, i, True, dtype=dtype_of(self))
+            self = lazy.sum(self, i, True, dtype=dtype_of(self))
     if any(self.shape[i] != other.shape[j] for i, j in zip(first, second)):
         raise ShapeError(
             f"the contracted lengths of {tuple(self.shape)} and {tuple(other.shape)} differ",
@@ -105,8 +105,8 @@ def tensordot(self: Tensor, other: Tensor, dims: object = 2) -> Tensor:
     rest_b = [d for d in range(other.ndim) if d not in second]
     sizes = [*(self.shape[d] for d in rest_a), *(other.shape[d] for d in rest_b)]
     k, n = _size(self, first), _size(self, rest_a)
-    a = shape.reshape(late.permute(self, tuple(rest_a + first)), (n, k))
-    b = shape.reshape(late.permute(other, tuple(second + rest_b)), (k, _size(other, rest_b)))
+    a = shape.reshape(lazy.permute(self, tuple(rest_a + first)), (n, k))
+    b = shape.reshape(lazy.permute(other, tuple(second + rest_b)), (k, _size(other, rest_b)))
     return shape.reshape(matmul(a, b), tuple(sizes))
 
 
@@ -145,7 +145,7 @@ def trace(self: Tensor) -> Tensor:
             f"trace takes a matrix, got {self.ndim} dimensions",
             fix="use diagonal(...).sum(-1) for stacks of matrices",
         )
-    return late.sum(late.diagonal(self))
+    return lazy.sum(lazy.diagonal(self))
 
 
 @composite(
@@ -176,9 +176,9 @@ def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     # Both products may be much larger than their difference.
     wide = [x.to_dtype(_WIDER.get(x.dtype, x.dtype)) for x in (self, other)]
     # u x v = u[1,2,0] * v[2,0,1] - u[2,0,1] * v[1,2,0]
-    up = [late.movedim(late.roll(x, (-1,), (d,)), d, -1) for x in wide]
-    down = [late.movedim(late.roll(x, (1,), (d,)), d, -1) for x in wide]
-    out = late.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
+    up = [lazy.movedim(lazy.roll(x, (-1,), (d,)), d, -1) for x in wide]
+    down = [lazy.movedim(lazy.roll(x, (1,), (d,)), d, -1) for x in wide]
+    out = lazy.movedim(up[0] * down[1] - down[0] * up[1], -1, d)
     return out.to_dtype(promote_types(self.dtype, other.dtype))
 
 

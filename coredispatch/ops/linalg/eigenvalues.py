@@ -17,7 +17,7 @@ from coredispatch.ops.linalg.factorizations import (
 )
 from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import conditioned, require_one_of
 from coredispatch.ops.support.samples import Sample
@@ -63,13 +63,13 @@ def _(grads, out):
     if grad_vectors is None:
         # Values alone: no gap between them is divided by, they may repeat.
         return matmul(vectors * shape.unsqueeze(grad_values, -2), mH(vectors))
-    grad_values = late.zeros_like(values) if grad_values is None else grad_values
+    grad_values = lazy.zeros_like(values) if grad_values is None else grad_values
     gaps = shape.unsqueeze(values, -2) - shape.unsqueeze(values, -1)
-    gaps = gaps + late.eye(values.shape[-1], dtype=values.dtype, device=values.device)
+    gaps = gaps + lazy.eye(values.shape[-1], dtype=values.dtype, device=values.device)
     inner = matmul(mH(vectors), grad_vectors)
     # What turns a vector onto itself is a matter of its sign or phase.
-    inner = inner - late.diag_embed(late.diagonal(inner, 0, -2, -1))
-    inner = inner / gaps + late.diag_embed(grad_values.to_dtype(inner.dtype))
+    inner = inner - lazy.diag_embed(lazy.diagonal(inner, 0, -2, -1))
+    inner = inner / gaps + lazy.diag_embed(grad_values.to_dtype(inner.dtype))
     return matmul(vectors, matmul(inner, mH(vectors)))
 
 
@@ -84,7 +84,7 @@ def _eigh_invariants(A: Any, UPLO: str = "L") -> Any:
     samples=symmetric,
     dtypes=FLOATS,
     tolerance=conditioned,
-    gradcheck=lambda *args: symmetrised(late.linalg_eigvalsh)(*args),
+    gradcheck=lambda *args: symmetrised(lazy.linalg_eigvalsh)(*args),
     namespace="linalg",
     method=False,
 )
@@ -102,7 +102,7 @@ def _eig_invariants(A: Any) -> Any:
     values, vectors = linalg_eig(A)
     # Their order is not determined either; symmetric functions do not ask for it.
     weighted = vectors * shape.unsqueeze(values * values, -2)
-    return late.sum(values * values * values, -1), late.linalg_solve(mH(vectors), mH(weighted))
+    return lazy.sum(values * values * values, -1), lazy.linalg_solve(mH(vectors), mH(weighted))
 
 
 def _apart(make: Any) -> Iterator[Sample]:
@@ -138,16 +138,16 @@ def _(grads, out):
     values, vectors = out
     if grad_vectors is None:
         weighted = shape.unsqueeze(grad_values, -1) * mH(vectors)
-        return late.linalg_solve(mH(vectors), weighted)
-    grad_values = late.zeros_like(values) if grad_values is None else grad_values
-    gaps = late.conj(shape.unsqueeze(values, -2) - shape.unsqueeze(values, -1))
-    gaps = gaps + late.eye(values.shape[-1], dtype=values.dtype, device=values.device)
+        return lazy.linalg_solve(mH(vectors), weighted)
+    grad_values = lazy.zeros_like(values) if grad_values is None else grad_values
+    gaps = lazy.conj(shape.unsqueeze(values, -2) - shape.unsqueeze(values, -1))
+    gaps = gaps + lazy.eye(values.shape[-1], dtype=values.dtype, device=values.device)
     inner = matmul(mH(vectors), grad_vectors)
-    lengths = late.real(late.diagonal(inner, 0, -2, -1)).to_dtype(values.dtype)
+    lengths = lazy.real(lazy.diagonal(inner, 0, -2, -1)).to_dtype(values.dtype)
     inner = inner - matmul(mH(vectors), vectors * shape.unsqueeze(lengths, -2))
-    inner = inner - late.diag_embed(late.diagonal(inner, 0, -2, -1))
-    inner = inner / gaps + late.diag_embed(grad_values)
-    return late.linalg_solve(mH(vectors), matmul(inner, mH(vectors)))
+    inner = inner - lazy.diag_embed(lazy.diagonal(inner, 0, -2, -1))
+    inner = inner / gaps + lazy.diag_embed(grad_values)
+    return lazy.linalg_solve(mH(vectors), matmul(inner, mH(vectors)))
 
 
 @composite(name="linalg_eigvals", namespace="linalg", method=False, dtypes=FLOATS,

@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch.ops.linalg.products import NUMBERS, matmul
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.joining import spread
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import dot
 from coredispatch.ops.support.samples import Sample
@@ -82,7 +82,7 @@ def _diagonals(x: Any, labels: str) -> tuple[Any, str]:
         while labels.count(c) > 1:
             i = labels.index(c)
             j = labels.index(c, i + 1)
-            x = late.diagonal(x, 0, i, j)
+            x = lazy.diagonal(x, 0, i, j)
             labels = labels[:i] + labels[i + 1 : j] + labels[j + 1 :] + c
     return x, labels
 
@@ -91,7 +91,7 @@ def _sum_out(x: Any, labels: str, keep: set[str]) -> tuple[Any, str]:
     dims = [i for i, c in enumerate(labels) if c not in keep]
     if not dims:
         return x, labels
-    return late.sum(x, tuple(dims)), "".join(c for c in labels if c in keep)
+    return lazy.sum(x, tuple(dims)), "".join(c for c in labels if c in keep)
 
 
 def _contract(a: Any, la: str, b: Any, lb: str, keep: set[str]) -> tuple[Any, str]:
@@ -119,7 +119,7 @@ def _contract(a: Any, la: str, b: Any, lb: str, keep: set[str]) -> tuple[Any, st
 def _arranged(x: Any, labels: str, order: list[str], size: dict[str, int]) -> Any:
     """``x`` with its dimensions in ``order``, those of length 1 expanded."""
     if list(labels) != order:
-        x = late.permute(x, tuple(labels.index(c) for c in order))
+        x = lazy.permute(x, tuple(labels.index(c) for c in order))
     sizes = tuple(size[c] for c in order)
     return x if tuple(x.shape) == sizes else shape.expand(x, sizes)
 
@@ -199,6 +199,6 @@ def einsum(equation: str, operands: list[Tensor]) -> Tensor:
         parts.append(_contract(a, la, b, lb, keep))
     x, term = _sum_out(*parts[0], set(result))
     if term != result:
-        x = late.permute(x, tuple(term.index(c) for c in result))
+        x = lazy.permute(x, tuple(term.index(c) for c in result))
     # One operand, rearranged: the result of an operator that is no view has its own memory.
     return x.clone() if len(items) == 1 and len(term) == len(set(labels[0])) else x

@@ -14,7 +14,7 @@ import numpy as np
 
 from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import conditioned, require_one_of
 from coredispatch.ops.support.samples import Sample
@@ -100,7 +100,7 @@ def symmetrised(function: Any) -> Any:
 
 def _numbered(columns: Any) -> Any:
     """Columns times 1, 2, 3, ...: what tells them apart and leaves their phases to cancel."""
-    number = late.arange(1, columns.shape[-1] + 1, dtype=columns.dtype, device=columns.device)
+    number = lazy.arange(1, columns.shape[-1] + 1, dtype=columns.dtype, device=columns.device)
     return columns * number
 
 
@@ -114,7 +114,7 @@ def _numbered(columns: Any) -> Any:
     samples=positive_definite,
     dtypes=FLOATS,
     tolerance=conditioned,
-    gradcheck=lambda *args: symmetrised(late.cholesky)(*args),
+    gradcheck=lambda *args: symmetrised(lazy.cholesky)(*args),
     namespace=("", "linalg"),
 )
 def cholesky(self: Tensor, upper: bool = False) -> Tensor:
@@ -129,11 +129,11 @@ def cholesky(self: Tensor, upper: bool = False) -> Tensor:
 def _(grad, out, upper):
     if upper:
         grad, out = mH(grad), mH(out)
-    inner = late.tril(matmul(mH(out), grad))
-    inner = inner + mH(late.tril(inner, -1))
+    inner = lazy.tril(matmul(mH(out), grad))
+    inner = inner + mH(lazy.tril(inner, -1))
     # L^-H (.) L^-1, and half of it: both triangles of a symmetric input move together.
-    left = late.linalg_solve(mH(out), inner)
-    return late.linalg_solve(mH(out), mH(left)) * 0.5
+    left = lazy.linalg_solve(mH(out), inner)
+    return lazy.linalg_solve(mH(out), mH(left)) * 0.5
 
 
 # ---- QR -----------------------------------------------------------------------------------------
@@ -187,22 +187,22 @@ def _(grad, out, mode):
     grad_u, grad_v = grad_r[..., :m], grad_r[..., m:]
     y = matmul(q, v)
     grad_q = grad_q + matmul(y, mH(grad_v))
-    return late.cat([_qr_grad(grad_q, grad_u, q, u), matmul(q, grad_v)], -1)
+    return lazy.cat([_qr_grad(grad_q, grad_u, q, u), matmul(q, grad_v)], -1)
 
 
 def _qr_grad(grad_q: Any, grad_r: Any, q: Any, r: Any) -> Any:
     """Walter and Lehmann, for at least as many rows as columns."""
-    grad_r = late.triu(grad_r)
+    grad_r = lazy.triu(grad_r)
     inner = matmul(r, mH(grad_r)) - matmul(mH(grad_q), q)
-    below = late.tril(inner, -1)
-    diagonal = late.diag_embed(_real(late.diagonal(inner, 0, -2, -1)))
+    below = lazy.tril(inner, -1)
+    diagonal = lazy.diag_embed(_real(lazy.diagonal(inner, 0, -2, -1)))
     total = grad_q + matmul(q, below + mH(below) + diagonal.to_dtype(q.dtype))
     # total @ r^-H
-    return mH(late.linalg_solve(r, mH(total)))
+    return mH(lazy.linalg_solve(r, mH(total)))
 
 
 def _real(x: Any) -> Any:
-    return late.real(x) if x.dtype.is_complex else x
+    return lazy.real(x) if x.dtype.is_complex else x
 
 
 @composite(
@@ -263,23 +263,23 @@ def _(grads, out, full_matrices):
         u, vh = u[..., :k], vh[..., :k, :]
         grad_u = None if grad_u is None else grad_u[..., :k]
         grad_vh = None if grad_vh is None else grad_vh[..., :k, :]
-    grad_s = late.zeros_like(s) if grad_s is None else grad_s
+    grad_s = lazy.zeros_like(s) if grad_s is None else grad_s
     if grad_u is None and grad_vh is None:
         # Values alone: no gap between them is divided by, they may repeat.
         return matmul(u * shape.unsqueeze(grad_s, -2), vh)
-    grad_u = late.zeros_like(u) if grad_u is None else grad_u
-    grad_vh = late.zeros_like(vh) if grad_vh is None else grad_vh
+    grad_u = lazy.zeros_like(u) if grad_u is None else grad_u
+    grad_vh = lazy.zeros_like(vh) if grad_vh is None else grad_vh
     row, column = shape.unsqueeze(s, -2), shape.unsqueeze(s, -1)
     # Differences of squares; any divisor will do for the diagonal, which is zero or a phase.
     gaps = row * row - column * column
-    gaps = gaps + late.eye(k, dtype=s.dtype, device=s.device)
+    gaps = gaps + lazy.eye(k, dtype=s.dtype, device=s.device)
     in_u, in_v = matmul(mH(u), grad_u), matmul(vh, mH(grad_vh))
     skew_u, skew_v = in_u - mH(in_u), in_v - mH(in_v)
     inner = (skew_u / gaps) * row + column * (skew_v / gaps)
     if u.dtype.is_complex:
-        phase = late.imag(late.diagonal(in_u, 0, -2, -1)) / s
-        grad_s = late.complex(grad_s, phase)
-    inner = inner + late.diag_embed(grad_s)
+        phase = lazy.imag(lazy.diagonal(in_u, 0, -2, -1)) / s
+        grad_s = lazy.complex(grad_s, phase)
+    inner = inner + lazy.diag_embed(grad_s)
     total = matmul(u, matmul(inner, vh))
     if m > k:
         outside = grad_u - matmul(u, in_u)
@@ -321,7 +321,7 @@ def svd(self: Tensor, some: bool = True, compute_uv: bool = True) -> tuple[Tenso
     """``(U, S, V)`` with ``self == U @ diag(S) @ V.mH``; ``linalg.svd`` gives ``V.mH``."""
     u, s, vh = linalg_svd(self, not some)
     if not compute_uv:
-        return svd.result_type((late.zeros_like(u), s, late.zeros_like(mH(vh))))
+        return svd.result_type((lazy.zeros_like(u), s, lazy.zeros_like(mH(vh))))
     return svd.result_type((u, s, mH(vh)))
 
 

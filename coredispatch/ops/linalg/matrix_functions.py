@@ -12,7 +12,7 @@ from coredispatch.ops.linalg.factorizations import FLOATS, lapack_dtype, linalg_
 from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.linalg.systems import invertible, linalg_inv, linalg_solve
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import conditioned
 from coredispatch.ops.support.samples import Sample
@@ -45,9 +45,9 @@ def _(grad, out0, A):
     factor = grad_log
     if A.dtype.is_complex:
         # A change of phase is imaginary in sign / sign.
-        turn = late.imag(late.conj(out0) * grad_sign)
-        factor = late.complex(grad_log, -turn)
-        factor = late.conj(factor)
+        turn = lazy.imag(lazy.conj(out0) * grad_sign)
+        factor = lazy.complex(grad_log, -turn)
+        factor = lazy.conj(factor)
     return mH(linalg_inv(A)) * shape.unsqueeze(shape.unsqueeze(factor, -1), -1)
 
 
@@ -63,14 +63,14 @@ def _(grad, out0, A):
 def det(self: Tensor) -> Tensor:
     """Determinant of square matrices."""
     sign, log = linalg_slogdet(self)
-    return sign * late.exp(log)
+    return sign * lazy.exp(log)
 
 
 @det.vjp
 def _(grad, out, self):
     factor = shape.unsqueeze(shape.unsqueeze(grad, -1), -1)
-    if bool(late.all(late.ne(out, 0))):
-        scale = shape.unsqueeze(shape.unsqueeze(late.conj(out), -1), -1)
+    if bool(lazy.all(lazy.ne(out, 0))):
+        scale = shape.unsqueeze(shape.unsqueeze(lazy.conj(out), -1), -1)
         return factor * scale * mH(linalg_inv(self))
     return factor * mH(_adjugate(self))
 
@@ -79,9 +79,9 @@ def _adjugate(x: Any) -> Any:
     """The matrix that ``det(x) * inv(x)`` is for a regular x, through the singular values."""
     u, s, vh = linalg_svd(x, False)
     n = s.shape[-1]
-    unit = late.eye(n, dtype=late.arange(1).dtype, device=x.device).ne(0)
+    unit = lazy.eye(n, dtype=lazy.arange(1).dtype, device=x.device).ne(0)
     rows = shape.expand(shape.unsqueeze(s, -2), (*s.shape, n))
-    others = late.prod(late.masked_fill(rows, unit, 1), -1)
+    others = lazy.prod(lazy.masked_fill(rows, unit, 1), -1)
     sign, _ = linalg_slogdet(matmul(u, vh))
     phase = shape.unsqueeze(shape.unsqueeze(sign, -1), -1)
     return matmul(mH(vh) * shape.unsqueeze(others, -2), mH(u)) * phase
@@ -100,8 +100,8 @@ def logdet(self: Tensor) -> Tensor:
     """
     sign, log = linalg_slogdet(self)
     if self.dtype.is_complex:
-        return log + late.log(sign)
-    return late.where(late.lt(sign, 0), late.full_like(log, math.nan), log)
+        return log + lazy.log(sign)
+    return lazy.where(lazy.lt(sign, 0), lazy.full_like(log, math.nan), log)
 
 
 def _args(samples: Iterator[Sample]) -> Iterator[tuple[Any, ...]]:
@@ -127,8 +127,8 @@ def matrix_power(self: Tensor, n: int) -> Tensor:
     if n < 0:
         return matrix_power(linalg_inv(self), -n)
     if n == 0:
-        unit = late.eye(sizes[-1], dtype=self.dtype, device=self.device)
-        return late.copy(self, unit)
+        unit = lazy.eye(sizes[-1], dtype=self.dtype, device=self.device)
+        return lazy.copy(self, unit)
     power: Any = self
     out: Any = None
     while n:
@@ -171,7 +171,7 @@ def matrix_exp(self: Tensor) -> Tensor:
     n = square_shape(self)[-1]
     if self.numel() == 0:
         return self.clone()
-    largest = float(late.amax(late.sum(late.abs(self.detach()), -2)))
+    largest = float(lazy.amax(lazy.sum(lazy.abs(self.detach()), -2)))
     if not math.isfinite(largest):
         raise ArgumentError(
             "matrix_exp needs finite elements, and the matrix has NaN or infinite ones",
@@ -179,7 +179,7 @@ def matrix_exp(self: Tensor) -> Tensor:
         )
     squarings = max(0, math.ceil(math.log2(largest / 5.37))) if largest > 0 else 0
     x = self * 0.5**squarings
-    unit = late.eye(n, dtype=self.dtype, device=self.device)
+    unit = lazy.eye(n, dtype=self.dtype, device=self.device)
     x2 = matmul(x, x)
     x4 = matmul(x2, x2)
     x6 = matmul(x4, x2)

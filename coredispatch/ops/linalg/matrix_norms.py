@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.rules import conditioned, normalize_dims
 from coredispatch.ops.support.samples import Sample
@@ -93,15 +93,15 @@ def linalg_vector_norm(
     x = _floating(self, dtype)
     half = x.dtype.itemsize == 2
     power: Any = ord
-    out = late.power_norm(x.to_dtype(float32) if half else x, float(power), dim, keepdim)
+    out = lazy.power_norm(x.to_dtype(float32) if half else x, float(power), dim, keepdim)
     return out.to_dtype(x.dtype) if half else out
 
 
 def _greatest(x: Any, dim: int, keepdim: bool = False) -> Any:
     """The greatest of numbers that are not negative: 0 where there are none."""
     if x.shape[dim]:
-        return late.amax(x, dim, keepdim)
-    return late.sum(x, dim, keepdim)
+        return lazy.amax(x, dim, keepdim)
+    return lazy.sum(x, dim, keepdim)
 
 
 def _matrix_norm_reference(
@@ -151,13 +151,13 @@ def linalg_matrix_norm(
         return linalg_vector_norm(x, 2, (row, column), keepdim)
     power: Any = ord
     if ord == "nuc" or (not isinstance(ord, str) and abs(power) == 2):
-        values = late.linalg_svdvals(late.movedim(x, (row, column), (-2, -1)))
-        pick = late.sum if ord == "nuc" else _greatest if power > 0 else late.amin
+        values = lazy.linalg_svdvals(lazy.movedim(x, (row, column), (-2, -1)))
+        pick = lazy.sum if ord == "nuc" else _greatest if power > 0 else lazy.amin
         out = pick(values, -1)
     elif not isinstance(ord, str) and (abs(power) == 1 or math.isinf(power)):
         first, second = (row, column) if abs(power) == 1 else (column, row)
-        sums = late.sum(late.abs(x), first, True)
-        out = (_greatest if power > 0 else late.amin)(sums, second, True)
+        sums = lazy.sum(lazy.abs(x), first, True)
+        out = (_greatest if power > 0 else lazy.amin)(sums, second, True)
         out = shape.squeeze(out, (row, column))
     else:
         raise ArgumentError(
@@ -238,15 +238,15 @@ def linalg_matrix_rank(
     Without ``tol`` the limit is the greater of ``atol`` and ``rtol`` times the greatest value;
     ``rtol`` is max(m, n) * eps where neither is given.
     """
-    values = late.abs(late.linalg_eigvalsh(A)) if hermitian else late.linalg_svdvals(A)
+    values = lazy.abs(lazy.linalg_eigvalsh(A)) if hermitian else lazy.linalg_svdvals(A)
     if tol is None:
         if rtol is None:
             eps = float(np.finfo(A.dtype.to_real().name).eps)
             rtol = 0.0 if atol else max(A.shape[-2:]) * eps
-        limit = late.clamp(_greatest(values, -1, True) * rtol, atol or 0.0)
+        limit = lazy.clamp(_greatest(values, -1, True) * rtol, atol or 0.0)
     else:
         limit = tol
-    return late.sum(late.gt(values, limit), -1)
+    return lazy.sum(lazy.gt(values, limit), -1)
 
 
 @composite(
@@ -266,15 +266,15 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
     """
     power: Any = 2 if p is None else p
     if not isinstance(power, str) and abs(power) == 2:
-        values = late.linalg_svdvals(A)
+        values = lazy.linalg_svdvals(A)
         # Of values that repeat, the first is the greatest and the last the least, as in PyTorch.
         largest, least = values[..., 0], values[..., -1]
         return largest / least if power > 0 else least / largest
-    singular = late.isinf(late.linalg_slogdet(A.detach())[1])
-    unit = late.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    regular = late.where(singular.unsqueeze(-1).unsqueeze(-1), unit, A)
-    condition = linalg_matrix_norm(A, p) * linalg_matrix_norm(late.linalg_inv(regular), p)
-    return late.masked_fill(condition, singular, math.inf)
+    singular = lazy.isinf(lazy.linalg_slogdet(A.detach())[1])
+    unit = lazy.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    regular = lazy.where(singular.unsqueeze(-1).unsqueeze(-1), unit, A)
+    condition = linalg_matrix_norm(A, p) * linalg_matrix_norm(lazy.linalg_inv(regular), p)
+    return lazy.masked_fill(condition, singular, math.inf)
 
 
 # ---- distances ----------------------------------------------------------------------------------

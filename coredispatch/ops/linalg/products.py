@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -119,8 +119,8 @@ def _mismatch(make: Any) -> list[Any]:
 
 def mH(x: Any) -> Any:
     """The conjugate transpose of matrices with two dimensions or more."""
-    x = late.transpose(x, -2, -1)
-    return late.conj(x) if x.dtype.is_complex else x
+    x = lazy.transpose(x, -2, -1)
+    return lazy.conj(x) if x.dtype.is_complex else x
 
 
 # ---- matmul -------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ matmul.vjp(self=_matmul_self_grad, other=_matmul_other_grad)
 
 
 def _conj(x: Any) -> Any:
-    return late.conj(x) if x.dtype.is_complex else x
+    return lazy.conj(x) if x.dtype.is_complex else x
 
 
 @composite(
@@ -269,7 +269,7 @@ def inner(self: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimension of both, for all pairs of the other indices."""
     if self.ndim == 0 or other.ndim == 0:
         return self * other
-    return late.tensordot(self, other, ([self.ndim - 1], [other.ndim - 1]))
+    return lazy.tensordot(self, other, ([self.ndim - 1], [other.ndim - 1]))
 
 
 @composite(
@@ -283,7 +283,7 @@ def inner(self: Tensor, other: Tensor) -> Tensor:
 )
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sum of ``conj(x) * y`` along ``dim``; both broadcast."""
-    return late.sum(_conj(x) * y, dim)
+    return lazy.sum(_conj(x) * y, dim)
 
 
 def _outer_shape(self: Any, vec2: Any) -> Shape:
@@ -447,5 +447,5 @@ def addbmm(
     self, batch1, batch2 = common(promote, self, batch1, batch2)
     product = bmm(wide(batch1), wide(batch2))  # sums of half precision lose digits
     # Said, because sums of small integers are int64 otherwise.
-    total = late.sum(product, 0, dtype=product.dtype)
+    total = lazy.sum(product, 0, dtype=product.dtype)
     return narrow(_plus(wide(self), total, beta, alpha), self)

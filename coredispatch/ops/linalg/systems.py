@@ -18,7 +18,7 @@ from coredispatch.ops.linalg.factorizations import (
 )
 from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.shape import reshaping as shape
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promote
 from coredispatch.ops.support.samples import Sample
@@ -149,9 +149,9 @@ def linalg_solve_triangular(
     unitriangular: bool = False,
 ) -> Tensor:
     """Like ``solve`` with only one triangle of ``A`` read (``unitriangular``: ones diagonal)."""
-    half = late.triu(A, int(unitriangular)) if upper else late.tril(A, -int(unitriangular))
+    half = lazy.triu(A, int(unitriangular)) if upper else lazy.tril(A, -int(unitriangular))
     if unitriangular:
-        half = half + late.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        half = half + lazy.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     return linalg_solve(half, B, left=left)
 
 
@@ -186,7 +186,7 @@ def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
 def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     """Inverse of the matrix whose Cholesky factor ``self`` is."""
     return cholesky_solve(
-        late.eye(self.shape[-1], dtype=self.dtype, device=self.device), self, upper
+        lazy.eye(self.shape[-1], dtype=self.dtype, device=self.device), self, upper
     )
 
 
@@ -207,7 +207,7 @@ def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
 def linalg_inv(A: Tensor) -> Tensor:
     """Inverse of square matrices. Raises :class:`OpError` for a singular one."""
     n = square_shape(A)[-1]
-    return linalg_solve(A, late.eye(n, dtype=A.dtype, device=A.device))
+    return linalg_solve(A, lazy.eye(n, dtype=A.dtype, device=A.device))
 
 
 @linalg_inv.vjp
@@ -254,13 +254,13 @@ def linalg_pinv(
         vh = mH(u)
     else:
         u, values, vh = linalg_svd(A, False)
-    size = late.abs(values)
+    size = lazy.abs(values)
     if values.shape[-1]:
-        limit = late.amax(size, -1, True) * rcond
-        small = late.le(size, limit if atol is None else late.clamp(limit, atol))
+        limit = lazy.amax(size, -1, True) * rcond
+        small = lazy.le(size, limit if atol is None else lazy.clamp(limit, atol))
     else:
         small = size > 0
-    reciprocal = late.masked_fill(late.reciprocal(values), small, 0)
+    reciprocal = lazy.masked_fill(lazy.reciprocal(values), small, 0)
     return matmul(mH(vh) * shape.unsqueeze(reciprocal, -2), mH(u))
 
 
@@ -303,10 +303,10 @@ def linalg_lstsq(
     """
     solution = matmul(linalg_pinv(A, rcond), B)
     values = linalg_svdvals(A.detach())
-    rank = late.linalg_matrix_rank(A.detach())
+    rank = lazy.linalg_matrix_rank(A.detach())
     m, n = A.shape[-2:]
-    if m > n and bool(late.all(late.eq(rank, n))):
-        residuals = late.sum(late.square(late.abs(matmul(A, solution) - B)), -2)
+    if m > n and bool(lazy.all(lazy.eq(rank, n))):
+        residuals = lazy.sum(lazy.square(lazy.abs(matmul(A, solution) - B)), -2)
     else:
-        residuals = late.zeros((0,), dtype=A.dtype, device=A.device)
+        residuals = lazy.zeros((0,), dtype=A.dtype, device=A.device)
     return linalg_lstsq.result_type((solution, residuals, rank, values))

@@ -13,7 +13,7 @@ from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.extrema import amax, amin
 from coredispatch.ops.reduction.sums import spread, sum
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.casting import in_float32
 from coredispatch.ops.support.precision import narrow, wide
@@ -75,12 +75,12 @@ def norm(
     """
     if p == "nuc":
         dims = (0, 1) if dim is None else dim
-        return late.linalg_matrix_norm(self, "nuc", dims, keepdim)
+        return lazy.linalg_matrix_norm(self, "nuc", dims, keepdim)
     if p is None or p == "fro":
         p = 2
     elif isinstance(p, str):
         require_one_of("p", p, ("fro", "nuc"))
-    x = self if dtype is None else late.to_dtype(self, dtype)
+    x = self if dtype is None else lazy.to_dtype(self, dtype)
     if dtype_of(x).category < 2:
         raise DTypeError(
             f"the norm of {dtype_of(x)} elements needs a floating dtype",
@@ -128,7 +128,7 @@ def power_norm(self: Tensor, p: float, dim: IntList | None, keepdim: bool) -> Te
 def _(grad, out, self, p, dim, keepdim):
     shape = self.shape
     if p == 0:
-        return late.zeros_like(self)
+        return lazy.zeros_like(self)
     grad = spread(grad, shape, dim, keepdim)
     if p == 1:
         return mul(magnitude.sgn(self), grad)

@@ -28,7 +28,7 @@ from coredispatch.ops.loss.reference import (
     reduced_loss,
     target_shape,
 )
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import no_gradient
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.precision import narrow, wide
@@ -115,7 +115,7 @@ def _distribution(
     own = counts if weight is None else weight[index] * counts
     # The smoothed share of each class has that class's weight, the rest that of the target.
     given = (own * (1 - label_smoothing)).unsqueeze(dim)
-    q = late.zeros_like(input).scatter_add(dim, index.unsqueeze(dim), given)
+    q = lazy.zeros_like(input).scatter_add(dim, index.unsqueeze(dim), given)
     if label_smoothing:
         even = counts.unsqueeze(dim) * factor
         q = q + (even if weight is None else even * _class_weights(weight, ndim))
@@ -157,7 +157,7 @@ def cross_entropy(
     dim = 0 if input.ndim == 1 else 1
     logits = wide(input)
     q, divisor = _distribution(logits, target, weight, ignore_index, label_smoothing)
-    terms = late.log_softmax(logits, dim) * q
+    terms = lazy.log_softmax(logits, dim) * q
     # 0 * -inf is 0 here: a class without weight does not count.
     loss = -terms.masked_fill(q == 0, 0).sum(dim)
     if reduction == "mean":
@@ -192,7 +192,7 @@ def _target_grad(
     """Gradient of target probabilities."""
     dim = 0 if input.ndim == 1 else 1
     scale = _row_scale(grad, input, reduction, input.numel() // max(input.shape[dim], 1))
-    result = late.log_softmax(wide(input), dim) * (label_smoothing - 1) * scale
+    result = lazy.log_softmax(wide(input), dim) * (label_smoothing - 1) * scale
     return result if weight is None else result * _class_weights(weight, input.ndim)
 
 
@@ -235,7 +235,7 @@ def cross_entropy_backward(
     q, divisor = _distribution(logits, target, weight, ignore_index, label_smoothing)
     scale = _row_scale(grad_output, input, reduction, divisor)
     total = q.sum(dim, True)
-    result = (late.softmax(logits, dim) * total - q) * scale
+    result = (lazy.softmax(logits, dim) * total - q) * scale
     # Where no target counts the scale is infinite, and the gradient 0 all the same.
     return narrow(result.masked_fill(total == 0, 0), input)
 
@@ -350,7 +350,7 @@ def binary_cross_entropy_with_logits(
     ``pos_weight`` multiplies the loss of positive targets and broadcasts against them.
     """
     _same_shapes(input, target)
-    log_sigmoid = late.logsigmoid(input)
+    log_sigmoid = lazy.logsigmoid(input)
     if pos_weight is None:
         loss = (1 - target) * input - log_sigmoid
     else:
@@ -365,6 +365,6 @@ def multilabel_soft_margin_loss(
     """Binary cross entropy with logits, averaged over the classes (the last dimension)."""
     _same_shapes(input, target)
     x, y = wide(input), wide(target)  # sums of half precision lose digits
-    loss = (1 - y) * x - late.logsigmoid(x)
+    loss = (1 - y) * x - lazy.logsigmoid(x)
     loss = reduce_loss((loss if weight is None else loss * weight).mean(-1), reduction)
     return narrow(loss, input) if dtype_of(input) is dtype_of(target) else loss

@@ -39,7 +39,7 @@ from coredispatch.ops.loss.reference import (
     squared_reference,
     threshold_samples,
 )
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import promote_float
@@ -175,7 +175,7 @@ def kl_div(
     if log_target:
         loss = target.exp() * (target - input)
     else:
-        loss = late.xlogy(target, target) - target * input
+        loss = lazy.xlogy(target, target) - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
     return reduce_loss(loss, reduction)
@@ -198,7 +198,7 @@ def gaussian_nll_loss(
     if var is None:
         raise DTypeError("the variance is missing", fix="give var a tensor or a number")
     if not hasattr(var, "shape"):
-        var = late.full_like(input, var)
+        var = lazy.full_like(input, var)
     if tuple(var.shape) != tuple(input.shape):
         if tuple(var.shape) == tuple(input.shape[:-1]):
             var = var.unsqueeze(-1)
@@ -248,7 +248,7 @@ def poisson_nll_loss(
 @composite(reference=soft_margin_reference, samples=soft_margin_samples, **LOSS_FACTS)
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``log(1 + exp(-target * input))`` for targets of 1 and -1."""
-    return reduce_loss(-late.logsigmoid(target * input), reduction)
+    return reduce_loss(-lazy.logsigmoid(target * input), reduction)
 
 
 @composite(reference=hinge_reference, samples=hinge_samples, smooth=False, **LOSS_FACTS)
@@ -279,7 +279,7 @@ def cosine_embedding_loss(
     """
     # PyTorch adds its epsilon to the squared norms here, not to the norms.
     if dtype_of(input1).category < 2 and dtype_of(input2).category < 2:
-        input1 = late.to_dtype(input1, default_dtype())  # integers would truncate the cosine
+        input1 = lazy.to_dtype(input1, default_dtype())  # integers would truncate the cosine
     a, b = wide(input1), wide(input2)  # half precision knows no number as small
     square1 = (a * a).sum(-1) + 1e-12
     square2 = (b * b).sum(-1) + 1e-12
@@ -304,10 +304,10 @@ def triplet_margin_loss(
 
     ``swap`` uses the nearer of anchor and positive to the negative. Balntas et al., 2016.
     """
-    near = late.pairwise_distance(anchor, positive, p, eps)
-    far = late.pairwise_distance(anchor, negative, p, eps)
+    near = lazy.pairwise_distance(anchor, positive, p, eps)
+    far = lazy.pairwise_distance(anchor, negative, p, eps)
     if swap:
-        far = far.minimum(late.pairwise_distance(positive, negative, p, eps))
+        far = far.minimum(lazy.pairwise_distance(positive, negative, p, eps))
     return reduce_loss((near - far + margin).clamp_min(0), reduction)
 
 

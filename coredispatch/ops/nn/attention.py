@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import conditioned
 from coredispatch.ops.support.samples import Sample
@@ -101,15 +101,15 @@ def scaled_dot_product_attention(
     factor = 1 / sqrt(features) if scale is None else scale
     scores = (query * factor).matmul(key.mT)
     if is_causal:
-        rows = late.arange(scores.shape[-2], device=scores.device)
-        columns = late.arange(scores.shape[-1], device=scores.device)
+        rows = lazy.arange(scores.shape[-2], device=scores.device)
+        columns = lazy.arange(scores.shape[-1], device=scores.device)
         attn_mask = columns.unsqueeze(0) <= rows.unsqueeze(1)
     if attn_mask is not None:
         if attn_mask.dtype.name == "bool":
             scores = scores.masked_fill(~attn_mask, float("-inf"))
         else:
             scores = scores + attn_mask
-    weights = late.softmax(scores, -1)
+    weights = lazy.softmax(scores, -1)
     if dropout_p > 0:
-        weights = late.dropout(weights, dropout_p, True)
+        weights = lazy.dropout(weights, dropout_p, True)
     return weights.matmul(value)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.ops.random.factories import random_uniform
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Tensor
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample, unary
@@ -61,8 +61,8 @@ def native_dropout(
     drawn = random_uniform(
         tuple(self.shape), dtype=float32, device=self.device, generator=generator
     )
-    kept = late.ge(drawn, p)
-    return late.masked_fill(self * _scale(p), late.logical_not(kept), 0), kept
+    kept = lazy.ge(drawn, p)
+    return lazy.masked_fill(self * _scale(p), lazy.logical_not(kept), 0), kept
 
 
 @native_dropout.vjp
@@ -80,7 +80,7 @@ def _(grad0, out1, p):
 )
 def dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     """``grad * scale`` where ``mask`` holds, else 0."""
-    return late.masked_fill(grad * scale, late.logical_not(mask), 0)
+    return lazy.masked_fill(grad * scale, lazy.logical_not(mask), 0)
 
 
 dropout_backward.vjp(grad=lambda grad, mask, scale: dropout_backward(grad, mask, scale))
@@ -96,7 +96,7 @@ def _trained(make: Any) -> Iterator[Sample]:
 
 
 def _finished(input: Any, out: Any, inplace: bool) -> Any:
-    return late.copy_(input, out) if inplace else out
+    return lazy.copy_(input, out) if inplace else out
 
 
 @composite(
@@ -140,7 +140,7 @@ def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[
 
 def _channel_mask(input: Any, p: float, lead: int) -> Any:
     size = (*input.shape[:lead], *(1,) * (input.ndim - lead))
-    return late.ge(random_uniform(size, dtype=float32, device=input.device), p)
+    return lazy.ge(random_uniform(size, dtype=float32, device=input.device), p)
 
 
 def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
@@ -201,7 +201,7 @@ def alpha_dropout(
     _require_probability(p)
     if not training or p == 0:
         return input
-    kept = late.ge(random_uniform(tuple(input.shape), dtype=float32, device=input.device), p)
+    kept = lazy.ge(random_uniform(tuple(input.shape), dtype=float32, device=input.device), p)
     return _finished(input, _alpha(input, p, kept), inplace)
 
 

@@ -11,7 +11,7 @@ from coredispatch.ops.nn.backward_reference import (
     embedding_backward_reference,
     embedding_backward_samples,
 )
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, exact, require_one_of, same
@@ -142,7 +142,7 @@ def embedding_lookup(
 
 embedding_lookup.vjp(
     weight=lambda grad, input, weight_shape, padding_idx, scale_grad_by_freq: (
-        late.embedding_backward(grad, input, weight_shape[0], padding_idx, scale_grad_by_freq)
+        lazy.embedding_backward(grad, input, weight_shape[0], padding_idx, scale_grad_by_freq)
     ),
 )
 
@@ -168,7 +168,7 @@ def embedding_backward(
         rows = rows.masked_fill((flat == padding_idx).unsqueeze(-1), 0)
     total = grad_output.new_zeros((num_weights, width)).index_add(0, flat, rows)
     if scale_grad_by_freq:
-        ones = late.ones_like(flat).to(total.dtype)
+        ones = lazy.ones_like(flat).to(total.dtype)
         counts = total.new_zeros((num_weights,)).index_add(0, flat, ones)
         total = total / counts.clamp_min(1).unsqueeze(-1)
     return total
@@ -304,7 +304,7 @@ def embedding_bag(
         )
     padding = _padding(padding_idx, weight.shape[0])
     flat = input.reshape(-1)
-    place = late.arange(flat.shape[0], device=input.device)
+    place = lazy.arange(flat.shape[0], device=input.device)
     if offsets is None:
         bags = input.shape[0]
         bag = place // max(input.shape[1], 1)
@@ -367,7 +367,7 @@ def _(
 
 
 def _bag_maximum(rows: Tensor, bag: Tensor, bags: int, kept: Tensor | None) -> Tensor:
-    member = bag.unsqueeze(0) == late.arange(bags, device=bag.device).unsqueeze(1)
+    member = bag.unsqueeze(0) == lazy.arange(bags, device=bag.device).unsqueeze(1)
     if kept is not None:
         member = member & kept.unsqueeze(0)
     spread = rows.unsqueeze(0).expand(bags, *rows.shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -220,9 +220,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             fix="convert with x.float()",
         )
     a, b = wide(x1), wide(x2)  # half precision knows no eps as small as this
-    a, b = late.broadcast_tensors(a, b)  # a norm counts each element as often as the product
-    unit1 = a / late.sqrt((a * a).sum(dim, True)).clamp_min(eps)
-    unit2 = b / late.sqrt((b * b).sum(dim, True)).clamp_min(eps)
+    a, b = lazy.broadcast_tensors(a, b)  # a norm counts each element as often as the product
+    unit1 = a / lazy.sqrt((a * a).sum(dim, True)).clamp_min(eps)
+    unit2 = b / lazy.sqrt((b * b).sum(dim, True)).clamp_min(eps)
     result = (unit1 * unit2).sum(dim)
     return result if x1.dtype is not x2.dtype else narrow(result, x1)
 
@@ -255,8 +255,8 @@ def pairwise_distance(
     """The ``p``-norm of ``x1 - x2 + eps`` over the last dimension: floating, also of integers."""
     difference = wide(x1) - wide(x2) + eps  # whose square half precision does not know
     if p == 2.0 and not difference.dtype.is_complex:
-        result = late.sqrt((difference * difference).sum(-1, keepdim))
+        result = lazy.sqrt((difference * difference).sum(-1, keepdim))
     else:
-        result = late.linalg_vector_norm(difference, p, -1, keepdim)
+        result = lazy.linalg_vector_norm(difference, p, -1, keepdim)
     exact = x1.dtype is not x2.dtype or not x1.dtype.is_floating_point
     return result if exact else narrow(result, x1)

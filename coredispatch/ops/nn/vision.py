@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.nn.backward_reference import col2im_reference, col2im_samples
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import dot, exact, require_one_of
@@ -187,7 +187,7 @@ def interpolate(
     if recompute_scale_factor:
         factors = [None] * n
     if mode == "area":
-        return late.adaptive_avg_pool(input, sizes)
+        return lazy.adaptive_avg_pool(input, sizes)
     integers = dtype_of(input).category < 2
     x = input
     if mode in _SMOOTH:
@@ -209,12 +209,12 @@ def _resampled(
     source = x.shape[dim]
     if mode not in _SMOOTH:
         # PyTorch computes the position in single precision whatever the dtype.
-        place = late.arange(target, dtype="float32", device=x.device)
+        place = lazy.arange(target, dtype="float32", device=x.device)
         if mode == "nearest-exact":
             place = place + 0.5
         at = (place * _ratio(source, target, factor)).floor().to(int64)
         return x.index_select(dim, at.clamp_max(source - 1))
-    place = late.arange(target, dtype=x.dtype, device=x.device)
+    place = lazy.arange(target, dtype=x.dtype, device=x.device)
     if align_corners:
         at = place * ((source - 1) / (target - 1) if target > 1 else 0.0)
     else:
@@ -387,7 +387,7 @@ def im2col(
             f"the input must have 3 or 4 dimensions, and has {input.ndim}",
             fix="use (N, C, H, W) or (C, H, W)",
         )
-    x = late.pad(input, (p[1], p[1], p[0], p[0])) if any(p) else input
+    x = lazy.pad(input, (p[1], p[1], p[0], p[0])) if any(p) else input
     w = windows(x, k, s, d)
     n = w.ndim
     columns = w.permute(*range(n - 4), n - 2, n - 1, n - 4, n - 3)
@@ -429,8 +429,8 @@ def col2im(
         )
     channels = x.shape[1] // prod(k)
     at = x.device
-    starts = [late.arange(o, device=at) * e - a for o, e, a in zip(places, s, p)]
-    within = [late.arange(c, device=at) * b for c, b in zip(k, d)]
+    starts = [lazy.arange(o, device=at) * e - a for o, e, a in zip(places, s, p)]
+    within = [lazy.arange(c, device=at) * b for c, b in zip(k, d)]
     flat, valid = window_positions(x, size, starts, within)
     # (windows, elements) per plane; what lies in the padding is dropped
     parts = x.reshape(x.shape[0] * channels, prod(k), prod(places)).mT

@@ -32,7 +32,7 @@ from coredispatch.ops.norm.reference import (
     rms_norm_reference,
     rms_samples,
 )
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -48,7 +48,8 @@ FACTS: dict[str, Any] = {
     "unbroadcast": False,
 }
 INNER = {**FACTS, "namespace": ()}
-# Products of what may be large cancel here: the bound follows from the body's own roundings.
+# Products of what may be large cancel here: the bound follows from the decomposition's own
+# roundings.
 BACKWARD = {**INNER, "tolerance": None}
 
 
@@ -317,7 +318,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: IntList = 1, eps: float = 1e-1
     if p == 2.0 and not input.dtype.is_complex:
         norm = (x * x).sum(dim, True).sqrt()
     else:
-        norm = late.linalg_vector_norm(x, p, dim, True)
+        norm = lazy.linalg_vector_norm(x, p, dim, True)
     return narrow(x / norm.clamp_min(eps), input)
 
 
@@ -330,6 +331,6 @@ def local_response_norm(
     Krizhevsky, Sutskever and Hinton, 2012.
     """
     squares = (input * input).transpose(1, -1)
-    padded = late.pad(squares, (size // 2, (size - 1) // 2))
+    padded = lazy.pad(squares, (size // 2, (size - 1) // 2))
     mean = padded.unfold(-1, size, 1).sum(-1) / size
     return input / (mean * alpha + k).pow(beta).transpose(1, -1)

@@ -37,7 +37,7 @@ from coredispatch.ops.pooling.reference import (
     pool_samples,
     values_and_indices,
 )
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import dot, exact, same
 from coredispatch.ops.support.windows import (
@@ -81,7 +81,7 @@ def max_pool(
     _, after = pool_geometry(input.shape[-n:], kernel_size, stride, padding, dilation, ceil_mode)
     x = input
     if any(padding) or any(after):
-        x = late.pad(x, _around(padding, after), value=lowest(x))
+        x = lazy.pad(x, _around(padding, after), value=lowest(x))
     return windows(x, kernel_size, stride, dilation).amax(tuple(range(-n, 0)))
 
 
@@ -113,8 +113,8 @@ def max_pool_with_indices(
     lead, spatial = input.shape[:-n], input.shape[-n:]
     output, _ = pool_geometry(spatial, kernel_size, stride, padding, dilation, ceil_mode)
     at = input.device
-    starts = [late.arange(o, device=at) * s - p for o, s, p in zip(output, stride, padding)]
-    within = [late.arange(k, device=at) * d for k, d in zip(kernel_size, dilation)]
+    starts = [lazy.arange(o, device=at) * s - p for o, s, p in zip(output, stride, padding)]
+    within = [lazy.arange(k, device=at) * d for k, d in zip(kernel_size, dilation)]
     flat, valid = window_positions(input, spatial, starts, within)
     if not any(padding) and not ceil_mode:
         valid = None
@@ -132,7 +132,7 @@ def _window_maximum(x: Tensor, flat: Tensor, valid: Tensor | None) -> tuple[Tens
         chosen = taken.masked_fill(~valid, lowest(x)).argmax(-1, True)
         # In a window of lowest values the choice may have fallen on an element that is none.
         met = valid.expand(taken.shape).gather(-1, chosen)
-        chosen = late.where(met, chosen, valid.to(int64).argmax(-1, True))
+        chosen = lazy.where(met, chosen, valid.to(int64).argmax(-1, True))
     indices = flat.expand(taken.shape).gather(-1, chosen).squeeze(-1)
     return x.gather(-1, indices), indices
 
@@ -193,11 +193,11 @@ def _counts(
         return prod(kernel)
     counted = like.new_ones(spatial)
     if count_include_pad:
-        counted = late.pad(counted, _around(padding, padding), value=1)
+        counted = lazy.pad(counted, _around(padding, padding), value=1)
         beyond = tuple(a - p for a, p in zip(after, padding))
-        counted = late.pad(counted, _around((0,) * len(kernel), beyond))
+        counted = lazy.pad(counted, _around((0,) * len(kernel), beyond))
     else:
-        counted = late.pad(counted, _around(padding, after))
+        counted = lazy.pad(counted, _around(padding, after))
     return windows(counted, kernel, stride, ones).sum(tuple(range(-len(kernel), 0)))
 
 
@@ -225,7 +225,7 @@ def avg_pool(
     _, after = pool_geometry(spatial, kernel_size, stride, padding, ones, ceil_mode)
     x = input
     if any(padding) or any(after):
-        x = late.pad(x, _around(padding, after))
+        x = lazy.pad(x, _around(padding, after))
     total = windows(x, kernel_size, stride, ones).sum(tuple(range(-n, 0)))
     return total / (
         divisor_override
@@ -288,7 +288,7 @@ def avg_pool_backward(
 
 def _bins(like: Tensor, size: int, count: int) -> tuple[Tensor, Tensor]:
     """Start of each of ``count`` adaptive windows over ``size`` positions, and one past its end."""
-    place = late.arange(count, device=like.device)
+    place = lazy.arange(count, device=like.device)
     return place * size // count, ((place + 1) * size + count - 1) // count
 
 
@@ -296,7 +296,7 @@ def _adaptive_positions(like: Tensor, spatial: Ints, output_size: Ints) -> tuple
     """Flat positions and existence of the elements of each adaptive window."""
     bins = [_bins(like, s, o) for s, o in zip(spatial, output_size)]
     longest = [-(-s // o) + (s % o > 1) for s, o in zip(spatial, output_size)]
-    within = [late.arange(min(m, s), device=like.device) for m, s in zip(longest, spatial)]
+    within = [lazy.arange(min(m, s), device=like.device) for m, s in zip(longest, spatial)]
     return window_positions(like, spatial, [b[0] for b in bins], within, [b[1] for b in bins])
 
 

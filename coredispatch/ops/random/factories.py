@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.ops.creation.factories import given_or_default, given_or_same, sized
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Tensor
 from coredispatch.ops.support.rules import same_shape
 from coredispatch.ops.support.samples import Sample
@@ -210,7 +210,7 @@ def randperm(
     """The numbers from 0 to n-1 in random order, int64 by default."""
     _count(n)
     keys = random_integers((n,), -(1 << 63), 1 << 63, device=device, generator=generator)
-    return late.argsort(keys).to_dtype(dtype or int64)
+    return lazy.argsort(keys).to_dtype(dtype or int64)
 
 
 def _likes(make: Any) -> Iterator[Sample]:

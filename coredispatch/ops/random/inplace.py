@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.random.factories import random_integers, random_normal, random_uniform
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Scalar, Tensor
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample
@@ -78,7 +78,7 @@ def uniform_(
         raise ArgumentError(
             f"uniform_ needs low <= high, got {low} and {high}", fix="swap the bounds"
         )
-    return late.copy_(
+    return lazy.copy_(
         self,
         random_uniform(
             tuple(self.shape),
@@ -99,7 +99,7 @@ def normal_(
     _require_floating(self)
     if std < 0:
         raise ArgumentError(f"std must not be negative, got {std}", fix="use a std of at least 0")
-    return late.copy_(
+    return lazy.copy_(
         self,
         random_normal(
             tuple(self.shape),
@@ -125,7 +125,7 @@ def bernoulli_(
     drawn = random_uniform(
         tuple(self.shape), dtype=float32, device=self.device, generator=generator
     )
-    return late.copy_(self, late.lt(drawn, p))
+    return lazy.copy_(self, lazy.lt(drawn, p))
 
 
 @composite(samples=_targets, **_IN_PLACE)
@@ -165,7 +165,7 @@ def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
     drawn = random_integers(
         tuple(x.shape), low, min(high, 1 << 63), device=x.device, generator=generator
     )
-    return late.copy_(x, drawn)
+    return lazy.copy_(x, drawn)
 
 
 @composite(samples=_targets, **_IN_PLACE)
@@ -173,7 +173,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
     """Fill ``self`` with numbers of the exponential distribution of rate ``lambd``."""
     if not lambd > 0:
         raise ArgumentError(f"lambd must be positive, got {lambd}", fix="use a rate above 0")
-    return late.copy_(self, exponential(self.detach(), lambd, generator=generator))
+    return lazy.copy_(self, exponential(self.detach(), lambd, generator=generator))
 
 
 @composite(
@@ -186,8 +186,8 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
         raise ArgumentError(
             f"geometric_ needs 0 < p < 1, got {p}", fix="use a probability above 0 and below 1"
         )
-    trials = late.ceil(late.log(_open_uniform(self, generator)) / math.log1p(-p))
-    return late.copy_(self, late.clamp(trials, 1.0))
+    trials = lazy.ceil(lazy.log(_open_uniform(self, generator)) / math.log1p(-p))
+    return lazy.copy_(self, lazy.clamp(trials, 1.0))
 
 
 @composite(samples=_targets, **_IN_PLACE)
@@ -199,7 +199,7 @@ def cauchy_(
     if not sigma > 0:
         raise ArgumentError(f"sigma must be positive, got {sigma}", fix="use a sigma above 0")
     angle = (_open_uniform(self, generator) - 0.5) * math.pi
-    return late.copy_(self, late.tan(angle) * sigma + median)
+    return lazy.copy_(self, lazy.tan(angle) * sigma + median)
 
 
 @composite(samples=_targets, **_IN_PLACE)
@@ -213,7 +213,7 @@ def log_normal_(
     drawn = random_normal(
         tuple(self.shape), mean, std, dtype=_wide(self), device=self.device, generator=generator
     )
-    return late.copy_(self, late.exp(drawn))
+    return lazy.copy_(self, lazy.exp(drawn))
 
 
 # ---- samplers -----------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ def exponential(self: Tensor, rate: float = 1.0, *, generator: Generator | None 
     _require_floating(self)
     if rate <= 0:
         raise ArgumentError(f"the rate must be positive, got {rate}", fix="use a rate above 0")
-    drawn = -late.log(_open_uniform(self, generator))
-    return late.clamp(drawn / rate, 1e-38).to_dtype(self.dtype)
+    drawn = -lazy.log(_open_uniform(self, generator))
+    return lazy.clamp(drawn / rate, 1e-38).to_dtype(self.dtype)
 
 
 @composite(
@@ -253,14 +253,14 @@ def poisson(self: Tensor, generator: Generator | None = None) -> Tensor:
     The definition counts the arrivals of a process within one unit of time (Knuth); backends
     have faster kernels. Raises :class:`ArgumentError` for a negative rate.
     """
-    if self.numel() and not bool(late.all(late.ge(self, 0))):
+    if self.numel() and not bool(lazy.all(lazy.ge(self, 0))):
         raise ArgumentError(
             "poisson needs rates that are not negative", fix="use rates of at least 0"
         )
     rate = self.to_dtype(float64)
-    count, time = late.zeros_like(rate), exponential(rate, generator=generator)
-    while bool(late.any(late.lt(time, rate))):
-        count = count + late.lt(time, rate)
+    count, time = lazy.zeros_like(rate), exponential(rate, generator=generator)
+    while bool(lazy.any(lazy.lt(time, rate))):
+        count = count + lazy.lt(time, rate)
         time = time + exponential(rate, generator=generator)
     return count.to_dtype(self.dtype)
 
@@ -281,26 +281,26 @@ def standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
     By rejection (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000);
     below 1 through the concentration one higher. Not differentiable.
     """
-    if self.numel() and not bool(late.all(late.gt(self, 0))):
+    if self.numel() and not bool(lazy.all(lazy.gt(self, 0))):
         raise ArgumentError(
             "gamma needs concentrations above zero", fix="use concentrations above 0"
         )
     shape = self.to_dtype(float64)
-    raised = late.where(late.lt(shape, 1), shape + 1, shape)
+    raised = lazy.where(lazy.lt(shape, 1), shape + 1, shape)
     d = raised - 1 / 3
-    c = 1 / late.sqrt(9 * d)
-    out = late.zeros_like(d)
-    waiting = late.gt(d, 0)
-    while bool(late.any(waiting)):
+    c = 1 / lazy.sqrt(9 * d)
+    out = lazy.zeros_like(d)
+    waiting = lazy.gt(d, 0)
+    while bool(lazy.any(waiting)):
         x = random_normal(tuple(d.shape), dtype=float64, device=self.device, generator=generator)
         v = (1 + c * x) ** 3
-        u = late.log(_open_uniform(d, generator))
-        bound = 0.5 * late.square(x) + d - d * v + d * late.log(late.clamp(v, 1e-300))
-        accepted = waiting & late.gt(v, 0) & late.lt(u, bound)
-        out = late.where(accepted, d * v, out)
-        waiting = waiting & late.logical_not(accepted)
+        u = lazy.log(_open_uniform(d, generator))
+        bound = 0.5 * lazy.square(x) + d - d * v + d * lazy.log(lazy.clamp(v, 1e-300))
+        accepted = waiting & lazy.gt(v, 0) & lazy.lt(u, bound)
+        out = lazy.where(accepted, d * v, out)
+        waiting = waiting & lazy.logical_not(accepted)
     boost = _open_uniform(d, generator) ** (1 / shape)
-    return late.where(late.lt(shape, 1), out * boost, out).to_dtype(self.dtype)
+    return lazy.where(lazy.lt(shape, 1), out * boost, out).to_dtype(self.dtype)
 
 
 @composite(
@@ -319,10 +319,10 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """Numbers of successes in ``count`` trials of probability ``prob``, in the dtype of count."""
     if count.numel() == 0:
         return count.clone()
-    trials = int(late.amax(count))
-    number = late.arange(trials, device=count.device)
+    trials = int(lazy.amax(count))
+    number = lazy.arange(trials, device=count.device)
     drawn = random_uniform(
         (*count.shape, trials), dtype=float64, device=count.device, generator=generator
     )
-    success = late.lt(drawn, prob.unsqueeze(-1)) & late.lt(number, count.unsqueeze(-1))
-    return late.sum(success, -1).to_dtype(count.dtype)
+    success = lazy.lt(drawn, prob.unsqueeze(-1)) & lazy.lt(number, count.unsqueeze(-1))
+    return lazy.sum(success, -1).to_dtype(count.dtype)

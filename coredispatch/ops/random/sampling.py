@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.ops.random.factories import random_normal, random_uniform
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, same, same_shape
 from coredispatch.ops.support.samples import Sample
@@ -42,11 +42,11 @@ def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
     """
     if self.dtype.category != 2:
         raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
-    if self.numel() and not bool(late.all(late.ge(self, 0) & late.le(self, 1))):
+    if self.numel() and not bool(lazy.all(lazy.ge(self, 0) & lazy.le(self, 1))):
         raise ArgumentError(
             "bernoulli needs probabilities between 0 and 1", fix="use probabilities from 0 to 1"
         )
-    return late.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
+    return lazy.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
 
 
 @bernoulli.overload
@@ -56,7 +56,7 @@ def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
             f"bernoulli needs a probability between 0 and 1, got {p}",
             fix="use a probability from 0 to 1",
         )
-    return late.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
+    return lazy.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
 
 
 @composite(
@@ -141,25 +141,25 @@ def multinomial(
     if self.dtype.category != 2:
         raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
     weights = self.detach().to_dtype(_wide(self))
-    if not bool(late.all(late.isfinite(weights) & late.ge(weights, 0))):
+    if not bool(lazy.all(lazy.isfinite(weights) & lazy.ge(weights, 0))):
         raise ArgumentError(
             "weights must be finite and not negative", fix="use finite weights of at least 0"
         )
     needed = 1 if replacement else num_samples
-    if not bool(late.all(late.ge(late.sum(late.gt(weights, 0), -1), needed))):
+    if not bool(lazy.all(lazy.ge(lazy.sum(lazy.gt(weights, 0), -1), needed))):
         raise ArgumentError(
             f"each row needs at least {needed} positive weight(s)",
             fix="use fewer samples, or replacement=True",
         )
     if not replacement:
         # The greatest of weight / exponential: Efraimidis and Spirakis (2006).
-        clocks = -late.log1p(-_uniform_like(weights, generator))
-        keys = late.masked_fill(weights / clocks, late.eq(weights, 0), -1.0)
-        return late.topk(keys, num_samples, -1)[1]
-    bounds = late.cumsum(weights, -1)
+        clocks = -lazy.log1p(-_uniform_like(weights, generator))
+        keys = lazy.masked_fill(weights / clocks, lazy.eq(weights, 0), -1.0)
+        return lazy.topk(keys, num_samples, -1)[1]
+    bounds = lazy.cumsum(weights, -1)
     drawn = random_uniform(sizes, dtype=weights.dtype, device=self.device, generator=generator)
     drawn = drawn * bounds[..., -1:]
-    return late.searchsorted(bounds, drawn, right=True)
+    return lazy.searchsorted(bounds, drawn, right=True)
 
 
 def _wide(x: Any) -> DType:

@@ -12,7 +12,7 @@ from coredispatch.ops.elementwise import comparison, exponential, magnitude
 from coredispatch.ops.elementwise.arithmetic import mul, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.sums import mean, reduced_count, spread, sum
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.casting import in_float32
 from coredispatch.ops.support.rules import conditioned, reduced
@@ -232,7 +232,7 @@ def _matrix_of_variables(self: Any) -> Any:
         raise ShapeError(
             f"needs at most 2 dimensions, got {self.ndim}", fix="pass (variables, observations)"
         )
-    return self if self.ndim == 2 else late.reshape(self, (1, -1))
+    return self if self.ndim == 2 else lazy.reshape(self, (1, -1))
 
 
 def _check_weights(name: str, weights: Any, count: int, kind: str) -> None:
@@ -275,11 +275,11 @@ def cov(
     _check_weights("fweights", fweights, x.shape[1], "integers")
     _check_weights("aweights", aweights, x.shape[1], "floating-point numbers")
     if x.dtype.category < 2:
-        x = late.to_dtype(x, default_dtype())
+        x = lazy.to_dtype(x, default_dtype())
     dtype = x.dtype
     if dtype.itemsize == 2:
-        x = late.to_dtype(x, float32)
-        aweights = aweights if aweights is None else late.to_dtype(aweights, float32)
+        x = lazy.to_dtype(x, float32)
+        aweights = aweights if aweights is None else lazy.to_dtype(aweights, float32)
     weights = fweights
     if aweights is not None:
         weights = aweights if weights is None else mul(weights, aweights)
@@ -297,9 +297,9 @@ def cov(
         else:
             freedom = sub(total, mul(div(sum(mul(weights, aweights)), total), correction))
         freedom = magnitude.clamp(freedom, 0, None)
-    product = div(late.matmul(weighted, late.conj(late.transpose(center, 0, 1))), freedom)
-    product = late.to_dtype(product, dtype)
-    return product if self.ndim == 2 and x.shape[0] != 1 else late.reshape(product, ())
+    product = div(lazy.matmul(weighted, lazy.conj(lazy.transpose(center, 0, 1))), freedom)
+    product = lazy.to_dtype(product, dtype)
+    return product if self.ndim == 2 and x.shape[0] != 1 else lazy.reshape(product, ())
 
 
 @composite(
@@ -315,8 +315,8 @@ def corrcoef(self: Tensor) -> Tensor:
         c = cov(x)
         if not c.ndim:
             return div(c, c)
-        deviation = exponential.sqrt(late.diagonal(c))
-        scaled = div(div(c, late.unsqueeze(deviation, 1)), late.unsqueeze(deviation, 0))
+        deviation = exponential.sqrt(lazy.diagonal(c))
+        scaled = div(div(c, lazy.unsqueeze(deviation, 1)), lazy.unsqueeze(deviation, 0))
         return magnitude.clamp(scaled, -1, 1)
 
     return in_float32(normalized, self)

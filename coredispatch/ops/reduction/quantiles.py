@@ -16,7 +16,7 @@ from coredispatch.ops.elementwise.arithmetic import mul, sub
 from coredispatch.ops.reduction.extrema import argmax
 from coredispatch.ops.reduction.sorting import SINGLE, argsort, picked, single_shapes, sort
 from coredispatch.ops.reduction.sums import any, sum
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import filled
 from coredispatch.ops.support.rules import (
@@ -35,8 +35,8 @@ def _rank_index(x: Any, dim: int, rank: Any) -> Any:
     """Index of the element of 0-based ``rank`` (a number or one per slice) along ``dim``."""
     order = argsort(x, dim)
     if isinstance(rank, int):
-        return late.narrow(order, dim, rank, 1)
-    return late.gather(order, dim, rank)
+        return lazy.narrow(order, dim, rank, 1)
+    return lazy.gather(order, dim, rank)
 
 
 def _median_index(x: Any, dim: int, skip_nan: bool) -> Any:
@@ -46,7 +46,7 @@ def _median_index(x: Any, dim: int, skip_nan: bool) -> Any:
     nan = comparison.isnan(x)
     if skip_nan:
         count = sum(comparison.logical_not(nan), dim, True)
-        rank = late.to_dtype(rounding.floor(mul(sub(count, 1), 0.5)), int64)
+        rank = lazy.to_dtype(rounding.floor(mul(sub(count, 1), 0.5)), int64)
         return _rank_index(x, dim, comparison.where(comparison.lt(rank, 0), 0, rank))
     middle = _rank_index(x, dim, (n - 1) // 2)
     return comparison.where(any(nan, dim, True), argmax(nan, dim, True), middle)
@@ -56,8 +56,8 @@ def _median_index(x: Any, dim: int, skip_nan: bool) -> Any:
 def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Lower medians along ``dim`` and their indices: ``median(self, dim, keepdim)``."""
     single_shapes(self, dim, keepdim)
-    x = late.detach(self)
-    index = _median_index(x, dim, False) if x.ndim else late.zeros_like(x, dtype=int64)
+    x = lazy.detach(self)
+    index = _median_index(x, dim, False) if x.ndim else lazy.zeros_like(x, dtype=int64)
     return median_dim.result_type(picked(self, dim, index, keepdim))
 
 
@@ -65,8 +65,8 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Lower medians of what is not NaN, and their indices: ``nanmedian(self, dim, keepdim)``."""
     single_shapes(self, dim, keepdim)
-    x = late.detach(self)
-    index = _median_index(x, dim, True) if x.ndim else late.zeros_like(x, dtype=int64)
+    x = lazy.detach(self)
+    index = _median_index(x, dim, True) if x.ndim else lazy.zeros_like(x, dtype=int64)
     return nanmedian_dim.result_type(picked(self, dim, index, keepdim))
 
 
@@ -100,7 +100,7 @@ def median(self: Tensor) -> Tensor:
     """
     if self.numel() == 0:
         return _of_nothing(self)
-    return median_dim(late.reshape(self, (-1,)), 0)[0]
+    return median_dim(lazy.reshape(self, (-1,)), 0)[0]
 
 
 @median.overload
@@ -113,7 +113,7 @@ def nanmedian(self: Tensor) -> Tensor:
     """:func:`median` of the elements that are not NaN; NaN when there is none."""
     if self.numel() == 0:
         return _of_nothing(self)
-    return nanmedian_dim(late.reshape(self, (-1,)), 0)[0]
+    return nanmedian_dim(lazy.reshape(self, (-1,)), 0)[0]
 
 
 @nanmedian.overload
@@ -125,21 +125,21 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The most frequent element along ``dim`` (the smallest of equals) and its last index."""
     single_shapes(self, dim, keepdim)
-    x = late.detach(self)
+    x = lazy.detach(self)
     if not x.ndim:
-        return mode.result_type(picked(self, dim, late.zeros_like(x, dtype=int64), keepdim))
-    rows = late.movedim(x, dim, -1)
+        return mode.result_type(picked(self, dim, lazy.zeros_like(x, dtype=int64), keepdim))
+    rows = lazy.movedim(x, dim, -1)
     ordered, order = sort(rows)
     n = rows.shape[-1]
     # Length of the run that ends at each place: the distance to the run's first element.
-    place = late.expand(late.arange(0, n, 1, dtype=int64, device=x.device), rows.shape)
-    first = late.ones_like(late.narrow(place, -1, 0, 1))
-    changed = comparison.ne(late.narrow(ordered, -1, 1, n - 1), late.narrow(ordered, -1, 0, n - 1))
-    starts = late.cat([first, late.to_dtype(changed, int64)], -1)
-    run = sub(place, late.cummax(mul(starts, place), -1)[0])
+    place = lazy.expand(lazy.arange(0, n, 1, dtype=int64, device=x.device), rows.shape)
+    first = lazy.ones_like(lazy.narrow(place, -1, 0, 1))
+    changed = comparison.ne(lazy.narrow(ordered, -1, 1, n - 1), lazy.narrow(ordered, -1, 0, n - 1))
+    starts = lazy.cat([first, lazy.to_dtype(changed, int64)], -1)
+    run = sub(place, lazy.cummax(mul(starts, place), -1)[0])
     # The sort is stable, so the end of the longest run holds the last index of the mode.
-    index = late.gather(order, -1, argmax(run, -1, True))
-    return mode.result_type(picked(self, dim, late.movedim(index, -1, dim), keepdim))
+    index = lazy.gather(order, -1, argmax(run, -1, True))
+    return mode.result_type(picked(self, dim, lazy.movedim(index, -1, dim), keepdim))
 
 
 # ---- quantiles --------------------------------------------------------------------------------
@@ -228,20 +228,20 @@ def _quantiles(x: Any, q: Any, dim: Any, keepdim: bool, method: str, skip_nan: b
             raise ArgumentError(f"q={q} is not in [0, 1]", fix="use q from 0 to 1")
         q = filled(x, (), q)
     shape = x.shape
-    rows = late.reshape(x, (-1,)) if dim is None else late.movedim(x, dim, -1)
+    rows = lazy.reshape(x, (-1,)) if dim is None else lazy.movedim(x, dim, -1)
     if not x.ndim:
-        rows = late.reshape(x, (1,))
+        rows = lazy.reshape(x, (1,))
     if rows.shape[-1] == 0:
         raise DimError(
             "a quantile needs elements, and there are none", fix="give a tensor with elements"
         )
     ordered = sort(rows)[0]
-    nan = comparison.isnan(late.detach(ordered))
+    nan = comparison.isnan(lazy.detach(ordered))
     last = sub(sum(comparison.logical_not(nan), -1, True), 1)
     last = comparison.where(comparison.lt(last, 0), 0, last)
     if not skip_nan:
-        last = late.full_like(last, rows.shape[-1] - 1)
-    rank = mul(late.reshape(q, (-1,)), late.to_dtype(last, dtype_of(x)))
+        last = lazy.full_like(last, rows.shape[-1] - 1)
+    rank = mul(lazy.reshape(q, (-1,)), lazy.to_dtype(last, dtype_of(x)))
     low, high = rounding.floor(rank), rounding.ceil(rank)
     if method == "nearest":
         low = high = rounding.round(rank)
@@ -249,10 +249,10 @@ def _quantiles(x: Any, q: Any, dim: Any, keepdim: bool, method: str, skip_nan: b
         high = low
     if method == "higher":
         low = high
-    a = late.gather(ordered, -1, late.to_dtype(low, int64))
-    b = late.gather(ordered, -1, late.to_dtype(high, int64))
+    a = lazy.gather(ordered, -1, lazy.to_dtype(low, int64))
+    b = lazy.gather(ordered, -1, lazy.to_dtype(high, int64))
     if method in ("linear", "midpoint"):
-        mixed = late.lerp(a, b, 0.5 if method == "midpoint" else sub(rank, low))
+        mixed = lazy.lerp(a, b, 0.5 if method == "midpoint" else sub(rank, low))
         # Between equal infinities, whose difference is NaN, lies that infinity.
         stuck = comparison.logical_and(comparison.isinf(a), comparison.eq(a, b))
         out = comparison.where(stuck, a, mixed)
@@ -260,10 +260,10 @@ def _quantiles(x: Any, q: Any, dim: Any, keepdim: bool, method: str, skip_nan: b
         out = a
     if not skip_nan:
         out = comparison.where(any(nan, -1, True), math.nan, out)
-    out = late.movedim(out, -1, 0)  # the quantiles come first
+    out = lazy.movedim(out, -1, 0)  # the quantiles come first
     if keepdim:
         kept = [1] * len(shape) if dim is None else list(shape)
         if dim is not None and shape:
             kept[dim] = 1
-        out = late.reshape(out, (out.shape[0], *kept))
-    return out if q.ndim else late.squeeze(out, 0)
+        out = lazy.reshape(out, (out.shape[0], *kept))
+    return out if q.ndim else lazy.squeeze(out, 0)

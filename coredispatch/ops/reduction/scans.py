@@ -11,7 +11,7 @@ from coredispatch.ops.elementwise import comparison, exponential
 from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.sums import any, sum
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import DType, Scalar, Tensor
 from coredispatch.ops.support.rules import (
@@ -68,7 +68,7 @@ def reversed_cumsum(x: Any, dim: int) -> Any:
     """Cumulative sums from the end."""
     if not x.ndim:
         return x
-    return late.flip(cumsum(late.flip(x, (dim,)), dim), (dim,))
+    return lazy.flip(cumsum(lazy.flip(x, (dim,)), dim), (dim,))
 
 
 @primitive(
@@ -94,14 +94,14 @@ def _(grad, out, self, dim):
 
 def _cumprod_grad_with_zeros(grad: Any, x: Any, dim: int) -> Any:
     """Row k: the sum over i >= k of grad_i times the product of x_0 .. x_i without x_k."""
-    rows = late.movedim(x, dim, -1)
+    rows = lazy.movedim(x, dim, -1)
     n = rows.shape[-1]
-    eye = late.eye(n, dtype=bool_, device=x.device)
-    without = comparison.where(eye, 1, late.unsqueeze(rows, -2))
+    eye = lazy.eye(n, dtype=bool_, device=x.device)
+    without = comparison.where(eye, 1, lazy.unsqueeze(rows, -2))
     products = cumprod(without, -1)
-    upper = late.triu(late.ones((n, n), dtype=dtype_of(x), device=x.device))
-    weights = mul(adjoint(mul(products, upper)), late.unsqueeze(late.movedim(grad, dim, -1), -2))
-    return late.movedim(sum(weights, -1), -1, dim)
+    upper = lazy.triu(lazy.ones((n, n), dtype=dtype_of(x), device=x.device))
+    weights = mul(adjoint(mul(products, upper)), lazy.unsqueeze(lazy.movedim(grad, dim, -1), -2))
+    return lazy.movedim(sum(weights, -1), -1, dim)
 
 
 # ---- scans by doubling ------------------------------------------------------------------------
@@ -115,11 +115,11 @@ def doubling_scan(x: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """
     n, step = x[0].shape[-1], 1
     while step < n:
-        head = [late.narrow(t, -1, 0, step) for t in x]
-        before = [late.narrow(t, -1, 0, n - step) for t in x]
-        after = [late.narrow(t, -1, step, n - step) for t in x]
+        head = [lazy.narrow(t, -1, 0, step) for t in x]
+        before = [lazy.narrow(t, -1, 0, n - step) for t in x]
+        after = [lazy.narrow(t, -1, step, n - step) for t in x]
         joined = combine(before, after)
-        x = [late.cat([h, j], -1) for h, j in zip(head, joined, strict=True)]
+        x = [lazy.cat([h, j], -1) for h, j in zip(head, joined, strict=True)]
         step *= 2
     return x
 
@@ -127,17 +127,17 @@ def doubling_scan(x: Any, combine: Callable[[Any, Any], Any]) -> Any:
 def _running_extremum(x: Any, dim: int, reaches: Any) -> Any:
     """Values and indices of a running extremum; the latest of equals, NaN wins."""
     if not x.ndim:
-        return x, late.zeros((), dtype=int64, device=x.device)
+        return x, lazy.zeros((), dtype=int64, device=x.device)
 
     def later(before: Any, after: Any) -> Any:
         take = comparison.logical_or(reaches(after[0], before[0]), comparison.isnan(after[0]))
         return [comparison.where(take, a, b) for a, b in zip(after, before, strict=True)]
 
-    rows = late.movedim(late.detach(x), dim, -1)
-    places = late.arange(0, rows.shape[-1], 1, dtype=int64, device=x.device)
-    start = [rows, late.expand(places, rows.shape)]
-    index = late.movedim(doubling_scan(start, later)[1], -1, dim)
-    return late.gather(x, dim, index), index
+    rows = lazy.movedim(lazy.detach(x), dim, -1)
+    places = lazy.arange(0, rows.shape[-1], 1, dtype=int64, device=x.device)
+    start = [rows, lazy.expand(places, rows.shape)]
+    index = lazy.movedim(doubling_scan(start, later)[1], -1, dim)
+    return lazy.gather(x, dim, index), index
 
 
 def _pair_shapes(self: Any, dim: int) -> Any:
@@ -181,10 +181,10 @@ def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(self)))`` along ``dim`` without overflow."""
     normalize_dim(dim, self.ndim)
     if not self.ndim or self.shape[dim] <= 1:
-        return late.clone(self)
-    rows = late.movedim(self, dim, -1)
+        return lazy.clone(self)
+    rows = lazy.movedim(self, dim, -1)
     (out,) = doubling_scan([rows], lambda a, b: [exponential.logaddexp(a[0], b[0])])
-    return late.movedim(out, -1, dim)
+    return lazy.movedim(out, -1, dim)
 
 
 # ---- differences and integrals ----------------------------------------------------------------
@@ -213,16 +213,16 @@ def diff(
     exclusive ors.
     """
     if n == 0:
-        return late.clone(self)
+        return lazy.clone(self)
     parts = [part for part in (prepend, self, append) if part is not None]
-    x = late.cat(parts, dim) if len(parts) > 1 else self
+    x = lazy.cat(parts, dim) if len(parts) > 1 else self
     dim = normalize_dim(dim, x.ndim)
     if n < 0:
         raise ArgumentError(f"diff needs n >= 0, got {n}", fix="use n >= 0")
     minus = comparison.logical_xor if dtype_of(x).kind == "b" else sub
     for _ in range(min(n, x.shape[dim])):
         m = x.shape[dim] - 1
-        x = minus(late.narrow(x, dim, 1, m), late.narrow(x, dim, 0, m))
+        x = minus(lazy.narrow(x, dim, 1, m), lazy.narrow(x, dim, 0, m))
     return x
 
 
@@ -262,14 +262,14 @@ def cumulative_trapezoid(
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Any:
     dim = normalize_dim(dim, y.ndim)
     m = y.shape[dim] - 1
-    heights = add(late.narrow(y, dim, 1, m), late.narrow(y, dim, 0, m))
+    heights = add(lazy.narrow(y, dim, 1, m), lazy.narrow(y, dim, 0, m))
     if x is None:
         return mul(heights, dx * 0.5)
     if x.ndim == 1:
         widths = diff(x)
         shape = [1] * y.ndim
         shape[dim] = m
-        widths = late.reshape(widths, shape)
+        widths = lazy.reshape(widths, shape)
     else:
         widths = diff(x, 1, dim)
     return mul(mul(heights, widths), 0.5)

@@ -15,7 +15,7 @@ from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.extrema import amax, amin
 from coredispatch.ops.reduction.sorting import sort
 from coredispatch.ops.reduction.sums import any, sum
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import filled
 from coredispatch.ops.support.rules import exact, require_int, same
@@ -106,12 +106,12 @@ def searchsorted(
     if side not in (None, "left", "right"):
         raise ArgumentError(f"side={side!r} is not 'left' or 'right'", fix="use 'left' or 'right'")
     if sorter is not None:
-        sorted_sequence = late.gather(sorted_sequence, -1, sorter)
+        sorted_sequence = lazy.gather(sorted_sequence, -1, sorter)
     _insertion_shape(sorted_sequence, input)
     after = right or side == "right"
-    value = late.unsqueeze(input, -1) if isinstance(input, Value) else input
+    value = lazy.unsqueeze(input, -1) if isinstance(input, Value) else input
     if sorted_sequence.ndim > 1:
-        sorted_sequence = late.unsqueeze(sorted_sequence, -2)
+        sorted_sequence = lazy.unsqueeze(sorted_sequence, -2)
     relation = comparison.le if after else comparison.lt
     passed = relation(sorted_sequence, value)
     if isinstance(input, Value) and dtype_of(input).is_floating_point and not after:
@@ -125,7 +125,7 @@ def searchsorted(
     elif isinstance(input, Value) and dtype_of(input).is_floating_point:
         passed = comparison.logical_or(passed, comparison.isnan(value))
     out = sum(passed, -1)
-    return late.to_dtype(out, int32) if out_int32 else out
+    return lazy.to_dtype(out, int32) if out_int32 else out
 
 
 @composite(
@@ -191,11 +191,11 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
             )
         count = max(count, amax(self).item() + 1)
     if weights is None:
-        values = late.ones_like(self, dtype=int64)
+        values = lazy.ones_like(self, dtype=int64)
     else:
-        values = weights if weights.dtype is float32 else late.to_dtype(weights, float64)
+        values = weights if weights.dtype is float32 else lazy.to_dtype(weights, float64)
     zeros = filled(values, (count,), 0)
-    return late.scatter_add(zeros, 0, late.to_dtype(self, int64), values)
+    return lazy.scatter_add(zeros, 0, lazy.to_dtype(self, int64), values)
 
 
 @composite(
@@ -226,13 +226,13 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
         raise ArgumentError(f"max={high} must not be below min={low}", fix="swap min and max")
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ArgumentError(f"the range [{low}, {high}] is not finite", fix="give min and max")
-    x = late.reshape(self, (-1,))
-    x = late.to_dtype(x, float64)  # the edges of narrow cells would be rounded
+    x = lazy.reshape(self, (-1,))
+    x = lazy.to_dtype(x, float64)  # the edges of narrow cells would be rounded
     inside = comparison.logical_and(comparison.ge(x, low), comparison.le(x, high))
-    cell = late.floor(mul(div(sub(x, low), high - low), bins))
-    cell = late.to_dtype(late.clamp(comparison.where(inside, cell, 0), 0, bins - 1), int64)
+    cell = lazy.floor(mul(div(sub(x, low), high - low), bins))
+    cell = lazy.to_dtype(lazy.clamp(comparison.where(inside, cell, 0), 0, bins - 1), int64)
     zeros = filled(self, (bins,), 0)
-    return late.scatter_add(zeros, 0, cell, late.to_dtype(inside, dtype_of(self)))
+    return lazy.scatter_add(zeros, 0, cell, lazy.to_dtype(inside, dtype_of(self)))
 
 
 @composite(
@@ -256,11 +256,11 @@ def isin(
 ) -> Tensor:
     """Whether each element is among ``test_elements``, as bool in the shape of ``elements``."""
     tests = (
-        late.reshape(test_elements, (-1,)) if isinstance(test_elements, Value) else test_elements
+        lazy.reshape(test_elements, (-1,)) if isinstance(test_elements, Value) else test_elements
     )
-    probe = late.unsqueeze(elements, -1) if isinstance(elements, Value) else elements
+    probe = lazy.unsqueeze(elements, -1) if isinstance(elements, Value) else elements
     equal = comparison.eq(probe, tests)
-    found = any(equal, -1) if isinstance(test_elements, Value) else late.squeeze(equal, -1)
+    found = any(equal, -1) if isinstance(test_elements, Value) else lazy.squeeze(equal, -1)
     return comparison.logical_not(found) if invert else found
 
 
@@ -269,23 +269,23 @@ def isin(
 
 def _rows(x: Any, dim: int) -> Any:
     """Slices of ``x`` along ``dim`` as rows of a matrix."""
-    moved = late.movedim(x, dim, 0)
-    return late.reshape(moved, (x.shape[dim], prod(moved.shape[1:])))
+    moved = lazy.movedim(x, dim, 0)
+    return lazy.reshape(moved, (x.shape[dim], prod(moved.shape[1:])))
 
 
 def _runs(rows: Any) -> tuple[Any, Any, Any]:
     """Starts of runs of equal consecutive rows: (indices of starts, run number, run lengths)."""
     n = rows.shape[0]
     if n == 0:
-        empty = late.zeros((0,), dtype=int64, device=rows.device)
+        empty = lazy.zeros((0,), dtype=int64, device=rows.device)
         return empty, empty, empty
-    first = late.ones((1,), dtype=bool_, device=rows.device)
-    changed = any(comparison.ne(late.narrow(rows, 0, 1, n - 1), late.narrow(rows, 0, 0, n - 1)), 1)
-    starts = late.cat([first, changed], 0)
-    number = sub(late.cumsum(starts, 0), 1)
-    index = late.reshape(late.nonzero(starts), (-1,))
+    first = lazy.ones((1,), dtype=bool_, device=rows.device)
+    changed = any(comparison.ne(lazy.narrow(rows, 0, 1, n - 1), lazy.narrow(rows, 0, 0, n - 1)), 1)
+    starts = lazy.cat([first, changed], 0)
+    number = sub(lazy.cumsum(starts, 0), 1)
+    index = lazy.reshape(lazy.nonzero(starts), (-1,))
     end = filled(index, (1,), n)
-    counts = sub(late.cat([late.narrow(index, 0, 1, index.shape[0] - 1), end], 0), index)
+    counts = sub(lazy.cat([lazy.narrow(index, 0, 1, index.shape[0] - 1), end], 0), index)
     return index, number, counts
 
 
@@ -310,41 +310,41 @@ def unique_all(self: Tensor, dim: int | None) -> tuple[Tensor, Tensor, Tensor]:
     them, and how often each occurs.
     """
     if dim is None:
-        flat = late.reshape(self, (-1, 1))
-        order = sort(late.reshape(self, (-1,)))[1]
+        flat = lazy.reshape(self, (-1, 1))
+        order = sort(lazy.reshape(self, (-1,)))[1]
         shape = self.shape
     else:
         flat = _rows(self, dim)
         order = _lexicographic(flat)
         shape = (self.shape[dim],)
-    start, number, counts = _runs(late.index_select(flat, 0, order))
-    inverse = late.scatter(late.zeros_like(order), 0, order, number)
-    chosen = late.index_select(order, 0, start)
-    source = late.reshape(self, (-1,)) if dim is None else self
-    values = late.index_select(source, 0 if dim is None else dim, chosen)
+    start, number, counts = _runs(lazy.index_select(flat, 0, order))
+    inverse = lazy.scatter(lazy.zeros_like(order), 0, order, number)
+    chosen = lazy.index_select(order, 0, start)
+    source = lazy.reshape(self, (-1,)) if dim is None else self
+    values = lazy.index_select(source, 0 if dim is None else dim, chosen)
     if dtype_of(values).is_floating_point:
         values = add(values, 0)  # -0.0 and 0.0 are one value: 0.0
-    return values, late.reshape(inverse, shape), counts
+    return values, lazy.reshape(inverse, shape), counts
 
 
 def _lexicographic(rows: Any) -> Any:
     """The order that sorts rows by their first, then second, ... column."""
-    order = late.arange(0, rows.shape[0], 1, dtype=int64, device=rows.device)
+    order = lazy.arange(0, rows.shape[0], 1, dtype=int64, device=rows.device)
     for column in range(rows.shape[1] - 1, -1, -1):
-        keys = late.index_select(late.select(rows, 1, column), 0, order)
-        order = late.index_select(order, 0, sort(keys)[1])
+        keys = lazy.index_select(lazy.select(rows, 1, column), 0, order)
+        order = lazy.index_select(order, 0, sort(keys)[1])
     return order
 
 
 @composite(**_TRIPLE)
 def unique_runs(self: Tensor, dim: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """Like :func:`unique_all` for runs of equal neighbours."""
-    rows = late.reshape(self, (-1, 1)) if dim is None else _rows(self, dim)
+    rows = lazy.reshape(self, (-1, 1)) if dim is None else _rows(self, dim)
     start, number, counts = _runs(rows)
-    source = late.reshape(self, (-1,)) if dim is None else self
-    values = late.index_select(source, 0 if dim is None else dim, start)
+    source = lazy.reshape(self, (-1,)) if dim is None else self
+    values = lazy.index_select(source, 0 if dim is None else dim, start)
     shape = self.shape if dim is None else (self.shape[dim],)
-    return values, late.reshape(number, shape), counts
+    return values, lazy.reshape(number, shape), counts
 
 
 def _chosen(found: Any, inverse: bool, counts: bool) -> Any:

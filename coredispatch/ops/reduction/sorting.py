@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import filled
 from coredispatch.ops.support.rules import (
@@ -30,8 +30,8 @@ def scattered(grad: Any, shape: Any, dim: int, index: Any) -> Any:
     """Zeros of ``shape`` with ``grad`` at ``index`` along ``dim``: the gradient of a selection."""
     zeros = filled(grad, shape, 0)
     if not shape:
-        return late.reshape(grad, ())
-    return late.scatter(zeros, dim, index, grad)
+        return lazy.reshape(grad, ())
+    return lazy.scatter(zeros, dim, index, grad)
 
 
 # ---- sort -------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def topk(
     _topk_shapes(self, k, dim)
     values, index = sort(self, dim, largest)
     if self.ndim:
-        values, index = late.narrow(values, dim, 0, k), late.narrow(index, dim, 0, k)
+        values, index = lazy.narrow(values, dim, 0, k), lazy.narrow(index, dim, 0, k)
     return topk.result_type((values, index))
 
 
@@ -214,9 +214,9 @@ SINGLE = {
 def picked(x: Any, dim: int, index: Any, keepdim: bool) -> Any:
     """Elements at ``index``, which has the dimension with size 1, and the indices."""
     if not x.ndim:
-        return late.clone(x), late.reshape(index, ())
-    values = late.gather(x, dim, index)
-    return (values, index) if keepdim else (late.squeeze(values, dim), late.squeeze(index, dim))
+        return lazy.clone(x), lazy.reshape(index, ())
+    values = lazy.gather(x, dim, index)
+    return (values, index) if keepdim else (lazy.squeeze(values, dim), lazy.squeeze(index, dim))
 
 
 def _kth_shapes(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
@@ -239,7 +239,7 @@ def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     n = self.shape[normalize_dim(dim, self.ndim)] if self.ndim else 1
     if not 1 <= k <= n:
         raise DimError(f"k={k} is out of range for a dimension of size {n}", fix=f"use 1 to {n}")
-    index = late.unsqueeze(argsort(late.detach(self)), 0) if not self.ndim else None
+    index = lazy.unsqueeze(argsort(lazy.detach(self)), 0) if not self.ndim else None
     if index is None:
-        index = late.narrow(argsort(late.detach(self), dim), dim, k - 1, 1)
+        index = lazy.narrow(argsort(lazy.detach(self), dim), dim, k - 1, 1)
     return kthvalue.result_type(picked(self, dim, index, keepdim))

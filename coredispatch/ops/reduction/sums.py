@@ -14,7 +14,7 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison
 from coredispatch.ops.elementwise.arithmetic import mul
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.rules import (
@@ -50,8 +50,8 @@ def reduced_count(shape: Any, dim: Any) -> int:
 def spread(x: Any, shape: Any, dim: Any, keepdim: bool) -> Any:
     """A reduced tensor brought back over the shape it was reduced from, as a view."""
     if x.ndim and not keepdim:
-        x = late.reshape(x, kept_shape(shape, dim))
-    return late.expand(x, shape)
+        x = lazy.reshape(x, kept_shape(shape, dim))
+    return lazy.expand(x, shape)
 
 
 def _axis(dim: Any) -> Any:
@@ -118,11 +118,11 @@ def _(grad, self, dim, keepdim):
         return grad
     # All reduced dims as one last dim; each element's factor is the product of all others.
     order = [*others, *dims]
-    x = late.permute(self, order)
+    x = lazy.permute(self, order)
     lead = tuple(x.shape[: len(others)])
-    flat = late.reshape(x, (*lead, reduced_count(self.shape, dim)))
+    flat = lazy.reshape(x, (*lead, reduced_count(self.shape, dim)))
     factors = adjoint(product_of_others(flat))
-    slope = late.permute(late.reshape(factors, x.shape), list(np.argsort(order)))
+    slope = lazy.permute(lazy.reshape(factors, x.shape), list(np.argsort(order)))
     return mul(spread(grad, self.shape, dim, keepdim), slope)
 
 
@@ -131,10 +131,10 @@ def product_of_others(x: Any) -> Any:
     n = x.shape[-1]
     if n == 0:
         return x
-    ones = late.ones_like(late.narrow(x, -1, 0, 1))
-    before = late.cumprod(late.cat([ones, late.narrow(x, -1, 0, n - 1)], -1), -1)
-    later = late.cat([ones, late.flip(late.narrow(x, -1, 1, n - 1), (-1,))], -1)
-    after = late.flip(late.cumprod(later, -1), (-1,))
+    ones = lazy.ones_like(lazy.narrow(x, -1, 0, 1))
+    before = lazy.cumprod(lazy.cat([ones, lazy.narrow(x, -1, 0, n - 1)], -1), -1)
+    later = lazy.cat([ones, lazy.flip(lazy.narrow(x, -1, 1, n - 1), (-1,))], -1)
+    after = lazy.flip(lazy.cumprod(later, -1), (-1,))
     return mul(before, after)
 
 

@@ -12,7 +12,7 @@ from coredispatch.ops.creation import copying
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape import slicing
 from coredispatch.ops.shape.rules import joined, joins, same_joins, stacked
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, exact, normalize_dim, promote
 from coredispatch.ops.support.samples import Sample, unary
@@ -270,7 +270,7 @@ def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ..
         for i, x in enumerate(items)
     ]
     if indexing == "xy" and len(items) > 1:
-        grids = [late.transpose(x, 0, 1) for x in grids]
+        grids = [lazy.transpose(x, 0, 1) for x in grids]
     return tuple(copying.clone(x, memory_format="contiguous_format") for x in grids)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.shape.rules import padded
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
@@ -148,16 +148,16 @@ def pad(
         if before or after:
             dim = input.ndim - 1 - i
             places = _sources(input.shape[dim], before, after, mode, input.device)
-            input = late.index_select(input, dim, places)
+            input = lazy.index_select(input, dim, places)
     return input
 
 
 def _sources(length: int, before: int, after: int, mode: str, device: Any) -> Any:
     """Where each element along a padded dimension comes from, int64."""
-    places = late.arange(-before, length + after, device=device)
+    places = lazy.arange(-before, length + after, device=device)
     if mode == "replicate":
-        return late.clamp(places, 0, length - 1)
+        return lazy.clamp(places, 0, length - 1)
     if mode == "circular":
-        return late.remainder(places, length)
+        return lazy.remainder(places, length)
     last = length - 1
-    return last - late.abs(last - late.abs(places))
+    return last - lazy.abs(last - lazy.abs(places))

@@ -12,7 +12,7 @@ from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.rules import matrices, matrices_with_offset
 from coredispatch.ops.shape.slicing import along
 from coredispatch.ops.shape.strided_views import diagonal_places
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, normalize_dims, same
 from coredispatch.ops.support.samples import Sample, unary
@@ -151,8 +151,8 @@ def rot90(self: Tensor, k: int = 1, dims: IntList = (0, 1)) -> Tensor:
     if turns == 2:
         return flip(self, (i, j))
     if turns == 1:
-        return late.transpose(flip(self, (j,)), i, j).clone()
-    return flip(late.transpose(self, i, j), (j,))
+        return lazy.transpose(flip(self, (j,)), i, j).clone()
+    return flip(lazy.transpose(self, i, j), (j,))
 
 
 # ---- repetition ---------------------------------------------------------------------------------
@@ -201,9 +201,9 @@ def repeat(self: Tensor, repeats: IntList) -> Tensor:
 def _(grad, self_shape, repeats):
     padded = (*(1,) * (len(repeats) - len(self_shape)), *self_shape)
     if 0 in repeats:
-        return late.zeros(self_shape, dtype=grad.dtype, device=grad.device)
+        return lazy.zeros(self_shape, dtype=grad.dtype, device=grad.device)
     copies = shape.reshape(grad, tuple(n for pair in zip(repeats, padded) for n in pair))
-    total = late.sum(copies, tuple(range(0, 2 * len(repeats), 2))) if repeats else copies
+    total = lazy.sum(copies, tuple(range(0, 2 * len(repeats), 2))) if repeats else copies
     return shape.reshape(total, self_shape)
 
 
@@ -261,13 +261,13 @@ def repeat_interleave(
             f"{len(counts)} repeats do not count the {length} slices along dim {dim}",
             fix="give one number, or one for each slice",
         )
-    return late.index_select(self, d, _runs(counts, self.device))
+    return lazy.index_select(self, d, _runs(counts, self.device))
 
 
 def _runs(counts: Sequence[int], device: Any) -> Any:
     """0 ``counts[0]`` times, 1 ``counts[1]`` times, and so on."""
-    runs = [late.full((as_size(n, "repeats"),), i, device=device) for i, n in enumerate(counts)]
-    return joining.cat(runs) if runs else late.arange(0, device=device)
+    runs = [lazy.full((as_size(n, "repeats"),), i, device=device) for i, n in enumerate(counts)]
+    return joining.cat(runs) if runs else lazy.arange(0, device=device)
 
 
 @repeat_interleave.overload
@@ -289,10 +289,10 @@ def _matrix_shape(self: Any, *_: Any) -> tuple[int, ...]:
 
 def _triangle(self: Any, offset: int, upper: bool) -> Any:
     rows, columns = _matrix_shape(self)[-2:]
-    i = shape.unsqueeze(late.arange(rows, device=self.device), 1)
-    j = late.arange(columns, device=self.device)
+    i = shape.unsqueeze(lazy.arange(rows, device=self.device), 1)
+    j = lazy.arange(columns, device=self.device)
     inside = j - i >= offset if upper else j - i <= offset
-    return late.where(inside, self, late.zeros_like(self))
+    return lazy.where(inside, self, lazy.zeros_like(self))
 
 
 @composite(
@@ -351,7 +351,7 @@ def diag(self: Tensor, diagonal: int = 0) -> Tensor:
             f"diag takes a vector or a matrix, got {self.ndim} dimensions",
             fix="use diagonal or diag_embed for more dimensions",
         )
-    return late.diagonal(self, diagonal).clone()
+    return lazy.diagonal(self, diagonal).clone()
 
 
 @composite(
@@ -365,15 +365,15 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     """Square matrices with the rows of ``self`` (its last dimension) on their diagonals."""
     size = self.shape[-1] + abs(offset)
     row, column, _ = diagonal_places(size, size, offset)
-    i = late.arange(self.shape[-1], device=self.device)
+    i = lazy.arange(self.shape[-1], device=self.device)
     planes = self.new_zeros((*self.shape[:-1], size, size))
-    planes = late.index_put(planes, (..., i + row, i + column), self)
+    planes = lazy.index_put(planes, (..., i + row, i + column), self)
     if normalize_dim(dim1, planes.ndim) == normalize_dim(dim2, planes.ndim):
         raise DimError(
             f"a diagonal needs two different dimensions, got {dim1} and {dim2}",
             fix="use two different dims of a tensor with at least 2",
         )
-    return late.movedim(planes, (-2, -1), (dim1, dim2))
+    return lazy.movedim(planes, (-2, -1), (dim1, dim2))
 
 
 @composite(reference=np.diagflat, samples=unary, tolerance=exact)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.shape.rules import chunk_sizes, cut, split_sizes
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
@@ -74,7 +74,7 @@ def select(self: Tensor, dim: int, index: int) -> Tensor:
 @select.vjp
 def _(grad, self_shape, dim, index):
     where = along(normalize_dim(dim, len(self_shape)), index)
-    return late.getitem_backward(grad, where, self_shape)
+    return lazy.getitem_backward(grad, where, self_shape)
 
 
 def _narrow_shape(self: Any, dim: int, start: Any, length: int) -> tuple[int, ...]:
@@ -123,7 +123,7 @@ def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
 def _(grad, self_shape, dim, start, length):
     d = normalize_dim(dim, len(self_shape))
     first = start + self_shape[d] if start < 0 else start
-    return late.getitem_backward(grad, along(d, slice(first, first + length)), self_shape)
+    return lazy.getitem_backward(grad, along(d, slice(first, first + length)), self_shape)
 
 
 # ---- several pieces -----------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def split(self: Tensor, split_size_or_sections: object, dim: int = 0) -> tuple[T
 
 @split.vjp
 def _(grad, dim):
-    return late.cat(list(grad), dim)
+    return lazy.cat(list(grad), dim)
 
 
 @composite(
@@ -204,7 +204,7 @@ def chunk(self: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 @chunk.vjp
 def _(grad, dim):
-    return late.cat(list(grad), dim)
+    return lazy.cat(list(grad), dim)
 
 
 def _section_sizes(length: int, sections: int) -> list[int]:
@@ -302,7 +302,7 @@ def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @unbind.vjp
 def _(grad, dim):
-    return late.stack(list(grad), dim)
+    return lazy.stack(list(grad), dim)
 
 
 # ---- diagonals and windows ----------------------------------------------------------------------

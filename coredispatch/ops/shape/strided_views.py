@@ -8,7 +8,7 @@ import numpy as np
 
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.slicing import along
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
@@ -63,9 +63,9 @@ def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ten
     ``offset`` > 0 lies above the main diagonal. Raises :class:`DimError` for equal dims.
     """
     _diagonal_shape(self, offset, dim1, dim2)
-    planes = late.movedim(self, (dim1, dim2), (-2, -1))
+    planes = lazy.movedim(self, (dim1, dim2), (-2, -1))
     row, column, length = diagonal_places(planes.shape[-2], planes.shape[-1], offset)
-    i = late.arange(length, device=self.device)
+    i = lazy.arange(length, device=self.device)
     return planes[..., i + row, i + column]
 
 
@@ -74,10 +74,10 @@ def _(grad, self_shape, offset, dim1, dim2):
     i, j = normalize_dim(dim1, len(self_shape)), normalize_dim(dim2, len(self_shape))
     row, column, length = diagonal_places(self_shape[i], self_shape[j], offset)
     rest = [n for d, n in enumerate(self_shape) if d not in (i, j)]
-    k = late.arange(length, device=grad.device)
+    k = lazy.arange(length, device=grad.device)
     where = (..., k + row, k + column)
-    planes = late.getitem_backward(grad, where, (*rest, self_shape[i], self_shape[j]))
-    return late.movedim(planes, (-2, -1), (i, j))
+    planes = lazy.getitem_backward(grad, where, (*rest, self_shape[i], self_shape[j]))
+    return lazy.movedim(planes, (-2, -1), (i, j))
 
 
 def _unfold_shape(self: Any, dimension: int, size: int, step: int) -> tuple[int, ...]:
@@ -100,8 +100,8 @@ def _unfold_reference(self: Any, dimension: int, size: int, step: int) -> Any:
 
 def _windows(dim: int, length: int, size: int, step: int, device: Any) -> tuple[Any, ...]:
     """The index that reads all windows; the new dimension follows ``dim``."""
-    starts = late.arange(0, length - size + 1, step, device=device)
-    places = shape.unsqueeze(starts, 1) + late.arange(size, device=device)
+    starts = lazy.arange(0, length - size + 1, step, device=device)
+    places = shape.unsqueeze(starts, 1) + lazy.arange(size, device=device)
     return along(dim, places)
 
 
@@ -127,8 +127,8 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     _unfold_shape(self, dimension, size, step)
     x = self if self.ndim else shape.reshape(self, (1,))
     d = normalize_dim(dimension, x.ndim)
-    out = late.movedim(x[_windows(d, x.shape[d], size, step, x.device)], d + 1, -1)
-    return out if self.ndim else late.select(out, 0, 0)
+    out = lazy.movedim(x[_windows(d, x.shape[d], size, step, x.device)], d + 1, -1)
+    return out if self.ndim else lazy.select(out, 0, 0)
 
 
 @unfold.vjp
@@ -138,15 +138,15 @@ def _(grad, self_shape, dimension, size, step):
     if not self_shape:
         grad = shape.unsqueeze(grad, 0)
     where = _windows(d, sizes[d], size, step, grad.device)
-    out = late.getitem_backward(late.movedim(grad, -1, d + 1), where, sizes)
+    out = lazy.getitem_backward(lazy.movedim(grad, -1, d + 1), where, sizes)
     return shape.reshape(out, self_shape)
 
 
 def _positions(size: Any, stride: Any, offset: int, device: Any) -> Any:
     """The place in memory, counted in elements, of every element of a strided view."""
-    places = late.full((), offset, device=device)
+    places = lazy.full((), offset, device=device)
     for n, s in zip(size, stride):
-        places = shape.unsqueeze(places, -1) + late.arange(n, device=device) * s
+        places = shape.unsqueeze(places, -1) + lazy.arange(n, device=device) * s
     return places
 
 
@@ -210,8 +210,8 @@ def _(grad, self, size, stride, storage_offset):
     offset = own_offset if storage_offset is None else storage_offset
     own = _positions(self.shape, own_stride, own_offset, grad.device)
     if 0 in size or 0 in self.shape:
-        return late.zeros_like(self)
+        return lazy.zeros_like(self)
     theirs = _positions(size, stride, offset, grad.device)
     count = max(int(own.max()), int(theirs.max())) + 1
-    storage = late.getitem_backward(grad, (theirs,), (count,))
+    storage = lazy.getitem_backward(grad, (theirs,), (count,))
     return storage[own]

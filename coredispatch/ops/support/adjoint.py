@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.registry import Value
 from coredispatch.registry.model.errors import MissingDerivative
 from coredispatch.registry.model.value import dtype_of
@@ -18,7 +18,7 @@ from coredispatch.registry.model.value import dtype_of
 def adjoint(x: Any) -> Any:
     """The conjugate of a complex tensor or number; anything real as it is."""
     if isinstance(x, Value):
-        return late.conj(x) if dtype_of(x).is_complex else x
+        return lazy.conj(x) if dtype_of(x).is_complex else x
     return x.conjugate() if type(x) is complex else x
 
 

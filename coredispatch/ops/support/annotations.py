@@ -26,8 +26,9 @@ __all__ = [
 Tensor: TypeAlias = Any
 Generator: TypeAlias = Any
 Index: TypeAlias = Any
-# What a body is given: a tuple of int for an IntList, numbers that fit the operator. What a caller
-# may write, an int for an IntList, is in `coredispatch.frontend.argument_types`; no type says both.
+# What a decomposition is given: a tuple of int for an IntList, numbers that fit the operator. What
+# a caller may write, an int for an IntList, is in `coredispatch.frontend.argument_types`; no type
+# says both.
 Scalar: TypeAlias = Any
 IntList: TypeAlias = Any
 FloatList: TypeAlias = Any

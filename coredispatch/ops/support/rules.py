@@ -1,4 +1,4 @@
-"""Shape and dtype rules that op blocks share.
+"""Shape and dtype rules that operator definitions share.
 
 A rule gets an op's complete argument list in schema order. Rules run for meta tensors, for
 error messages and in the conformance suite, never on the path of an ordinary call. Tensor
@@ -141,7 +141,8 @@ def real_like(self: Any, *_: Any) -> DType:
     return DType.of(self.dtype).to_real()
 
 
-# ---- argument checks for bodies and kernels ---------------------------------------------------
+# ---- argument checks for decompositions and kernels
+# ---------------------------------------------------
 
 
 def require_int(op: str, *tensors: Any) -> None:

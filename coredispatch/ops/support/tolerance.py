@@ -1,7 +1,7 @@
 """Tolerance classes: how far from the float64 reference a result of an op may be.
 
-An op block names one; the conformance suite turns it into a bound for each dtype. ``u`` is the
-unit roundoff of the result's dtype, ``r`` the reference, ``eta`` the smallest subnormal.
+An operator definition names one; the conformance suite turns it into a bound for each dtype. ``u``
+is the unit roundoff of the result's dtype, ``r`` the reference, ``eta`` the smallest subnormal.
 """
 
 from __future__ import annotations

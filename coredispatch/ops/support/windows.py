@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from coredispatch.ops.support import late
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.sizes import is_int
@@ -135,7 +135,7 @@ def window_positions(
     Positions that do not exist are clamped to existing ones.
     """
     n = len(spatial)
-    flat: Any = late.zeros((1,) * (2 * n), dtype="int64", device=like.device)
+    flat: Any = lazy.zeros((1,) * (2 * n), dtype="int64", device=like.device)
     valid: Any = flat == 0
     step = prod(spatial)
     for i in range(n):

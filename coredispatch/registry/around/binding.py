@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.arguments import completed, mismatch
-from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch, keys_of, normalized
+from coredispatch.registry.dispatch.dispatcher import Dispatcher, canonicalized, dispatch, keys_of
 from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
@@ -35,7 +35,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     error: DTypeError | None = None
     if isinstance(full, tuple):
         try:
-            full = normalized(op, full, op.arity)
+            full = canonicalized(op, full, op.arity)
             if op.ambiguous:
                 checks.check_types(op, full)
         except DTypeError as refused:
@@ -47,8 +47,8 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     found = _overload(overloads, args, kwargs, error)
     if isinstance(found, tuple):
         other, full = found
-        assert other.body is not None
-        return _write_overload(op, other, full) if inplace else other.body(*full)
+        assert other.decomposition is not None
+        return _write_overload(op, other, full) if inplace else other.decomposition(*full)
     if found is None:
         assert isinstance(full, str)
         found = mismatch(op, full)
@@ -77,14 +77,14 @@ def _overload(
         if isinstance(full, str):
             continue
         with suppress(DTypeError):
-            ready = normalized(other, full, other.arity)
+            ready = canonicalized(other, full, other.arity)
             if checks.unfit(other, ready) is None:
                 return other, ready
         nearest.append((other, full))
     if error is None and len(nearest) == 1:
         try:
             other, full = nearest[0]
-            checks.check_types(other, normalized(other, full, other.arity))
+            checks.check_types(other, canonicalized(other, full, other.arity))
         except DTypeError as refused:
             return refused
     return error
@@ -93,12 +93,14 @@ def _overload(
 def _write_overload(op: Operator, other: Operator, full: tuple[Any, ...]) -> Any:
     """The in-place form ``op`` called by the signature of the overload ``other``."""
     target = full[0]
-    assert other.body is not None
+    assert other.decomposition is not None
     try:
         past = target
         if _recording(keys_of(other, full)):  # the graph may ask for what self was
             past = TABLE.operator("clone")(target)
-        result = other.body(*[past if argument is target else argument for argument in full])
+        result = other.decomposition(
+            *[past if argument is target else argument for argument in full]
+        )
         checks.check_write(target, result.raw)
         return TABLE.operator("copy_")(target, result)
     except CoreDispatchError as error:

@@ -249,7 +249,9 @@ def _undeclared(op: Operator, args: tuple[Any, ...]) -> DTypeError | None:
 
 
 def _taken(error: Exception, op: Operator, args: tuple[Any, ...]) -> bool:
-    """Whether a body took one tensor for a list of them, as einsum does, and found more wrong."""
+    """Whether a decomposition took one tensor for a list of them, as einsum does, and found more
+    wrong.
+    """
     if not isinstance(error, CoreDispatchError) or isinstance(error, DTypeError):
         return False
     position = unfit(op, args)

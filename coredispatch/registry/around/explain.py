@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.arguments import complete
-from coredispatch.registry.dispatch.dispatcher import keys_of, normalized
+from coredispatch.registry.dispatch.dispatcher import canonicalized, keys_of
 from coredispatch.registry.dispatch.masks import current_masks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import RawEntry
@@ -28,20 +28,20 @@ class Explanation:
     included: tuple[str, ...]
     excluded: tuple[str, ...]
     keys: tuple[str, ...]
-    hops: tuple[Resolution, ...]
+    redispatches: tuple[Resolution, ...]
     generation: int
 
     @property
     def winner(self) -> str:
         """What finally serves the call, below all layers."""
-        last = self.hops[-1]
+        last = self.redispatches[-1]
         won = [step for step in last.steps if step.won]
         return won[-1].candidate if won else last.kind
 
     @property
     def provenance(self) -> str | None:
         """Plugin, version, file and line of the winning kernel, if a kernel won."""
-        last = self.hops[-1]
+        last = self.redispatches[-1]
         if not last.kernels:
             return None
         kernel = last.kernels[0]
@@ -60,8 +60,8 @@ class Explanation:
             "provenance": self.provenance,
             "hops": [
                 {
-                    "kind": hop.kind,
-                    "key": None if hop.key is None else hop.key.name,
+                    "kind": redispatch.kind,
+                    "key": None if redispatch.key is None else redispatch.key.name,
                     "steps": [
                         {
                             "key": s.key,
@@ -69,10 +69,10 @@ class Explanation:
                             "verdict": s.verdict,
                             "won": s.won,
                         }
-                        for s in hop.steps
+                        for s in redispatch.steps
                     ],
                 }
-                for hop in self.hops
+                for redispatch in self.redispatches
             ],
         }
 
@@ -83,13 +83,13 @@ class Explanation:
         lines.append(f"  included  {', '.join(self.included) or '-'}")
         lines.append(f"  excluded  {', '.join(self.excluded) or '-'}")
         lines.append(f"  key set   {' > '.join(self.keys) or 'empty'}")
-        for number, hop in enumerate(self.hops):
+        for number, redispatch in enumerate(self.redispatches):
             lines.append(f"  {'call' if number == 0 else 'redispatch'}")
-            for step in hop.steps:
+            for step in redispatch.steps:
                 mark = "->" if step.won else "  "
                 lines.append(f"    {mark} [{step.key}] {step.candidate}: {step.verdict}")
-            if hop.kind in ("nothing", "unloaded", "mixed", "missing"):
-                lines.append(f"    {_NO_WINNER[hop.kind]}")
+            if redispatch.kind in ("nothing", "unloaded", "mixed", "missing"):
+                lines.append(f"    {_NO_WINNER[redispatch.kind]}")
         lines.append(f"  winner    {self.winner}")
         return "\n".join(lines)
 
@@ -114,7 +114,7 @@ def explain(op: str | Operator, *args: Any, **kwargs: Any) -> Explanation:
     """
     HOOKS.load_plugins()
     operator = op if isinstance(op, Operator) else TABLE.operator(op)
-    full = normalized(operator, complete(operator, args, kwargs), operator.arity)
+    full = canonicalized(operator, complete(operator, args, kwargs), operator.arity)
     s = TABLE.snapshot
     described = []
     for argument in full:
@@ -152,28 +152,34 @@ def _explain(
     s = TABLE.snapshot
     included, excluded = current_masks()
     keys = (keys | included) & ~excluded
-    hops = []
+    redispatches = []
     remaining = keys
     while True:
         found = walk(s, operator, remaining)
-        hops.append(found)
+        redispatches.append(found)
         if found.key is None or found.key.kind != "layer":
             break
         remaining &= ~s.order.from_above(found.key)
     if found.kind == "inplace" and operator.inplace_of is not None:
-        hops.append(walk(s, operator.inplace_of, remaining))
-    if arguments is not None and hops[-1].kind == "raw" and len(hops[-1].kernels) > 1:
+        redispatches.append(walk(s, operator.inplace_of, remaining))
+    if (
+        arguments is not None
+        and redispatches[-1].kind == "raw"
+        and len(redispatches[-1].kernels) > 1
+    ):
         function = (
-            operator if len(hops) == 1 or operator.inplace_of is None else operator.inplace_of
+            operator
+            if len(redispatches) == 1 or operator.inplace_of is None
+            else operator.inplace_of
         )
-        hops[-1] = _settled(hops[-1], function, remaining, arguments)
+        redispatches[-1] = _settled(redispatches[-1], function, remaining, arguments)
     return Explanation(
         operator.name,
         described,
         s.order.names(included),
         s.order.names(excluded),
         s.order.names(keys),
-        tuple(hops),
+        tuple(redispatches),
         s.generation,
     )
 
@@ -197,11 +203,11 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
         if not last and kernel.least and size is not None and size < kernel.least:
             verdict = f"declines {size} elements, takes {kernel.least} or more"
         elif not last and kernel.when is not None and not kernel.when(*raw):
-            verdict = "its predicate declines these arguments"
+            verdict = "its predicate rejects these arguments"
         else:
             verdict = f"own kernel, priority {kernel.priority}"
             steps.append(Step(spot, str(kernel), verdict, True))
-            covered = "covered, serves what is declined"
+            covered = "overridden, serves what is rejected"
             steps += [Step(spot, str(other), covered) for other in kernels[number + 1 :]]
             return replace(found, kernels=kernels[number:], steps=steps)
         steps.append(Step(spot, str(kernel), verdict))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coredispatch.registry.around import fallback as _fallback
-from coredispatch.registry.dispatch.boxed_kernels import BodyEntry, CallEntry, LayerEntry
+from coredispatch.registry.dispatch.boxed_kernels import CallEntry, DecompositionEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Entry
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
@@ -32,10 +32,11 @@ class Observation:
     Attributes:
         op: name of the operator.
         keys: names of the keys it was resolved for, highest first.
-        kind: ``kernel``, ``layer``, ``body``, ``inplace``, ``fallback`` or ``other`` (a call that
+        kind: ``kernel``, ``layer``, ``decomposition``, ``inplace``, ``fallback`` or ``other`` (a
+        call that
             is refused, or moved between devices).
         plugin: who registered what ran (of several kernels the one that took the call, not those
-            that declined it); for a body, who declared the operator.
+            that declined it); for a decomposition, who declared the operator.
         where: ``file:line`` of it, as far as known.
         depth: 0 for the outermost call, one more for every redispatch inside.
     """
@@ -64,8 +65,8 @@ def _kind(entry: Entry) -> str:
         return "layer"
     if isinstance(entry.record, Kernel):
         return "inplace" if isinstance(entry, InplaceEntry) else "kernel"
-    if isinstance(entry, BodyEntry):
-        return "body"
+    if isinstance(entry, DecompositionEntry):
+        return "decomposition"
     if isinstance(entry, InplaceEntry):
         return "inplace"
     if isinstance(entry, CallEntry) and inspect.unwrap(entry.fn) is _fallback.serve:

@@ -82,12 +82,12 @@ def reference(name: str) -> Callable[..., Any]:
 
     It takes the operator's arguments, arrays for tensors, and computes in the precision of the
     arrays: give it float64 to judge a kernel by. Raises :class:`RegistrationError` for an unknown
-    operator, and for one whose definition is its body, made of other operators.
+    operator, and for one whose definition is its decomposition, made of other operators.
     """
     found = operator(name).reference
     if found is None:
         raise RegistrationError(
             f"operator {name!r} has no NumPy reference: its body defines it",
-            fix=f"call coredispatch.ops.{name}.body on float64 tensors",
+            fix=f"call coredispatch.ops.{name}.decomposition on float64 tensors",
         )
     return found

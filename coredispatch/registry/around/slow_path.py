@@ -24,12 +24,12 @@ from coredispatch.registry.around.checks import (
 from coredispatch.registry.around.devices import mixed
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry
 from coredispatch.registry.dispatch.dispatcher import (
-    NORMAL_DEVICE,
-    NORMAL_DTYPE,
-    NORMAL_INDEX,
-    NORMAL_INT,
-    NORMAL_NO_TEXT,
-    NORMAL_NUMBER,
+    CANONICAL_DEVICE,
+    CANONICAL_DTYPE,
+    CANONICAL_INDEX,
+    CANONICAL_INT,
+    CANONICAL_NO_TEXT,
+    CANONICAL_NUMBER,
     Dispatcher,
     dispatch_below,
 )
@@ -57,16 +57,16 @@ from coredispatch.registry.wiring import HOOKS
 __all__: list[str] = []
 
 
-def normalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
+def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any:
     """The form of an argument that kernels see; raises :class:`DTypeError`."""
     try:
-        if code == NORMAL_DTYPE:
+        if code == CANONICAL_DTYPE:
             return DType.of(argument)
-        if code == NORMAL_DEVICE:
+        if code == CANONICAL_DEVICE:
             return current_device(argument)
-        if code in (NORMAL_NUMBER, NORMAL_NO_TEXT):
+        if code in (CANONICAL_NUMBER, CANONICAL_NO_TEXT):
             raise TypeError("no number")
-        if code in (NORMAL_INT, NORMAL_INDEX):
+        if code in (CANONICAL_INT, CANONICAL_INDEX):
             return as_int(argument)
         if isinstance(argument, (tuple, list)) or getattr(argument, "shape", ()) != ():
             if isinstance(argument, tuple) and all(type(i) is int for i in argument):
@@ -97,7 +97,7 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
     check_types(op, args)
     assert isinstance(op.dtype_rule, Promotion)
     dtype = op.dtype_rule.compute(*participants(op, args))
-    cast = entry.finish.cast
+    cast = entry.wrap_output.cast
     raws: list[Any] = []
     for position, argument in enumerate(args):
         if isinstance(argument, Value):
@@ -105,7 +105,7 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
             raws.append(argument.raw if same else cast(argument.raw, dtype))
         elif entry.tensor_flags[position] and argument is not None:
             number = _number(op, position, argument, dtype)
-            raws.append(entry.finish.backend.scalar(number, dtype))
+            raws.append(entry.wrap_output.backend.scalar(number, dtype))
         elif position in op.lists and isinstance(argument, (list, tuple)):
             raws.append(
                 type(argument)(
@@ -165,7 +165,7 @@ def scalar(entry: RawEntry, position: int, argument: Any) -> Any:
     )
 
 
-class Finisher:
+class OutputWrapper:
     """Wraps what is not a plain array of the backend: tuples, layouts, NumPy scalars."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Finisher:
         try:
             if op.schema.plain:
                 return plain_result(op.schema.returns, out)
-            if op.schema.several:
+            if op.schema.multi_output:
                 if not isinstance(out, (tuple, list)):
                     raise KernelError(
                         f"the kernel returned {type(out).__name__}, the schema says "
@@ -258,7 +258,7 @@ def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
 
 
 def require_no_alias(target: Value) -> None:
-    """Refuse a write to a tensor with living aliases on a backend without strided views."""
+    """Refuse a write to a tensor with live view on a backend without strided views."""
     alive = _living_aliases(target)
     if alive:
         raise OpError(

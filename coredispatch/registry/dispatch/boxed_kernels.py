@@ -1,4 +1,4 @@
-"""Entries whose winner takes tensors: composites' bodies, layers, refusals, fallbacks.
+"""Entries whose winner takes tensors: composites' decompositions, layers, refusals, fallbacks.
 
 Hot module: compiled by mypyc where a C compiler is present, interpreted otherwise.
 """
@@ -10,9 +10,9 @@ from typing import Any
 from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
     Entry,
+    canonicalized,
     dispatch_below,
     enter,
-    normalized,
     push_and_call,
 )
 from coredispatch.registry.model.errors import CoreDispatchError, OpError
@@ -20,18 +20,18 @@ from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.wiring import HOOKS
 
 
-class BodyEntry(Entry):
-    """A composite's body, or a boxed kernel: gets tensors, calls operators."""
+class DecompositionEntry(Entry):
+    """A composite's decomposition, or a boxed kernel: gets tensors, calls operators."""
 
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any, fn: Any) -> None:
         super().__init__(op, keys, mask, record)
         self.fn: Any = fn
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        return run_body(self, self.fn, args)
+        return run_decomposition(self, self.fn, args)
 
 
-def run_body(entry: Entry, fn: Any, args: tuple[Any, ...]) -> Any:
+def run_decomposition(entry: Entry, fn: Any, args: tuple[Any, ...]) -> Any:
     """``fn(*args)`` with the entry's bits masked, and errors that name the entry's operator."""
     try:
         return push_and_call(fn, args, entry.mask)
@@ -55,7 +55,8 @@ class LayerEntry(Entry):
 
     - go on to what lies below: ``call.below(args)`` with the arguments that came in,
       ``call.redispatch(*args)`` with others, whose keys are computed again;
-    - ``call.decompose(args)``: run the composite's body, whose operators meet this layer again;
+    - ``call.decompose(args)``: run the composite's decomposition, whose operators meet this layer
+    again;
     - ``call.again(*args)``: begin anew at this layer with other arguments;
     - ``call.run_below(fn, *args)``: run any code with this layer and those above it masked.
 
@@ -88,8 +89,8 @@ class LayerEntry(Entry):
 
     def redispatch(self, *args: Any) -> Any:
         """Redispatch with other arguments: their keys count, this layer's is masked."""
-        if self.op.normal:
-            args = normalized(self.op, args, len(args))
+        if self.op.canonical:
+            args = canonicalized(self.op, args, len(args))
         return dispatch_below(self.op, args, self.down)
 
     def again(self, *args: Any) -> Any:
@@ -97,12 +98,14 @@ class LayerEntry(Entry):
 
         The layers above it, which have had their turn, stay masked.
         """
-        if self.op.normal:
-            args = normalized(self.op, args, len(args))
+        if self.op.canonical:
+            args = canonicalized(self.op, args, len(args))
         return dispatch_below(self.op, args, self.mask)
 
     def decompose(self, args: tuple[Any, ...]) -> Any:
-        """Run the composite's body with this layer still in force for the operators in it."""
+        """Run the composite's decomposition with this layer still in force for the operators in
+        it.
+        """
         return decomposed(self, args)
 
     def run_below(self, fn: Any, *args: Any) -> Any:
@@ -111,14 +114,14 @@ class LayerEntry(Entry):
 
 
 def decomposed(entry: Entry, args: tuple[Any, ...]) -> Any:
-    """The body of the entry's operator; :class:`OpError` where it has none."""
-    body: Any = getattr(entry.op, "body", None)
+    """The decomposition of the entry's operator; :class:`OpError` where it has none."""
+    body: Any = getattr(entry.op, "decomposition", None)
     if body is None:
         raise OpError(
             f"operator {entry.op.name!r} has no body to decompose it into",
             fix="ask call.op.body first, and serve what has none yourself",
         )
-    return run_body(entry, body, args)
+    return run_decomposition(entry, body, args)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -133,5 +136,5 @@ class CallEntry(Entry):
         return self.fn(self, args)
 
     def decompose(self, args: tuple[Any, ...]) -> Any:
-        """Run the composite's body: its operators come to the backend one by one."""
+        """Run the composite's decomposition: its operators come to the backend one by one."""
         return decomposed(self, args)

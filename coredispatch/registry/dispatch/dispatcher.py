@@ -22,13 +22,13 @@ from coredispatch.registry.model.value import Value, dtype_of
 from coredispatch.registry.wiring import HOOKS
 
 # What a parameter needs before a kernel may see it (see Dispatcher.normal).
-NORMAL_INT: Final = 1
-NORMAL_INTLIST: Final = 2
-NORMAL_DTYPE: Final = 3
-NORMAL_DEVICE: Final = 4
-NORMAL_INDEX: Final = 5  # an int that must not be None
-NORMAL_NUMBER: Final = 6  # a number that must not be None
-NORMAL_NO_TEXT: Final = 7  # a number that has a default
+CANONICAL_INT: Final = 1
+CANONICAL_INTLIST: Final = 2
+CANONICAL_DTYPE: Final = 3
+CANONICAL_DEVICE: Final = 4
+CANONICAL_INDEX: Final = 5  # an int that must not be None
+CANONICAL_NUMBER: Final = 6  # a number that must not be None
+CANONICAL_NO_TEXT: Final = 7  # a number that has a default
 
 _INFINITY: Final = float("inf")
 
@@ -56,7 +56,7 @@ class Entry:
     def call_two(self, a: Value, b: Any) -> Any:
         return self.call((a, b))
 
-    def call_beside(self, a: Value, b: Any) -> Any:
+    def call_nontensor(self, a: Value, b: Any) -> Any:
         """:meth:`call_two` for a ``b`` that holds no tensor."""
         return self.call_two(a, b)
 
@@ -92,21 +92,21 @@ class Dispatcher:
         self.arity: int = 0  # number of parameters, keyword-only ones included
         self.positional: int = 0
         self.required: int = 0
-        self.exact: int = -1  # the number of arguments that is complete as it is
+        self.full_arity: int = -1  # the number of arguments that is complete as it is
         # tails[n]: the defaults that complete a call with n positional arguments
-        self.tails: list[Any] = []
+        self.default_tails: list[Any] = []
         # 8 * position + NORMAL_* code of the parameters that users may spell in several ways
-        self.normal: list[int] = []
-        self.plain: int = 1000  # the number of parameters before the first of those
-        self.ints: bool = False  # all parameters from there on are NORMAL_INT
-        self.sized: bool = False  # there is one, the second and last: a NORMAL_INTLIST
+        self.canonical: list[int] = []
+        self.canonical_prefix: int = 1000  # the number of parameters before the first of those
+        self.all_ints: bool = False  # all parameters from there on are NORMAL_INT
+        self.takes_one_size: bool = False  # there is one, the second and last: a NORMAL_INTLIST
         self.tensors: list[int] = []  # positions that hold a tensor or a scalar
         self.fits: list[int] = []  # positions of numbers that the result's dtype must hold
         self.lists: list[int] = []  # positions that hold lists or indices with tensors in them
         self.device: int = -1  # position of the device parameter of a factory
-        self.alone: bool = False  # only the first parameter may hold a tensor
-        self.paired: bool = False  # there are two parameters, and no list
-        self.searched: bool = False  # keys also come from lists or from the device
+        self.single_tensor: bool = False  # only the first parameter may hold a tensor
+        self.binary: bool = False  # there are two parameters, and no list
+        self.scans_containers: bool = False  # keys also come from lists or from the device
         self.ambiguous: bool = False  # an overload needs the types to be looked at
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,31 +120,31 @@ class Dispatcher:
 def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``op`` with arguments as a user wrote them."""
     n = len(args)
-    if n != op.exact or kwargs:
+    if n != op.full_arity or kwargs:
         if kwargs or n < op.required or n > op.positional or op.ambiguous:
             return HOOKS.bind(op, args, kwargs)
-        args = args + op.tails[n]
-    if n > op.plain:
+        args = args + op.default_tails[n]
+    if n > op.canonical_prefix:
         # The two commonest spellings, written out: a number for a list, and numbers alone.
-        if op.sized and type(args[1]) is int:
+        if op.takes_one_size and type(args[1]) is int:
             args = (args[0], (args[1],))
         else:
-            fits = op.ints
+            fits = op.all_ints
             if fits:
-                for argument in args[op.plain : n]:
+                for argument in args[op.canonical_prefix : n]:
                     if type(argument) is not int:
                         fits = False
                         break
             if not fits:
                 try:
-                    args = normalized(op, args, n)
+                    args = canonicalized(op, args, n)
                 except DTypeError:
                     return HOOKS.bind(op, args[:n], kwargs)  # an overload may take the types
-    # The body of dispatch() once more: interpreted, a function call costs 0.06 us.
+    # The decomposition of dispatch() once more: interpreted, a function call costs 0.06 us.
     first = args[0]
-    if op.alone and isinstance(first, Value):
+    if op.single_tensor and isinstance(first, Value):
         keys = first.keys
-    elif op.paired and isinstance(first, Value):
+    elif op.binary and isinstance(first, Value):
         second = args[1]
         keys = first.keys | second.keys if isinstance(second, Value) else first.keys
     else:
@@ -179,28 +179,28 @@ def find(op: Dispatcher, keys: int) -> Entry:
     return entry
 
 
-def normalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+def canonicalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]:
     """Bring the parameters listed in ``op.normal`` into the one form that kernels see."""
     changed: list[Any] | None = None
-    for spot in op.normal:
+    for spot in op.canonical:
         position = spot >> 3
         if position >= n:
             break
         argument = args[position]
         code = spot & 7
-        if code == NORMAL_NUMBER or code == NORMAL_NO_TEXT:
+        if code == CANONICAL_NUMBER or code == CANONICAL_NO_TEXT:
             # Text must not reach a kernel: ml_dtypes.bfloat16("a") ends the process.
-            if type(argument) is not str and (code == NORMAL_NO_TEXT or argument is not None):
+            if type(argument) is not str and (code == CANONICAL_NO_TEXT or argument is not None):
                 continue
-        elif code == NORMAL_INDEX:
+        elif code == CANONICAL_INDEX:
             if type(argument) is int:
                 continue
         elif argument is None:
             continue
-        elif code == NORMAL_INT:
+        elif code == CANONICAL_INT:
             if type(argument) is int:
                 continue
-        elif code == NORMAL_INTLIST:
+        elif code == CANONICAL_INTLIST:
             if type(argument) is int:
                 argument = (argument,)
                 if position == 1 and len(args) == 2:
@@ -217,9 +217,9 @@ def normalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]
                         break
                 if fits:
                     continue
-        elif code == NORMAL_DTYPE and type(argument) is DType:
+        elif code == CANONICAL_DTYPE and type(argument) is DType:
             continue
-        argument = HOOKS.normalize(op, position, code, argument)
+        argument = HOOKS.canonicalize(op, position, code, argument)
         if changed is None:
             changed = list(args)
         changed[position] = argument
@@ -277,7 +277,7 @@ def keys_of(op: Dispatcher, args: tuple[Any, ...]) -> int:
     for argument in args:
         if isinstance(argument, Value):
             keys |= argument.keys
-    if not op.searched:
+    if not op.scans_containers:
         return keys
     if op.lists:
         for position in op.lists:
@@ -331,7 +331,7 @@ def dispatch_two(op: Dispatcher, a: Value, b: Value) -> Any:
     return entry.call_two(a, b)
 
 
-def dispatch_beside(op: Dispatcher, a: Value, b: Any) -> Any:
+def dispatch_nontensor(op: Dispatcher, a: Value, b: Any) -> Any:
     """``op(a, b)`` where ``b`` is complete, normalised and holds no tensor."""
     keys = a.keys
     if MASKS.active:
@@ -339,7 +339,7 @@ def dispatch_beside(op: Dispatcher, a: Value, b: Any) -> Any:
     entry = op.memo.last
     if entry is None or entry.keys != keys:
         entry = find(op, keys)
-    return entry.call_beside(a, b)
+    return entry.call_nontensor(a, b)
 
 
 def dispatch_below(op: Dispatcher, args: tuple[Any, ...], mask: int) -> Any:

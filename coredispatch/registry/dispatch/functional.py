@@ -32,7 +32,7 @@ def name_of(op: str) -> str:
 
 
 def definition(op: Any, dispatch: Dispatch) -> Callable[..., Any]:
-    """The body of the derived functional form of ``op``, with the signature of ``op``."""
+    """The decomposition of the derived functional form of ``op``, with the signature of ``op``."""
 
     def functional(*args: Any, **keyword_only: Any) -> Any:
         return _on_clones(op, (*args, *keyword_only.values()), dispatch)
@@ -85,7 +85,7 @@ def apply(
     for alias in sorted((a for a in op.schema.aliases if a.itself), key=lambda a: a.result or 0):
         target = args[alias.position]
         own.insert(alias.result or 0, next(new for old, new in pairs if old is target))
-    return (op.result_type(own) if op.schema.several else own[0]), pairs
+    return (op.result_type(own) if op.schema.multi_output else own[0]), pairs
 
 
 def _one_tensor(schema: Any) -> bool:
@@ -94,7 +94,7 @@ def _one_tensor(schema: Any) -> bool:
         return False
     param = schema.params[schema.mutations[0].position]
     returned = schema.returns == "None" or any(alias.itself for alias in schema.aliases)
-    return param.is_tensor and not param.optional and returned and not schema.several
+    return param.is_tensor and not param.optional and returned and not schema.multi_output
 
 
 def _on_clones(op: Any, args: tuple[Any, ...], dispatch: Dispatch) -> Any:

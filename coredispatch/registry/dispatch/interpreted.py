@@ -39,23 +39,26 @@ def specialize(entry: RawEntry) -> None:
         return
     if entry.least and not hasattr(entry.array_type, "size"):
         return
-    several = sum(entry.tensor_flags) > 1
+    multi_output = sum(entry.tensor_flags) > 1
     if isinstance(entry, ViewEntry):
-        if entry.plain and not several and (entry.by_base or entry.is_view is None):
-            entry.call, entry.call_beside = _view(entry)  # type: ignore[method-assign]
-            entry.call_two = entry.call_beside  # type: ignore[method-assign]
+        if entry.direct and not multi_output and (entry.by_base or entry.is_view is None):
+            entry.call, entry.call_nontensor = _view(entry)  # type: ignore[method-assign]
+            entry.call_two = entry.call_nontensor  # type: ignore[method-assign]
         return
     chosen, limit = entry, 0
     while chosen.least and chosen.otherwise is not None:
         limit = min(limit, chosen.least) if limit else chosen.least
         chosen = chosen.otherwise
-    if chosen.inside is None:
+    if chosen.kernel_context is None:
         entry.call_one = _one(entry, chosen, limit)  # type: ignore[method-assign]
     else:
         entry.call_one = _one_inside(entry, chosen, limit)  # type: ignore[method-assign]
-        if len(entry.tensor_flags) == 2 and several:
+        if len(entry.tensor_flags) == 2 and multi_output:
             entry.call_two = _two_inside(entry, chosen, limit)  # type: ignore[method-assign]
-    if not (entry.least or entry.inside or entry.promotion != PROMOTE_NONE) and entry.op.alone:
+    if (
+        not (entry.least or entry.kernel_context or entry.promotion != PROMOTE_NONE)
+        and entry.op.single_tensor
+    ):
         entry.call = _alone(entry)  # type: ignore[method-assign]
 
 
@@ -65,7 +68,7 @@ def specialize_inplace(entry: InplaceEntry) -> None:
     while chosen.least and chosen.otherwise is not None:
         limit = min(limit, chosen.least) if limit else chosen.least
         chosen = chosen.otherwise
-    fitting = chosen.positional_out and chosen.inside is not None
+    fitting = chosen.positional_out and chosen.kernel_context is not None
     if _INTERPRETED and fitting and chosen.promotion != PROMOTE_NONE:
         entry.call_two = _two_inplace(entry, chosen, limit)  # type: ignore[method-assign]
 
@@ -84,7 +87,7 @@ def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
         except Exception as error:
             raise HOOKS.failure(chosen, (a,), error)
         if type(out) is not array_type:
-            return chosen.finish(chosen, (a,), out)
+            return chosen.wrap_output(chosen, (a,), out)
         made = _new(wrap)
         made.raw = out
         made.keys = keys
@@ -97,22 +100,28 @@ def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
 def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
     fn, array_type, wrap, keys = chosen.fn, chosen.array_type, chosen.wrap, chosen.out_keys
     any_dtype, floats = chosen.promotion != PROMOTE_FLOAT, chosen.floats
-    inside: Any = chosen.inside
-    run, general = inside.run, RawEntry.call_one
+    kernel_context: Any = chosen.kernel_context
+    run, general = kernel_context.run, RawEntry.call_one
 
     def call_one(a: Value) -> Any:
         raw = a.raw
-        if (limit and raw.size >= limit) or not (any_dtype or dtype_of(a) in floats) or inside.busy:
+        if (
+            (limit and raw.size >= limit)
+            or not (any_dtype or dtype_of(a) in floats)
+            or kernel_context.busy
+        ):
             return general(entry, a)
-        inside.busy = True  # nothing between the question and this may let another thread run
+        kernel_context.busy = (
+            True  # nothing between the question and this may let another thread run
+        )
         try:
             out = run(fn, raw)
         except Exception as error:
             raise HOOKS.failure(chosen, (a,), error)
         finally:
-            inside.busy = False
+            kernel_context.busy = False
         if type(out) is not array_type:
-            return chosen.finish(chosen, (a,), out)
+            return chosen.wrap_output(chosen, (a,), out)
         made = _new(wrap)
         made.raw = out
         made.keys = keys
@@ -125,8 +134,8 @@ def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
 def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
     fn, array_type, wrap, keys = chosen.fn, chosen.array_type, chosen.wrap, chosen.out_keys
     common, floats = chosen.promotion == PROMOTE_COMMON, chosen.floats
-    inside: Any = chosen.inside
-    run, general, weak = inside.run, RawEntry.call_two, chosen.weak
+    kernel_context: Any = chosen.kernel_context
+    run, general, weak = kernel_context.run, RawEntry.call_two, chosen.weak
     promotes = chosen.promotion != PROMOTE_NONE
 
     def call_two(a: Value, b: Any) -> Any:
@@ -145,17 +154,17 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
                 return general(entry, a, b)
         else:
             return general(entry, a, b)
-        if inside.busy:
+        if kernel_context.busy:
             return general(entry, a, b)
-        inside.busy = True
+        kernel_context.busy = True
         try:
             out = run(fn, raw, right)
         except Exception as error:
             raise HOOKS.failure(chosen, (a, b), error)
         finally:
-            inside.busy = False
+            kernel_context.busy = False
         if type(out) is not array_type:
-            return chosen.finish(chosen, (a, b), out)
+            return chosen.wrap_output(chosen, (a, b), out)
         made = _new(wrap)
         made.raw = out
         made.keys = keys
@@ -167,23 +176,27 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
 
 def _two_inplace(entry: InplaceEntry, chosen: InplaceEntry, limit: int) -> Call:
     fn, common, floats = chosen.fn, chosen.promotion == PROMOTE_COMMON, chosen.floats
-    inside: Any = chosen.inside
-    run, general = inside.run, InplaceEntry.call_two
+    kernel_context: Any = chosen.kernel_context
+    run, general = kernel_context.run, InplaceEntry.call_two
 
     def call_two(a: Value, b: Any) -> Any:
         raw = a.raw
         if not isinstance(b, Value) or (limit and raw.size >= limit):
             return general(entry, a, b)
         dtype = a._dtype or dtype_of(a)
-        if (b._dtype or dtype_of(b)) is not dtype or not (common or dtype in floats) or inside.busy:
+        if (
+            (b._dtype or dtype_of(b)) is not dtype
+            or not (common or dtype in floats)
+            or kernel_context.busy
+        ):
             return general(entry, a, b)
-        inside.busy = True
+        kernel_context.busy = True
         try:
             run(fn, raw, b.raw, raw)
         except Exception as error:
             raise HOOKS.failure(chosen, (a, b), error)
         finally:
-            inside.busy = False
+            kernel_context.busy = False
         storage = a._storage or storage_of(a)
         storage.version += 1
         return a
@@ -205,7 +218,7 @@ def _alone(entry: RawEntry) -> Call:
         except Exception as error:
             raise HOOKS.failure(entry, args, error)
         if type(out) is not array_type:
-            return entry.finish(entry, args, out)
+            return entry.wrap_output(entry, args, out)
         made = _new(wrap)
         made.raw = out
         made.keys = keys
@@ -239,7 +252,7 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
         storage.aliases.append(ref(made))
         return made
 
-    def call_beside(a: Value, b: Any) -> Any:
+    def call_nontensor(a: Value, b: Any) -> Any:
         raw = a.raw
         try:
             out = fn(raw, b)
@@ -274,4 +287,4 @@ def _view(entry: ViewEntry) -> tuple[Call, Call]:
             raise HOOKS.failure(entry, args, error)
         return linked(a, out, rest, args)
 
-    return call, call_beside
+    return call, call_nontensor

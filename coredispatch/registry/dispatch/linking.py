@@ -22,8 +22,8 @@ def link_results(
     A result that is declared to be the argument that was written to is replaced by the argument.
     ``shares(result, argument)`` is asked of results that only may be views; without it they are.
     """
-    several = isinstance(result, (list, tuple))
-    items = list(result) if several else [result]
+    multi_output = isinstance(result, (list, tuple))
+    items = list(result) if multi_output else [result]
     for alias in op.schema.aliases:
         for number in range(len(items)) if alias.result is None else (alias.result,):
             argument, position, member = args[alias.position], alias.position, -1
@@ -36,16 +36,16 @@ def link_results(
                 items[number] = argument
             elif shares is None or shares(item, argument):
                 rest = args if member >= 0 else (*args[:position], *args[position + 1 :])
-                rest = (*rest, number) if several else rest
-                link_view(op, argument, item, rest, several)
+                rest = (*rest, number) if multi_output else rest
+                link_view(op, argument, item, rest, multi_output)
                 if position or member >= 0:
                     item._view.position, item._view.member = position, member
-    return op.result_type(items) if several else items[0]
+    return op.result_type(items) if multi_output else items[0]
 
 
 def complete_arguments(link: ViewLink, base: Value) -> tuple[Any, ...]:
     """The arguments of the call that made a view, with ``base`` in the place of what it views."""
-    rest = link.args[:-1] if link.several else link.args
+    rest = link.args[:-1] if link.multi_output else link.args
     position, member = link.position, link.member
     if member < 0:
         return (*rest[:position], base, *rest[position:])

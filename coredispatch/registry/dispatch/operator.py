@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from coredispatch.registry.dispatch.dispatcher import (
-    NORMAL_DEVICE,
-    NORMAL_DTYPE,
-    NORMAL_INDEX,
-    NORMAL_INT,
-    NORMAL_INTLIST,
-    NORMAL_NO_TEXT,
-    NORMAL_NUMBER,
+    CANONICAL_DEVICE,
+    CANONICAL_DTYPE,
+    CANONICAL_INDEX,
+    CANONICAL_INT,
+    CANONICAL_INTLIST,
+    CANONICAL_NO_TEXT,
+    CANONICAL_NUMBER,
     Dispatcher,
     Memo,
     dispatch,
@@ -58,10 +58,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CAST_POLICIES = (None, "lower", "float32", "widest")
 _NORMAL = {
-    "int": NORMAL_INT,
-    "IntList": NORMAL_INTLIST,
-    "DType": NORMAL_DTYPE,
-    "Device": NORMAL_DEVICE,
+    "int": CANONICAL_INT,
+    "IntList": CANONICAL_INTLIST,
+    "DType": CANONICAL_DTYPE,
+    "Device": CANONICAL_DEVICE,
 }
 
 
@@ -132,9 +132,9 @@ class Operator(Dispatcher):
         self.name = name or function.__name__
         self.kind = kind
         self.schema = Schema.parse(function, self.name, mutates=mutates, view=view)
-        self.body: Callable[..., Any] | None = None
+        self.decomposition: Callable[..., Any] | None = None
         if kind == "composite":
-            self.body = returning(self.schema.returns, _body(function))
+            self.decomposition = returning(self.schema.returns, _by_position(function))
         self.function = function
         self.out_rule = out
         self.dtype_rule = dtype
@@ -230,24 +230,24 @@ class Operator(Dispatcher):
         if any(p.keyword_only and p.default is REQUIRED for p in params):
             self.required = len(params) + 1  # always through bind
         kinds, defaults = [p.kind for p in params], [p.default for p in params]
-        self.tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
+        self.default_tails = [tuple(defaults[n:]) for n in range(self.arity + 1)]
         for i, p in enumerate(params):
             absent = p.optional or p.default is None
             if p.kind == "int" and not absent:
-                self.normal.append(8 * i + NORMAL_INDEX)
+                self.canonical.append(8 * i + CANONICAL_INDEX)
             elif p.kind in _NORMAL:
-                self.normal.append(8 * i + _NORMAL[p.kind])
+                self.canonical.append(8 * i + _NORMAL[p.kind])
             elif p.kind in ("Scalar", "float"):
                 asked = p.default is REQUIRED and self.namespaces and not absent
-                self.normal.append(8 * i + (NORMAL_NUMBER if asked else NORMAL_NO_TEXT))
-        if self.normal:
-            self.plain = self.normal[0] >> 3
-            self.ints = {*kinds[self.plain :]} == {"int"}
-            self.sized = self.plain == 1 and kinds[1:] == ["IntList"]
+                self.canonical.append(8 * i + (CANONICAL_NUMBER if asked else CANONICAL_NO_TEXT))
+        if self.canonical:
+            self.canonical_prefix = self.canonical[0] >> 3
+            self.all_ints = {*kinds[self.canonical_prefix :]} == {"int"}
+            self.takes_one_size = self.canonical_prefix == 1 and kinds[1:] == ["IntList"]
         self.fits = [self.schema.position(parameter) for parameter in fits]
         if self.fits:
-            self.plain, self.ints = min(self.plain, *self.fits), False
-            self.sized = False
+            self.canonical_prefix, self.all_ints = min(self.canonical_prefix, *self.fits), False
+            self.takes_one_size = False
         self.tensors = [i for i, kind in enumerate(kinds) if kind == "Tensor"]
         self.lists = [i for i, kind in enumerate(kinds) if kind in ("list[Tensor]", "Index")]
         self.device = -1
@@ -264,12 +264,12 @@ class Operator(Dispatcher):
                 fix="declare factory=True and give it a device parameter",
             )
         self.positional = len(positional)
-        self.exact = self.arity if self.positional == self.arity and self.arity else -1
-        self.searched = bool(self.lists) or self.device >= 0
-        self.paired = self.arity == 2 and not self.searched
+        self.full_arity = self.arity if self.positional == self.arity and self.arity else -1
+        self.scans_containers = bool(self.lists) or self.device >= 0
+        self.binary = self.arity == 2 and not self.scans_containers
         # Where a number may stand, so may a tensor of one element.
         numbers = {"Scalar", "float", "FloatList", "object"}.intersection(kinds)
-        self.alone = self.tensors == [0] and not self.searched and not numbers
+        self.single_tensor = self.tensors == [0] and not self.scans_containers and not numbers
 
     def _check_plain(self) -> None:
         """Refuse what only tensors have of an operator whose result is none."""
@@ -314,7 +314,7 @@ class Operator(Dispatcher):
             random=self.random,
             fits=tuple(self.schema.params[i].name for i in self.fits),
         )
-        derived.body = None
+        derived.decomposition = None
         derived.inplace_of = derived.derived_from = self
         derived.out_rule, derived.dtype_rule = self.out_rule, self.dtype_rule
         derived.unbroadcast = self.unbroadcast
@@ -399,7 +399,7 @@ class Operator(Dispatcher):
                 )
         joint = None if function is None else self._formula(function)
         each = [self._formula(formulas[n]) if n in formulas else None for n in allowed]
-        rule = VjpRule(joint, each, tensors, lists, self.schema.several, self.unbroadcast)
+        rule = VjpRule(joint, each, tensors, lists, self.schema.multi_output, self.unbroadcast)
         self.vjp_rule = rule
         self.memo = Memo()
         if self.inplace_op is not None:
@@ -410,7 +410,7 @@ class Operator(Dispatcher):
         """``function`` with where each of its parameters comes from."""
         check_derivative(self.name, function)
         names = [p.name for p in self.schema.params]
-        several = self.schema.several
+        multi_output = self.schema.multi_output
         sources: list[int] = []
         for parameter in parameter_names(function):
             word = parameter.rstrip("0123456789")
@@ -422,9 +422,9 @@ class Operator(Dispatcher):
                 sources.append(OUT)
             elif parameter in names:
                 sources.append(8 * names.index(parameter) + ARGUMENT)
-            elif parameter == "grads" and several:
+            elif parameter == "grads" and multi_output:
                 sources.append(GRADS)
-            elif word in ("grad", "out") and number and several:
+            elif word in ("grad", "out") and number and multi_output:
                 sources.append(8 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
             elif shaped != parameter and shaped in names:
                 sources.append(8 * names.index(shaped) + SHAPE)
@@ -476,7 +476,7 @@ class Operator(Dispatcher):
             if theirs.keyword_only or mine.keyword_only:
                 break
             if theirs.kind != mine.kind and not (mine.kind == "IntList" and theirs.kind == "bool"):
-                self.ambiguous, self.exact = True, -1
+                self.ambiguous, self.full_arity = True, -1
         return function
 
     @property
@@ -530,7 +530,7 @@ def _find(name: str) -> Operator:
     return op
 
 
-def _body(function: Callable[..., Any]) -> Callable[..., Any]:
+def _by_position(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as the dispatcher calls it: every argument by position."""
     code = inspect.unwrap(function).__code__
     positional = code.co_argcount

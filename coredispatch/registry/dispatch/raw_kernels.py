@@ -12,7 +12,7 @@ from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.value import (
-    Fresh,
+    FastAllocation,
     Value,
     ViewLink,
     bump_version,
@@ -33,18 +33,20 @@ class RawEntry(Entry):
     def __init__(self, op: Dispatcher, keys: int, mask: int, record: Any) -> None:
         super().__init__(op, keys, mask, record)
         self.fn: Any = None
-        self.inside: KernelContext | None = None  # where the kernel must run
+        self.kernel_context: KernelContext | None = None  # where the kernel must run
         self.promotion: int = PROMOTE_NONE
         self.floats: frozenset[DType] = frozenset()
         self.weak: frozenset[DType] = frozenset()  # take a Python number without promoting
         self.wrap: Any = HOOKS.value_type
         self.out_keys: int = 0
         self.array_type: Any = None
-        self.finish: Any = None  # (entry, args, raw) -> Tensor(s) for whatever is no plain array
+        self.wrap_output: Any = (
+            None  # (entry, args, raw) -> Tensor(s) for whatever is no plain array
+        )
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
         self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
-        self.beside: bool = False  # two parameters: a tensor not to be promoted, and no tensor
+        self.nontensor: bool = False  # two parameters: a tensor not to be promoted, and no tensor
         # Serves when the kernel declines the call by returning NotImplemented
         self.otherwise: RawEntry | None = None
         self.least: int = 0  # calls with fewer elements go to otherwise
@@ -55,8 +57,8 @@ class RawEntry(Entry):
         except Exception as error:
             raise HOOKS.failure(self, args, error)
         if type(out) is self.array_type:
-            return Fresh.__new__(self.wrap, out, self.out_keys)
-        return self.finish(self, args, out)
+            return FastAllocation.__new__(self.wrap, out, self.out_keys)
+        return self.wrap_output(self, args, out)
 
     # call_one and call_two are written out: interpreted, each further function call costs 0.06 us
     # of the 0.6 us that the whole path takes.
@@ -70,31 +72,31 @@ class RawEntry(Entry):
                 entry.promotion != PROMOTE_FLOAT
                 or (dtype_of(a) if a._dtype is None else a._dtype) in entry.floats
             ):
-                inside = entry.inside
-                if inside is None:
+                kernel_context = entry.kernel_context
+                if kernel_context is None:
                     out = entry.fn(a.raw)
-                elif inside.busy:
-                    out = inside.context.copy().run(entry.fn, a.raw)
+                elif kernel_context.busy:
+                    out = kernel_context.context.copy().run(entry.fn, a.raw)
                 else:
-                    inside.busy = True
+                    kernel_context.busy = True
                     try:
-                        out = inside.run(entry.fn, a.raw)
+                        out = kernel_context.run(entry.fn, a.raw)
                     finally:
-                        inside.busy = False
+                        kernel_context.busy = False
             else:
                 out = entry.compute((a,))
         except Exception as error:
             raise HOOKS.failure(entry, (a,), error)
         if type(out) is entry.array_type:
-            return Fresh.__new__(entry.wrap, out, entry.out_keys)
-        return entry.finish(entry, (a,), out)
+            return FastAllocation.__new__(entry.wrap, out, entry.out_keys)
+        return entry.wrap_output(entry, (a,), out)
 
     def call_two(self, a: Value, b: Any) -> Any:
         entry: RawEntry = self
         if self.least:
             entry = self.fitting(a.raw)
         try:
-            direct = entry.beside
+            direct = entry.nontensor
             right = b
             if direct:
                 if isinstance(b, Value):  # in the place of a number
@@ -117,24 +119,24 @@ class RawEntry(Entry):
                 ):
                     direct = (dtype_of(a) if a._dtype is None else a._dtype) in entry.weak
             if direct:
-                inside = entry.inside
-                if inside is None:
+                kernel_context = entry.kernel_context
+                if kernel_context is None:
                     out = entry.fn(a.raw, right)
-                elif inside.busy:
-                    out = inside.context.copy().run(entry.fn, a.raw, right)
+                elif kernel_context.busy:
+                    out = kernel_context.context.copy().run(entry.fn, a.raw, right)
                 else:
-                    inside.busy = True
+                    kernel_context.busy = True
                     try:
-                        out = inside.run(entry.fn, a.raw, right)
+                        out = kernel_context.run(entry.fn, a.raw, right)
                     finally:
-                        inside.busy = False
+                        kernel_context.busy = False
             else:
                 out = entry.compute((a, b))
         except Exception as error:
             raise HOOKS.failure(entry, (a, b), error)
         if type(out) is entry.array_type:
-            return Fresh.__new__(entry.wrap, out, entry.out_keys)
-        return entry.finish(entry, (a, b), out)
+            return FastAllocation.__new__(entry.wrap, out, entry.out_keys)
+        return entry.wrap_output(entry, (a, b), out)
 
     def fitting(self, raw: Any) -> RawEntry:
         """The first of the entries that may serve as many elements as ``raw`` has."""
@@ -154,8 +156,8 @@ class RawEntry(Entry):
         if self.least and otherwise is not None and self.small(raws):
             return otherwise.compute(args)
         n = len(raws)
-        if self.inside is not None:
-            out = self.inside.call(self.fn, raws)
+        if self.kernel_context is not None:
+            out = self.kernel_context.call(self.fn, raws)
         elif n == 3:
             out = self.fn(raws[0], raws[1], raws[2])
         elif n == 4:
@@ -245,7 +247,7 @@ class ViewEntry(RawEntry):
         super().__init__(op, keys, mask, record)
         self.is_view: Any = None  # (raw out, raw in) -> bool, asked when the op only may view
         self.by_base: bool = False  # ... or read off raw.base, without a call
-        self.plain: bool = False  # the kernel takes every call and runs in no context
+        self.direct: bool = False  # the kernel takes every call and runs in no context
 
     def call(self, args: tuple[Any, ...]) -> Any:
         base = args[0]
@@ -261,7 +263,7 @@ class ViewEntry(RawEntry):
 
     def call_one(self, a: Value) -> Any:
         try:
-            out = self.fn(a.raw) if self.plain else self.compute((a,))
+            out = self.fn(a.raw) if self.direct else self.compute((a,))
         except Exception as error:
             raise HOOKS.failure(self, (a,), error)
         if type(out) is self.array_type:
@@ -270,7 +272,7 @@ class ViewEntry(RawEntry):
 
     def call_two(self, a: Value, b: Any) -> Any:
         if self.simple and not self.tensor_flags[1]:
-            return self.call_beside(a, b)
+            return self.call_nontensor(a, b)
         try:
             out = self.compute((a, b))
         except Exception as error:
@@ -279,9 +281,9 @@ class ViewEntry(RawEntry):
             return self.linked(a, out, (b,))
         return self.linked_all(a, out, (a, b))
 
-    def call_beside(self, a: Value, b: Any) -> Any:
+    def call_nontensor(self, a: Value, b: Any) -> Any:
         try:
-            out = self.fn(a.raw, b) if self.plain else self.compute((a, b))
+            out = self.fn(a.raw, b) if self.direct else self.compute((a, b))
         except Exception as error:
             raise HOOKS.failure(self, (a, b), error)
         if type(out) is self.array_type:
@@ -290,7 +292,7 @@ class ViewEntry(RawEntry):
 
     def linked(self, base: Value, out: Any, rest: tuple[Any, ...]) -> Any:
         """One array as a tensor, linked to ``base`` where it aliases it."""
-        result: Value = Fresh.__new__(self.wrap, out, self.out_keys)
+        result: Value = FastAllocation.__new__(self.wrap, out, self.out_keys)
         if self.by_base:
             owner = out.base
             raw = base.raw
@@ -305,7 +307,7 @@ class ViewEntry(RawEntry):
         otherwise = self.otherwise
         if out is NotImplemented and otherwise is not None:
             return otherwise.call(args)
-        result = self.finish(self, args, out)
+        result = self.wrap_output(self, args, out)
         if isinstance(result, (list, tuple)):
             index = 0
             for item in result:
@@ -318,15 +320,15 @@ class ViewEntry(RawEntry):
 
 
 def link_view(
-    op: Dispatcher, base: Value, result: Value, rest: tuple[Any, ...], several: bool = False
+    op: Dispatcher, base: Value, result: Value, rest: tuple[Any, ...], multi_output: bool = False
 ) -> None:
     """Make ``result``, which is ``op(base, *rest)``, an alias of ``base``.
 
     ``several`` says that it is one of several outputs, whose place then stands last in ``rest``.
     """
     link = ViewLink(base, op, rest)
-    if several:
-        link.several = True
+    if multi_output:
+        link.multi_output = True
     storage = storage_of(base)
     if storage.version:
         link.version = storage.version
@@ -351,12 +353,12 @@ class EffectEntry(RawEntry):
     def call(self, args: tuple[Any, ...]) -> Any:
         try:
             if not self.strided:
-                self.finish.check_writes(self.op, args)
+                self.wrap_output.check_writes(self.op, args)
             out = self.compute(args)
         except Exception as error:
             raise HOOKS.failure(self, args, error)
         if out is not None or not self.always:
-            return self.finish.effects(self, args, out)
+            return self.wrap_output.effects(self, args, out)
         for position in self.always:
             target = args[position]
             if isinstance(target, Value):
@@ -377,7 +379,7 @@ class InplaceEntry(Entry):
         super().__init__(op, keys, mask, record)
         self.inner: Entry = inner
         self.fn: Any = None  # the raw kernel when it takes out=
-        self.inside: KernelContext | None = None
+        self.kernel_context: KernelContext | None = None
         self.positional_out: bool = False
         self.least: int = 0
         self.otherwise: InplaceEntry | None = None
@@ -465,18 +467,20 @@ class InplaceEntry(Entry):
             ):
                 return False
         raw = target.raw
-        inside = self.inside
-        if inside is None:
+        kernel_context = self.kernel_context
+        if kernel_context is None:
             if n == 1:
                 return fn(raw, out=raw) is not NotImplemented
             return fn(raw, b, out=raw) is not NotImplemented
-        if n == 2 and self.positional_out and not inside.busy:  # a ufunc: 0.06 us less than out=
-            inside.busy = True
+        if (
+            n == 2 and self.positional_out and not kernel_context.busy
+        ):  # a ufunc: 0.06 us less than out=
+            kernel_context.busy = True
             try:
-                return inside.run(fn, raw, b, raw) is not NotImplemented
+                return kernel_context.run(fn, raw, b, raw) is not NotImplemented
             finally:
-                inside.busy = False
-        run = inside.context.copy().run
+                kernel_context.busy = False
+        run = kernel_context.context.copy().run
         if n == 1:
             return run(fn, raw, out=raw) is not NotImplemented
         return run(fn, raw, b, out=raw) is not NotImplemented

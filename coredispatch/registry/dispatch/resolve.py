@@ -5,11 +5,11 @@ For the highest key in ``(keys of the arguments | included) & ~excluded``:
 1. this op's own kernel for (layer, layout), for (layer or layout, backend), then for the key
    alone;
 2. the key's generic kernel; no kernel of either kind makes the key transparent;
-3. at the backend key: the op's body, if it is a composite;
+3. at the backend key: the op's decomposition, if it is a composite;
 4. the backend's declared fallback, else :class:`MissingKernel`.
 
 A layout is never transparent to the backend's raw kernels: they would read the layout's data
-as if it were a dense array. Below a layout only a composite's body may serve.
+as if it were a dense array. Below a layout only a composite's decomposition may serve.
 
 :func:`walk` is the only implementation of the rules; resolving takes its winner and
 ``explain`` prints its steps.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coredispatch.registry.dispatch.boxed_kernels import BodyEntry, CallEntry, LayerEntry
+from coredispatch.registry.dispatch.boxed_kernels import CallEntry, DecompositionEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.dispatch.interpreted import specialize, specialize_inplace
 from coredispatch.registry.dispatch.linking import link_results
@@ -67,7 +67,8 @@ class Step:
 class Resolution:
     """The winner of a walk. ``kind`` says what serves the call:
 
-    ``layer``, ``generic``, ``raw``, ``boxed``, ``inplace``, ``body``, ``fallback``, ``mixed``,
+    ``layer``, ``generic``, ``raw``, ``boxed``, ``inplace``, ``decomposition``, ``fallback``,
+    ``mixed``,
     ``missing``, ``unloaded`` or ``nothing`` (no tensor among the arguments).
     """
 
@@ -154,7 +155,7 @@ def _opaque(layer: str) -> Callable[..., Any]:
 
     def opaque(call: LayerEntry, args: tuple[Any, ...]) -> Any:
         op = call.record
-        if op.body is not None:
+        if op.decomposition is not None:
             return call.decompose(args)
         error = MissingKernel(
             f"the layer {layer!r} has no kernel for {op.name!r}, which has no body either",
@@ -177,7 +178,7 @@ def _own(result: Resolution, key: Key, rows: tuple[Kernel, ...]) -> Resolution:
         condition += f" from {top.least} elements on"
     result.won(kind, key, str(top), f"own kernel, priority {top.priority}{condition}", kernels=rows)
     for other in rows[1:]:
-        result.lost(key.name, str(other), "covered, serves what is declined")
+        result.lost(key.name, str(other), "overridden, serves what is rejected")
     return result
 
 
@@ -207,9 +208,13 @@ def _at_backend(
                 "generic", key, "generic kernel", "serves every op", fn=backend.generic
             )
         result.lost(key.name, "generic kernel", "this op takes none: generic=False")
-    if op.body is not None:
+    if op.decomposition is not None:
         return result.won(
-            "body", key, f"body ({op.file}:{op.line})", "made of other operators", fn=op.body
+            "decomposition",
+            key,
+            f"decomposition ({op.file}:{op.line})",
+            "made of other operators",
+            fn=op.decomposition,
         )
     target = HOOKS.fallback_target(backend)
     if target is not None:
@@ -253,12 +258,12 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
         return _raw(s, op, keys, mask, found)
     if kind == "boxed":
         fn = returning(op.schema.returns, found.kernels[0].fn)
-        return BodyEntry(op, keys, mask, found.kernels[0], fn)
-    if kind == "body":
+        return DecompositionEntry(op, keys, mask, found.kernels[0], fn)
+    if kind == "decomposition":
         if op.mutates and len(op.tensors) > 1:
-            return BodyEntry(op, keys, mask, None, _writing(op))
+            return DecompositionEntry(op, keys, mask, None, _writing(op))
         copies = op.view is True and found.backend is not None and not found.backend.views
-        return BodyEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
+        return DecompositionEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
     if kind == "inplace":
         return _inplace(s, op, keys, mask, found)
     if kind == "fallback":
@@ -286,18 +291,18 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.fn = kernels[0].fn
     entry.fn = HOOKS.placed(backend, op, entry.fn)
     if isinstance(entry.fn, ContextKernel):
-        entry.fn, entry.inside = entry.fn.fn, entry.fn.inside
+        entry.fn, entry.kernel_context = entry.fn.fn, entry.fn.kernel_context
     _promotion(entry, op)
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = None if op.schema.plain else backend.array_type
     entry.simple = not op.lists
-    entry.beside = (
+    entry.nontensor = (
         entry.simple
         and op.arity == 2
         and not op.schema.params[1].is_tensor
         and entry.promotion == PROMOTE_NONE
     )
-    entry.finish = HOOKS.output_wrapper(
+    entry.wrap_output = HOOKS.output_wrapper(
         backend,
         entry.out_keys,
         tuple(
@@ -310,7 +315,9 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry, ViewEntry):
         entry.is_view = backend.is_view if op.view == "maybe" else None
         entry.by_base = backend.has_base and op.view == "maybe"
-        entry.plain = entry.inside is None and not entry.least and entry.promotion == PROMOTE_NONE
+        entry.direct = (
+            entry.kernel_context is None and not entry.least and entry.promotion == PROMOTE_NONE
+        )
         if op.view == "maybe" and not backend.views and _indexed(op):
             entry.fn = selection = _Selection(entry.fn)
             entry.is_view = selection.is_view
@@ -407,7 +414,7 @@ def _inplace_over(
         and rule.result is None
         and not functional.lists
     ):
-        entry.fn, entry.inside, entry.least = inner.fn, inner.inside, inner.least
+        entry.fn, entry.kernel_context, entry.least = inner.fn, inner.kernel_context, inner.least
         entry.positional_out = type(inner.fn).__name__ == "ufunc"
     if isinstance(inner, RawEntry) and inner.otherwise is not None:
         entry.otherwise = _inplace_over(op, inner.otherwise, copyto, strided)
@@ -422,8 +429,10 @@ def _same_object(out: Any, source: Any) -> bool:
 
 
 def _writing(op: Operator) -> Callable[..., Any]:
-    """The body of an operator that writes: it must not have begun when an argument is refused."""
-    body = op.body
+    """The decomposition of an operator that writes: it must not have begun when an argument is
+    refused.
+    """
+    body = op.decomposition
     assert body is not None
 
     def writing(*args: Any) -> Any:
@@ -434,12 +443,12 @@ def _writing(op: Operator) -> Callable[..., Any]:
 
 
 def _viewing(op: Operator) -> Callable[..., Any]:
-    """The body of a view operator on a backend without strided views.
+    """The decomposition of a view operator on a backend without strided views.
 
     Where it selects with indices (a diagonal, windows) the result has memory of its own; by the
     operator's contract it is an alias nevertheless.
     """
-    body = op.body
+    body = op.decomposition
     assert body is not None
 
     def viewing(*args: Any) -> Any:

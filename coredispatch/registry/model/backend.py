@@ -28,14 +28,14 @@ class ContextKernel:
     itself, which saves the function call a wrapper would cost.
     """
 
-    def __init__(self, fn: Callable[..., Any], inside: KernelContext) -> None:
+    def __init__(self, fn: Callable[..., Any], kernel_context: KernelContext) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
-        self.inside = inside
+        self.kernel_context = kernel_context
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # A copy (constant time), because two threads cannot enter one context at once.
-        return self.inside.context.copy().run(self.fn, *args, **kwargs)
+        return self.kernel_context.context.copy().run(self.fn, *args, **kwargs)
 
 
 class Backend:

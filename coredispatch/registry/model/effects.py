@@ -1,4 +1,4 @@
-"""What a call writes, and what its results share memory with: read from an operator's block.
+"""What a call writes, and what its results share memory with: read from an operator's definition.
 
 ``mutates=`` names the parameters an operator writes to, ``view=`` the results that alias an
 argument. A declaration that cannot be true is refused here, when the operator is declared.

@@ -118,7 +118,7 @@ class MissingKernel(OpError, NotImplementedError):
 
 
 class KernelError(OpError):
-    """A kernel failed, or returned something the operator's block does not allow.
+    """A kernel failed, or returned something the operator's definition does not allow.
 
     Where the kernel raised a built-in error, the class derives from that as well.
     """

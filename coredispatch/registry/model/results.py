@@ -58,7 +58,9 @@ def plain_result(returns: str, out: Any) -> Any:
 
 
 def returning(returns: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, a body or a kernel, whose result has to be what the annotation ``returns`` says."""
+    """``fn``, a decomposition or a kernel, whose result has to be what the annotation ``returns``
+    says.
+    """
     if not is_plain(returns):
         return fn
 

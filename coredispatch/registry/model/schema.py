@@ -1,7 +1,8 @@
 """Schemas: a Python signature read as an operator's contract.
 
 ``def add(self: Tensor, other: Tensor | Scalar) -> Tensor`` is all a schema needs. Annotations
-are read as text, so that an op block needs no import for them; where they were evaluated (no
+are read as text, so that an operator definition needs no import for them; where they were
+evaluated (no
 ``from __future__ import annotations``), the text of the types is read.
 """
 
@@ -144,7 +145,7 @@ class Schema:
         return cls(name, params, returns, mutations, aliases)
 
     @property
-    def several(self) -> bool:
+    def multi_output(self) -> bool:
         """Whether the result is a tuple or list of tensors."""
         return self.returns not in ("Tensor", "None") and not self.plain
 

@@ -61,7 +61,7 @@ class ViewLink:
     """
 
     version: int = 0
-    several: bool = False
+    multi_output: bool = False
     position: int = 0
     member: int = -1
     renamed: bool = False
@@ -88,7 +88,7 @@ class Value:
 
 # Without the attribute, mypyc would set every object up as if it were a Fresh.
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Fresh:
+class FastAllocation:
     """Makes values without calling their class: ``Fresh.__new__(cls, raw, keys)``.
 
     Never instantiated. Calling an interpreted subclass of a compiled class takes 0.1 us more

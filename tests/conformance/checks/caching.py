@@ -56,7 +56,9 @@ def new_bytes(context: Context) -> None:
             for tensor in wants:
                 tensor.requires_grad_(True)
             recorded = context.call(tensors)
-            context.close(recorded, second, slack=2.0)  # perhaps the body, not a fused kernel
+            context.close(
+                recorded, second, slack=2.0
+            )  # perhaps the decomposition, not a fused kernel
             for tensor in wants:
                 tensor.requires_grad_(False)
             plain = context.call(tensors)

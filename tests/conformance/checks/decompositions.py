@@ -1,6 +1,6 @@
-"""Check 24, against the decomposition: a kernel of one's own and the op's body agree.
+"""Check 24, against the decomposition: a kernel of one's own and the op's decomposition agree.
 
-The body of a composite is its definition. A kernel that serves the operator promises the
+The decomposition of a composite is its definition. A kernel that serves the operator promises the
 same for every call: for options that no sample has, for arrays of no elements and of no
 dimensions, and for the gradients. Here the block's samples are varied, and the two are compared.
 Rounding is the business of check 1; what differs here is a difference in meaning.
@@ -49,7 +49,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None or facts.op.samples is None or not has_values(facts.op):
         return
     rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
-    if facts.op.body is None or not rows:
+    if facts.op.decomposition is None or not rows:
         return
     precise = "float64" if "float64" in subject.dtypes else "float32"
     for dtype in choose_dtypes(facts, (precise, "int64", "bool", "complex128"), 4):
@@ -64,7 +64,9 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
 
 @check(24, plan=_plan, variant="decomposition")
 def decomposition(context: Context) -> None:
-    """A kernel gives what the body gives for every option and shape, gradients included."""
+    """A kernel gives what the decomposition gives for every option and shape, gradients
+    included.
+    """
     plugin = context.case.variant.partition("+")[2]
     calls = _grown(context, plugin) if plugin else _varied(context)
     judged = 0
@@ -117,7 +119,7 @@ def _by_kernel(context: Context, tensors: Any) -> Any:
 
 def _by_body(context: Context, tensors: Any) -> Any:
     full = positional(context.op, list(tensors.args), tensors.kwargs)
-    return _written(context, tensors, context.op.body(*full))
+    return _written(context, tensors, context.op.decomposition(*full))
 
 
 def _written(context: Context, tensors: Any, result: Any) -> Any:
@@ -141,7 +143,10 @@ def _outcome(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if call is _by_kernel:
             raise
-        return None, f"{type(error).__name__}: {error}"  # a body is not called through the table
+        return (
+            None,
+            f"{type(error).__name__}: {error}",
+        )  # a decomposition is not called through the table
     arrays = [context.subject.array(t) for t in found]
     if call is _by_kernel and not (context.op.view or context.op.mutates):
         _of_its_own(context, tensors, found)
@@ -271,7 +276,7 @@ def _gradients_agree(context: Context, sample: Any, what: str) -> None:
         context.expect(
             k.shape == b.shape, f"{what}: gradient {number} is {k.shape}, by the body {b.shape}"
         )
-        known = np.isfinite(b)  # where the body has no derivative, a kernel may choose one
+        known = np.isfinite(b)  # where the decomposition has no derivative, a kernel may choose one
         error = disagreement(k[known], b[known])
         context.expect(
             error <= 1,

@@ -1,4 +1,6 @@
-"""Checks 23 and 24: what is derived from an op block - meta tensors, and a composite's body."""
+"""Checks 23 and 24: what is derived from an operator definition - meta tensors, and a composite's
+decomposition.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
         mandatory = dtype in MANDATORY_DTYPES
         if op.name not in VALUE_SHAPED and not facts.layouts:  # no layout has meta tensors
             yield Case(23, op.name, dtype, mandatory=mandatory)
-        if op.kind == "composite" and op.body is not None and has_values(op) and facts.native:
+        if (
+            op.kind == "composite"
+            and op.decomposition is not None
+            and has_values(op)
+            and facts.native
+        ):
             yield Case(24, op.name, dtype, mandatory=mandatory)
 
 
@@ -77,11 +84,15 @@ def _to_meta(tensors: Any) -> Any:
 
 @check(24, plan=_plan)
 def body(context: Context) -> None:
-    """A fused kernel computes what the composite's body computes: both match the reference."""
+    """A fused kernel computes what the composite's decomposition computes: both match the
+    reference.
+    """
     for sample in context.samples(limit=8):
         tensors = context.subject.tensors(sample)
         fused = context.call(tensors)
-        defined = context.op.body(*positional(context.op, list(tensors.args), tensors.kwargs))
+        defined = context.op.decomposition(
+            *positional(context.op, list(tensors.args), tensors.kwargs)
+        )
         reference = Reference(context.op, sample)
         context.values(tensors_in(fused), reference, 1.0)
         context.values(tensors_in(defined), reference, 2.0)

@@ -27,7 +27,7 @@ __all__ = ["examine", "require_hypothesis"]
 
 #: ops that look at how the memory lies, not only at the elements
 BY_MEMORY = ("as_strided", "view", "view_as", "view_as_complex")
-#: elements that a result of another structure than the op block's may have
+#: elements that a result of another structure than the operator definition's may have
 LARGEST = 20_000
 
 

@@ -165,7 +165,8 @@ def scalars(context: Context) -> None:
 def beside(context: Context) -> None:
     """One of several arrays, each in turn, in every other dtype.
 
-    A body that converts one argument at a time rounds to another dtype than the op's, or twice.
+    A decomposition that converts one argument at a time rounds to another dtype than the op's, or
+    twice.
     """
     own, op, facts = context.case.dtype, context.op, context.facts
     assert facts is not None

@@ -90,7 +90,7 @@ def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
             return "fallback", f"a kernel of {borrowed} ({kernel.where}), registered as its own"
         who = owner(subject, kernel.plugin)
         return ("native", kernel.where) if who == "native" else (who.split()[0], who)
-    if subject.facts(name).op.body is not None:
+    if subject.facts(name).op.decomposition is not None:
         return "composite", "its body"
     kernel = subject.layout_kernel(name)
     if kernel is not None:
@@ -102,7 +102,7 @@ def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
 
 @check(25, plan=_plan)
 def coverage(context: Context) -> None:
-    """Every operator is served: by a kernel, or by a body; a fallback is no service."""
+    """Every operator is served: by a kernel, or by a decomposition; a fallback is no service."""
     kind, where = coverage_of(context.subject, context.case.op)
     context.found.update(coverage=kind, where=where)
     context.expect(kind not in ("missing", "fallback"), f"{kind}: served by {where}")
@@ -230,7 +230,9 @@ class _conversions:
             delattr(self.backend, name)
 
     def _from_kernel(self) -> bool:
-        """Whether a kernel asked: a body may read the values of an index, a kernel may not."""
+        """Whether a kernel asked: a decomposition may read the values of an index, a kernel may
+        not.
+        """
         frame = sys._getframe(2)
         while frame is not None:
             code = frame.f_code

@@ -75,7 +75,7 @@ def _names(op: Any, text: str) -> bool:
 
 @check(14, plan=_plan, variant="declared")
 def declared(context: Context) -> None:
-    """The error inputs of the op block."""
+    """The error inputs of the operator definition."""
     for entry in context.op.errors(context.make()):
         sample, wanted, *rest = entry
         _refused(context, context.placed(sample), wanted, *rest[:1])

@@ -260,7 +260,9 @@ def arrays_of(sample: Any) -> list[Any]:
 
 @check(1, plan=plan, variant="no-samples")
 def no_samples(context: Context) -> None:
-    """An op block without samples: exercised through the ops that use it, judged by none."""
+    """An operator definition without samples: exercised through the ops that use it, judged by
+    none.
+    """
     from ..context import NotRun
 
     raise NotRun("the op block gives no samples; its users' cases exercise it")

@@ -37,7 +37,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(7, op.name, dtype, variant="in-place", mandatory=mandatory)
         if op.mutates:
             yield Case(7, op.name, dtype, variant="mutates", mandatory=mandatory)
-        writable = not (op.view or op.mutates or op.random or op.factory or op.schema.several)
+        writable = not (op.view or op.mutates or op.random or op.factory or op.schema.multi_output)
         public = op.namespaces and has_values(op)
         if writable and public and "out" not in subject.expectations.absent:
             yield Case(7, op.name, dtype, variant="out", mandatory=mandatory)

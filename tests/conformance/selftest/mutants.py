@@ -91,7 +91,7 @@ def _wrapped(subject: Subject, mutant: Mutant) -> tuple[Callable[..., Any], str,
                 return mutation(correct, raws)
 
         return kernel, key, False
-    body = rows[0].fn if rows else getattr(cd.ops, mutant.op).body
+    body = rows[0].fn if rows else getattr(cd.ops, mutant.op).decomposition
 
     def boxed(*tensors: Any) -> Any:
         likes = [t for t in _flat(tensors) if isinstance(t, cd.Tensor)]

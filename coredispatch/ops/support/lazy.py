@@ -1,6 +1,7 @@
 """Operators by name, bound at first use.
 
-Families refer to each other both ways: the derivative of ``floor`` is ``zeros_like``, the body of
+Families refer to each other both ways: the derivative of ``floor`` is ``zeros_like``, the
+decomposition of
 ``linspace`` is arithmetic. A file imports by name what stands below it and writes
 ``late.zeros_like(x)`` for the rest, so that the order of imports does not matter.
 """
