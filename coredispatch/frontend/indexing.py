@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.creation import from_numpy, tensor
-from coredispatch.frontend.tensor_base import SLOTS, TensorBase
+from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.wiring import SLOTS
 
 #: kinds of NumPy arrays that operators take in a tensor's place
 _KINDS = "biufc"

@@ -23,20 +23,9 @@ from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Value, dtype_of, version_of
+from coredispatch.registry.wiring import SLOTS
 
 AUTOGRAD: Final[int] = TABLE.bit("autograd")
-
-
-class Slots:
-    """Slow paths that the modules above this one install."""
-
-    def __init__(self) -> None:
-        self.index: Any = None  # anything inside x[...] -> the tuple that getitem takes
-        self.operand: Any = None  # -> the operand, or NotImplemented
-        self.refresh: Any = None  # view whose base was written: its new grad_fn
-
-
-SLOTS: Final = Slots()
 
 
 def _op(name: str) -> Dispatcher:

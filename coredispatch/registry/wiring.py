@@ -89,3 +89,87 @@ class Hooks:
 
 
 HOOKS: Final = Hooks()
+
+
+class TensorHooks:
+    """What ``frontend.tensor_base`` calls above itself."""
+
+    def __init__(self) -> None:
+        call: Callable[..., Any] = _unconnected
+        # (anything inside x[...]) -> the tuple that getitem takes  [frontend.indexing]
+        self.index: Callable[..., Any] = call
+        # (operand of an arithmetic operator) -> operand or NotImplemented  [frontend.indexing]
+        self.operand: Callable[..., Any] = call
+        # (view whose base was written), gives it its new grad_fn  [frontend.autograd.inplace]
+        self.refresh: Callable[..., None] = call
+
+
+SLOTS: Final = TensorHooks()
+
+
+class GraphState:
+    """What recording calls above itself, and the switches of the process."""
+
+    def __init__(self) -> None:
+        call: Callable[..., Any] = _unconnected
+        # -- switches ----------------------------------------------------------------------
+        self.anomaly: bool = False
+        self.saved_hooks: bool = False  # whether any thread packs what it saves
+        self.watched: bool = False  # either of them
+        self.leaf_hooks: bool = False  # whether any leaf of the process ever had a hook
+        # -- slots; those without a place are filled in frontend.autograd.checks -----------
+        # (node), called while watched  [frontend.autograd.saved_tensors]
+        self.after_record: Callable[..., Any] = call
+        # (packed) -> what was saved  [frontend.autograd.saved_tensors]
+        self.unpack: Callable[..., Any] = call
+        # (node, place, number) -> output  [frontend.autograd.saved_tensors]
+        self.unpacked_output: Callable[..., Any] = call
+        # (call, args, rule) -> result of an operator that writes  [frontend.autograd.inplace]
+        self.record_inplace: Callable[..., Any] = call
+        # (leaf) -> its AccumulateGrad  [frontend.autograd.accumulate]
+        self.accumulator: Callable[..., Any] = call
+        # (name of the operator) -> name as PyTorch shows it  [frontend.autograd.names]
+        self.node_name: Callable[..., Any] = call
+        # (entry) -> None, only where recording runs interpreted  [frontend.autograd.closures]
+        self.specialize: Callable[..., None] | None = None
+        # () -> the forward line, in anomaly mode
+        self.traceback: Callable[..., Any] = call
+        # (shape, dtype, keys, gradient beside it) -> Tensor of zeros
+        self.zeros: Callable[..., Any] = call
+        # (op, args) -> exception
+        self.no_derivative: Callable[..., Any] = call
+        # (node, position, saved, current) -> exception
+        self.version_error: Callable[..., Any] = call
+        # (node) -> exception
+        self.freed_error: Callable[..., Any] = call
+
+    def watch(self, anomaly: bool | None = None, hooks: bool | None = None) -> None:
+        """Switch what recording must tell somebody of."""
+        if anomaly is not None:
+            self.anomaly = anomaly
+        if hooks is not None:
+            self.saved_hooks = hooks
+        self.watched = self.anomaly or self.saved_hooks
+
+
+GRAPH: Final = GraphState()
+
+
+class EngineHooks:
+    """What the backward pass calls above itself; filled in ``frontend.autograd.checks``."""
+
+    def __init__(self) -> None:
+        call: Callable[..., Any] = _unconnected
+        # (node, index, grad, shape, dtype) -> grad of the right form
+        self.validate_outputs: Callable[..., Any] = call
+        # (node, grads, output mask, task) -> results, or raises
+        self.anomaly: Callable[..., Any] = call
+        # (node, result) -> exception
+        self.wrong_count: Callable[..., Any] = call
+        # (node, index, grad) -> exception
+        self.wrong_type: Callable[..., Any] = call
+        # (node, hook, result, what it replaces) -> exception or None
+        self.wrong_hook: Callable[..., Any] = call
+
+
+ENGINE: Final = EngineHooks()

@@ -12,12 +12,13 @@ import weakref
 from _thread import RLock, allocate_lock
 from typing import Any, Final
 
-from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, GraphTask, Node
+from coredispatch.frontend.autograd.node import SEQUENCE, GraphTask, Node
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import dtype_of
+from coredispatch.registry.wiring import GRAPH
 
 
 def _op(name: str) -> Dispatcher:

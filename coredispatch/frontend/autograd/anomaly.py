@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.autograd import checks
-from coredispatch.frontend.autograd.node import GRAPH
+from coredispatch.registry.wiring import GRAPH
 
 __all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
 

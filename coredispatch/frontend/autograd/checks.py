@@ -5,8 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from coredispatch.frontend.autograd.engine import ENGINE
-from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode
+from coredispatch.frontend.autograd.node import GraphTask, Node, OpNode
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.around.checks import describe, describe_call
 from coredispatch.registry.dispatch.operator import Operator
@@ -14,6 +13,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import AutogradError, CoreDispatchError, MissingDerivative
 from coredispatch.registry.model.value import dtype_of
+from coredispatch.registry.wiring import ENGINE, GRAPH
 
 __all__: list[str] = []
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, OpNode
+from coredispatch.frontend.autograd.node import SEQUENCE, OpNode
 from coredispatch.frontend.autograd.recording import RecordEntry, add_edge, alias_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.derivative import saved_argument
 from coredispatch.registry.model.value import Value, dtype_of
+from coredispatch.registry.wiring import GRAPH
 
 __all__: list[str] = []
 

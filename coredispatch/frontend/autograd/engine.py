@@ -17,13 +17,14 @@ from threading import local
 from typing import Any, Final
 
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulate, accumulator
-from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, GraphTask, Node, OpNode, Output
+from coredispatch.frontend.autograd.node import SEQUENCE, GraphTask, Node, OpNode, Output
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import dtype_of
+from coredispatch.registry.wiring import ENGINE, GRAPH
 
 
 def _op(name: str) -> Dispatcher:
@@ -36,21 +37,6 @@ _clone: Final = _op("clone")
 _ones_like: Final = _op("ones_like")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _CURRENT: Final = local()  # .task: the innermost pass of the thread
-
-
-class EngineHooks:
-    """Slow paths that the modules above this one install."""
-
-    def __init__(self) -> None:
-        # (node, index, grad, shape, dtype) -> grad of the right form
-        self.validate_outputs: Any = None
-        self.anomaly: Any = None  # (node, grads, output mask, task) -> results, or raises
-        self.wrong_count: Any = None  # (node, result) -> exception
-        self.wrong_type: Any = None  # (node, index, grad) -> exception
-        self.wrong_hook: Any = None  # (node, hook, result, what it replaces) -> exception or None
-
-
-ENGINE: Final = EngineHooks()
 
 
 def gradient_node(value: TensorBase) -> Node:

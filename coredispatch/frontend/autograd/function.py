@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, materialized
+from coredispatch.frontend.autograd.node import GraphTask, Node, materialized
 from coredispatch.frontend.autograd.recording import (
     add_edge,
     alias_of,
@@ -16,7 +16,7 @@ from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import storage_of, version_of
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS
 
 __all__ = ["Function", "FunctionCtx"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node
+from coredispatch.frontend.autograd.node import GraphTask, Node
 from coredispatch.frontend.autograd.recording import (
     RecordEntry,
     add_edge,
@@ -18,7 +18,7 @@ from coredispatch.frontend.autograd.recording import (
     attach,
     node_of,
 )
-from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.checks import check_write, describe_call
 from coredispatch.registry.dispatch.dispatcher import dispatch, dispatch_below
 from coredispatch.registry.dispatch.linking import complete_arguments
@@ -28,6 +28,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import VjpRule
 from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
 from coredispatch.registry.model.value import ViewLink, storage_of, version_of
+from coredispatch.registry.wiring import GRAPH, SLOTS
 
 __all__ = ["CopySlices", "record_inplace", "refresh"]
 

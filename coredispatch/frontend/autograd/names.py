@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.autograd.node import GRAPH
+from coredispatch.registry.wiring import GRAPH
 
 __all__: list[str] = []
 

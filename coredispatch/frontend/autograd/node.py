@@ -28,40 +28,8 @@ from coredispatch.registry.model.derivative import (
 )
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Storage, Value, storage_of, version_of
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS
 
-
-class GraphState:
-    """Process-wide state of recording."""
-
-    def __init__(self) -> None:
-        self.anomaly: bool = False
-        self.saved_hooks: bool = False  # whether any thread packs what it saves
-        self.watched: bool = False  # either of them
-        self.after_record: Any = None  # (node), called while watched  [.saved_tensors]
-        self.unpack: Any = None  # (packed) -> what was saved  [.saved_tensors]
-        self.unpacked_output: Any = None  # (node, place, number) -> output  [.saved_tensors]
-        self.leaf_hooks: bool = False  # whether any leaf of the process ever had a hook
-        self.traceback: Any = None  # () -> str, the forward line (anomaly mode)
-        self.record_inplace: Any = None  # installed by .inplace
-        self.zeros: Any = None  # (shape, dtype, keys, gradient beside it) -> Tensor
-        self.node_name: Any = None  # (name of the operator) -> name as PyTorch shows it
-        self.no_derivative: Any = None  # (op, args) -> exception
-        self.version_error: Any = None  # (node, position, saved, current) -> exception
-        self.freed_error: Any = None  # (node) -> exception
-        self.specialize: Any = None  # (entry) -> None, where recording runs interpreted
-        self.accumulator: Any = None  # (leaf) -> its AccumulateGrad
-
-    def watch(self, anomaly: bool | None = None, hooks: bool | None = None) -> None:
-        """Switch what recording must tell somebody of."""
-        if anomaly is not None:
-            self.anomaly = anomaly
-        if hooks is not None:
-            self.saved_hooks = hooks
-        self.watched = self.anomaly or self.saved_hooks
-
-
-GRAPH: Final = GraphState()
 # A node's inputs always have smaller numbers; next() on a count is atomic under threads.
 SEQUENCE: Final = itertools.count()
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from coredispatch.frontend.autograd.node import GRAPH, SEQUENCE, Node, OpNode, Output
-from coredispatch.frontend.tensor_base import AUTOGRAD, SLOTS, TensorBase
+from coredispatch.frontend.autograd.node import SEQUENCE, Node, OpNode, Output
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Dispatcher
 from coredispatch.registry.model.derivative import VjpRule, saved_argument
 from coredispatch.registry.model.value import Value, dtype_of, storage_of, version_of
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS, SLOTS
 
 _FLOATING: Final = 2  # the lowest dtype category that has gradients
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from coredispatch.frontend.autograd.node import GRAPH, GraphTask, Node, OpNode
+from coredispatch.frontend.autograd.node import GraphTask, Node, OpNode
 from coredispatch.frontend.autograd.recording import add_edge, alias_of, assign_sequence_number
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import version_of
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS
 
 __all__ = ["disable_saved_tensors_hooks", "save_on_cpu", "saved_tensors_hooks"]
 
