@@ -479,3 +479,42 @@ def test_an_operator_without_derivative_refuses_a_wanted_gradient() -> None:
     with cd.no_grad():
         assert cd.nextafter(x, y).item() > 1
     assert cd.nextafter(x.detach(), y).item() > 1
+
+
+def _custom(forward: Any, backward: Any) -> Any:
+    return type(
+        "Custom",
+        (cd.autograd.Function,),
+        {"forward": staticmethod(forward), "backward": staticmethod(backward)},
+    )
+
+
+def test_a_view_that_a_function_returned_is_not_written_in_place() -> None:
+    flat = _custom(lambda ctx, x: x.view(-1), lambda ctx, g: (g * 5).reshape(2, 2))
+    x = cd.ones(2, 2, requires_grad=True)
+    y = flat.apply(x * 1)
+    with pytest.raises(cd.AutogradError, match="the Function's backward would be skipped"):
+        y.mul_(2)
+    assert y.tolist() == [1, 1, 1, 1]
+    with pytest.raises(cd.AutogradError, match="backward would be skipped"):
+        y[0].mul_(2)  # a view of it
+    z = x * 1
+    y = flat.apply(z)
+    z.mul_(2)  # its base
+    with pytest.raises(cd.AutogradError, match="backward would be skipped"):
+        y.sum().backward()
+    y = flat.apply(x * 1).clone()
+    y.mul_(2).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [[10, 10], [10, 10]]
+
+
+def test_one_of_two_results_of_a_function_that_views_is_not_written_in_place() -> None:
+    both = _custom(
+        lambda ctx, x: (x.view(-1), x * 2), lambda ctx, g, h: (g * 5).reshape(2, 2) + h * 7
+    )
+    x = cd.ones(2, 2, requires_grad=True)
+    y, z = both.apply(x * 1)
+    with pytest.raises(cd.AutogradError, match="backward would be skipped"):
+        y.mul_(2)
+    (y.sum() + z.sum()).backward()
+    assert x.grad is not None and x.grad.tolist() == [[12, 12], [12, 12]]

@@ -174,6 +174,8 @@ class Function:
                 fresh._storage = storage_of(item)
                 outputs[position] = item = fresh
             attach(node, item)
+            if item._view is not None and id(item) not in inputs:
+                item._view.custom = True
             if id(item) in ctx._nondifferentiable:
                 item._node = None
                 item.keys &= ~AUTOGRAD

@@ -84,6 +84,15 @@ def _differentiable_root(value: TensorBase) -> tuple[TensorBase, list[ViewLink]]
     return root, path[::-1]
 
 
+def custom_view(written: str) -> AutogradError:
+    """The error of a write that would replay a view past the derivative of a custom Function."""
+    return AutogradError(
+        f"a view that a custom Function returned cannot be used after {written} was written in "
+        "place: the Function's backward would be skipped",
+        fix="return a .clone() from the Function's forward, or write to a .clone()",
+    )
+
+
 def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
     root, path = _differentiable_root(target)
     if root.keys & AUTOGRAD and root._node is None:
@@ -101,6 +110,10 @@ def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
             "while autograd records",
             fix="write to the tensor before it is expanded, or to a .clone()",
         )
+        error.call = describe_call(op, args)
+        raise error
+    if any(link.custom for link in path):
+        error = custom_view("it")
         error.call = describe_call(op, args)
         raise error
     if any(link.multi_output for link in path):
@@ -287,6 +300,8 @@ def _refresh_one(value: TensorBase, version: int) -> None:
     assert link is not None
     base = link.base
     if link.op.differentiable and base.keys & AUTOGRAD:
+        if link.custom:
+            raise custom_view("its base")
         token = push_masks(0, 0, AUTOGRAD)
         try:
             again = replay(base, [link])

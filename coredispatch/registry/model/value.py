@@ -54,10 +54,11 @@ class ViewLink:
     """How a view came about: ``op(base, *args)``, with ``base`` the direct parent.
 
     ``version`` is the storage version for which the view's ``grad_fn`` is up to date;
-    ``several`` marks one of several outputs, whose index then stands last in ``args``.
+    ``multi_output`` marks one of several outputs, whose index then stands last in ``args``.
     ``position`` is where ``base`` stands among the arguments, and ``member`` its place in the list
     there, if it is one of a list: ``args`` then has the list too. ``renamed`` marks a tensor that
-    changed its own shape in place: ``base`` is what it was itself.
+    changed its own shape in place: ``base`` is what it was itself. ``custom`` marks a view that a
+    function with a derivative of its own returned, which the view's operator knows nothing of.
     """
 
     version: int = 0
@@ -65,6 +66,7 @@ class ViewLink:
     position: int = 0
     member: int = -1
     renamed: bool = False
+    custom: bool = False
 
     def __init__(self, base: Value, op: Any, args: tuple[Any, ...]) -> None:
         self.base: Value = base
