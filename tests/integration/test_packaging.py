@@ -142,7 +142,7 @@ def test_editable(compiling: None, tmp_path: Path) -> None:
         ).strip()
         assert Path(suite).parent == project / "tests" / "conformance"
     # An edit must be seen at once, although the extension is still there.
-    hot = project / "coredispatch" / "registry" / "value.py"
+    hot = project / "coredispatch" / "registry" / "model" / "value.py"
     hot.write_text(hot.read_text() + "\nEDITED = True\n")
     form = environment.info()["form"]
     assert not form["compiled"]

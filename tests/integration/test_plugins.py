@@ -20,7 +20,7 @@ PLUGINS: dict[str, tuple[str, str, set[str]]] = {
     "quant": ("plugins/quant", "coredispatch-quant", {"quantized"}),
     "flat": ("examples/third_party_backend", "coredispatch-flat", {"flat"}),
 }
-BUILTIN = {"cpu", "meta", "autograd", "autocast", "inference", "inference_mode"}
+BUILTIN = {"cpu", "meta", "autograd", "autocast", "inference", "inference_mode", "wrapped"}
 
 REPORT = """
 import json

@@ -29,15 +29,15 @@ class Pair:
     tensor: Any
     value: Any
     tangent: Any
-    several: bool = False  # one of the views that split, chunk and unbind return: not writable
+    multi_output: bool = False  # one of the views that split, chunk and unbind return: not writable
 
-    def view(self, function: Callable[[Any], Any], several: bool = False) -> Pair:
+    def view(self, function: Callable[[Any], Any], multi_output: bool = False) -> Pair:
         """The same view of all three."""
         return Pair(
             function(self.tensor),
             function(self.value),
             function(self.tangent),
-            several or self.multi_output,
+            multi_output or self.multi_output,
         )
 
 
