@@ -292,6 +292,13 @@ def check_call(op: Operator, args: tuple[Any, ...]) -> None:
         rule(*args)
 
 
+class _Outline:
+    """Shape and dtype of a raw array: a check must not fetch elements for a rule that counts."""
+
+    def __init__(self, raw: Any) -> None:
+        self.shape, self.dtype, self.ndim = tuple(raw.shape), raw.dtype, len(raw.shape)
+
+
 def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
     """:func:`check_call` for the raw arguments of a kernel that does not look at them itself."""
     for position in op.tensors:
@@ -304,7 +311,7 @@ def check_raw(op: Operator, raws: tuple[Any, ...]) -> None:
             )
     indexed = any(op.schema.params[position].kind == "Index" for position in op.lists)
     if op.out_rule is not None and not indexed:  # that would read the values of the index
-        op.out_rule(*raws)
+        op.out_rule(*[_Outline(raw) if hasattr(raw, "dtype") else raw for raw in raws])
     rule = op.dtype_rule
     if isinstance(rule, Promotion):
         rule(*participants(op, raws))
