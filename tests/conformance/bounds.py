@@ -8,6 +8,7 @@ of zeros must match.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,7 +190,10 @@ def _bound(
     units += sums * min(u, 2.0**-24) / u  # half precision accumulates in float32
     bound = 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
     if kind == "body":  # its intermediate results are as large as those of the absolute inputs
-        bound = bound + units * u * _magnitude(reference, r)
+        reach = _magnitude(reference, r)
+        if directions > DIRECTIONS:
+            reach = _signed_magnitude(reference, r, reach)
+        bound = bound + units * u * reach
     return bound
 
 
@@ -238,6 +242,15 @@ def _magnitude(reference: Reference, r: Any) -> Any:
     # Where the bound itself overflows nothing is asserted.
     reach = np.where(np.isnan(reach), np.abs(r), reach)
     return np.maximum(reach, np.abs(np.where(np.isfinite(r), r, 0.0)))
+
+
+def _signed_magnitude(reference: Reference, r: Any, reach: Any) -> Any:
+    """``reach``, and what the inputs reach with other signs: the factors of an op have signs too."""
+    for direction in range(DIRECTIONS):
+        with contextlib.suppress(Exception):  # the reference refuses negative values
+            signed = _matching(reference.signed(direction), r)
+            reach = np.maximum(reach, np.where(np.isfinite(signed), signed, 0.0))
+    return reach
 
 
 def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:

@@ -130,6 +130,20 @@ class Reference:
 
         return self._run(absolute)
 
+    def signed(self, direction: int) -> Any:
+        """The reference of inputs of the same size, each element with a sign of its own.
+
+        Where an op's own factors differ in sign, as those of a cubic interpolation do, the
+        products of the absolute inputs cancel too, and :meth:`magnitude` misses them.
+        """
+        rng = np.random.default_rng(direction)
+
+        def flip(array: Any) -> Any:
+            values = wide(array)
+            return values * rng.choice((-1.0, 1.0), values.shape) if is_float(array) else values
+
+        return self._run(flip)
+
     def perturbed(self, direction: int, units: float = 1.0) -> Any:
         """The reference with every floating input moved by ``units`` in the last place.
 

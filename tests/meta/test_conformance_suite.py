@@ -162,6 +162,16 @@ def test_absolute_inputs_are_those_in_which_an_op_is_linear() -> None:
     np.testing.assert_array_equal(reference.magnitude(), [[0.0, 2.0, 0.0]])
 
 
+def test_the_factors_of_an_op_may_cancel_what_absolute_inputs_reach() -> None:
+    # Half way between two pixels a cubic weighs its four neighbours -3/32, 19/32, 19/32, -3/32:
+    # of these numbers nothing is left, and the rounding of each product is.
+    x = np.roll(np.tile([19.0, 3.0, 3.0, 19.0], 3), 1).reshape(1, 1, 1, 12)
+    reference = Reference(cd.ops.interpolate, Sample(x, (1, 6), mode="bicubic"))
+    cancelled = int(np.argmin(np.abs(reference())))
+    assert np.abs(reference.magnitude()).flat[cancelled] < 1e-14
+    assert max(abs(reference.signed(i).flat[cancelled]) for i in range(6)) > 3
+
+
 def test_all_of_a_source_may_be_added_to_one_element() -> None:
     """The bound grows with the addends of the busiest element, not with the average."""
     op, n = cd.ops.scatter_add, 4096
