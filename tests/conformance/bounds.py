@@ -245,7 +245,7 @@ def _magnitude(reference: Reference, r: Any) -> Any:
 
 
 def _signed_magnitude(reference: Reference, r: Any, reach: Any) -> Any:
-    """``reach``, and what the inputs reach with other signs: the factors of an op have signs too."""
+    """``reach``, or what the inputs reach with other signs: an op's factors have signs too."""
     for direction in range(DIRECTIONS):
         with contextlib.suppress(Exception):  # the reference refuses negative values
             signed = _matching(reference.signed(direction), r)

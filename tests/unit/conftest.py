@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -48,6 +49,23 @@ def _modules(name: str) -> Iterator[ModuleType]:
         return
     for info in pkgutil.iter_modules(module.__path__, f"{name}."):
         yield importlib.import_module(info.name)
+
+
+def profiled(function: Callable[[], Any], counts: Callable[[str, Any], bool]) -> int:
+    """How many events of the interpreter's profiler ``counts`` when ``function()`` runs again."""
+    count = 0
+
+    def see(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += counts(event, argument)
+
+    function()
+    sys.setprofile(see)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 class Family:
@@ -228,6 +246,12 @@ def check_close(out: Any, want: Any, slack: float, what: str) -> None:
 def close() -> Callable[..., None]:
     """:func:`check_close`."""
     return check_close
+
+
+@pytest.fixture(scope="session", name="profiled")
+def profiled_fixture() -> Callable[..., int]:
+    """:func:`profiled`."""
+    return profiled
 
 
 class Pack:

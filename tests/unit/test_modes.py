@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import sys
 import threading
 from typing import Any
 
@@ -237,35 +236,24 @@ def test_what_is_switched_without_end_is_forgotten() -> None:
     assert not MASKS.active and recorded()
 
 
-def context_reads(function: Any) -> int:
-    """How often ``function()`` reads a context variable (0 where the hot modules are compiled)."""
-    count = 0
-
-    def see(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        owner = getattr(argument, "__self__", None)
-        count += event == "c_call" and isinstance(owner, contextvars.ContextVar)
-
-    function()
-    sys.setprofile(see)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
+def reads_context(event: str, argument: Any) -> bool:
+    """Whether a context variable is read (never where the hot modules are compiled)."""
+    return event == "c_call" and isinstance(
+        getattr(argument, "__self__", None), contextvars.ContextVar
+    )
 
 
-def test_calls_that_no_mode_concerns_do_not_look_for_one() -> None:
+def test_calls_that_no_mode_concerns_do_not_look_for_one(profiled: Any) -> None:
     x, y = cd.ones(2), cd.ones(2, requires_grad=True)
     with cd.no_grad():
-        assert context_reads(lambda: x + x) == 0
+        assert profiled(lambda: x + x, reads_context) == 0
         assert not (y + x).requires_grad  # this one is concerned
     with cd.autocast("cpu"):
         assert (cd.ones(2, 2) @ cd.ones(2, 2)).dtype is cd.bfloat16
     assert not MASKS.active and not MASKS.including
 
 
-def test_another_threads_backward_costs_calls_without_gradients_nothing() -> None:
+def test_another_threads_backward_costs_calls_without_gradients_nothing(profiled: Any) -> None:
     inside, leave = threading.Event(), threading.Event()
     w = cd.ones(2, requires_grad=True)
     out = w * 2
@@ -280,7 +268,7 @@ def test_another_threads_backward_costs_calls_without_gradients_nothing() -> Non
     try:
         assert inside.wait(10) and MASKS.active
         x = cd.ones(2)
-        assert context_reads(lambda: x * x) == 0
+        assert profiled(lambda: x * x, reads_context) == 0
         assert (w * x).requires_grad  # recorded here, whatever that thread has masked
     finally:
         leave.set()

@@ -63,17 +63,20 @@ def _(self: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | Non
     return floor_divide(self, other) if rounding_mode == "floor" else trunc_divide(self, other)
 
 
-@primitive(
-    out=broadcast,
-    dtype=promote,
-    reference=np.floor_divide,
-    samples=positive_pairs,
-    dtypes=REAL_NUMBER,
-    values=(0.3, 2.0),
-    tolerance=exact,
-    smooth=False,
-    inplace=True,
-)
+# Quotients that are rounded, and what is left over: they jump where the divisor is small.
+_STEPPED: dict[str, Any] = {
+    "out": broadcast,
+    "dtype": promote,
+    "samples": positive_pairs,
+    "dtypes": REAL_NUMBER,
+    "values": (0.3, 2.0),
+    "tolerance": exact,
+    "smooth": False,
+    "inplace": True,
+}
+
+
+@primitive(reference=np.floor_divide, **_STEPPED)
 def floor_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise quotient rounded towards minus infinity (Python's ``//``).
 
@@ -88,18 +91,7 @@ floor_divide.vjp(
 )
 
 
-@composite(
-    out=broadcast,
-    dtype=promote,
-    samples=positive_pairs,
-    dtypes=REAL_NUMBER,
-    values=(0.3, 2.0),
-    tolerance=exact,
-    smooth=False,
-    inplace=True,
-    namespace=(),
-    method=False,
-)
+@composite(namespace=(), method=False, **_STEPPED)
 def trunc_divide(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise quotient rounded towards zero: ``div(self, other, rounding_mode="trunc")``."""
     dtype = promote.compute(self, other)
@@ -122,17 +114,7 @@ trunc_divide.vjp(
 )
 
 
-@primitive(
-    out=broadcast,
-    dtype=promote,
-    reference=np.remainder,
-    samples=positive_pairs,
-    dtypes=REAL_NUMBER,
-    values=(0.3, 2.0),
-    tolerance=exact,
-    smooth=False,
-    inplace=True,
-)
+@primitive(reference=np.remainder, **_STEPPED)
 def remainder(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self - other * floor(self / other)``: the sign is that of ``other``.
 

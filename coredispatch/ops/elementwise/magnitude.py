@@ -171,15 +171,16 @@ hypot.vjp(
 )
 
 
-@primitive(
-    out=broadcast,
-    dtype=promote,
-    reference=np.maximum,
-    samples=pairs,
-    dtypes="real",
-    tolerance=exact,
-    smooth=False,
-)
+_CHOICE: dict[str, Any] = {
+    "out": broadcast,
+    "dtype": promote,
+    "dtypes": "real",
+    "tolerance": exact,
+    "smooth": False,
+}
+
+
+@primitive(reference=np.maximum, samples=pairs, **_CHOICE)
 def maximum(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise larger value; NaN wins. At ties each side gets half of the gradient."""
 
@@ -190,15 +191,7 @@ maximum.vjp(
 )
 
 
-@primitive(
-    out=broadcast,
-    dtype=promote,
-    reference=np.minimum,
-    samples=pairs,
-    dtypes="real",
-    tolerance=exact,
-    smooth=False,
-)
+@primitive(reference=np.minimum, samples=pairs, **_CHOICE)
 def minimum(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise smaller value; NaN wins. At ties each side gets half of the gradient."""
 
@@ -214,30 +207,14 @@ def _selected(grad: Any, mine: Any, theirs: Any, loses: Any) -> Any:
     return comparison.where(loses(mine, theirs), 0, shared)
 
 
-@composite(
-    out=broadcast,
-    dtype=promote,
-    reference=np.fmax,
-    samples=tensor_pairs,
-    dtypes="real",
-    tolerance=exact,
-    smooth=False,
-)
+@composite(reference=np.fmax, samples=tensor_pairs, **_CHOICE)
 def fmax(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger value; a NaN loses against a number."""
     first = comparison.logical_or(comparison.ge(self, other), comparison.isnan(other))
     return comparison.where(first, self, other)
 
 
-@composite(
-    out=broadcast,
-    dtype=promote,
-    reference=np.fmin,
-    samples=tensor_pairs,
-    dtypes="real",
-    tolerance=exact,
-    smooth=False,
-)
+@composite(reference=np.fmin, samples=tensor_pairs, **_CHOICE)
 def fmin(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller value; a NaN loses against a number."""
     first = comparison.logical_or(comparison.le(self, other), comparison.isnan(other))

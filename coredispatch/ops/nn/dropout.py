@@ -99,15 +99,18 @@ def _finished(input: Any, out: Any, inplace: bool) -> Any:
     return lazy.copy_(input, out) if inplace else out
 
 
-@composite(
-    out=same_shape,
-    dtype=same,
-    samples=_trained,
-    random=True,
-    namespace=("", "nn.functional"),
-    method=False,
-    dtypes="float",
-)
+_DROPOUT: dict[str, Any] = {
+    "out": same_shape,
+    "dtype": same,
+    "samples": _trained,
+    "random": True,
+    "namespace": ("", "nn.functional"),
+    "method": False,
+    "dtypes": "float",
+}
+
+
+@composite(**_DROPOUT)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """While ``training``: elements zeroed with probability ``p``, the rest divided by ``1 - p``.
 
@@ -185,15 +188,7 @@ def _alpha(input: Any, p: float, kept: Any) -> Any:
     return (input * kept + (1 - kept) * _SATURATION) * a + b
 
 
-@composite(
-    out=same_shape,
-    dtype=same,
-    samples=_trained,
-    random=True,
-    namespace=("", "nn.functional"),
-    method=False,
-    dtypes="float",
-)
+@composite(**_DROPOUT)
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -205,15 +200,7 @@ def alpha_dropout(
     return _finished(input, _alpha(input, p, kept), inplace)
 
 
-@composite(
-    out=same_shape,
-    dtype=same,
-    samples=_trained,
-    random=True,
-    namespace=("", "nn.functional"),
-    method=False,
-    dtypes="float",
-)
+@composite(**_DROPOUT)
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:

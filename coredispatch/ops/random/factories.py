@@ -50,16 +50,15 @@ def floating_result(*args: Any) -> DType:
 
 # ---- primitives ---------------------------------------------------------------------------------
 
+_DRAWN: dict[str, Any] = {
+    "differentiable": False,
+    "factory": True,
+    "random": True,
+    "namespace": (),
+}
 
-@primitive(
-    out=sized,
-    dtype=floating_result,
-    samples=_sizes,
-    differentiable=False,
-    factory=True,
-    random=True,
-    namespace=(),
-)
+
+@primitive(out=sized, dtype=floating_result, samples=_sizes, **_DRAWN)
 def random_uniform(
     size: IntList,
     low: float = 0.0,
@@ -72,15 +71,7 @@ def random_uniform(
     """Numbers uniform in [low, high), of a floating dtype (the default one)."""
 
 
-@primitive(
-    out=sized,
-    dtype=floating_result,
-    samples=_sizes,
-    differentiable=False,
-    factory=True,
-    random=True,
-    namespace=(),
-)
+@primitive(out=sized, dtype=floating_result, samples=_sizes, **_DRAWN)
 def random_normal(
     size: IntList,
     mean: float = 0.0,
@@ -97,10 +88,7 @@ def random_normal(
     out=lambda size, *_: sized(size),
     dtype=lambda size, low, high, dtype, *_: dtype or int64,
     samples=lambda make: (Sample(*s.args, -3, 8) for s in _sizes(make)),
-    differentiable=False,
-    factory=True,
-    random=True,
-    namespace=(),
+    **_DRAWN,
 )
 def random_integers(
     size: IntList,
