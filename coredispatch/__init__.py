@@ -1,6 +1,6 @@
 """coredispatch: one keyed dispatch table, and everything that gives an operator a meaning in it.
 
-``import coredispatch as cd``. Public names only; see ``docs/`` for the map of the house.
+``import coredispatch as cd``. Public names only; see ``docs/`` for the map of the code.
 """
 
 from __future__ import annotations

@@ -193,7 +193,8 @@ def _bound(
         reach = _magnitude(reference, r)
         if directions > DIRECTIONS:
             reach = _signed_magnitude(reference, r, reach)
-        bound = bound + units * u * reach
+        own = 2 if dtype.itemsize == 8 else 1  # in double the reference rounds as much
+        bound = bound + own * units * u * reach
     return bound
 
 

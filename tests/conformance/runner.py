@@ -167,6 +167,6 @@ def _raised(error: BaseException, context: Context) -> str:
     """``Type: message [call] at file:line``, of an exception nobody expected."""
     lines = str(error).splitlines() or [""]
     frames = traceback.extract_tb(error.__traceback__)
-    spot = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    place = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
     call = f" [{context.shown()}]" if context.sample is not None else ""
-    return f"raised {type(error).__name__}: {lines[0]}{spot}{call}"
+    return f"raised {type(error).__name__}: {lines[0]}{place}{call}"

@@ -134,7 +134,7 @@ class Subject:
             return []
         served = {
             op
-            for op, key, backend in TABLE.snapshot.rows
+            for op, key, backend in TABLE.snapshot.registrations
             if (key == self.name if backend is None else backend == self.name)
             or (key in TABLE.snapshot.layouts and backend is None)
         }
@@ -161,14 +161,14 @@ class Subject:
 
     def kernel(self, op: str) -> Kernel | None:
         """The backend's best own kernel for ``op``."""
-        rows = TABLE.snapshot.rows.get((op, self.name, None))
+        rows = TABLE.snapshot.registrations.get((op, self.name, None))
         return rows[0] if rows else None
 
     def layout_kernel(self, op: str) -> Kernel | None:
         """The best kernel for ``op`` that a layout has on the backend."""
         for layout in TABLE.snapshot.layouts:
             for below in (self.name, None):
-                rows = TABLE.snapshot.rows.get((op, layout, below))
+                rows = TABLE.snapshot.registrations.get((op, layout, below))
                 if rows:
                     return rows[0]
         return None

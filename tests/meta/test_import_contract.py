@@ -41,7 +41,7 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "line"),
+    ("package", "line"),
     [
         ("coredispatch/registry", "import numpy"),
         ("coredispatch/registry", "from coredispatch.ops import add"),
@@ -55,15 +55,19 @@ def write(root: Path, name: str, text: str) -> None:
     ],
 )
 def test_an_import_in_the_wrong_direction_is_found(
-    contract: ModuleType, tmp_path: Path, room: str, line: str
+    contract: ModuleType, tmp_path: Path, package: str, line: str
 ) -> None:
-    write(tmp_path, f"{room}/inner/module.py" if ".." not in line else f"{room}/module.py", line)
-    found = contract.violations(tmp_path / room, contract.ALLOWED[room], room.replace("/", "."))
+    write(
+        tmp_path, f"{package}/inner/module.py" if ".." not in line else f"{package}/module.py", line
+    )
+    found = contract.violations(
+        tmp_path / package, contract.ALLOWED[package], package.replace("/", ".")
+    )
     assert len(found) == 1, found
 
 
 @pytest.mark.parametrize(
-    ("room", "line"),
+    ("package", "line"),
     [
         ("coredispatch/registry", "from . import keys"),
         ("coredispatch/registry", "import pluggy, threading"),
@@ -72,10 +76,12 @@ def test_an_import_in_the_wrong_direction_is_found(
     ],
 )
 def test_an_allowed_import_is_not(
-    contract: ModuleType, tmp_path: Path, room: str, line: str
+    contract: ModuleType, tmp_path: Path, package: str, line: str
 ) -> None:
-    write(tmp_path, f"{room}/module.py", line)
-    assert not contract.violations(tmp_path / room, contract.ALLOWED[room], room.replace("/", "."))
+    write(tmp_path, f"{package}/module.py", line)
+    assert not contract.violations(
+        tmp_path / package, contract.ALLOWED[package], package.replace("/", ".")
+    )
 
 
 def test_importing_coredispatch_brings_three_packages() -> None:

@@ -200,11 +200,11 @@ REFUSED = [
 def test_a_part_of_the_wrong_kind_is_refused_when_it_is_registered(
     register: Any, text: str
 ) -> None:
-    before = cd.registry.TABLE.snapshot.rows
+    before = cd.registry.TABLE.snapshot.registrations
     with pytest.raises(cd.PluginError, match=text):
         cd.plugins.load("odd", plugin(register))
     assert cd.plugins["odd"].status == "quarantined"
-    assert cd.registry.TABLE.snapshot.rows == before
+    assert cd.registry.TABLE.snapshot.registrations == before
     assert (cd.tensor([1.0]) + 1).item() == 2
 
 

@@ -15,7 +15,7 @@ from coredispatch import plugin
 ROOT = Path(__file__).resolve().parents[2]
 STDLIB = set(sys.stdlib_module_names)
 
-# room -> what its modules may import, besides the standard library and themselves
+# package -> what its modules may import, besides the standard library and themselves
 ALLOWED = {
     "coredispatch/registry": {"pluggy", "mypy_extensions"},
     "coredispatch/ops": {"coredispatch.registry", "coredispatch._version", "numpy", "ml_dtypes"},
@@ -60,14 +60,14 @@ def violations(folder: Path, allowed: set[str], own: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("room", ALLOWED)
-def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
-    assert violations(ROOT / room, ALLOWED[room], room.replace("/", ".")) == []
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_what_lies_below_it(package: str) -> None:
+    assert violations(ROOT / package, ALLOWED[package], package.replace("/", ".")) == []
 
 
 def test_nothing_below_the_frontend_imports_it() -> None:
-    for room in ALLOWED:
-        for path in (ROOT / room).rglob("*.py"):
+    for package in ALLOWED:
+        for path in (ROOT / package).rglob("*.py"):
             names = [name for _, name in imports(path)]
             assert not [n for n in names if within(n, "coredispatch.frontend")], path
 
@@ -109,7 +109,8 @@ def test_the_conformance_suite_uses_public_names_only() -> None:
     for path in sorted((ROOT / "tests" / "conformance").rglob("*.py")):
         for line, name in imports(path):
             inside = any(
-                within(name, f"coredispatch.{room}") for room in ("ops", "frontend", "backends")
+                within(name, f"coredispatch.{package}")
+                for package in ("ops", "frontend", "backends")
             )
             private = name.startswith("coredispatch._")
             assert not (inside or private), f"{path}:{line} imports {name}"

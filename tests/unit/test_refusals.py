@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
 
 def _state() -> Any:
     s = TABLE.snapshot
-    table = (dict(s.rows), dict(s.ops), dict(s.backends), dict(s.layouts), dict(s.layers))
+    table = (dict(s.registrations), dict(s.ops), dict(s.backends), dict(s.layouts), dict(s.layers))
     tensors = [(t.tolist(), t._version, t.grad, t.requires_grad) for t in (X, Y, Z)]
     loaded = [p.name for p in cd.plugins if p.status == "loaded"]
     return table, s.order.highest_first, current_masks(), MASKS.active, tensors, loaded

@@ -93,7 +93,13 @@ def boxed(load: Any) -> Any:
 def snapshot() -> Any:
     """Everything a refused registration must leave as it was."""
     s = cd.registry.TABLE.snapshot
-    return (dict(s.rows), dict(s.ops), dict(s.backends), dict(s.layers), s.order.highest_first)
+    return (
+        dict(s.registrations),
+        dict(s.ops),
+        dict(s.backends),
+        dict(s.layers),
+        s.order.highest_first,
+    )
 
 
 # -- backends ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from coredispatch.ops.support.samples import Sample
 
 
 def _signs(make: Any, shape: Any) -> Any:
-    """1 and -1, in the dtype of the lattice cell."""
+    """1 and -1, in the dtype of the case."""
     return np.asarray(np.where(make.mask(shape), 1, -1)).astype(make(()).dtype)
 
 

@@ -216,7 +216,8 @@ def _resampled(
         return x.index_select(dim, at.clamp_max(source - 1))
     place = lazy.arange(target, dtype=x.dtype, device=x.device)
     if align_corners:
-        at = place * ((source - 1) / (target - 1) if target > 1 else 0.0)
+        # One rounding less than a multiplication by the ratio.
+        at = place * (source - 1) / max(target - 1, 1)
     else:
         at = (place + 0.5) * _ratio(source, target, factor) - 0.5
     trailing = (1,) * (x.ndim - dim - 1)

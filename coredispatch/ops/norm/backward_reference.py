@@ -11,7 +11,7 @@ from coredispatch.ops.support.samples import Sample
 
 
 def _near_zero(make: Any, shape: Any) -> Any:
-    """Gradients and weights: no palette of large means, under which their products cancel."""
+    """Gradients and weights: no values with large means, under which their products cancel."""
     return make(shape, low=-2.0, high=2.0)
 
 

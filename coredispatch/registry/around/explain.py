@@ -197,7 +197,7 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
     size = getattr(raw[0], "size", None)
     kernels = found.kernels
     steps = found.steps[: -len(kernels)]
-    spot = found.steps[-1].key
+    slot = found.steps[-1].key
     for number, kernel in enumerate(kernels):
         last = number == len(kernels) - 1
         if not last and kernel.least and size is not None and size < kernel.least:
@@ -206,9 +206,9 @@ def _settled(found: Resolution, op: Operator, keys: int, arguments: tuple[Any, .
             verdict = "its predicate rejects these arguments"
         else:
             verdict = f"own kernel, priority {kernel.priority}"
-            steps.append(Step(spot, str(kernel), verdict, True))
+            steps.append(Step(slot, str(kernel), verdict, True))
             covered = "overridden, serves what is rejected"
-            steps += [Step(spot, str(other), covered) for other in kernels[number + 1 :]]
+            steps += [Step(slot, str(other), covered) for other in kernels[number + 1 :]]
             return replace(found, kernels=kernels[number:], steps=steps)
-        steps.append(Step(spot, str(kernel), verdict))
+        steps.append(Step(slot, str(kernel), verdict))
     raise AssertionError("unreachable: the last kernel takes what comes")

@@ -327,8 +327,8 @@ def _one_line(error: BaseException) -> str:
     text = error.message if isinstance(error, CoreDispatchError) else text_of(error)
     first = text.strip().splitlines()[0] if text.strip() else ""
     frames = traceback.extract_tb(error.__traceback__)
-    spot = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {first}{spot}"
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first}{place}"
 
 
 def _hint(plugin: Plugin, error: BaseException) -> str:

@@ -365,8 +365,8 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     have = sorted(
         {
             f"{k.key}{'+' + k.backend if k.backend else ''} ({k.plugin})"
-            for spot, kernels in s.rows.items()
-            if spot[0] == op.name
+            for slot, kernels in s.registrations.items()
+            if slot[0] == op.name
             for k in kernels
         }
     )

@@ -182,12 +182,12 @@ def find(op: Dispatcher, keys: int) -> Entry:
 def canonicalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, ...]:
     """Bring the parameters listed in ``op.normal`` into the one form that kernels see."""
     changed: list[Any] | None = None
-    for spot in op.canonical:
-        position = spot >> 3
+    for packed in op.canonical:
+        position = packed >> 3
         if position >= n:
             break
         argument = args[position]
-        code = spot & 7
+        code = packed & 7
         if code == CANONICAL_NUMBER or code == CANONICAL_NO_TEXT:
             # Text must not reach a kernel: ml_dtypes.bfloat16("a") ends the process.
             if type(argument) is not str and (code == CANONICAL_NO_TEXT or argument is not None):

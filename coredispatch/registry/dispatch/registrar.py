@@ -262,7 +262,7 @@ class Registrar:
         return replace(s, order=KeyOrder([*s.order.by_name.values(), key]))
 
     def _add(self, s: Snapshot, records: Iterable[Kernel]) -> Snapshot:
-        rows = dict(s.rows)
+        registrations = dict(s.registrations)
         for kernel in records:
             if kernel.key not in s.order.by_name:
                 raise RegistrationError(
@@ -279,8 +279,8 @@ class Registrar:
                     "which is no operator",
                     fix=f"did you mean {' or '.join(map(repr, close))}?" if close else None,
                 )
-            spot = (kernel.op, kernel.key, kernel.backend)
-            present = rows.get(spot, ())
+            slot = (kernel.op, kernel.key, kernel.backend)
+            present = registrations.get(slot, ())
             for other in present:
                 if (other.plugin, other.priority) == (kernel.plugin, kernel.priority):
                     raise RegistrationError(
@@ -288,10 +288,10 @@ class Registrar:
                         f"({other.where} and {kernel.where}) with priority {kernel.priority}",
                         fix="remove one of them, or give them different priorities",
                     )
-            rows[spot] = tuple(
+            registrations[slot] = tuple(
                 sorted((*present, kernel), key=lambda k: (k.priority, k.sequence), reverse=True)
             )
-        return replace(s, rows=rows)
+        return replace(s, registrations=registrations)
 
 
 def check_declared(op: Operator) -> None:

@@ -115,8 +115,8 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
         if key.kind == "backend":
             return _at_backend(s, op, keys, key, backend, below_layout, result)
         below = (*layouts, backend_key.name) if key.kind == "layer" else (backend_key.name,)
-        for spot in ((op.name, key.name, name) for name in (*below, None)):
-            rows = s.rows.get(spot)
+        for slot in ((op.name, key.name, name) for name in (*below, None)):
+            rows = s.registrations.get(slot)
             if rows:
                 return _own(result, key, rows)
         if key.kind == "layer":
@@ -191,7 +191,7 @@ def _at_backend(
     below_layout: bool,
     result: Resolution,
 ) -> Resolution:
-    rows = s.rows.get((op.name, key.name, None))
+    rows = s.registrations.get((op.name, key.name, None))
     if rows and not below_layout:
         return _own(result, key, rows)
     if rows:

@@ -19,9 +19,9 @@ from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.model.keys import BITS, KeyOrder
 
-__all__ = ["TABLE", "RowKey", "Snapshot", "Table", "layout_dtype"]
+__all__ = ["TABLE", "SlotKey", "Snapshot", "Table", "layout_dtype"]
 
-RowKey = tuple[str, str, str | None]
+SlotKey = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Snapshot:
 
     generation: int = 0
     ops: Mapping[str, Operator] = field(default_factory=dict)
-    rows: Mapping[RowKey, tuple[Kernel, ...]] = field(default_factory=dict)
+    registrations: Mapping[SlotKey, tuple[Kernel, ...]] = field(default_factory=dict)
     backends: Mapping[str, tuple[Backend, str]] = field(default_factory=dict)
     layouts: Mapping[str, tuple[Layout, str]] = field(default_factory=dict)
     layers: Mapping[str, tuple[Layer, str]] = field(default_factory=dict)
@@ -92,9 +92,9 @@ class Table:
         """Take out everything ``plugin`` registered; what it had covered serves again."""
         with self.lock:
             s = self.snapshot
-            rows = {
+            registrations = {
                 key: kept
-                for key, kernels in s.rows.items()
+                for key, kernels in s.registrations.items()
                 if (kept := tuple(k for k in kernels if k.plugin != plugin))
             }
             keys = [key for key in s.order.by_name.values() if key.plugin != plugin]
@@ -105,7 +105,7 @@ class Table:
             self.publish(
                 replace(
                     s,
-                    rows=rows,
+                    registrations=registrations,
                     ops=ops,
                     order=KeyOrder(keys),
                     backends=_without(s.backends, plugin),

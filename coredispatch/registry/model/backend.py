@@ -287,8 +287,8 @@ class Kernel:
         return f"{self.file}:{self.line}" if self.file else "<built-in>"
 
     def __str__(self) -> str:
-        spot = self.key if self.backend is None else f"{self.key}, {self.backend}"
-        return f"{self.op} [{spot}] from {self.plugin} {self.version} ({self.where})"
+        slot = self.key if self.backend is None else f"{self.key}, {self.backend}"
+        return f"{self.op} [{slot}] from {self.plugin} {self.version} ({self.where})"
 
 
 def location(fn: Any) -> tuple[str, int]:

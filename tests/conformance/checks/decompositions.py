@@ -48,7 +48,7 @@ Call = Callable[[Any], Any]
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None or facts.op.samples is None or not has_values(facts.op):
         return
-    rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
+    rows = TABLE.snapshot.registrations.get((facts.op.name, subject.name, None), ())
     if facts.op.decomposition is None or not rows:
         return
     precise = "float64" if "float64" in subject.dtypes else "float32"

@@ -33,7 +33,7 @@ Growth = Callable[[Shape, list[Shape], int], Shape]
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None or facts.op.samples is None or not has_values(facts.op):
         return
-    rows = TABLE.snapshot.rows.get((facts.op.name, subject.name, None), ())
+    rows = TABLE.snapshot.registrations.get((facts.op.name, subject.name, None), ())
     # The last takes what the others leave. A plugin of no distribution is a planted fault.
     packs = dict.fromkeys(k.plugin for k in rows[:-1] if plugins[k.plugin].distribution)
     for dtype in choose_dtypes(facts, ("float32", "float64"), 2):

@@ -52,7 +52,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None:
         yield from _own_cases(subject)
         return
-    op, rows = facts.op, TABLE.snapshot.rows
+    op, rows = facts.op, TABLE.snapshot.registrations
     if op.samples is None or not has_values(op) or op.mutates or facts.layouts or op.factory:
         return
     for name, layout in layouts().items():
@@ -184,7 +184,7 @@ def _refusal(context: Context, layout: Layout) -> None:
 
 def _without_kernel(subject: Subject, layout: Layout) -> Iterator[Any]:
     """Primitives of coredispatch of one tensor for which the layout has no kernel."""
-    served = {op for op, key, _ in TABLE.snapshot.rows if key == layout.name}
+    served = {op for op, key, _ in TABLE.snapshot.registrations if key == layout.name}
     for name in subject.operators("ops"):
         op = getattr(cd.ops, name)
         params = op.schema.params

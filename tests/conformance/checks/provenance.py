@@ -199,7 +199,7 @@ class _reference:
 
 def _reference_codes() -> set[CodeType]:
     """The kernels that the reference backend wrote itself, not those of the array-API base."""
-    rows = TABLE.snapshot.rows
+    rows = TABLE.snapshot.registrations
     kernels = (innermost(k.fn) for ks in rows.values() for k in ks if k.plugin == "numpy")
     return {
         f.__code__
@@ -210,8 +210,8 @@ def _reference_codes() -> set[CodeType]:
 
 def _kernel_files(subject: Subject) -> set[str]:
     """The files that the backend's kernels were written in."""
-    rows = TABLE.snapshot.rows
-    return {k.file for spot, ks in rows.items() if spot[1] == subject.name for k in ks}
+    rows = TABLE.snapshot.registrations
+    return {k.file for slot, ks in rows.items() if slot[1] == subject.name for k in ks}
 
 
 class _conversions:

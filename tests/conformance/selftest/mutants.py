@@ -80,9 +80,9 @@ def _wrapped(subject: Subject, mutant: Mutant) -> tuple[Callable[..., Any], str,
     mutation = mutant.mutation
     assert mutation is not None
     key = mutant.needs or subject.name
-    rows = TABLE.snapshot.rows.get((mutant.op, key, None)) or TABLE.snapshot.rows.get(
-        (mutant.op, key, subject.name)
-    )
+    rows = TABLE.snapshot.registrations.get(
+        (mutant.op, key, None)
+    ) or TABLE.snapshot.registrations.get((mutant.op, key, subject.name))
     if rows and not rows[0].boxed:
         correct = rows[0].fn
 
