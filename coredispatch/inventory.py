@@ -50,7 +50,7 @@ def undecided() -> list[dict[str, Any]]:
     serves.
     """
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (op, key, _), kernels in TABLE.snapshot.rows.items():
+    for (op, key, _), kernels in TABLE.snapshot.registrations.items():
         top = [k.plugin for k in kernels if k.priority == kernels[0].priority]
         if len(top) > 1:
             found.setdefault((key, tuple(top)), []).append(op)
@@ -121,13 +121,13 @@ def _support(op: Operator, backend: str) -> str:
     meaning for some layouts. ``missing``: not at all.
     """
     s = TABLE.snapshot
-    if s.rows.get((op.name, backend, None)):
+    if s.registrations.get((op.name, backend, None)):
         return "native"
     if s.backends[backend][0].generic is not None:
         return "generic"
     if op.decomposition is not None:
         return "composite"
-    keys = {key for name, key, _ in s.rows if name == op.name}
+    keys = {key for name, key, _ in s.registrations if name == op.name}
     return "layout" if keys and keys <= s.layouts.keys() else "missing"
 
 
@@ -140,7 +140,7 @@ def operators() -> list[dict[str, Any]]:
         op = s.ops[name]
         if op.derived_from is not None:
             continue
-        own = {row[1] for row in s.rows if row[0] == name}
+        own = {row[1] for row in s.registrations if row[0] == name}
         listed.append(
             {
                 "name": name,
@@ -196,7 +196,9 @@ def operator(name: str) -> dict[str, Any]:
         "inplace": op.inplace_op.name if op.inplace_op is not None else None,
         "functional": op.functional.name if op.functional is not None else None,
         "backends": {backend: _support(op, backend) for backend in sorted(s.backends)},
-        "kernels": [_kernel(k) for row, ks in s.rows.items() if row[0] == name for k in ks],
+        "kernels": [
+            _kernel(k) for row, ks in s.registrations.items() if row[0] == name for k in ks
+        ],
     }
 
 

@@ -99,7 +99,7 @@ def average(
 # 3. A KERNEL ----------------------------------------------------------------------------------
 #
 # A kernel is a function from raw arrays to raw arrays. This one adds a row for the key `cpu`,
-# which belongs to somebody else; `priority` decides against other registrations of the same slot. With
+# which belongs to somebody else; `priority` decides against other registrations of the slot. With
 # `out=` the registry derives the in-place form without a temporary.
 
 

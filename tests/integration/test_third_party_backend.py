@@ -82,7 +82,7 @@ cd.plugins.discover()
 missing = [
     op.name for op in TABLE.snapshot.ops.values()
     if op.kind == "primitive" and op.plugin == "ops" and op.derived_from is None
-    and (op.name, "flat", None) not in TABLE.snapshot.rows
+    and (op.name, "flat", None) not in TABLE.snapshot.registrations
 ]
 assert not missing, missing
 """
