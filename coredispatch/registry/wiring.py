@@ -58,6 +58,10 @@ class Hooks:
         self.fitted: Callable[..., Any] = call
         # (entry, target, raw result) -> raw result, or raises  [around.slow_path]
         self.check_inplace: Callable[..., Any] = call
+        # the bit of a layer that must see every write to a view of what carries its key
+        self.recorded: int = 0  # [frontend.autograd.inplace]
+        # (target), raises where that layer would not see the write  [frontend.autograd.inplace]
+        self.check_view_write: Callable[..., None] = call
         # (op, args) -> None, or raises for a wrong type  [around.checks]
         self.check_types: Callable[..., None] = call
         # (backend, keys, layouts) -> (entry, args, raw) -> tensors  [around.slow_path]

@@ -22,13 +22,13 @@ from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.checks import check_write, describe_call
 from coredispatch.registry.dispatch.dispatcher import dispatch, dispatch_below
 from coredispatch.registry.dispatch.linking import complete_arguments
-from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+from coredispatch.registry.dispatch.masks import masked, pop_masks, push_masks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import VjpRule
 from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
 from coredispatch.registry.model.value import ViewLink, storage_of, version_of
-from coredispatch.registry.wiring import GRAPH, SLOTS
+from coredispatch.registry.wiring import GRAPH, HOOKS, SLOTS
 
 __all__ = ["CopySlices", "record_inplace", "refresh"]
 
@@ -84,6 +84,29 @@ def _differentiable_root(value: TensorBase) -> tuple[TensorBase, list[ViewLink]]
     return root, path[::-1]
 
 
+def check_view_write(target: TensorBase) -> None:
+    """Refuse to write, while autograd records, to a view that was made while it did not.
+
+    What such a view is a view of requires grad, the view itself does not: the write would change
+    the base behind the back of its history.
+    """
+    if not masked(AUTOGRAD) & AUTOGRAD:
+        return
+    value = target
+    while value._view is not None and value._view.op.differentiable:
+        base = value._view.base
+        assert isinstance(base, TensorBase)
+        value = base
+        if value.keys & AUTOGRAD:
+            raise AutogradError(
+                "A view was created in no_grad mode (or inference mode, or before its base "
+                "required grad) and is being modified inplace with grad mode enabled: its base "
+                "requires grad, and the write would not be recorded",
+                fix="make both the view and the write under cd.no_grad(), or both outside of it; "
+                "use .detach() where no gradient is wanted",
+            )
+
+
 def custom_view(written: str) -> AutogradError:
     """The error of a write that would replay a view past the derivative of a custom Function."""
     return AutogradError(
@@ -95,6 +118,12 @@ def custom_view(written: str) -> AutogradError:
 
 def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
     root, path = _differentiable_root(target)
+    if not target.keys & AUTOGRAD:
+        try:
+            check_view_write(target)
+        except AutogradError as error:
+            error.call = describe_call(op, args)
+            raise
     if root.keys & AUTOGRAD and root._node is None:
         what = "a view of a leaf tensor" if path else "a leaf tensor"
         error = AutogradError(
@@ -314,3 +343,5 @@ def _refresh_one(value: TensorBase, version: int) -> None:
 
 SLOTS.refresh = refresh
 GRAPH.record_inplace = record_inplace
+HOOKS.recorded = AUTOGRAD
+HOOKS.check_view_write = check_view_write

@@ -185,7 +185,8 @@ def _two_inplace(entry: InplaceEntry, chosen: InplaceEntry, limit: int) -> Call:
             return general(entry, a, b)
         dtype = a._dtype or dtype_of(a)
         if (
-            (b._dtype or dtype_of(b)) is not dtype
+            a._view is not None
+            or (b._dtype or dtype_of(b)) is not dtype
             or not (common or dtype in floats)
             or kernel_context.busy
         ):

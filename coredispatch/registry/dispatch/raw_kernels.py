@@ -15,6 +15,7 @@ from coredispatch.registry.model.value import (
     FastAllocation,
     Value,
     ViewLink,
+    base_keys,
     bump_version,
     dtype_of,
     storage_of,
@@ -339,6 +340,14 @@ def link_view(
     storage.aliases.append(ref(result))
 
 
+def check_view(target: Value) -> None:
+    """Refuse a write to a view that goes past the layer which records writes to its base."""
+    recorded = HOOKS.recorded
+    view = target._view
+    if view is not None and not target.keys & recorded and base_keys(view) & recorded:
+        HOOKS.check_view_write(target)
+
+
 class EffectEntry(RawEntry):
     """A raw kernel that writes to arguments, or whose results alias others than the first."""
 
@@ -354,6 +363,10 @@ class EffectEntry(RawEntry):
         try:
             if not self.strided:
                 self.wrap_output.check_writes(self.op, args)
+            for position in self.always:
+                target = args[position]
+                if isinstance(target, Value) and target._view is not None:
+                    check_view(target)
             out = self.compute(args)
         except Exception as error:
             raise HOOKS.failure(self, args, error)
@@ -396,6 +409,8 @@ class InplaceEntry(Entry):
             raise HOOKS.failure(self, args, TypeError("the first argument must be a tensor"))
         n = len(args)
         try:
+            if target._view is not None:
+                check_view(target)
             if n > 2 or not self.direct(target, args[1] if n == 2 else None, n):
                 self.indirect(target, args)
         except Exception as error:
@@ -405,6 +420,8 @@ class InplaceEntry(Entry):
 
     def call_one(self, a: Value) -> Any:
         try:
+            if a._view is not None:
+                check_view(a)
             if not self.direct(a, None, 1):
                 self.indirect(a, (a,))
         except Exception as error:
@@ -417,6 +434,8 @@ class InplaceEntry(Entry):
 
     def call_two(self, a: Value, b: Any) -> Any:
         try:
+            if a._view is not None:
+                check_view(a)
             if not self.direct(a, b, 2):
                 self.indirect(a, (a, b))
         except Exception as error:

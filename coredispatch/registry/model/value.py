@@ -176,6 +176,16 @@ def version_of(value: Value) -> int:
     return storage.version
 
 
+def base_keys(link: ViewLink) -> int:
+    """OR of the keys of everything that the view with this link is a view of."""
+    base = link.base
+    keys = base.keys
+    while base._view is not None:
+        base = base._view.base
+        keys |= base.keys
+    return keys
+
+
 def bump_version(value: Value) -> None:
     """Count one in-place write to the value's memory."""
     storage_of(value).version += 1
