@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
+import functools
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,17 +13,74 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["Optimizer"]
+__all__ = [
+    "Optimizer",
+    "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook",
+]
 
 Params = Iterable[Any]
+ParamsT = Params
+
+#: hooks of every optimizer
+_GLOBAL_PRE: dict[int, Any] = {}
+_GLOBAL_POST: dict[int, Any] = {}
 
 
-class _Required:
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer."""
+    return RemovableHandle(_GLOBAL_PRE, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` after each step of every optimizer."""
+    return RemovableHandle(_GLOBAL_POST, hook)
+
+
+class _RequiredParameter:
+    """The default of an option that every group must give."""
+
     def __repr__(self) -> str:
         return "<required parameter>"
 
 
-required = _Required()
+required = _RequiredParameter()
+
+
+def _use_grad_for_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``step`` that autograd records where ``defaults["differentiable"]`` says so."""
+
+    @functools.wraps(function)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with enable_grad() if self.defaults["differentiable"] else no_grad():
+            return function(self, *args, **kwargs)
+
+    return step
+
+
+def _hooked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``step`` with the hooks around it, where it is the optimizer's own, not its base's."""
+
+    @functools.wraps(function)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self).step is not step:
+            return function(self, *args, **kwargs)
+        for hook in (*_GLOBAL_PRE.values(), *self._hooks_of("step_pre").values()):
+            found = hook(self, args, kwargs)
+            if found is not None:
+                if not (isinstance(found, tuple) and len(found) == 2):
+                    raise RuntimeError(
+                        f"{function.__qualname__} must return None or a tuple of (new_args, "
+                        f"new_kwargs), but got {found}."
+                    )
+                args, kwargs = found
+        result = function(self, *args, **kwargs)
+        for hook in (*self._hooks_of("step_post").values(), *_GLOBAL_POST.values()):
+            hook(self, args, kwargs)
+        return result
+
+    step.hooked = True  # type: ignore[attr-defined]
+    return step
 
 
 class Optimizer:
@@ -37,11 +95,17 @@ class Optimizer:
         param_groups: one dict per group: its parameters and its options.
         state: what the optimizer keeps for each parameter.
 
-    Subclasses define :meth:`update`, which gets one group at a time.
+    Subclasses define :meth:`step`, or :meth:`update`, which gets one group at a time.
     """
 
     #: states that keep the parameter's dtype when a state dict is loaded, unlike ``step``
     _plain_state = ("step",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__.get("step")
+        if own is not None and not getattr(own, "hooked", False):
+            cls.step = _hooked(own)  # type: ignore[method-assign]
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -52,8 +116,6 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._pre_hooks: dict[int, Any] = {}
-        self._post_hooks: dict[int, Any] = {}
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
@@ -74,16 +136,20 @@ class Optimizer:
             raise TypeError("optimizer parameters need to be organized in ordered collections")
         params = list(params)
         if params and isinstance(params[0], tuple):
-            group["param_names"] = [name for name, _ in params]
-            params = [parameter for _, parameter in params]
+            group["param_names"] = [p[0] for p in params if isinstance(p, tuple)]
+            params = [p[1] if isinstance(p, tuple) else p for p in params]
         group["params"] = params
+        if "param_names" in group and len(group["param_names"]) != len(params):
+            raise ValueError(
+                "all optimizer params should be with/without names. Some param names are missing"
+            )
         for parameter in params:
             if not isinstance(parameter, Tensor):
                 raise TypeError(
                     f"optimizer can only optimize Tensors, but one of the params is "
                     f"{type(parameter).__name__}"
                 )
-            if not parameter.is_leaf:
+            if not (self.defaults.get("differentiable") or parameter.is_leaf):
                 raise ValueError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
             if default is required and name not in group:
@@ -102,19 +168,16 @@ class Optimizer:
         """Update the parameters of one group from their gradients."""
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
+    @_hooked
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters once. ``closure`` computes the loss anew and is its result."""
-        for hook in list(self._pre_hooks.values()):
-            hook(self, (closure,), {})
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        with enable_grad() if self.defaults.get("differentiable") else no_grad():
             for group in self.param_groups:
                 self.update(group)
-        for hook in list(self._post_hooks.values()):
-            hook(self, (closure,), {})
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -123,18 +186,63 @@ class Optimizer:
             for parameter in group["params"]:
                 clear_gradient(parameter, set_to_none)
 
+    # -- hooks -----------------------------------------------------------------------------
+
+    def _hooks_of(self, kind: str) -> OrderedDict[int, Any]:
+        """The hooks of one kind. They are made at need: a subclass may not call ``__init__``."""
+        name = f"_optimizer_{kind}_hooks"
+        found: OrderedDict[int, Any] | None = self.__dict__.get(name)
+        if found is None:
+            found = self.__dict__[name] = OrderedDict()
+        return found
+
+    def _register(
+        self, kind: str, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        hooks = self._hooks_of(kind)
+        handle = RemovableHandle(hooks, hook)
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(optimizer, args, kwargs)`` before each step."""
-        return RemovableHandle(self._pre_hooks, hook)
+        """Call ``hook(optimizer, args, kwargs)`` before each step; it may return both anew."""
+        return self._register("step_pre", hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call ``hook(optimizer, args, kwargs)`` after each step."""
-        return RemovableHandle(self._post_hooks, hook)
+        return self._register("step_post", hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(optimizer)`` before :meth:`state_dict`."""
+        return self._register("state_dict_pre", hook, prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(optimizer, state_dict)`` after :meth:`state_dict`; it may return another."""
+        return self._register("state_dict_post", hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(optimizer, state_dict)`` before loading; it may return another dict."""
+        return self._register("load_state_dict_pre", hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call ``hook(optimizer)`` after :meth:`load_state_dict`."""
+        return self._register("load_state_dict_post", hook, prepend)
 
     # -- state dict ------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """State and options, with parameters named by their number."""
+        for hook in self._hooks_of("state_dict_pre").values():
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -147,10 +255,18 @@ class Optimizer:
             numbers[id(key)] if isinstance(key, Tensor) else key: value
             for key, value in self.state.items()
         }
-        return {"state": state, "param_groups": groups}
+        result = {"state": state, "param_groups": groups}
+        for hook in self._hooks_of("state_dict_post").values():
+            found = hook(self, result)
+            result = result if found is None else found
+        return result
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave; groups must match in number and size."""
+        state_dict = dict(state_dict)
+        for hook in self._hooks_of("load_state_dict_pre").values():
+            found = hook(self, state_dict)
+            state_dict = state_dict if found is None else found
         given = copy.deepcopy(state_dict["param_groups"])
         if len(given) != len(self.param_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -176,10 +292,18 @@ class Optimizer:
                 }
         for mine, theirs in zip(self.param_groups, given):
             theirs["params"] = mine["params"]
-        self.state, self.param_groups = state, given
+            if "param_names" in mine:
+                theirs.setdefault("param_names", mine["param_names"])
+        self.__setstate__({"state": state, "param_groups": given})
+        for hook in self._hooks_of("load_state_dict_post").values():
+            hook(self)
 
     def _fitted(self, name: str, value: Any, parameter: Any) -> Any:
         """A copy of one state entry in the dtype and on the device of its parameter."""
+        if isinstance(value, dict):
+            return {key: self._fitted(key, item, parameter) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._fitted(name, item, parameter) for item in value)
         if not isinstance(value, Tensor):
             return copy.deepcopy(value)
         fitted = value.detach().to(parameter.device)
@@ -197,7 +321,14 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
     def __getstate__(self) -> dict[str, Any]:
-        members = self.__dict__.copy()
-        members["_pre_hooks"], members["_post_hooks"] = {}, {}
-        members.pop("step", None)  # a scheduler's wrapper
-        return members
+        """Defaults, state and groups: hooks stay where they were registered."""
+        members = self.__dict__
+        return {name: members[name] for name in ("defaults", "state", "param_groups")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take ``state`` over. Groups from before an option was known get its default."""
+        self.__dict__.update(state)
+        for group in self.param_groups:
+            for name, default in self.__dict__.get("defaults", {}).items():
+                if default is not required:
+                    group.setdefault(name, default)

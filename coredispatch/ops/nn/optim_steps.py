@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -237,3 +238,155 @@ def adamax_step(
     exp_avg.lerp_(d, 1 - beta1)
     exp_inf.copy_((exp_inf * beta2).maximum(d.abs() + eps))
     param.sub_(exp_avg / exp_inf * (lr / (1 - beta1**step)))
+
+
+@composite(
+    samples=_steps(
+        ("average", "square", 3, 0.01, 0.9, 0.99, 1e-8, 0.0, 0.4, 0.5, False, False),
+        ("average", "square", 1, 0.01, 0.9, 0.99, 1e-8, 0.1, 0.4, 0.5, False, True),
+        ("average", "square", 2, 0.01, 0.9, 0.99, 1e-8, 0.1, 0.4, 0.5, True, False),
+    ),
+    mutates=("param", "exp_avg", "exp_avg_sq"),
+    **_FACTS,
+)
+def nadam_step(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    grad_share: float,
+    average_share: float,
+    decoupled: bool,
+    maximize: bool,
+) -> None:
+    """One step of NAdam, in place; ``step`` counts from 1.
+
+    The shares are ``(1 - mu_t) / (1 - prod mu)`` and ``mu_{t+1} / (1 - prod mu)`` of the momentum
+    schedule, with the next factor in the second product. Dozat, 2016.
+    """
+    if decoupled:
+        if weight_decay:
+            param.mul_(1 - lr * weight_decay)
+        d = -grad if maximize else grad
+    else:
+        d = _decayed(param, grad, weight_decay, maximize)
+    exp_avg.lerp_(d, 1 - beta1)
+    exp_avg_sq.mul_(beta2).add_(d * d * (1 - beta2))
+    denominator = (exp_avg_sq / (1 - beta2**step)).sqrt() + eps
+    param.sub_((d * grad_share + exp_avg * average_share) / denominator * lr)
+
+
+@composite(
+    samples=_steps(
+        ("average", "square", 1, 0.01, 0.9, 0.99, 1e-8, 0.0, False, False),
+        ("average", "square", 9, 0.01, 0.9, 0.99, 1e-8, 0.1, False, True),
+        ("average", "square", 9, 0.01, 0.9, 0.99, 1e-8, 0.1, True, False),
+    ),
+    mutates=("param", "exp_avg", "exp_avg_sq"),
+    **_FACTS,
+)
+def radam_step(
+    param: Tensor,
+    grad: Tensor,
+    exp_avg: Tensor,
+    exp_avg_sq: Tensor,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    maximize: bool,
+) -> None:
+    """One step of RAdam, in place; ``step`` counts from 1.
+
+    While the variance of the second moments is too large (``rho <= 5``) the step does without
+    them. Liu et al., "On the variance of the adaptive learning rate and beyond", 2020.
+    """
+    if decoupled:
+        if weight_decay:
+            param.mul_(1 - lr * weight_decay)
+        d = -grad if maximize else grad
+    else:
+        d = _decayed(param, grad, weight_decay, maximize)
+    exp_avg.lerp_(d, 1 - beta1)
+    exp_avg_sq.mul_(beta2).add_(d * d * (1 - beta2))
+    left = 1 - beta2**step
+    longest = 2 / (1 - beta2) - 1
+    rho = longest - 2 * step * beta2**step / left
+    update = exp_avg * (lr / (1 - beta1**step))
+    if rho > 5:
+        numerator = (rho - 4) * (rho - 2) * longest
+        rectified = (numerator / ((longest - 4) * (longest - 2) * rho)) ** 0.5
+        update = update * (rectified * left**0.5) / (exp_avg_sq.sqrt() + eps)
+    param.sub_(update)
+
+
+@composite(
+    samples=_steps(
+        ("average", "square", 0.5, 1.2, 1e-6, 50.0, False),
+        ("average", "square", 0.4, 1.5, 0.5, 0.9, True),
+    ),
+    mutates=("param", "prev", "step_size"),
+    **_FACTS,
+)
+def rprop_step(
+    param: Tensor,
+    grad: Tensor,
+    prev: Tensor,
+    step_size: Tensor,
+    shrink: float,
+    grow: float,
+    smallest: float,
+    largest: float,
+    maximize: bool,
+) -> None:
+    """One step of Rprop, in place. Riedmiller and Braun, 1993.
+
+    Where the gradient changed its sign since ``prev`` the size shrinks and the element rests.
+    """
+    d = -grad if maximize else grad
+    agreement = d * prev
+    turned = agreement < 0
+    size = lazy.where(agreement > 0, step_size * grow, step_size)
+    step_size.copy_(lazy.where(turned, step_size * shrink, size).clamp(smallest, largest))
+    d = d.masked_fill(turned, 0)
+    param.sub_(d.sign() * step_size)
+    prev.copy_(d)
+
+
+@composite(
+    samples=_steps(
+        ("average", 1e-4, 0.01, 1.0, 0.0, False),
+        ("average", 1e-2, 0.01, 0.25, 0.1, True),
+    ),
+    mutates=("param", "ax"),
+    **_FACTS,
+)
+def asgd_step(
+    param: Tensor,
+    grad: Tensor,
+    ax: Tensor,
+    lambd: float,
+    eta: float,
+    mu: float,
+    weight_decay: float,
+    maximize: bool,
+) -> None:
+    """One step of averaged SGD, in place, at rate ``eta``; ``mu`` is the share in the average.
+
+    Polyak and Juditsky, 1992.
+    """
+    d = _decayed(param, grad, weight_decay, maximize)
+    param.mul_(1 - lambd * eta).sub_(d * eta)
+    if mu == 1:
+        ax.copy_(param)
+    else:
+        ax.lerp_(param, mu)

@@ -1,0 +1,67 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.optim.optimizer import Optimizer, Params
+from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch.table import TABLE
+
+__all__ = ["Adagrad"]
+
+_adagrad_step = TABLE.operator("adagrad_step")
+_full_like = TABLE.operator("full_like")
+
+
+class Adagrad(Optimizer):
+    """Division by the root of the sum of squared gradients. Duchi, Hazan and Singer, 2011."""
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check(lr=lr, lr_decay=lr_decay, weight_decay=weight_decay, eps=eps)
+        check(initial_accumulator_value=initial_accumulator_value)
+        check_modes(foreach, differentiable, fused)
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "lr_decay": lr_decay,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "initial_accumulator_value": initial_accumulator_value,
+                "maximize": maximize,
+                "foreach": foreach,
+                "differentiable": differentiable,
+                "fused": fused,
+            },
+        )
+
+    def update(self, group: dict[str, Any]) -> None:
+        """One step of every parameter that has a gradient."""
+        step_op = step_of(_adagrad_step, group)
+        for parameter in group["params"]:
+            grad = parameter.grad
+            if grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["step"] = 0
+                state["sum"] = _full_like(parameter, group["initial_accumulator_value"])
+            step = state["step"] = int(state["step"]) + 1
+            lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+            options = group["eps"], group["weight_decay"], group["maximize"]
+            step_op(parameter, grad, state["sum"], lr, *options)

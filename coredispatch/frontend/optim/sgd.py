@@ -1,0 +1,77 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.optim.optimizer import Optimizer, Params
+from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch.table import TABLE
+
+__all__ = ["SGD"]
+
+_sgd_step = TABLE.operator("sgd_step")
+_zeros_like = TABLE.operator("zeros_like")
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum (plain, dampened or Nesterov's).
+
+    Sutskever, Martens, Dahl and Hinton, 2013. ``foreach`` and ``fused`` make no difference: every
+    step is one fused operator. With ``differentiable`` autograd records the steps.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        check_modes(foreach, differentiable, fused)
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                "maximize": maximize,
+                "foreach": foreach,
+                "differentiable": differentiable,
+                "fused": fused,
+            },
+        )
+
+    def update(self, group: dict[str, Any]) -> None:
+        """One step of every parameter that has a gradient."""
+        step_op = step_of(_sgd_step, group)
+        lr, momentum = number(group["lr"]), group["momentum"]
+        dampening, decay = group["dampening"], group["weight_decay"]
+        nesterov, maximize = group["nesterov"], group["maximize"]
+        for parameter in group["params"]:
+            grad = parameter.grad
+            if grad is None:
+                continue
+            buffer, first = None, False
+            if momentum:
+                state = self.state[parameter]
+                buffer = state.get("momentum_buffer")
+                if buffer is None:
+                    buffer = state["momentum_buffer"] = _zeros_like(parameter)
+                    first = True
+            step_op(
+                parameter, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first
+            )

@@ -1,0 +1,61 @@
+"""What the optimizers share: checks of their options, and the form of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch.table import TABLE
+
+__all__ = ["check", "check_betas", "check_modes", "number", "step_of"]
+
+_view_as_real = TABLE.operator("view_as_real")
+
+
+def check(**bounds: Any) -> None:
+    """Raise ``ValueError`` for the first option that is negative (or NaN)."""
+    for name, value in bounds.items():
+        if name == "lr" and isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        if not 0.0 <= value:
+            label = {"lr": "learning rate", "eps": "epsilon value"}.get(name, f"{name} value")
+            raise ValueError(f"Invalid {label}: {value}")
+
+
+def check_betas(betas: Any) -> None:
+    """Raise ``ValueError`` for a coefficient outside ``[0, 1)``."""
+    for index, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+
+
+def check_modes(foreach: bool | None, differentiable: bool, fused: bool | None = None) -> None:
+    """Raise ``RuntimeError`` for modes that exclude each other."""
+    if fused and differentiable:
+        raise RuntimeError("`fused` does not support `differentiable`")
+    if fused and foreach:
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+
+
+def number(value: Any) -> float:
+    """A learning rate as a number; it may be a tensor of one element."""
+    return value if type(value) is float else float(value)
+
+
+def step_of(operator: Any, group: dict[str, Any]) -> Callable[..., Any]:
+    """What takes one step: ``operator``, which a backend may fuse, or its definition.
+
+    The definition is made of operators that autograd records, which is what ``differentiable``
+    asks for. The tensors among the arguments come first; complex ones are seen as pairs of numbers.
+    """
+    if group.get("differentiable"):
+        operator = operator.decomposition
+    if not any(parameter.is_complex() for parameter in group["params"]):
+        return operator
+
+    def step(*args: Any) -> None:
+        is_pair = args[0].is_complex()
+        operator(*(_view_as_real(a) if is_pair and isinstance(a, Tensor) else a for a in args))
+
+    return step
