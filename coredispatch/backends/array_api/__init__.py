@@ -29,6 +29,7 @@ FAMILIES = (
     "shape",
     "indexing",
     "linalg",
+    "fft",
     "random",
     "creation",
     "conv",
