@@ -30,6 +30,7 @@ NAMESPACES: dict[str, str] = {
     "random": "coredispatch.frontend.random",
     "return_types": "coredispatch.frontend.return_types",
     "serialization": "coredispatch.frontend.serialization",
+    "signal": "coredispatch.frontend.signal",
     "special": "coredispatch.frontend.special",
     "testing": "coredispatch.frontend.testing",
     "utils": "coredispatch.frontend.utils",
