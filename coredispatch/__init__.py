@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc as _gc
 import importlib as _importlib
+import sys as _sys
 from typing import Any
 
 from coredispatch._compiled import choose_form as _choose_form
@@ -24,6 +25,7 @@ finally:
         _gc.enable()
 
 from coredispatch._namespaces import NAMESPACES as _NAMESPACES  # noqa: E402
+from coredispatch._namespaces import OldPaths as _OldPaths  # noqa: E402
 from coredispatch._version import __version__  # noqa: E402
 from coredispatch.frontend import operators as _operators  # noqa: E402
 from coredispatch.frontend import public as _public  # noqa: E402
@@ -34,13 +36,30 @@ globals().update(_operators.operators())
 __all__ = ["__version__", *_public.__all__, *_operators.operators()]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMESPACES:
+_sys.meta_path.append(_OldPaths())  # type: ignore[arg-type]
+
+
+def _late(name: str) -> Any:
+    if name in _NAMESPACES or name == "compat":
         return _importlib.import_module(f"coredispatch.{name}")
     late = _operators.late_name(name)
-    if late is not None:
-        return late
-    raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")
+    if late is None:
+        raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")
+    return late
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _late(name)
+    except AttributeError:
+        if name.startswith("__"):
+            raise
+    from coredispatch.compat.torch.paths import late_attribute
+
+    return late_attribute(_sys.modules[__name__], "", name, _sys._getframe(1))
+
+
+__getattr__.quiet = _late  # type: ignore[attr-defined]
 
 
 def __dir__() -> list[str]:

@@ -107,6 +107,8 @@ from coredispatch.registry.model.errors import ShapeError as ShapeError
 from coredispatch.registry.model.generator import Generator as Generator
 from coredispatch.registry.model.generator import default_generator as default_generator
 from coredispatch.registry.model.generator import manual_seed as manual_seed
+from coredispatch.registry.model.spelling import MemoryFormat as MemoryFormat
+from coredispatch.registry.model.spelling import TensorLayout as TensorLayout
 device = Device
 dtype = DType
 bool = bool_
@@ -118,10 +120,18 @@ int = int32
 long = int64
 cfloat = complex64
 cdouble = complex128
-strided = 'strided'
-contiguous_format = 'contiguous_format'
-preserve_format = 'preserve_format'
-channels_last = 'channels_last'
+layout = TensorLayout
+memory_format = MemoryFormat
+strided = TensorLayout('strided')
+sparse_coo = TensorLayout('sparse_coo')
+sparse_csr = TensorLayout('sparse_csr')
+sparse_csc = TensorLayout('sparse_csc')
+sparse_bsr = TensorLayout('sparse_bsr')
+sparse_bsc = TensorLayout('sparse_bsc')
+contiguous_format = MemoryFormat('contiguous_format')
+preserve_format = MemoryFormat('preserve_format')
+channels_last = MemoryFormat('channels_last')
+channels_last_3d = MemoryFormat('channels_last_3d')
 
 __version__: builtins.str
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
-__all__ = ["NAMESPACES", "publish"]
+__all__ = ["NAMESPACES", "OldPaths", "publish"]
 
 #: public name, without the package in front -> the module it stands for
 NAMESPACES: dict[str, str] = {
@@ -54,8 +55,10 @@ def publish(public: str) -> None:
             module = importlib.import_module(stands_for)
             names[nested] = module
             names |= {f"{nested}.{below}": found for below, found in _modules_below(module)}
+    names[public] = real
+    for name, module in names.items():
+        _answer_late(module, name.partition(".")[2])
     sys.modules.update(names)
-    sys.modules[public] = real
 
 
 def _behind(name: str) -> str:
@@ -70,7 +73,49 @@ def _behind(name: str) -> str:
 def _modules_below(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
     """``(name relative to the package, module)`` of all modules below, imported."""
     for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        # The spec has the name that the module was found by, whatever it says at present.
+        name = package.__spec__.name if package.__spec__ else package.__name__
+        module = importlib.import_module(f"{name}.{info.name}")
         yield info.name, module
         for below, found in _modules_below(module):
             yield f"{info.name}.{below}", found
+
+
+def _answer_late(module: ModuleType, path: str) -> None:
+    """Let a public module find what PyTorch has below it, and name what is missing."""
+    own = module.__dict__.get("__getattr__")
+    if getattr(own, "late", False):
+        return
+
+    def __getattr__(name: str) -> Any:
+        if own is not None:
+            try:
+                return own(name)
+            except AttributeError:
+                if name.startswith("__"):
+                    raise
+        from coredispatch.compat.torch.paths import late_attribute
+
+        return late_attribute(module, path, name, sys._getframe(1))
+
+    __getattr__.late = True  # type: ignore[attr-defined]
+    __getattr__.quiet = own  # type: ignore[attr-defined]
+    module.__dict__["__getattr__"] = __getattr__
+
+
+class OldPaths:
+    """Last of ``sys.meta_path``: modules that PyTorch has and coredispatch keeps elsewhere."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> Any:
+        """The spec of such a module, which is made on first need; None for all others."""
+        head, _, tail = fullname.partition(".")
+        if head != "coredispatch" or tail.partition(".")[0] in _INSIDE:
+            return None
+        from coredispatch.compat.torch.paths import old_path
+
+        return old_path(fullname)
+
+
+_INSIDE = {"backends", "compat", "conformance", "frontend", "ops", "registry"}

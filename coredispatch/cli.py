@@ -30,6 +30,8 @@ SUITE = {
     "conformance": "coredispatch.conformance.cli",
     "new-backend": "coredispatch.conformance.new_backend",
 }
+#: commands with options of their own, for programs that were written for PyTorch
+PROGRAMS = {"run": "coredispatch.compat.torch.run", "port": "coredispatch.compat.torch.port"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in SUITE:
         return _suite(SUITE[arguments[0]], arguments[1:])
+    if arguments and arguments[0] in PROGRAMS:
+        status: int = importlib.import_module(PROGRAMS[arguments[0]]).main(arguments[1:])
+        return status
     if not arguments:
         _parser().print_help()
         return 0
@@ -76,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--keys", required=True, help="comma-separated, such as autograd,cpu")
     commands.add_parser("conformance", help="run the conformance suite", add_help=False)
     commands.add_parser("new-backend", help="write a working plugin project", add_help=False)
+    commands.add_parser("run", help="run a script that was written for PyTorch", add_help=False)
+    commands.add_parser("port", help="list what such a script uses and we lack", add_help=False)
     return parser
 
 

@@ -78,6 +78,7 @@ from coredispatch.registry.model.dtypes import (
 from coredispatch.registry.model.dtypes import default_dtype as get_default_dtype
 from coredispatch.registry.model.errors import *  # noqa: F403
 from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
+from coredispatch.registry.model.spelling import MemoryFormat, TensorLayout
 
 device = Device
 dtype = DType
@@ -90,9 +91,17 @@ int = int32
 long = int64
 cfloat = complex64
 cdouble = complex128
-strided = "strided"
-contiguous_format = "contiguous_format"
-preserve_format = "preserve_format"
-channels_last = "channels_last"
+layout = TensorLayout
+memory_format = MemoryFormat
+strided = TensorLayout("strided")
+sparse_coo = TensorLayout("sparse_coo")
+sparse_csr = TensorLayout("sparse_csr")
+sparse_csc = TensorLayout("sparse_csc")
+sparse_bsr = TensorLayout("sparse_bsr")
+sparse_bsc = TensorLayout("sparse_bsc")
+contiguous_format = MemoryFormat("contiguous_format")
+preserve_format = MemoryFormat("preserve_format")
+channels_last = MemoryFormat("channels_last")
+channels_last_3d = MemoryFormat("channels_last_3d")
 
 __all__ = [name for name in dir() if not name.startswith(("_", "@"))]

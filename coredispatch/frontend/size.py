@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
 from coredispatch.registry.model.errors import DimError
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["Size"]
 
@@ -23,7 +24,7 @@ class Size(tuple[int, ...]):
         return count
 
     def __repr__(self) -> str:
-        return f"cd.Size([{', '.join(map(str, self))}])"
+        return f"{SPELLING.package}.Size([{', '.join(map(str, self))}])"
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> int: ...

@@ -33,6 +33,7 @@ from coredispatch.registry.model.errors import (
     DTypeError,
     OpError,
 )
+from coredispatch.registry.model.spelling import SPELLING, TensorLayout
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -46,6 +47,7 @@ __all__ = ["Tensor", "is_tensor"]
 
 
 _INFERENCE = TABLE.bit("inference")
+_STRIDED = TensorLayout("strided")
 
 
 #: keys of a tensor whose reads no layer sees: autograd has nothing to say to them
@@ -142,12 +144,12 @@ class Tensor(TensorBase):
         return Device(backend.name, index_of(backend, self.raw))
 
     @property
-    def layout(self) -> str:
+    def layout(self) -> TensorLayout:
         """``"strided"``, or the name of the layout key."""
         order = TABLE.snapshot.order
         for key in order.members(self.keys & order.layout_bits):
-            return key.name
-        return "strided"
+            return TensorLayout(key.name)
+        return _STRIDED
 
     @property
     def is_cuda(self) -> bool:
@@ -563,7 +565,7 @@ class Tensor(TensorBase):
     def type(self, dtype: Any = None) -> Tensor | str:
         """The dtype's tensor type name, or the tensor converted to ``dtype``."""
         if dtype is None:
-            prefix = "cd." if self.device.type == "cpu" else f"cd.{self.device.type}."
+            prefix = SPELLING.of("" if self.device.type == "cpu" else f"{self.device.type}.")
             return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
         return self.to(dtype)
 

@@ -15,6 +15,7 @@ from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.generator import Generator
+from coredispatch.registry.model.spelling import TensorLayout
 from coredispatch.registry.model.value import Storage
 from typing import Any, Literal, overload
 from typing_extensions import TypeIs
@@ -100,7 +101,7 @@ class Tensor(TensorBase):
     @property
     def itemsize(self) -> builtins.int: ...
     @property
-    def layout(self) -> builtins.str: ...
+    def layout(self) -> TensorLayout: ...
     def long(self) -> Tensor: ...
     @property
     def mH(self) -> Tensor: ...

@@ -34,6 +34,7 @@ from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
 from coredispatch.registry.model.errors import CoreDispatchError
 from coredispatch.registry.model.generator import Generator
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import Storage
 
 __all__ = ["TensorReader"]
@@ -248,7 +249,7 @@ class TensorReader:
         importlib.import_module("coredispatch.frontend.nn.parameter")
         known: list[type[Tensor]] = [Tensor, *Tensor.__subclasses__()]
         for cls in known:
-            if cls.__name__ == name[0] and cls.__module__.startswith("coredispatch."):
+            if cls.__name__ == name[0] and SPELLING.module_of(cls).startswith("coredispatch."):
                 return cls
         raise SerializationError(
             f"{self.name} holds a {name[0]:.100}, which this release does not have",

@@ -14,6 +14,7 @@ from coredispatch.frontend.serialization.memory import attributes, host_array
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["TensorWriter"]
 
@@ -135,5 +136,5 @@ def _is_plain(value: Any) -> bool:
 
 def _class_name(cls: type) -> list[str]:
     # The framework's own classes by name alone: files outlive the place of a class in the code.
-    own = cls.__module__.startswith("coredispatch.")
+    own = SPELLING.module_of(cls).startswith("coredispatch.")
     return [cls.__name__] if own else [cls.__module__, cls.__qualname__]

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
@@ -67,7 +68,7 @@ class DType:
         self.category = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}[kind]
 
     def __repr__(self) -> str:
-        return "cd." + self.name
+        return SPELLING.of(self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DType.of, (self.name,)

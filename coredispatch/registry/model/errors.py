@@ -6,6 +6,8 @@ Each class also derives from the built-in class PyTorch raises in the same place
 
 from __future__ import annotations
 
+from coredispatch.registry.model.spelling import SPELLING
+
 __all__ = [
     "ArgumentError",
     "AutogradError",
@@ -71,7 +73,7 @@ class CoreDispatchError(Exception):
         lines = "\n".join(lines).splitlines()
         if len(lines) > _MAX_LINES:
             lines = [*lines[: _MAX_LINES - 1], f"  ... ({len(lines) - _MAX_LINES + 1} more lines)"]
-        return "\n".join(lines)
+        return SPELLING.respelled("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.fix, self.call or self.inside))

@@ -1,0 +1,1 @@
+"""A folder for ``sys.path``; see :mod:`coredispatch.compat.torch.switch`."""

@@ -1,0 +1,181 @@
+"""Modules that PyTorch has and coredispatch keeps elsewhere: ``nn.modules.batchnorm`` and the like.
+
+PyTorch's programs import classes from the files they were written in. ``coredispatch.nn.modules``
+has other files; a path that PyTorch has and coredispatch has not is a module all the same, which
+holds what PyTorch's module holds as far as it is there: the objects of the packages above.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from types import FrameType, ModuleType
+from typing import Any
+
+import coredispatch
+from coredispatch._namespaces import NAMESPACES
+from coredispatch.compat.torch.names import known_names, missing, record
+from coredispatch.compat.torch.places import PLACES
+from coredispatch.registry.model.spelling import SPELLING
+
+__all__ = ["OldPath", "PathLoader", "is_provided", "late_attribute", "old_path", "real_module"]
+
+
+class _Asked(threading.local):
+    """The paths that this thread is importing: they are not old paths on the way."""
+
+    def __init__(self) -> None:
+        self.paths: set[str] = set()
+
+
+_ASKED = _Asked()
+
+
+def real_module(path: str) -> ModuleType | None:
+    """coredispatch's own module at `path`, None where that is an old path or nothing."""
+    if not path:
+        return coredispatch
+    if not any(path == name or path.startswith(f"{name}.") for name in NAMESPACES):
+        return None
+    found = sys.modules.get(f"coredispatch.{path}")
+    if found is None and path not in _ASKED.paths:
+        _ASKED.paths.add(path)
+        try:
+            found = importlib.import_module(f"coredispatch.{path}")
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("coredispatch."):
+                raise
+        finally:
+            _ASKED.paths.discard(path)
+    return None if isinstance(found, OldPath) else found
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    """``module.name`` without the long text where there is none."""
+    if name in vars(module):
+        return vars(module)[name]
+    late = getattr(vars(module).get("__getattr__"), "quiet", None)
+    if late is None:
+        raise AttributeError(name)
+    return late(name)
+
+
+def _find(path: str, name: str) -> Any:
+    """What PyTorch's module at `path` calls `name`; raises AttributeError where we have it not."""
+    place = PLACES.get(path, {}).get(name)
+    if place is not None:
+        home, _, attribute = place.partition(":")
+        return getattr(importlib.import_module(home), attribute or name)
+    if f"{path}.{name}" in record():
+        if not is_provided(f"{path}.{name}"):
+            raise AttributeError(name)
+        return importlib.import_module(f"coredispatch.{path}.{name}")
+    holder = known_names(path).get(name)
+    if holder is None or f"{holder}.{name}".lstrip(".") in record():
+        raise AttributeError(name)  # also modules that a module imported, which go in circles
+    module = real_module(holder)
+    return _find(holder, name) if module is None else _attribute(module, name)
+
+
+def _present(path: str) -> Iterator[str]:
+    for name in {**known_names(path), **PLACES.get(path, {})}:
+        below = f"{path}.{name}"
+        if below in record():
+            if is_provided(below):
+                yield name
+            continue
+        with contextlib.suppress(AttributeError):
+            _find(path, name)
+            yield name
+
+
+def is_provided(path: str) -> bool:
+    """Whether PyTorch's module at `path` has something here: a module, or names kept elsewhere."""
+    return real_module(path) is not None or any(True for _ in _present(path))
+
+
+class OldPath(ModuleType):
+    """A module of PyTorch's whose names are kept elsewhere; see the file."""
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(name, f"What PyTorch has in ``torch.{path}``, as far as it is here.")
+        self.__dict__["_path"] = path
+        self.__dict__["__path__"] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            try:
+                return _find(self.__dict__["_path"], name)
+            except AttributeError:
+                pass
+        elif name == "__all__":
+            return sorted(n for n in _present(self.__dict__["_path"]) if not n.startswith("_"))
+        return late_attribute(self, self.__dict__["_path"], name, sys._getframe(1))
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_present(self.__dict__["_path"])})
+
+
+class PathLoader:
+    """Gives the module of an old path, or one that exists already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.spec = getattr(module, "__spec__", None)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module that the name stands for."""
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is run: the module is there. The import system has just renamed its spec."""
+        if self.spec is not None:
+            module.__spec__ = self.spec
+
+
+def old_path(fullname: str) -> ModuleSpec | None:
+    """The spec of ``coredispatch.PATH`` where PyTorch has the path and we some of its names."""
+    path = fullname.partition(".")[2]
+    if path in _ASKED.paths or path not in record() or not any(True for _ in _present(path)):
+        return None
+    spec = ModuleSpec(fullname, PathLoader(OldPath(fullname, path)), is_package=True)  # type: ignore[arg-type]
+    return spec
+
+
+def late_attribute(
+    module: ModuleType, path: str, name: str, caller: FrameType | None = None
+) -> Any:
+    """What module `path` has under `name` without holding it: a submodule. Else it raises.
+
+    AttributeError, or ImportError where ``from module import name`` asks, which says more than
+    Python's own.
+    """
+    if name.startswith("__"):
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    package = "coredispatch" if SPELLING.package == "cd" else SPELLING.package
+    if f"{path}.{name}".lstrip(".") in record():
+        try:
+            return importlib.import_module(f"{package}.{path}.{name}".replace("..", "."))
+        except ModuleNotFoundError:
+            pass
+    if "coredispatch.compat.torch.real" in sys.modules and caller is not None:
+        from coredispatch.compat.torch.real import real_attribute
+
+        found = real_attribute(path, name, caller)
+        if found is not None:
+            return found
+    text = missing(package, path, name, dir(module))
+    if caller is not None and _imports(caller):
+        raise ImportError(text, name=name)
+    raise AttributeError(text, name=name, obj=module)
+
+
+def _imports(frame: FrameType) -> bool:
+    """Whether the frame is at ``from module import name``."""
+    import opcode
+
+    return frame.f_code.co_code[frame.f_lasti] == opcode.opmap["IMPORT_FROM"]
