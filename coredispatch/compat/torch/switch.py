@@ -24,6 +24,7 @@ from coredispatch._namespaces import NAMESPACES
 from coredispatch.compat.torch.names import defined_in, known_names, missing, record
 from coredispatch.compat.torch.paths import PathLoader, is_provided, late_attribute
 from coredispatch.compat.torch.version import VERSION
+from coredispatch.registry.model.errors import CoreDispatchError
 from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["install", "is_installed", "paused", "uninstall"]
@@ -241,6 +242,7 @@ def install() -> None:
             del sys.modules[name]
         sys.modules.update(_own)
         SPELLING.package = "torch"
+        CoreDispatchError.spelled = SPELLING.respelled
         sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
         if BOOTSTRAP not in sys.path:
             sys.path.insert(0, BOOTSTRAP)
@@ -264,6 +266,7 @@ def uninstall() -> None:
             sys.path.remove(BOOTSTRAP)
         importlib.invalidate_caches()
         SPELLING.package = "cd"
+        CoreDispatchError.spelled = str
         _TEXTS.restore()
 
 

@@ -6,7 +6,8 @@ Each class also derives from the built-in class PyTorch raises in the same place
 
 from __future__ import annotations
 
-from coredispatch.registry.model.spelling import SPELLING
+from collections.abc import Callable
+from typing import ClassVar
 
 __all__ = [
     "ArgumentError",
@@ -58,6 +59,9 @@ class CoreDispatchError(Exception):
     An empty ``inside`` says the same of an error whose message names the call.
     """
 
+    #: how texts spell the package; set while it goes by another name (see spelling.py)
+    spelled: ClassVar[Callable[[str], str]] = str
+
     def __init__(self, message: str, *, fix: str | None = None) -> None:
         self.message = message
         self.fix = fix
@@ -73,7 +77,7 @@ class CoreDispatchError(Exception):
         lines = "\n".join(lines).splitlines()
         if len(lines) > _MAX_LINES:
             lines = [*lines[: _MAX_LINES - 1], f"  ... ({len(lines) - _MAX_LINES + 1} more lines)"]
-        return SPELLING.respelled("\n".join(lines))
+        return type(self).spelled("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.message, self.fix, self.call or self.inside))
