@@ -8,13 +8,18 @@
 # make gpu-test     tests of plugins/cuda_cupy, on a machine with a CUDA device
 # make clean        remove what was built;  make distclean: the .venv as well
 #
-# Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS.
+# Variables: PYTHON (the interpreter .venv is made from), VENV, ARGS, and TORCH: what pip is asked for
+# so that the comparisons with PyTorch run (empty: nothing).
 
 find_python = for p in python3 python3.13 python3.12 python3.11 python; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done
 PYTHON ?= $(shell $(find_python))
 VENV ?= .venv
 ARGS ?=
+# The build for the CPU has a version of its own on Linux, so that pip takes it from wherever it is
+# configured to look (pip config, PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), or takes nothing: the build
+# that comes without that label brings several GB of CUDA libraries.
+TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip
@@ -26,6 +31,7 @@ CREATED := $(VENV)/.stamp-created
 DEPENDENCIES := $(VENV)/.stamp-dependencies
 CORE := $(VENV)/.stamp-core
 INSTALLED := $(VENV)/.stamp-plugins
+ORACLE := $(VENV)/.stamp-torch
 
 # Test workers share the cores; a BLAS that starts a thread per core in each would only fight.
 # The timeout ends what hangs, and nothing else: no test asserts how long something takes.
@@ -62,19 +68,26 @@ $(INSTALLED): $(DEPENDENCIES) $(addsuffix /pyproject.toml,$(PLUGINS)) | $(CORE)
 	$(foreach plugin,$(PLUGINS),$(PIP) install --quiet --no-build-isolation --editable $(plugin) &&) true
 	touch $@
 
+# Without PyTorch its recorded answers serve, and the comparisons that need it itself are skipped.
+$(ORACLE): | $(DEPENDENCIES)
+	@test -z "$(TORCH)" || $(PY) -c "import torch" 2>/dev/null || \
+	    $(PIP) install --quiet "$(TORCH)" 2>/dev/null || \
+	    echo "pip finds no $(TORCH): the tests compare with PyTorch's recorded answers only"
+	@touch $@
+
 demo: dev
 	$(PY) examples/digits.py $(ARGS)
 
-test: dev
+test: dev $(ORACLE)
 	$(MAKE) --no-print-directory test-compiled
 	@if $(PY) -c "import sys, coredispatch._compiled as c; sys.exit(not all(c.compiled_modules().values()))"; \
 	    then $(MAKE) --no-print-directory test-interpreted; \
 	    else echo "The tests above ran interpreted: no compiled modules here."; fi
 
-test-compiled: dev
+test-compiled: dev $(ORACLE)
 	$(TEST) --numprocesses=auto --dist=loadgroup $(ARGS)
 
-test-interpreted: dev
+test-interpreted: dev $(ORACLE)
 	COREDISPATCH_INTERPRETED=1 $(TEST) --numprocesses=auto --dist=loadgroup -m "not slow" $(ARGS)
 
 # One setting: make test-machines ARGS="openblas-haswell"; what this machine has: ARGS=--list.

@@ -96,12 +96,15 @@ from coredispatch.registry.model.errors import CoreDispatchError as CoreDispatch
 from coredispatch.registry.model.errors import DTypeError as DTypeError
 from coredispatch.registry.model.errors import DeviceError as DeviceError
 from coredispatch.registry.model.errors import DimError as DimError
+from coredispatch.registry.model.errors import IndexTypeError as IndexTypeError
 from coredispatch.registry.model.errors import KernelError as KernelError
 from coredispatch.registry.model.errors import MissingKernel as MissingKernel
+from coredispatch.registry.model.errors import NoDeviceError as NoDeviceError
 from coredispatch.registry.model.errors import NumberRangeError as NumberRangeError
 from coredispatch.registry.model.errors import OpError as OpError
 from coredispatch.registry.model.errors import PluginError as PluginError
 from coredispatch.registry.model.errors import RegistrationError as RegistrationError
+from coredispatch.registry.model.errors import RequirementError as RequirementError
 from coredispatch.registry.model.errors import SchemaError as SchemaError
 from coredispatch.registry.model.errors import ShapeError as ShapeError
 from coredispatch.registry.model.generator import Generator as Generator
@@ -519,9 +522,9 @@ def norm(input: Tensor, p: Any = ..., dim: IntList | None = ..., keepdim: builti
 @overload
 def normal(mean: Tensor | Scalar, std: Tensor | Scalar = ..., *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...
 @overload
-def normal(mean: builtins.float, std: builtins.float, size: IntList, *, generator: Generator | None = ..., dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., out: Tensor | None = ...) -> Tensor: ...
+def normal(mean: builtins.float, std: builtins.float, size: IntList, *, generator: Generator | None = ..., dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., layout: Any = ..., pin_memory: builtins.bool = ..., out: Tensor | None = ...) -> Tensor: ...
 @overload
-def normal(mean: builtins.float, std: builtins.float, *size: builtins.int, generator: Generator | None = ..., dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., out: Tensor | None = ...) -> Tensor: ...
+def normal(mean: builtins.float, std: builtins.float, *size: builtins.int, generator: Generator | None = ..., dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., layout: Any = ..., pin_memory: builtins.bool = ..., out: Tensor | None = ...) -> Tensor: ...
 def not_equal(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = ...) -> Tensor: ...
 @overload
 def ones(size: IntList, *, dtype: DTypeLike | None = ..., device: DeviceLike | None = ..., out: Tensor | None = ..., requires_grad: builtins.bool = ...) -> Tensor: ...

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.registry.model.dtypes import DType, bool_, int64, uint8
-from coredispatch.registry.model.errors import ArgumentError, DimError
+from coredispatch.registry.model.errors import ArgumentError, DimError, IndexTypeError
 
 __all__ = ["IndexParts", "Parts"]
 
@@ -111,7 +111,7 @@ class IndexParts:
             try:
                 return operator.index(item)
             except TypeError:
-                raise DimError(
+                raise IndexTypeError(
                     f"a {kind.__name__} is no index",
                     fix="index with integers, slices, None, ..., lists or tensors of them",
                 ) from None

@@ -10,7 +10,7 @@ from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.errors import DeviceError
+from coredispatch.registry.model.errors import NoDeviceError
 from coredispatch.registry.model.generator import default_generator
 
 __all__ = [
@@ -40,7 +40,7 @@ def _present() -> Backend:
     backend = _backend()
     if backend is None or backend.device_count() == 0:
         reason = "" if backend is None else f": {backend.device_name()}"
-        raise DeviceError(f"no CUDA device{reason}", fix=plugins.hint_for_key("cuda"))
+        raise NoDeviceError(f"no CUDA device{reason}", fix=plugins.hint_for_key("cuda"))
     return backend
 
 

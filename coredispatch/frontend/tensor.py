@@ -6,6 +6,7 @@ operator: facts, conversions, autograd's attributes and Python's protocols.
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -28,6 +29,7 @@ from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import (
+    ArgumentError,
     AutogradError,
     DimError,
     DTypeError,
@@ -49,6 +51,8 @@ __all__ = ["Tensor", "is_tensor"]
 _INFERENCE = TABLE.bit("inference")
 _STRIDED = TensorLayout("strided")
 
+
+_bool = bool  # which is a method in the class below
 
 #: keys of a tensor whose reads no layer sees: autograd has nothing to say to them
 _UNLAYERED = TABLE.bit("cpu") | AUTOGRAD
@@ -279,6 +283,8 @@ class Tensor(TensorBase):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, _bool):
+            raise DTypeError(f"requires_grad must be a bool, not {type(value).__name__}")
         if value:
             dtype = self.dtype
             if not (dtype.is_floating_point or dtype.is_complex):
@@ -468,7 +474,7 @@ class Tensor(TensorBase):
     def item(self) -> int | float | bool:
         """The value of a one-element tensor as a Python number (also a complex one)."""
         if self.numel() != 1:
-            raise OpError(
+            raise ArgumentError(
                 f"a tensor with {self.numel()} elements cannot be converted to a number",
                 fix="index one element, or use .tolist()",
             )
@@ -544,13 +550,22 @@ class Tensor(TensorBase):
             here = self.device
             if target.type != here.type or target.index not in (None, here.index or 0):
                 result = _op("to_device")(result, target, non_blocking)
-        if memory_format is not None:
+        if memory_format is not None and not str(memory_format).endswith("preserve_format"):
             result = result.contiguous(memory_format=memory_format)
         return result.clone() if copy and result is self else result
 
-    def cpu(self) -> Tensor:
+    def contiguous(self, memory_format: Any = None) -> Tensor:
+        """The tensor itself where it lies in ``memory_format`` (row-major) already, else a copy."""
+        if not isinstance(self.raw, Wrapper) and self.layout == "strided":
+            flags = getattr(self.raw, "flags", None) if memory_format is None else None
+            if self.is_contiguous(memory_format) if flags is None else flags.c_contiguous:
+                return self
+        result: Tensor = _op("contiguous")(self, memory_format=memory_format)
+        return result
+
+    def cpu(self, memory_format: Any = None) -> Tensor:
         """The tensor on the CPU."""
-        return self.to("cpu")
+        return self.to("cpu", memory_format=memory_format)
 
     def cuda(self, device: DeviceLike | None = None) -> Tensor:
         """The tensor on a CUDA device."""
@@ -569,53 +584,53 @@ class Tensor(TensorBase):
             return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
         return self.to(dtype)
 
-    def float(self) -> Tensor:
+    def float(self, memory_format: Any = None) -> Tensor:
         """The tensor as float32."""
-        return self.to(dtypes.float32)
+        return self.to(dtypes.float32, memory_format=memory_format)
 
-    def double(self) -> Tensor:
+    def double(self, memory_format: Any = None) -> Tensor:
         """The tensor as float64."""
-        return self.to(dtypes.float64)
+        return self.to(dtypes.float64, memory_format=memory_format)
 
-    def half(self) -> Tensor:
+    def half(self, memory_format: Any = None) -> Tensor:
         """The tensor as float16."""
-        return self.to(dtypes.float16)
+        return self.to(dtypes.float16, memory_format=memory_format)
 
-    def bfloat16(self) -> Tensor:
+    def bfloat16(self, memory_format: Any = None) -> Tensor:
         """The tensor as bfloat16."""
-        return self.to(dtypes.bfloat16)
+        return self.to(dtypes.bfloat16, memory_format=memory_format)
 
-    def int(self) -> Tensor:
+    def int(self, memory_format: Any = None) -> Tensor:
         """The tensor as int32."""
-        return self.to(dtypes.int32)
+        return self.to(dtypes.int32, memory_format=memory_format)
 
-    def long(self) -> Tensor:
+    def long(self, memory_format: Any = None) -> Tensor:
         """The tensor as int64."""
-        return self.to(dtypes.int64)
+        return self.to(dtypes.int64, memory_format=memory_format)
 
-    def short(self) -> Tensor:
+    def short(self, memory_format: Any = None) -> Tensor:
         """The tensor as int16."""
-        return self.to(dtypes.int16)
+        return self.to(dtypes.int16, memory_format=memory_format)
 
-    def char(self) -> Tensor:
+    def char(self, memory_format: Any = None) -> Tensor:
         """The tensor as int8."""
-        return self.to(dtypes.int8)
+        return self.to(dtypes.int8, memory_format=memory_format)
 
-    def byte(self) -> Tensor:
+    def byte(self, memory_format: Any = None) -> Tensor:
         """The tensor as uint8."""
-        return self.to(dtypes.uint8)
+        return self.to(dtypes.uint8, memory_format=memory_format)
 
-    def bool(self) -> Tensor:
+    def bool(self, memory_format: Any = None) -> Tensor:
         """The tensor as bool."""
-        return self.to(dtypes.bool_)
+        return self.to(dtypes.bool_, memory_format=memory_format)
 
-    def cfloat(self) -> Tensor:
+    def cfloat(self, memory_format: Any = None) -> Tensor:
         """The tensor as complex64."""
-        return self.to(dtypes.complex64)
+        return self.to(dtypes.complex64, memory_format=memory_format)
 
-    def cdouble(self) -> Tensor:
+    def cdouble(self, memory_format: Any = None) -> Tensor:
         """The tensor as complex128."""
-        return self.to(dtypes.complex128)
+        return self.to(dtypes.complex128, memory_format=memory_format)
 
     def type_as(self, other: Tensor) -> Tensor:
         """The tensor in the dtype of ``other``."""
@@ -678,6 +693,11 @@ class Tensor(TensorBase):
         return _op("flip")(self, (0,)) if self.ndim else self
 
     def __contains__(self, item: Any) -> bool:
+        if not isinstance(item, (TensorBase, numbers.Number)):
+            raise DTypeError(
+                f"a tensor contains numbers, not {type(item).__name__}",
+                fix="ask for a number or a tensor",
+            )
         return bool((self == item).any())
 
     def __bool__(self) -> bool:

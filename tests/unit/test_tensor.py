@@ -69,7 +69,7 @@ def test_shifts_in_place() -> None:
         (lambda: ~cd.ones(2), "bitwise_not(float32[2] (cpu)): not defined for 'self' of dtype"),
         (lambda: -cd.tensor([True]), "neg(bool[1] (cpu)): not defined for 'self' of dtype bool"),
         (lambda: cd.tensor([True]) - cd.tensor([True]), "every dtype but bool"),
-        (lambda: cd.logaddexp(cd.tensor([1j]), cd.tensor([1j])), "it takes floating point"),
+        (lambda: cd.atan2(cd.tensor([1j]), cd.tensor([1j])), "it takes"),
     ],
 )
 def test_a_dtype_that_an_operator_has_not_is_named(call: Any, text: str) -> None:

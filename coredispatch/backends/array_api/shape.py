@@ -133,7 +133,7 @@ def _strided_views(xp: Any) -> dict[str, Callable[..., Any]]:
         return as_strided(x, (*shape, size), (*strides, x.strides[dimension]))
 
     def diagonal(x: Any, offset: int, dim1: int, dim2: int) -> Any:
-        return x.diagonal(offset, dim1, dim2)
+        return x.diagonal(max(-x.shape[dim1], min(offset, x.shape[dim2])), dim1, dim2)
 
     return {"unfold": unfold, "diagonal": diagonal}
 

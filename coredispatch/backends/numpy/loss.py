@@ -93,6 +93,8 @@ def _distribution(
 ) -> tuple[Array, Any]:
     """``q`` of shape ``(M, C)`` with ``loss_i = -sum_c q_ic log p_ic``, and the mean's divisor."""
     classes = shape[0] if len(shape) == 1 else shape[1]
+    if not 0 <= label_smoothing <= 1 or weight is not None and weight.shape != (classes,):
+        raise ValueError("options")  # the check of the operator says what is wrong
     if weight is not None:
         weight = weight.astype(dtype, copy=False)  # sums of half precision lose digits
     if target.shape == shape and target.dtype.kind not in "iub":

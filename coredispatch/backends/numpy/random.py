@@ -66,6 +66,8 @@ def stream(generator: Generator | None) -> np.random.Generator:
 def _float_dtype(dtype: DType | None) -> tuple[np.dtype, np.dtype]:
     """The dtype asked for, and the one to draw in."""
     wanted = numpy_dtype(dtype or default_dtype())
+    if wanted.kind in "biu":
+        raise TypeError(f"floating-point numbers drawn as {wanted}")  # the dtype rule says more
     return wanted, _DOUBLE if wanted.itemsize >= 8 else _SINGLE
 
 

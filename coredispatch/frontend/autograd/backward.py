@@ -126,6 +126,8 @@ def grad(
     if is_grads_batched:
         raise AutogradError("is_grads_batched=True is not supported", fix="loop over the rows")
     roots, tensors = _sequence(outputs), _checked_inputs(inputs)
+    if not tensors:
+        raise AutogradError("there are no inputs to differentiate by", fix="give a tensor")
     grads = _root_grads(roots, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = _capture(roots, grads, tensors, keep, create_graph)

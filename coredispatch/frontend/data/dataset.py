@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from coredispatch.frontend.data.randomness import permutation
+from coredispatch.registry.model.errors import RequirementError
 
 if TYPE_CHECKING:
     from coredispatch.frontend.tensor import Tensor
@@ -66,7 +67,7 @@ class TensorDataset(Dataset[tuple["Tensor", ...]]):
     def __init__(self, *tensors: Tensor) -> None:
         sizes = [tensor.shape[0] if tensor.ndim else None for tensor in tensors]
         if not sizes or None in sizes or len(set(sizes)) > 1:
-            raise ValueError(
+            raise RequirementError(
                 "TensorDataset needs tensors with the same size in dimension 0, got shapes "
                 f"{[tuple(tensor.shape) for tensor in tensors]}"
             )

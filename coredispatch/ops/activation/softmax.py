@@ -14,6 +14,7 @@ from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.reduction.extrema import amax, argmax
 from coredispatch.ops.reduction.sums import reduced_count, spread, sum
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.casting import common, floating
 from coredispatch.ops.support.rules import (
@@ -289,7 +290,8 @@ def logsumexp(self: Tensor, dim: IntList, keepdim: bool = False) -> Tensor:
     x = floating(self)
     if reduced_count(x.shape, dim) == 0:
         return exponential.log(sum(exponential.exp(x), dim, keepdim))
-    high = amax(x, dim, True)
+    # Of complex numbers the real part alone: the logarithm gives the phase in (-pi, pi].
+    high = amax(lazy.real(x) if dtype_of(x).is_complex else x, dim, True)
     # An infinite maximum would make inf - inf.
     high = comparison.where(comparison.isinf(high), 0, high)
     total = exponential.log(sum(exponential.exp(sub(x, high)), dim, keepdim))
@@ -301,4 +303,4 @@ def _(grad, out, self, dim, keepdim):
     total = spread(out, self.shape, dim, keepdim)
     # All elements at minus infinity: every share is 0, not exp(nan).
     share = exponential.exp(sub(self, comparison.where(comparison.isinf(total), 0, total)))
-    return mul(spread(grad, self.shape, dim, keepdim), share)
+    return mul(spread(grad, self.shape, dim, keepdim), adjoint(share))

@@ -24,6 +24,7 @@ from coredispatch.ops.conv.reference import (
     weight_grad_shape,
 )
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.rules import dot, promote
@@ -112,7 +113,7 @@ def _conv_input_grad(
     groups: Any,
 ) -> Any:
     of_input = _correlate if transposed else conv_input_grad
-    return of_input(grad, weight, input_shape, stride, padding, dilation, groups)
+    return of_input(grad, adjoint(weight), input_shape, stride, padding, dilation, groups)
 
 
 def _conv_weight_grad(
@@ -125,6 +126,7 @@ def _conv_weight_grad(
     transposed: Any,
     groups: Any,
 ) -> Any:
+    input = adjoint(input)
     small, large = (input, grad) if transposed else (grad, input)
     return conv_weight_grad(small, large, weight_shape, stride, padding, dilation, groups)
 
@@ -206,10 +208,12 @@ def conv_input_grad(
 
 conv_input_grad.vjp(
     grad_output=lambda grad, grad_output_shape, weight, stride, padding, dilation, groups: (
-        _correlate(grad, weight, grad_output_shape, stride, padding, dilation, groups)
+        _correlate(grad, adjoint(weight), grad_output_shape, stride, padding, dilation, groups)
     ),
     weight=lambda grad, grad_output, weight_shape, stride, padding, dilation, groups: (
-        lazy.conv_weight_grad(grad_output, grad, weight_shape, stride, padding, dilation, groups)
+        lazy.conv_weight_grad(
+            adjoint(grad_output), grad, weight_shape, stride, padding, dilation, groups
+        )
     ),
 )
 
@@ -250,9 +254,9 @@ def conv_weight_grad(
 
 conv_weight_grad.vjp(
     grad_output=lambda grad, grad_output_shape, input, stride, padding, dilation, groups: (
-        _correlate(input, grad, grad_output_shape, stride, padding, dilation, groups)
+        _correlate(adjoint(input), grad, grad_output_shape, stride, padding, dilation, groups)
     ),
     input=lambda grad, grad_output, input_shape, stride, padding, dilation, groups: conv_input_grad(
-        grad_output, grad, input_shape, stride, padding, dilation, groups
+        adjoint(grad_output), grad, input_shape, stride, padding, dilation, groups
     ),
 )

@@ -154,12 +154,14 @@ def _fits(self: Any, src: Any, *_: Any) -> tuple[int, ...]:
     unbroadcast=True,
     namespace=(),
 )
-def copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def copy(self: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
     """``src`` in the shape and dtype of ``self``; ``self.copy_(src)`` writes it there.
 
-    ``src`` broadcasts; any dtype is converted. ``non_blocking`` is a hint that CPU backends
-    ignore.
+    ``src`` broadcasts, and may be a number; any dtype is converted. ``non_blocking`` is a hint
+    that CPU backends ignore.
     """
+    if not hasattr(src, "shape"):
+        return self.new_full(tuple(self.shape), src)
     src = src.expand(tuple(self.shape))
     return clone(src) if src.dtype is self.dtype else to_dtype(src, self.dtype)
 

@@ -166,7 +166,10 @@ def logspace(
     dtype: DType | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """``base ** linspace(start, end, steps)``."""
+    """``base ** linspace(start, end, steps)``; for an integer dtype ``start`` and ``end`` are cut
+    off to integers."""
+    if dtype is not None and dtype.category < 2:  # as PyTorch does
+        start, end = int(single_number(start, "start")), int(single_number(end, "end"))
     exponents = linspace(start, end, steps, dtype=float64, device=device)
     powers = full((steps,), float(base), dtype=float64, device=device) ** exponents
     return powers.to_dtype(dtype or default_dtype())

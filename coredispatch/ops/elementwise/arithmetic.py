@@ -22,7 +22,7 @@ from coredispatch.ops.support.rules import (
 )
 from coredispatch.ops.support.samples import pairs, triples, unary
 from coredispatch.registry import Value, composite, primitive
-from coredispatch.registry.model.dtypes import bool_, result_type, scalar_dtype
+from coredispatch.registry.model.dtypes import DType, bool_, int64, result_type, scalar_dtype
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.scalars import stored
 from coredispatch.registry.model.value import dtype_of
@@ -169,17 +169,23 @@ def positive(self: Tensor) -> Tensor:
     return self
 
 
+def _squared(self: Any) -> Any:
+    dtype = dtype_of(self) if isinstance(self, Value) else DType.of(self.dtype)
+    return int64 if dtype is bool_ else dtype
+
+
 @composite(
     out=same_shape,
-    dtype=same,
-    reference=np.square,
+    dtype=_squared,
+    reference=lambda self: np.multiply(self, self, dtype=np.int64 if self.dtype == bool else None),
     samples=unary,
     tolerance=ulp(1),
     inplace=True,
 )
 def square(self: Tensor) -> Tensor:
-    """Elementwise ``self * self``."""
-    return mul(self, self)
+    """Elementwise ``self * self``; int64 of bool, as ``self ** 2`` is."""
+    x = lazy.to_dtype(self, int64) if dtype_of(self) is bool_ else self
+    return mul(x, x)
 
 
 @square.vjp

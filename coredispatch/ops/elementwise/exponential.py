@@ -29,6 +29,7 @@ from coredispatch.ops.support.rules import (
 from coredispatch.ops.support.samples import powers, tensor_pairs, unary
 from coredispatch.registry import Value, composite, primitive
 from coredispatch.registry.model.dtypes import DType, complex128, float64
+from coredispatch.registry.model.value import dtype_of
 
 _INF = float("inf")
 
@@ -144,6 +145,8 @@ def float_power(self: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """``self * 2**other``; shapes broadcast, integers become floating."""
     x, exponent = common(promote_float, self, other)
+    if dtype_of(x).is_complex:
+        return mul(x, pow(2.0, exponent))
     # The power alone may overflow.
     return in_float64(lambda x, exponent: mul(x, pow(2.0, exponent)), x, exponent)
 
@@ -281,6 +284,8 @@ def _(grad, self):
 )
 def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     """``log(exp(self) + exp(other))`` without overflow."""
+    if promote_float.compute(self, other).is_complex:
+        return _complex_logaddexp(*common(promote_float, self, other))
     high, low = magnitude.maximum(self, other), magnitude.minimum(self, other)
     distance = sub(low, high)
     out = add(high, log1p(exp(distance)))
@@ -288,10 +293,18 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     return comparison.where(comparison.eq(high, low), add(high, math.log(2)), out)
 
 
+def _complex_logaddexp(x: Any, y: Any) -> Any:
+    # As in PyTorch, the phase is that of the operand with the larger real part and goes on from it.
+    larger = comparison.ge(real(x), real(y))
+    high, low = comparison.where(larger, x, y), comparison.where(larger, y, x)
+    out = add(high, log1p(exp(sub(low, high))))
+    return comparison.where(comparison.eq(high, low), add(high, math.log(2)), out)
+
+
 # The result is computed again, so that it may be written in place, as in PyTorch.
 logaddexp.vjp(
-    self=lambda grad, self, other: mul(grad, _share(self, logaddexp(self, other))),
-    other=lambda grad, self, other: mul(grad, _share(other, logaddexp(self, other))),
+    self=lambda grad, self, other: mul(grad, adjoint(_share(self, logaddexp(self, other)))),
+    other=lambda grad, self, other: mul(grad, adjoint(_share(other, logaddexp(self, other)))),
 )
 
 

@@ -15,6 +15,7 @@ from coredispatch.registry.model.errors import (
     ArgumentError,
     DimError,
     DTypeError,
+    IndexTypeError,
     OpError,
     ShapeError,
 )
@@ -49,7 +50,7 @@ def _item(item: Any) -> Any:
     try:
         return operator.index(item)
     except TypeError:
-        raise DimError(
+        raise IndexTypeError(
             f"a {type(item).__name__} is no index",
             fix="index with integers, slices, None, ..., lists or tensors of them",
         ) from None

@@ -9,6 +9,7 @@ import numpy as np
 
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -362,9 +363,9 @@ def addmm(
 
 
 addmm.vjp(
-    self=lambda grad, beta: _scaled(grad, beta),
-    mat1=lambda grad, mat2, alpha: _scaled(matmul(grad, mH(mat2)), alpha),
-    mat2=lambda grad, mat1, alpha: _scaled(matmul(mH(mat1), grad), alpha),
+    self=lambda grad, beta: _scaled(grad, adjoint(beta)),
+    mat1=lambda grad, mat2, alpha: _scaled(matmul(grad, mH(mat2)), adjoint(alpha)),
+    mat2=lambda grad, mat1, alpha: _scaled(matmul(mH(mat1), grad), adjoint(alpha)),
 )
 
 

@@ -159,7 +159,7 @@ def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The ``p``-norm of ``self - other``, 0-dim; shapes broadcast."""
     difference = sub(self, other)
     out = power_norm(wide(difference), float(p), None, False)  # powers overflow half precision
-    return narrow(out, difference)
+    return out if difference.dtype.is_complex else narrow(out, difference)
 
 
 @composite(

@@ -34,7 +34,7 @@ from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 # ---- cross entropy ----------------------------------------------------------------------------
@@ -123,6 +123,11 @@ def _distribution(
 
 
 def _cross_entropy_shape(input: Any, target: Any, weight: Any, *options: Any) -> Any:
+    if len(options) > 2 and not 0 <= options[2] <= 1:
+        raise ArgumentError(
+            f"label_smoothing must be between 0 and 1, got {options[2]}",
+            fix="give the share of a target that goes to all classes",
+        )
     if not _is_distribution(input, target):
         _check_target(input, target, weight)
     return reduced_loss(target_shape(tuple(input.shape)), options[1])
@@ -153,7 +158,8 @@ def cross_entropy(
     2016). The result is 0-d, or of the shape of class indices for ``reduction="none"``. Raises
     ``DimError`` for a class out of range, ``ShapeError`` and ``DTypeError`` for unfit targets.
     """
-    shape = _cross_entropy_shape(input, target, weight, ignore_index, reduction)
+    options = ignore_index, reduction, label_smoothing
+    shape = _cross_entropy_shape(input, target, weight, *options)
     dim = 0 if input.ndim == 1 else 1
     logits = wide(input)
     q, divisor = _distribution(logits, target, weight, ignore_index, label_smoothing)
@@ -305,9 +311,21 @@ def binary_cross_entropy(
     below -100, so that the loss stays finite. Raises ``ShapeError`` where the shapes differ.
     """
     _same_shapes(input, target)
+    _check_probabilities("input", input)
+    _check_probabilities("target", target)
     positive, negative = _clamped_logs(input)
     loss = -(target * positive + (1 - target) * negative)
     return reduce_loss(loss if weight is None else loss * weight, reduction)
+
+
+def _check_probabilities(name: str, x: Tensor) -> None:
+    if x.numel() and x.device.type != "meta" and bool(((x < 0) | (x > 1)).any()):
+        raise ArgumentError(
+            f"all elements of {name} must be between 0 and 1",
+            fix="use binary_cross_entropy_with_logits for logits"
+            if name == "input"
+            else "give probabilities, or 0 and 1",
+        )
 
 
 def _clamped_logs(x: Tensor) -> tuple[Tensor, Tensor]:

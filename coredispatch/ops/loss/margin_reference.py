@@ -79,7 +79,8 @@ def soft_margin_samples(make: Any) -> Iterator[Sample]:
 
 def hinge_reference(input: Any, target: Any, margin: float = 1.0, reduction: str = "mean") -> Any:
     """One branch per sign of the target."""
-    return reduce(np.where(target == 1, input, np.maximum(0, margin - input)), reduction)
+    close = np.where(target != -1, input, 0)
+    return reduce(close + np.where(target != 1, np.maximum(0, margin - input), 0), reduction)
 
 
 def hinge_samples(make: Any) -> Iterator[Sample]:

@@ -256,8 +256,9 @@ def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
     """``input`` where ``target`` is 1, ``max(0, margin - input)`` where it is -1."""
-    close = input.masked_fill(target != 1, 0)
-    far = (margin - input).clamp_min(0).masked_fill(target != -1, 0)
+    # any other target counts as both
+    close = input.masked_fill(target == -1, 0)
+    far = (margin - input).clamp_min(0).masked_fill(target == 1, 0)
     return reduce_loss(close + far, reduction)
 
 

@@ -18,7 +18,13 @@ from coredispatch.ops.support.rules import conditioned, exact, require_one_of, s
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    DimError,
+    DTypeError,
+    RequirementError,
+    ShapeError,
+)
 
 
 def _embedding_shape(input: Any, weight: Any, *_: Any) -> tuple[int, ...]:
@@ -45,7 +51,7 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise ArgumentError(
+        raise RequirementError(
             f"padding_idx={padding_idx} is out of range for {rows} embeddings",
             fix=f"use {-rows} to {rows - 1}, or None",
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -88,10 +89,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _linear_input_grad(grad: Any, weight: Any) -> Any:
+    weight = adjoint(weight)
     return grad.unsqueeze(-1) * weight if weight.ndim == 1 else grad.matmul(weight)
 
 
 def _linear_weight_grad(grad: Any, input: Any) -> Any:
+    input = adjoint(input)
     if grad.ndim == input.ndim:  # otherwise the weight is a vector
         return linear_weight_grad(grad, input)
     if not grad.ndim:
@@ -141,8 +144,8 @@ def linear_weight_grad(grad_output: Tensor, input: Tensor) -> Tensor:
 
 
 linear_weight_grad.vjp(
-    grad_output=lambda grad, input: input.matmul(grad.mT),
-    input=lambda grad, grad_output: grad_output.matmul(grad),
+    grad_output=lambda grad, input: adjoint(input).matmul(grad.mT),
+    input=lambda grad, grad_output: adjoint(grad_output).matmul(grad),
 )
 
 

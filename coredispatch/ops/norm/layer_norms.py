@@ -33,6 +33,7 @@ from coredispatch.ops.norm.reference import (
     rms_samples,
 )
 from coredispatch.ops.support import lazy
+from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
@@ -178,7 +179,7 @@ def rms_norm(
 
 @rms_norm.vjp
 def _(grad, input, normalized_shape, weight, eps):
-    return rms_norm_backward(grad, input, normalized_shape, weight, eps)
+    return rms_norm_backward(grad, adjoint(input), normalized_shape, adjoint(weight), eps)
 
 
 @composite(

@@ -43,9 +43,18 @@ def _sizes(make: Any) -> Iterator[Sample]:
 def floating_result(*args: Any) -> DType:
     """The dtype asked for (the default one if none); raises unless floating or complex."""
     dtype = given_or_default(*args)
-    if dtype.category < 2:
-        raise DTypeError(f"these numbers need a floating dtype, not {dtype}", fix="use randint")
+    _require_floating(dtype)
     return dtype
+
+
+def _require_floating(dtype: DType | None) -> None:
+    if dtype is not None and dtype.category < 2:
+        raise DTypeError(f"these numbers need a floating dtype, not {dtype}", fix="use randint")
+
+
+def floating_like(*args: Any) -> DType:
+    """The same for the forms that take the dtype of a tensor where none is given."""
+    return floating_result(given_or_same(*args))
 
 
 # ---- primitives ---------------------------------------------------------------------------------
@@ -121,6 +130,7 @@ def rand(
     generator: Generator | None = None,
 ) -> Tensor:
     """Numbers uniform in [0, 1)."""
+    _require_floating(dtype)
     return random_uniform(size, dtype=dtype, device=device, generator=generator)
 
 
@@ -140,6 +150,7 @@ def randn(
     generator: Generator | None = None,
 ) -> Tensor:
     """Numbers of the standard normal distribution."""
+    _require_floating(dtype)
     return random_normal(size, dtype=dtype, device=device, generator=generator)
 
 
@@ -217,6 +228,7 @@ def _like(factory: Operator, draw: Operator) -> Operator:
         generator: Generator | None = None,
         memory_format: object = None,
     ) -> Tensor:
+        _require_floating(dtype or self.dtype)
         return draw(
             tuple(self.shape),
             dtype=dtype or self.dtype,
@@ -228,7 +240,7 @@ def _like(factory: Operator, draw: Operator) -> Operator:
     return composite(
         name=f"{factory.name}_like",
         out=same_shape,
-        dtype=given_or_same,
+        dtype=floating_like,
         samples=_likes,
         dtypes="float",
         differentiable=False,

@@ -80,6 +80,7 @@ def normal(
     if not tensors:
         raise DTypeError("normal of two numbers needs a size", fix="use normal(mean, std, size)")
     size = broadcast_shapes([tuple(x.shape) for x in tensors])
+    _check_std(std)
     like = tensors[0]
     drawn = random_normal(size, dtype=like.dtype, device=like.device, generator=generator)
     return drawn * std + mean
@@ -94,8 +95,23 @@ def _(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: Device | None = None,
+    layout: object = None,
+    pin_memory: bool = False,
 ) -> Tensor:
+    _check_std(std)
     return random_normal(size, mean, std, dtype=dtype, device=device, generator=generator)
+
+
+def _check_std(std: Any) -> None:
+    if hasattr(std, "shape"):
+        negative = std.device.type != "meta" and std.numel() and bool((std < 0).any())
+    else:
+        negative = std < 0
+    if negative:
+        raise ArgumentError(
+            "normal needs standard deviations of 0 or more",
+            fix="give their absolute values, or the exponential of their logarithms",
+        )
 
 
 def _multinomial_shape(self: Any, num_samples: int, replacement: bool = False, *_: Any) -> Any:

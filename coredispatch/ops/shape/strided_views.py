@@ -26,7 +26,7 @@ __all__ = [
 
 def diagonal_places(rows: int, columns: int, offset: int) -> tuple[int, int, int]:
     """First row, first column and length of a diagonal."""
-    row, column = max(-offset, 0), max(offset, 0)
+    row, column = min(max(-offset, 0), rows), min(max(offset, 0), columns)
     return row, column, max(min(rows - row, columns - column), 0)
 
 

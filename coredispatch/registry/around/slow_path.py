@@ -41,6 +41,7 @@ from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import current_device
 from coredispatch.registry.model.dtypes import DType, Promotion
 from coredispatch.registry.model.errors import (
+    ArgumentError,
     CoreDispatchError,
     DeviceError,
     DTypeError,
@@ -342,7 +343,11 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         refused = refusal(entry, args)
         if refused is not None:
             raise refused
-        check = DTypeError("there is no tensor among the arguments", fix="pass cd.tensor(...)")
+        check: OpError = DTypeError(
+            "there is no tensor among the arguments", fix="pass cd.tensor(...)"
+        )
+        if any(isinstance(args[i], (list, tuple)) and not args[i] for i in op.lists):
+            check = ArgumentError("a list of tensors is empty", fix="pass at least one tensor")
         name_call(check, op, args)
         raise check
     if found.kind == "unloaded" or s.unloaded_ops.get(op.name):

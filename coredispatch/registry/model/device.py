@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from coredispatch.registry.model.errors import DeviceError
+from coredispatch.registry.model.errors import DeviceError, DTypeError
 
 __all__ = ["Device", "current_device", "default_device", "set_default_device"]
 
@@ -26,6 +26,8 @@ class Device:
             type = type.type
         if not isinstance(type, str):
             raise DeviceError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
+        if index is not None and not hasattr(index, "__index__"):
+            raise DTypeError(f"the index of a device is an integer, not {index!r}")
         name, colon, number = type.partition(":")
         if colon:
             if index is not None or not (number.isdecimal() and number.isascii()):

@@ -287,7 +287,7 @@ def result_type(*args: Any) -> DType:
 
     Args:
         args: tensors (anything with ``dtype`` and ``ndim``), numbers, and lists or tuples of
-            them. ``None``, strings and dtypes do not take part.
+            them. ``None`` and dtypes do not take part.
 
     Within each of the three priority levels - dimensioned tensors, 0-dim tensors, numbers - the
     types are joined with :func:`promote_types`; a lower level then only raises the category.
@@ -318,7 +318,9 @@ def _flat(args: Any) -> list[Any]:
     for arg in args:
         if isinstance(arg, (list, tuple)):
             found.extend(_flat(arg))
-        elif arg is not None and not isinstance(arg, (str, DType)):
+        elif isinstance(arg, str):
+            raise DTypeError(f"{arg!r} has no dtype", fix="give tensors and numbers")
+        elif arg is not None and not isinstance(arg, DType):
             found.append(arg)
     return found
 

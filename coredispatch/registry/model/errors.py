@@ -16,12 +16,15 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DimError",
+    "IndexTypeError",
     "KernelError",
     "MissingKernel",
+    "NoDeviceError",
     "NumberRangeError",
     "OpError",
     "PluginError",
     "RegistrationError",
+    "RequirementError",
     "SchemaError",
     "ShapeError",
 ]
@@ -95,20 +98,36 @@ class OpError(CoreDispatchError, RuntimeError):
     """An operator refused its arguments; ``call`` names the op with shapes, dtypes and keys."""
 
 
-class ShapeError(OpError):
-    """Shapes do not fit the operator."""
+class ShapeError(OpError, ValueError):
+    """Shapes do not fit the operator.
+
+    PyTorch raises ``RuntimeError`` for them in compiled code and ``ValueError`` in Python code.
+    """
 
 
 class DimError(OpError, IndexError):
     """A dimension or an index is out of range."""
 
 
-class DTypeError(OpError, TypeError):
-    """A dtype or an argument type does not fit the operator."""
+class DTypeError(OpError, TypeError, NotImplementedError):
+    """A dtype or an argument type does not fit the operator.
+
+    PyTorch raises ``NotImplementedError`` for a dtype that no kernel was compiled for,
+    ``RuntimeError`` for one that a check refuses, and ``TypeError`` for a type.
+    """
 
 
 class ArgumentError(OpError, ValueError):
     """A non-tensor argument has a value the operator does not take."""
+
+
+class IndexTypeError(DimError, DTypeError):
+    """What stands in ``x[...]`` is no index: ``IndexError`` of numbers in PyTorch, ``TypeError`` of
+    anything else."""
+
+
+class RequirementError(ArgumentError, AssertionError):
+    """A value that PyTorch refuses with an ``assert`` statement."""
 
 
 class NumberRangeError(ArgumentError, OverflowError):
@@ -117,6 +136,10 @@ class NumberRangeError(ArgumentError, OverflowError):
 
 class DeviceError(OpError):
     """Tensors sit on different devices, or a device is unknown or absent."""
+
+
+class NoDeviceError(DeviceError, AssertionError):
+    """There is no such device here: what PyTorch asserts when it is built without CUDA."""
 
 
 class MissingKernel(OpError, NotImplementedError):

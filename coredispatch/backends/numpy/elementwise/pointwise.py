@@ -8,6 +8,7 @@ them, for infinity minus infinity is an ordinary result in a training run - go t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -85,8 +86,8 @@ _square = silent_unary(np.square)
 
 
 def square(x: np.ndarray, out: Any = None) -> Any:
-    """``x * x``; NumPy's square of bool would be int8."""
-    return _square(x, out) if x.dtype.kind != "b" else np.logical_and(x, x, out=out)
+    """``x * x``; int64 of bool."""
+    return _square(x, out) if x.dtype.kind != "b" else x.astype(np.int64)
 
 
 @silent
@@ -309,6 +310,17 @@ _UNARY = {
     "atanh": np.atanh,
 }
 
+
+def logaddexp(a: Any, b: Any, out: Any = None) -> Any:
+    """``log(exp(a) + exp(b))``, which NumPy has for real numbers alone."""
+    if a.dtype.kind != "c":
+        return np.logaddexp(a, b, out=out)
+    larger = a.real >= b.real
+    high, low = np.where(larger, a, b), np.where(larger, b, a)
+    rest = np.log1p(np.exp(low - high))
+    return np.add(high, np.where(high == low, rest.dtype.type(math.log(2)), rest), out=out)
+
+
 _BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -320,7 +332,7 @@ _BINARY = {
     "fmin": np.fmin,
     "hypot": np.hypot,
     "atan2": np.atan2,
-    "logaddexp": np.logaddexp,
+    "logaddexp": logaddexp,
     "logaddexp2": np.logaddexp2,
     "nextafter": np.nextafter,
     "eq": np.equal,

@@ -31,7 +31,12 @@ def getitem(x: np.ndarray, index: tuple[Any, ...]) -> np.ndarray:
             continue
         if kind is not slice or (item.step is not None and item.step < 1):
             return gather_items(x, index)
-    out = x[index]
+    try:
+        out = x[index]
+    except IndexError:
+        if sum(item is Ellipsis for item in index) < 2:
+            raise
+        return gather_items(x, index)  # PyTorch takes several, NumPy does not
     # An integer for every dimension gives a scalar, a copy: only with an ellipsis a view.
     return out if type(out) is np.ndarray else x[(*index, ...)]
 

@@ -58,6 +58,8 @@ def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
 
 def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
     """Write ``src``, broadcast and cast, into ``x``."""
+    if not isinstance(src, np.ndarray):
+        src = np.asarray(src)
     if src.dtype == x.dtype:
         np.copyto(x, src)
         return

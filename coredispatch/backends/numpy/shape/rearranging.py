@@ -18,8 +18,14 @@ __all__ = ["KERNELS"]
 _ALL = slice(None)
 
 
+def _require_list(tensors: Any) -> None:
+    if isinstance(tensors, np.ndarray):  # NumPy would take its rows
+        raise TypeError("one array instead of a list of them")
+
+
 def cat(tensors: list[np.ndarray], dim: int) -> np.ndarray:
     """The tensors one after the other along ``dim``."""
+    _require_list(tensors)
     try:
         return np.concatenate(tensors, dim)
     except ValueError:
@@ -32,6 +38,7 @@ def cat(tensors: list[np.ndarray], dim: int) -> np.ndarray:
 
 def stack(tensors: list[np.ndarray], dim: int) -> np.ndarray:
     """The tensors side by side along a new dimension."""
+    _require_list(tensors)
     if dim == 0:
         return np.concatenate([x[None] for x in tensors], 0)
     return np.concatenate([unsqueeze(x, dim) for x in tensors], dim)

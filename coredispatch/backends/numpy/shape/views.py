@@ -143,6 +143,8 @@ def flatten(x: np.ndarray, start_dim: int, end_dim: int) -> np.ndarray:
 
 def diagonal(x: np.ndarray, offset: int, dim1: int, dim2: int) -> np.ndarray:
     """Diagonal of the planes (dim1, dim2), as the last dimension of a view."""
+    # NumPy takes no offset beyond a C int; all that lie outside the planes are alike
+    offset = max(-x.shape[dim1], min(offset, x.shape[dim2]))
     out = x.diagonal(offset, dim1, dim2)
     if x.flags.writeable:
         out.flags.writeable = True  # NumPy hands it out read-only

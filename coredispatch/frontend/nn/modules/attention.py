@@ -11,6 +11,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.linear import Linear
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import RequirementError
 
 __all__ = ["MultiheadAttention"]
 
@@ -36,7 +37,7 @@ class MultiheadAttention(Module):
     ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
-            raise ValueError("embed_dim must be positive and divisible by num_heads")
+            raise RequirementError("embed_dim must be positive and divisible by num_heads")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim

@@ -11,6 +11,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.ops.nn.embedding import refuse_sparse_gradient
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import RequirementError
 
 __all__ = ["Embedding", "EmbeddingBag"]
 
@@ -19,7 +20,7 @@ def _front(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise ValueError("padding_idx must be within num_embeddings")
+        raise RequirementError("padding_idx must be within num_embeddings")
     return padding_idx % rows
 
 

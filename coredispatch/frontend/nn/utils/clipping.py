@@ -62,6 +62,7 @@ def clip_grad_norm_(
 
     Returns the norm before. ``foreach`` is accepted and makes no difference.
     """
+    max_norm = float(max_norm)
     gradients = _gradients(parameters)
     total = get_total_norm(gradients, norm_type, error_if_nonfinite)
     with no_grad():
