@@ -24,6 +24,7 @@ finally:
     if _collects:
         _gc.enable()
 
+from coredispatch._namespaces import LATE_NAMES as _LATE_NAMES  # noqa: E402
 from coredispatch._namespaces import NAMESPACES as _NAMESPACES  # noqa: E402
 from coredispatch._namespaces import OldPaths as _OldPaths  # noqa: E402
 from coredispatch._version import __version__  # noqa: E402
@@ -42,6 +43,9 @@ _sys.meta_path.append(_OldPaths())  # type: ignore[arg-type]
 def _late(name: str) -> Any:
     if name in _NAMESPACES or name == "compat":
         return _importlib.import_module(f"coredispatch.{name}")
+    if name in _LATE_NAMES:
+        module = _importlib.import_module(f"coredispatch.{_LATE_NAMES[name]}")
+        return getattr(module, name)
     late = _operators.late_name(name)
     if late is None:
         raise AttributeError(f"module 'coredispatch' has no attribute {name!r}")
@@ -63,4 +67,4 @@ __getattr__.quiet = _late  # type: ignore[attr-defined]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *(name for name in _NAMESPACES if "." not in name)})
+    return sorted({*globals(), *_LATE_NAMES, *(name for name in _NAMESPACES if "." not in name)})

@@ -14,6 +14,7 @@ from coredispatch import cuda as cuda
 from coredispatch import data as data
 from coredispatch import fft as fft
 from coredispatch import linalg as linalg
+from coredispatch import multiprocessing as multiprocessing
 from coredispatch import nn as nn
 from coredispatch import optim as optim
 from coredispatch import random as random
@@ -21,6 +22,7 @@ from coredispatch import return_types as return_types
 from coredispatch import serialization as serialization
 from coredispatch import signal as signal
 from coredispatch import special as special
+from coredispatch import storage as storage
 from coredispatch import testing as testing
 from coredispatch import utils as utils
 from coredispatch.frontend.amp.autocast import autocast as autocast
@@ -123,6 +125,7 @@ int = int32
 long = int64
 cfloat = complex64
 cdouble = complex128
+<<<<<<< HEAD
 layout = TensorLayout
 memory_format = MemoryFormat
 strided = TensorLayout('strided')
@@ -135,6 +138,26 @@ contiguous_format = MemoryFormat('contiguous_format')
 preserve_format = MemoryFormat('preserve_format')
 channels_last = MemoryFormat('channels_last')
 channels_last_3d = MemoryFormat('channels_last_3d')
+=======
+strided = 'strided'
+contiguous_format = 'contiguous_format'
+preserve_format = 'preserve_format'
+channels_last = 'channels_last'
+BFloat16Storage: Any
+BoolStorage: Any
+ByteStorage: Any
+CharStorage: Any
+ComplexDoubleStorage: Any
+ComplexFloatStorage: Any
+DoubleStorage: Any
+FloatStorage: Any
+HalfStorage: Any
+IntStorage: Any
+LongStorage: Any
+ShortStorage: Any
+TypedStorage: Any
+UntypedStorage: Any
+>>>>>>> 103ae86 (Long lines)
 
 __version__: builtins.str
 

@@ -16,7 +16,11 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+<<<<<<< HEAD
 __all__ = ["NAMESPACES", "OldPaths", "publish"]
+=======
+__all__ = ["LATE_NAMES", "NAMESPACES", "publish"]
+>>>>>>> 103ae86 (Long lines)
 
 #: public name, without the package in front -> the module it stands for
 NAMESPACES: dict[str, str] = {
@@ -26,6 +30,7 @@ NAMESPACES: dict[str, str] = {
     "data": "coredispatch.frontend.data",
     "fft": "coredispatch.frontend.fft",
     "linalg": "coredispatch.frontend.linalg",
+    "multiprocessing": "coredispatch.frontend.multiprocessing",
     "nn": "coredispatch.frontend.nn",
     "optim": "coredispatch.frontend.optim",
     "random": "coredispatch.frontend.random",
@@ -33,10 +38,32 @@ NAMESPACES: dict[str, str] = {
     "serialization": "coredispatch.frontend.serialization",
     "signal": "coredispatch.frontend.signal",
     "special": "coredispatch.frontend.special",
+    "storage": "coredispatch.frontend.storage",
     "testing": "coredispatch.frontend.testing",
     "utils": "coredispatch.frontend.utils",
     "utils.data": "coredispatch.frontend.data",
 }
+
+#: names of the package itself that stand in a namespace, which is imported when they are asked for
+LATE_NAMES: dict[str, str] = dict.fromkeys(
+    (
+        "BFloat16Storage",
+        "BoolStorage",
+        "ByteStorage",
+        "CharStorage",
+        "ComplexDoubleStorage",
+        "ComplexFloatStorage",
+        "DoubleStorage",
+        "FloatStorage",
+        "HalfStorage",
+        "IntStorage",
+        "LongStorage",
+        "ShortStorage",
+        "TypedStorage",
+        "UntypedStorage",
+    ),
+    "storage",
+)
 
 
 def publish(public: str) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
     from coredispatch.frontend.autograd.node import Node
     from coredispatch.frontend.size import Size
-    from coredispatch.registry.model.value import Storage
+    from coredispatch.frontend.storage import TypedStorage, UntypedStorage
 
 __all__ = ["Tensor", "is_tensor"]
 
@@ -221,9 +221,70 @@ class Tensor(TensorBase):
         )
         return int(interface["data"][0]) if interface else 0
 
-    def untyped_storage(self) -> Storage:
-        """The storage that this tensor's views share."""
-        return storage_of(self)
+    def untyped_storage(self) -> UntypedStorage:
+        """The bytes that this tensor and its views share: one object for all of them."""
+        from coredispatch.frontend.storage import storage_behind
+
+        return storage_behind(self)
+
+    def storage(self) -> TypedStorage:
+        """:meth:`untyped_storage` as elements of this tensor's dtype; warns, as PyTorch does."""
+        from coredispatch.frontend.storage.typed import warn_of_removal
+
+        warn_of_removal()
+        return self._typed_storage()
+
+    def _typed_storage(self) -> TypedStorage:
+        from coredispatch.frontend.storage import TypedStorage
+
+        return TypedStorage._of(self.untyped_storage(), self.dtype)
+
+    def storage_type(self) -> Any:
+        """The class of :meth:`storage`: ``FloatStorage`` for float32."""
+        from coredispatch.frontend.storage import legacy_class
+
+        return legacy_class(self.dtype)
+
+    def set_(
+        self,
+        source: Tensor | UntypedStorage | TypedStorage | None = None,
+        storage_offset: int = 0,
+        size: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Make this tensor see other memory: that of a tensor, or a place inside a storage.
+
+        Without ``source`` it becomes empty. Offset and strides are in elements. Raises
+        :class:`DTypeError` for another dtype and :class:`OpError` for a place outside the storage,
+        whose memory does not grow (PyTorch's does).
+        """
+        from coredispatch.frontend.storage.tensor_methods import set_tensor
+
+        return set_tensor(self, source, storage_offset, size, stride)
+
+    def is_shared(self) -> bool:
+        """Whether other processes can see the elements; on CUDA always."""
+        return self.layout == "strided" and self.untyped_storage().is_shared()
+
+    def share_memory_(self) -> Tensor:
+        """Move the elements to memory that other processes can see; returns self.
+
+        Views move along. Nothing is done where they are shared already, and on CUDA. NumPy arrays
+        that shared the old memory keep it.
+        """
+        from coredispatch.frontend.storage.tensor_methods import share_tensor
+
+        return share_tensor(self)
+
+    def is_pinned(self, device: DeviceLike | None = None) -> bool:
+        """False: no backend page-locks the host memory of tensors."""
+        return False
+
+    def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
+        """Refused with an :class:`OpError`, as in PyTorch where there is no accelerator."""
+        from coredispatch.frontend.storage.tensor_methods import refuse_pinning
+
+        refuse_pinning("pin_memory()")
 
     @property
     def _version(self) -> int:

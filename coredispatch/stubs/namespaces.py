@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import coredispatch
-from coredispatch._namespaces import NAMESPACES
+from coredispatch._namespaces import LATE_NAMES, NAMESPACES
 from coredispatch.frontend import public
 from coredispatch.frontend.operators import operators
 from coredispatch.registry import Operator
@@ -62,6 +62,7 @@ def package_stub() -> list[str]:
         *[line for line in header(of_table, IMPORTS) if not line.endswith(_PUBLIC)],
         *(f"from coredispatch import {n} as {n}" for n in sorted(NAMESPACES) if "." not in n),
         *lines,
+        *(f"{name}: Any" for name in sorted(LATE_NAMES)),
         "",
         *of_table,
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
+from coredispatch.registry.model.value import storage_of
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def chain(x: Any, length: int) -> list[Any]:
 def test_every_view_of_a_chain_holds_the_storage_itself() -> None:
     x = cd.arange(6).reshape(2, 3).clone()
     views = chain(x, 50)
-    storage = x.untyped_storage()
+    storage = storage_of(x)
     for view in views:
         assert view._storage is storage
     # Nothing has to be asked of the views in between.
@@ -86,9 +87,9 @@ def test_no_view_is_lost_when_threads_make_the_first_ones() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        storage = x.untyped_storage()
+        storage = storage_of(x)
         views = [view for mine in kept for view in mine]
-        assert all(view.untyped_storage() is storage for view in views)
+        assert all(storage_of(view) is storage for view in views)
         known = {id(reference()) for reference in storage.aliases}
         assert {id(view) for view in views} <= known
 
@@ -98,12 +99,12 @@ def test_the_list_of_aliases_grows_with_the_living_views_only() -> None:
     kept = [x[1:] for _ in range(10)]
     for _ in range(5000):
         x.view(2, 2)
-    assert len(x.untyped_storage().aliases) <= 2 * len(kept) + 9
+    assert len(storage_of(x).aliases) <= 2 * len(kept) + 9
     y = x.t()
     for _ in range(100):
         y = y.t()
     gc.collect()
-    assert y.untyped_storage() is x.untyped_storage()
+    assert storage_of(y) is storage_of(x)
 
 
 def test_views_taken_before_a_change_of_shape_in_place_stay_views_of_what_was() -> None:

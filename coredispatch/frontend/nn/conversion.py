@@ -20,6 +20,7 @@ __all__ = [
     "double",
     "float_",
     "half",
+    "share_memory",
     "to",
     "to_empty",
     "type_",
@@ -141,3 +142,12 @@ def to_empty(module: Any, *, device: Any, recurse: bool = True) -> Any:
     """Uninitialised tensors of the same shapes on ``device``."""
     empty = TABLE.operator("empty")
     return module._apply(lambda t: empty(tuple(t.shape), dtype=t.dtype, device=device), recurse)
+
+
+def share_memory(module: Any) -> Any:
+    """Move parameters, their gradients and buffers to memory that other processes can see."""
+    for tensor in [*module.parameters(), *module.buffers()]:
+        tensor.share_memory_()
+        if tensor.grad is not None:
+            tensor.grad.share_memory_()
+    return module

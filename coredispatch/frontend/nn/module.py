@@ -300,6 +300,7 @@ class Module:
     half = conversion.half
     bfloat16 = conversion.bfloat16
     to_empty = conversion.to_empty
+    share_memory = conversion.share_memory
 
     # -- state -----------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from coredispatch.frontend.memory_spans import address, bytes_between, span
 from coredispatch.frontend.serialization.element_types import dtype_named, dtype_text
 from coredispatch.frontend.serialization.errors import Damage, shown
-from coredispatch.frontend.serialization.memory_spans import address, bytes_between, span
 
 __all__ = [
     "ALIGNMENT",

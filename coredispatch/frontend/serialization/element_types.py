@@ -10,7 +10,7 @@ from typing import Any, Final
 import ml_dtypes  # noqa: F401  (makes np.dtype("bfloat16") known)
 import numpy as np
 
-from coredispatch.frontend.serialization.memory_spans import bytes_between, span
+from coredispatch.frontend.memory_spans import bytes_between, span
 from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 __all__ = ["dtype_named", "dtype_text", "only_valid_elements"]

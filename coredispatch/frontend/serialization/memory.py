@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.frontend.memory_spans import address, bytes_between, span
 from coredispatch.frontend.serialization.errors import SerializationError
-from coredispatch.frontend.serialization.memory_spans import address, bytes_between, span
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE

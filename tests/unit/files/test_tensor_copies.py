@@ -109,7 +109,7 @@ FROM_ADDRESS = re.compile(
     r"from_address|__array_interface__\"?\s*[=:]|[cf]array\(|as_array\(|ctypeslib"
 )
 #: the one makes arrays that hold an owner, the other reads the header of a capsule that it holds
-KNOWN = {"coredispatch/frontend/serialization/memory_spans.py", "coredispatch/frontend/dlpack.py"}
+KNOWN = {"coredispatch/frontend/memory_spans.py", "coredispatch/frontend/dlpack.py"}
 
 
 def test_arrays_are_made_from_addresses_in_one_place() -> None:

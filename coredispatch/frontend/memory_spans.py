@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["address", "bytes_between", "span"]
+__all__ = ["address", "bytes_between", "owner_behind", "span"]
 
 Array = np.ndarray[Any, Any]
 
@@ -45,3 +45,17 @@ def address(array: Array) -> int:
     """Address of the element with all indices 0."""
     # Not the low end of the span where a stride is negative.
     return int(array.__array_interface__["data"][0])
+
+
+def owner_behind(array: Array) -> Any:
+    """What keeps the memory of an array allocated: the last array of those that it is a view of,
+    or the owner that :func:`bytes_between` was given.
+    """
+    owner: Any = array
+    while True:
+        if isinstance(owner, np.ndarray) and owner.base is not None:
+            owner = owner.base
+        elif isinstance(owner, _OwnedMemory):
+            owner = owner.owner
+        else:
+            return owner
