@@ -125,7 +125,6 @@ int = int32
 long = int64
 cfloat = complex64
 cdouble = complex128
-<<<<<<< HEAD
 layout = TensorLayout
 memory_format = MemoryFormat
 strided = TensorLayout('strided')
@@ -138,11 +137,6 @@ contiguous_format = MemoryFormat('contiguous_format')
 preserve_format = MemoryFormat('preserve_format')
 channels_last = MemoryFormat('channels_last')
 channels_last_3d = MemoryFormat('channels_last_3d')
-=======
-strided = 'strided'
-contiguous_format = 'contiguous_format'
-preserve_format = 'preserve_format'
-channels_last = 'channels_last'
 BFloat16Storage: Any
 BoolStorage: Any
 ByteStorage: Any
@@ -157,7 +151,6 @@ LongStorage: Any
 ShortStorage: Any
 TypedStorage: Any
 UntypedStorage: Any
->>>>>>> 103ae86 (Long lines)
 
 __version__: builtins.str
 

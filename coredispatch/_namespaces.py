@@ -16,11 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-<<<<<<< HEAD
-__all__ = ["NAMESPACES", "OldPaths", "publish"]
-=======
-__all__ = ["LATE_NAMES", "NAMESPACES", "publish"]
->>>>>>> 103ae86 (Long lines)
+__all__ = ["LATE_NAMES", "NAMESPACES", "OldPaths", "publish"]
 
 #: public name, without the package in front -> the module it stands for
 NAMESPACES: dict[str, str] = {

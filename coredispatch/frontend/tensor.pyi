@@ -16,11 +16,7 @@ from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.generator import Generator
-<<<<<<< HEAD
 from coredispatch.registry.model.spelling import TensorLayout
-from coredispatch.registry.model.value import Storage
-=======
->>>>>>> 103ae86 (Long lines)
 from typing import Any, Literal, overload
 from typing_extensions import TypeIs
 
@@ -149,12 +145,8 @@ class Tensor(TensorBase):
     def set_(self, source: Tensor | UntypedStorage | TypedStorage | None = ..., storage_offset: builtins.int = ..., size: Sequence[builtins.int] | None = ..., stride: Sequence[builtins.int] | None = ...) -> Tensor: ...
     @property
     def shape(self) -> Size: ...
-<<<<<<< HEAD
-    def short(self, memory_format: Any = ...) -> Tensor: ...
-=======
     def share_memory_(self) -> Tensor: ...
-    def short(self) -> Tensor: ...
->>>>>>> 103ae86 (Long lines)
+    def short(self, memory_format: Any = ...) -> Tensor: ...
     @overload
     def size(self, dim: None = ...) -> Size: ...
     @overload
