@@ -24,6 +24,7 @@ NAMESPACES: dict[str, str] = {
     "autograd": "coredispatch.frontend.autograd",
     "cuda": "coredispatch.frontend.cuda",
     "data": "coredispatch.frontend.data",
+    "distributions": "coredispatch.frontend.distributions",
     "fft": "coredispatch.frontend.fft",
     "linalg": "coredispatch.frontend.linalg",
     "multiprocessing": "coredispatch.frontend.multiprocessing",

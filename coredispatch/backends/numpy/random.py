@@ -179,6 +179,8 @@ def exponential(x: np.ndarray, rate: float, generator: Generator | None) -> np.n
 
 def standard_gamma(concentration: np.ndarray, generator: Generator | None) -> np.ndarray:
     """Gamma distributed numbers of scale 1, one for each concentration."""
+    if concentration.size and not float(concentration.min()) > 0:
+        raise ArgumentError("gamma needs concentrations above zero", fix="use values above 0")
     out = stream(generator).standard_gamma(concentration.astype(np.float64))
     return np.asarray(out).astype(concentration.dtype)
 
@@ -236,7 +238,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "native_dropout": native_dropout,
     "dropout_backward": dropout_backward,
     "exponential": exponential,
-    "standard_gamma": standard_gamma,
+    "_standard_gamma": standard_gamma,
     "poisson": poisson,
     "binomial": binomial,
 }

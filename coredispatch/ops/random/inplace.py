@@ -28,9 +28,9 @@ __all__ = [
     "geometric_",
     "log_normal_",
     "normal_",
+    "open_uniform",
     "poisson",
     "random_",
-    "standard_gamma",
     "uniform_",
 ]
 
@@ -44,7 +44,7 @@ def _wide(x: Any) -> Any:
     return float64 if x.dtype.itemsize >= 8 else float32
 
 
-def _open_uniform(x: Any, generator: Any) -> Any:
+def open_uniform(x: Any, generator: Any) -> Any:
     """Uniform numbers in (0, 1] in the shape of ``x``, fit for logarithms."""
     drawn = random_uniform(tuple(x.shape), dtype=_wide(x), device=x.device, generator=generator)
     return 1.0 - drawn
@@ -186,7 +186,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
         raise ArgumentError(
             f"geometric_ needs 0 < p < 1, got {p}", fix="use a probability above 0 and below 1"
         )
-    trials = lazy.ceil(lazy.log(_open_uniform(self, generator)) / math.log1p(-p))
+    trials = lazy.ceil(lazy.log(open_uniform(self, generator)) / math.log1p(-p))
     return lazy.copy_(self, lazy.clamp(trials, 1.0))
 
 
@@ -198,7 +198,7 @@ def cauchy_(
     _require_floating(self)
     if not sigma > 0:
         raise ArgumentError(f"sigma must be positive, got {sigma}", fix="use a sigma above 0")
-    angle = (_open_uniform(self, generator) - 0.5) * math.pi
+    angle = (open_uniform(self, generator) - 0.5) * math.pi
     return lazy.copy_(self, lazy.tan(angle) * sigma + median)
 
 
@@ -234,7 +234,7 @@ def exponential(self: Tensor, rate: float = 1.0, *, generator: Generator | None 
     _require_floating(self)
     if rate <= 0:
         raise ArgumentError(f"the rate must be positive, got {rate}", fix="use a rate above 0")
-    drawn = -lazy.log(_open_uniform(self, generator))
+    drawn = -lazy.log(open_uniform(self, generator))
     return lazy.clamp(drawn / rate, 1e-38).to_dtype(self.dtype)
 
 
@@ -263,44 +263,6 @@ def poisson(self: Tensor, generator: Generator | None = None) -> Tensor:
         count = count + lazy.lt(time, rate)
         time = time + exponential(rate, generator=generator)
     return count.to_dtype(self.dtype)
-
-
-@composite(
-    out=same_shape,
-    dtype=same,
-    samples=lambda make: (Sample(make.positive(s)) for s in ((), (17,), (3, 5))),
-    dtypes="float",
-    differentiable=False,
-    random=True,
-    namespace=(),
-    method=False,
-)
-def standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
-    """Numbers of the gamma distribution of scale 1, one for each concentration in ``self``.
-
-    By rejection (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000);
-    below 1 through the concentration one higher. Not differentiable.
-    """
-    if self.numel() and not bool(lazy.all(lazy.gt(self, 0))):
-        raise ArgumentError(
-            "gamma needs concentrations above zero", fix="use concentrations above 0"
-        )
-    shape = self.to_dtype(float64)
-    raised = lazy.where(lazy.lt(shape, 1), shape + 1, shape)
-    d = raised - 1 / 3
-    c = 1 / lazy.sqrt(9 * d)
-    out = lazy.zeros_like(d)
-    waiting = lazy.gt(d, 0)
-    while bool(lazy.any(waiting)):
-        x = random_normal(tuple(d.shape), dtype=float64, device=self.device, generator=generator)
-        v = (1 + c * x) ** 3
-        u = lazy.log(_open_uniform(d, generator))
-        bound = 0.5 * lazy.square(x) + d - d * v + d * lazy.log(lazy.clamp(v, 1e-300))
-        accepted = waiting & lazy.gt(v, 0) & lazy.lt(u, bound)
-        out = lazy.where(accepted, d * v, out)
-        waiting = waiting & lazy.logical_not(accepted)
-    boost = _open_uniform(d, generator) ** (1 / shape)
-    return lazy.where(lazy.lt(shape, 1), out * boost, out).to_dtype(self.dtype)
 
 
 @composite(
