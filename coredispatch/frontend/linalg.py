@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coredispatch.frontend.operators import operators
+from coredispatch.registry.model.errors import LinAlgError
 
 globals().update(operators("linalg"))
-__all__ = sorted(operators("linalg"))
+__all__ = ["LinAlgError", *sorted(operators("linalg"))]

@@ -27,6 +27,8 @@ from coredispatch.frontend.functions import (
     save,
 )
 from coredispatch.frontend.limits import finfo, iinfo
+from coredispatch.frontend.lobpcg import lobpcg
+from coredispatch.frontend.lowrank import pca_lowrank, svd_lowrank
 from coredispatch.frontend.modes import (
     enable_grad,
     inference_mode,
@@ -44,6 +46,7 @@ from coredispatch.frontend.random import (
     seed,
     set_rng_state,
 )
+from coredispatch.frontend.removed import eig, lstsq, matrix_rank, solve, symeig
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor, is_tensor
 from coredispatch.registry.around import fallback

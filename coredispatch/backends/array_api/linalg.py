@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import OpError, ShapeError
+from coredispatch.registry.model.errors import LinAlgError, ShapeError
 
 __all__ = ["kernels"]
 
@@ -38,7 +38,7 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
         try:
             lower = linalg.cholesky(x)
         except failure as error:
-            raise OpError(str(error), fix="the matrix must be positive definite") from error
+            raise LinAlgError(str(error), fix="the matrix must be positive definite") from error
         return xp.conj(xp.matrix_transpose(lower)) if upper else lower
 
     def qr(x: Any, mode: str) -> tuple[Any, Any]:
@@ -78,7 +78,9 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
                     linalg.solve(xp.matrix_transpose(a), xp.matrix_transpose(b))
                 )
         except failure as error:
-            raise OpError(str(error), fix="the matrix is singular; use lstsq or pinv") from error
+            raise LinAlgError(
+                str(error), fix="the matrix is singular; use lstsq or pinv"
+            ) from error
         return x[..., 0] if vector else x
 
     return {

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.numpy import lu
 from coredispatch.backends.numpy.silence import silent
-from coredispatch.registry.model.errors import OpError, ShapeError
+from coredispatch.registry.model.errors import LinAlgError, ShapeError
 
 __all__ = ["KERNELS"]
 
@@ -103,7 +104,7 @@ def _decomposition(function: Callable[..., Any], hint: str) -> Callable[..., Any
             return function(*args)
         except np.linalg.LinAlgError as error:
             if any(word in str(error) for word in _NUMERICAL):
-                raise OpError(str(error), fix=hint) from error
+                raise LinAlgError(str(error), fix=hint) from error
             raise  # a wrong shape: the rule of the operator says it better
 
     return kernel
@@ -173,4 +174,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "linalg_inv": _decomposition(np.linalg.inv, _SINGULAR),
     "linalg_slogdet": _slogdet,
     "det": lambda x: np.asarray(np.linalg.det(x)),
+    **lu.KERNELS,
 }

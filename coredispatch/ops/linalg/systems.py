@@ -23,7 +23,8 @@ from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promote
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.dtypes import int64
+from coredispatch.registry.model.errors import OpError, ShapeError
 
 __all__ = [
     "cholesky_inverse",
@@ -78,7 +79,7 @@ def _solve_shape(A: Any, B: Any, left: bool = True) -> Shape:
     return (*broadcast_shapes([tuple(lead_a), tuple(lead_b)]), rows, columns)
 
 
-def _systems(make: Any) -> Iterator[Sample]:
+def systems(make: Any) -> Iterator[Sample]:
     dtype = make((1,)).dtype
     for x in _well_conditioned(make):
         yield Sample(x.astype(dtype), make((*x.shape[:-1], 2)))
@@ -100,7 +101,7 @@ def _solve_reference(A: Any, B: Any, *, left: bool = True) -> Any:
     out=_solve_shape,
     dtype=promote,
     reference=_solve_reference,
-    samples=_systems,
+    samples=systems,
     errors=lambda make: [(Sample(make((2, 3)), make((3,))), ShapeError)],
     dtypes=FLOATS,
     tolerance=conditioned,
@@ -133,7 +134,7 @@ def _(grad, out, A, B_shape, left):
         np.triu(A) if upper else np.tril(A), B, left=left
     ),
     samples=lambda make: (
-        Sample(*s.args, upper=upper) for s in list(_systems(make))[:2] for upper in (True, False)
+        Sample(*s.args, upper=upper) for s in list(systems(make))[:2] for upper in (True, False)
     ),
     dtypes=FLOATS,
     tolerance=conditioned,
@@ -283,7 +284,9 @@ def _(grad, out, A):
     dtypes=FLOATS,
     fields=("solution", "residuals", "rank", "singular_values"),
     samples=lambda make: (
-        Sample(make((6, 3)) + 2 * np.eye(6, 3, dtype=make((1,)).dtype), make((6, 2))),
+        Sample(
+            make((6, 3)) + 2 * np.eye(6, 3, dtype=make((1,)).dtype), make((6, 2)), driver="gelsd"
+        ),
         Sample(make((4, 4)) + 4 * np.eye(4, dtype=make((1,)).dtype), make((4, 3))),
     ),
     tolerance=conditioned,
@@ -297,16 +300,47 @@ def linalg_lstsq(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``(solution, residuals, rank, singular_values)`` of the least-squares problem ``A X ~ B``.
 
-    The solution of least norm, through the singular values whatever ``driver`` says. Residuals
-    are the sums of squares of each column, empty unless there are more equations than unknowns
-    and the rank is full.
+    The solution of least norm, through the singular values whatever ``driver`` says: one of
+    ``"gelsy"`` (None), ``"gelsd"``, ``"gelss"``, ``"gels"``. What comes with it is what that LAPACK
+    routine gives: residuals (sums of squares of each column) of all but gelsy, where there are more
+    equations than unknowns and the rank is full; the rank of all but gels; singular values of gelsd
+    and gelss; anything else is empty. ``B`` holds matrices, or one vector for each matrix of ``A``.
     """
-    solution = matmul(linalg_pinv(A, rcond), B)
-    values = linalg_svdvals(A.detach())
-    rank = lazy.linalg_matrix_rank(A.detach())
+    name = "gelsy" if driver is None else driver
+    if name not in DRIVERS:
+        raise OpError(
+            f"torch.linalg.lstsq: parameter `driver` should be one of ({', '.join(DRIVERS)}), got "
+            f"{driver!r}",
+            fix="driver=None",
+        )
+    vector = is_vector_stack(A, B) and A.ndim > 1
+    right = shape.unsqueeze(B, -1) if vector else B
+    if matrix_shape(A)[-2] != matrix_shape(right)[-2]:
+        raise ShapeError(
+            f"A {tuple(A.shape)} and B {tuple(B.shape)} have different numbers of equations",
+            fix="use (*, m, n) with (*, m, k) or (*, m)",
+        )
+    solution = matmul(linalg_pinv(A, rcond), right)
     m, n = A.shape[-2:]
-    if m > n and bool(lazy.all(lazy.eq(rank, n))):
-        residuals = lazy.sum(lazy.square(lazy.abs(matmul(A, solution) - B)), -2)
-    else:
-        residuals = lazy.zeros((0,), dtype=A.dtype, device=A.device)
-    return linalg_lstsq.result_type((solution, residuals, rank, values))
+    empty = lazy.zeros((0,), dtype=A.dtype.to_real(), device=A.device)
+    rank = values = residuals = None
+    if name in ("gelsd", "gelss"):
+        values = linalg_svdvals(A.detach())
+    full = lazy.linalg_matrix_rank(A.detach(), rtol=rcond)
+    if name != "gels":
+        rank = full
+    if m > n and name != "gelsy" and (name == "gels" or bool(lazy.all(lazy.eq(full, n)))):
+        residuals = lazy.sum(lazy.square(lazy.abs(matmul(A, solution) - right)), -2)
+    solution = shape.squeeze(solution, -1) if vector else solution
+    return linalg_lstsq.result_type(
+        (
+            solution,
+            lazy.clone(empty) if residuals is None else residuals,
+            lazy.zeros((0,), dtype=int64, device=A.device) if rank is None else rank,
+            empty if values is None else values,
+        )
+    )
+
+
+#: LAPACK's routines for least squares, by how they factor: QR, pivoted QR, SVD twice
+DRIVERS = ("gels", "gelsy", "gelsd", "gelss")

@@ -18,6 +18,7 @@ __all__ = [
     "DimError",
     "IndexTypeError",
     "KernelError",
+    "LinAlgError",
     "MissingKernel",
     "NoDeviceError",
     "NumberRangeError",
@@ -128,6 +129,10 @@ class IndexTypeError(DimError, DTypeError):
 
 class RequirementError(ArgumentError, AssertionError):
     """A value that PyTorch refuses with an ``assert`` statement."""
+
+
+class LinAlgError(OpError):
+    """A matrix has no decomposition or inverse, or an iteration did not converge."""
 
 
 class NumberRangeError(ArgumentError, OverflowError):

@@ -35,8 +35,9 @@ __all__ = ["choose_dtypes", "plan", "run", "shapes_of"]
 
 #: dtypes that the sample-shaped checks (3 and 4) use, where the op has them
 DECOMPOSITIONS = frozenset(
-    "cholesky cholesky_inverse cholesky_solve cov corrcoef det eigh inverse logdet lu_solve "
-    "matrix_exp matrix_power nuclear_norm pinverse qr slogdet svd triangular_solve".split()
+    "cholesky cholesky_inverse cholesky_solve cov corrcoef det eigh geqrf inverse logdet lu "
+    "lu_solve lu_unpack matrix_exp matrix_power nuclear_norm orgqr ormqr pinverse qr slogdet svd "
+    "triangular_solve".split()
 )
 DOMAINS = (
     "_loss",
