@@ -1,0 +1,25 @@
+"""The graph that trace, script, fx, export and compile share: a program as data.
+
+``Graph`` and ``Node`` are what a program consists of, with the names of ``torch.fx``;
+``Interpreter`` and ``run`` run it node by node, ``graph.code`` is its Python text, and the modules
+in ``passes`` turn one graph into another.
+"""
+
+from coredispatch.graph.codegen import PythonCode, compile_code, python_code
+from coredispatch.graph.graph import Graph, GraphError, NodeList
+from coredispatch.graph.interpreter import Interpreter, run
+from coredispatch.graph.node import Node, map_aggregate, map_arg
+
+__all__ = [
+    "Graph",
+    "GraphError",
+    "Interpreter",
+    "Node",
+    "NodeList",
+    "PythonCode",
+    "compile_code",
+    "map_aggregate",
+    "map_arg",
+    "python_code",
+    "run",
+]

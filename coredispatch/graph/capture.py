@@ -1,0 +1,298 @@
+"""Tracing: running a program on examples, and keeping what it did as a graph.
+
+The layer ``trace`` lies above autograd and autocast, so it sees the operators that the program
+calls, before anything is derived from them; a traced program is therefore trained and autocast like
+the original. What the program computes with are wrappers (:class:`Traced`) around the real tensors
+of the example: whatever is made from them is known to the graph. Factories without tensor arguments
+are seen because the mode :class:`tracing` switches the layer on.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import coredispatch
+from coredispatch.graph.graph import Graph
+from coredispatch.graph.node import Node, map_aggregate
+from coredispatch.graph.numbers import TracedFloat, TracedInt, plain, traced_number
+from coredispatch.plugin import (
+    Layer,
+    Mode,
+    OpError,
+    Registrar,
+    Switch,
+    Value,
+    Wrapper,
+    hookimpl,
+)
+from coredispatch.registry.model.schema import REQUIRED
+
+__all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
+
+_PACKAGE = os.path.dirname(os.path.abspath(coredispatch.__file__)) + os.sep
+
+
+class TracerWarning(Warning):
+    """The program looked at a value: the graph holds for examples that give the same."""
+
+
+class Traced(Wrapper):
+    """A tensor of the example, with the node that stands for it."""
+
+    layer = "trace"
+    node: Node
+    recorder: Recorder
+
+    @property
+    def shape(self) -> Any:
+        """The sizes, as numbers that know where they come from."""
+        recorder = self.recorder
+        return tuple(
+            traced_number(n, recorder, _size(recorder, self.node, i))
+            for i, n in enumerate(self.value.raw.shape)
+        )
+
+    def describe(self) -> str:
+        """The tensor and its name in the graph."""
+        return f"{self.value!r} [%{self.node.name}]"
+
+
+def _size(recorder: Recorder, node: Node, dim: int) -> Callable[[], Node]:
+    return lambda: recorder.method("size", (node, dim))
+
+
+class tracing(Mode):
+    """Puts what is called inside into the graph of ``recorder``."""
+
+    switch = Switch(on=("trace",))
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+
+class Recorder:
+    """Fills a graph with the calls of a program that runs on examples.
+
+    Args:
+        root: what has the parameters and buffers; tensors found there become ``get_attr``.
+        constant: called with a tensor that is found nowhere, gives the name of the attribute that
+            is to hold it.
+        strict: whether lists and dicts among the results are refused.
+    """
+
+    def __init__(self, paths: dict[int, str], constant: Callable[[Any], str]) -> None:
+        self.graph = Graph()
+        self.head: Node = self.graph._root  # the last of the inputs and attributes
+        self.paths = paths
+        self.constant = constant
+        self.kept: list[Any] = []
+        self.attributes: dict[str, Node] = {}
+        self.scope: list[str] = []
+        self.comparisons: list[tuple[Any, Node, Any, bool, Any]] = []
+        self.aliases: dict[int, Any] = {}
+
+    # -- values into the graph -------------------------------------------------------------------
+
+    def input(self, name: str, value: Any, default: Any = ...) -> Any:
+        """A placeholder for ``value``, which is wrapped if it is a tensor."""
+        node = self.head = self.graph.placeholder(name, default_value=default)
+        return self.wrap(value, node)
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a call as the graph has it."""
+        return map_aggregate(value, self._leaf)
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, (TracedInt, TracedFloat)):
+            return value.node
+        if not isinstance(value, Value):
+            return value
+        traced = Traced.of(value)
+        if traced is not None:
+            return traced.node
+        alias = self.aliases.get(id(value))
+        return alias if alias is not None else self.attribute(value)
+
+    def attribute(self, tensor: Any) -> Node:
+        """The node that reads a tensor which the program did not get as an input."""
+        path = self.paths.get(id(tensor))
+        if path is None:
+            self.kept.append(tensor)  # alive, so that no other tensor gets its id
+            path = self.paths[id(tensor)] = self.constant(tensor)
+        node = self.attributes.get(path)
+        if node is None or node._erased:
+            graph, head = self.graph, self.head
+            following = graph._insert_after is head  # nothing was called yet
+            with graph.inserting_after(head):
+                node = self.attributes[path] = graph.get_attr(path)
+            if following:
+                graph._insert_after = node
+            self.head = node
+        return node
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def function(self, target: Any, args: tuple[Any, ...], kwargs: Any = None) -> Node:
+        """A ``call_function`` with its origin."""
+        return self._noted(self.graph.call_function(target, args, kwargs))
+
+    def method(self, name: str, args: tuple[Any, ...]) -> Node:
+        """A ``call_method`` with its origin."""
+        return self._noted(self.graph.call_method(name, args))
+
+    def _noted(self, node: Node) -> Node:
+        node.meta["source"] = source()
+        if self.scope:
+            node.meta["scope"] = self.scope[-1]
+        return node
+
+    def call(self, op: Any, args: tuple[Any, ...]) -> Node:
+        """The node of an operator called with complete arguments; defaults are left out."""
+        params = op.schema.params
+        given: list[Any] = []
+        named: dict[str, Any] = {}
+        for param, argument in zip(params, args):
+            entered = self.argument(argument)
+            if param.keyword_only:
+                if param.default is REQUIRED or not _same(argument, param.default):
+                    named[param.name] = entered
+            else:
+                given.append((param, argument, entered))
+        while given and given[-1][0].default is not REQUIRED:
+            if not _same(given[-1][1], given[-1][0].default):
+                break
+            given.pop()
+        return self.function(op, tuple(entered for _, _, entered in given), named)
+
+    def wrap(self, value: Any, node: Node) -> Any:
+        """Results as values that the graph knows; tuples and lists element by element."""
+        if isinstance(value, Value):
+            return Traced.wrap(value, node=node, recorder=self)
+        if isinstance(value, (tuple, list)):
+            items = [
+                self.wrap(item, self.function(operator.getitem, (node, i)))
+                for i, item in enumerate(value)
+            ]
+            if hasattr(value, "_fields"):
+                return type(value)(*items)
+            return type(value)(items)
+        if isinstance(value, dict):
+            return {
+                key: self.wrap(item, self.function(operator.getitem, (node, key)))
+                for key, item in value.items()
+            }
+        return value
+
+    def output(self, result: Any) -> None:
+        """End the graph with what the program returned."""
+        self.graph.output(self.argument(result))
+        self.graph.eliminate_dead_code()
+
+    # -- what the graph cannot hold --------------------------------------------------------------
+
+    def compared(self, fn: Any, left: Any, right: Any, held: bool) -> None:
+        """A size was compared: the graph is right where the comparison comes out the same."""
+        frame = user_frame()
+        if frame is not None and not _in_package(sys._getframe(2).f_code.co_filename):
+            self.comparisons.append((fn, left, right, held, frame))
+
+    def looked(self, tensor: Any, what: str) -> None:
+        """The program read a value; warn, with its line."""
+        where = "{}:{} in {}".format(*source())
+        warnings.warn(
+            f"{where}: the program reads the value of a tensor ({what}). The trace keeps the value "
+            "that the example gave, so it may be wrong for other inputs",
+            TracerWarning,
+            stacklevel=2,
+        )
+
+
+def _same(argument: Any, default: Any) -> bool:
+    if isinstance(argument, (Value, TracedInt, TracedFloat)):
+        return False
+    return argument is default or (type(argument) is type(default) and argument == default)
+
+
+def unwrapped(value: Any) -> Any:
+    """``value`` with real tensors and plain numbers."""
+
+    def leaf(item: Any) -> Any:
+        traced = Traced.of(item)
+        return traced.value if traced is not None else plain(item)
+
+    return map_aggregate(value, leaf)
+
+
+def record(call: Any, args: tuple[Any, ...]) -> Any:
+    """The kernel of the layer for every operator: note it, go on below, wrap what comes."""
+    mode = tracing.current()
+    recorder = mode.recorder if mode is not None else _recorder(args)
+    op = call.op
+    real = unwrapped(args)
+    if op.name == "to_host":
+        out = call.redispatch(*real)
+        recorder.looked(args[0], f"shape {tuple(out.shape)}")
+        return out
+    out = call.redispatch(*real)
+    if op.name == "from_host":  # a constant of the program
+        return out
+    node = recorder.call(op, args)
+    if isinstance(out, Value):
+        # What was written in place is the same tensor, and has a new value in the graph's order.
+        for given, own in zip(args, real):
+            if own is out and isinstance(given, Value):
+                return given
+    return recorder.wrap(out, node)
+
+
+def _recorder(args: tuple[Any, ...]) -> Recorder:
+    found: list[Recorder] = []
+
+    def look(item: Any) -> None:
+        traced = Traced.of(item)
+        if traced is not None:
+            found.append(traced.recorder)
+
+    map_aggregate(args, look)
+    if not found:
+        raise OpError("a traced value is used outside of its trace", fix="return it from the trace")
+    return found[0]
+
+
+def _in_package(filename: str) -> bool:
+    return filename.startswith(_PACKAGE)
+
+
+def user_frame() -> Any:
+    """The innermost frame that is not ours, None where there is none."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and _in_package(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def source() -> tuple[str, int, str]:
+    """File, line and function of the user's code that is running."""
+    frame = user_frame()
+    if frame is None:
+        return ("<unknown>", 0, "<unknown>")
+    return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the layer ``trace``."""
+    registrar.layer(Layer("trace", generic=record, above=("autograd", "autocast")))
+
+
+def load() -> None:
+    """Put the layer in the table, the first time it is needed."""
+    from coredispatch.registry import plugins
+
+    if "trace" not in {plugin.name for plugin in plugins}:
+        plugins.builtin("trace", sys.modules[__name__], coredispatch.__version__)

@@ -1,0 +1,283 @@
+"""A graph as Python text: what ``graph.code`` prints, and what a ``GraphModule`` runs."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from coredispatch.graph.node import Node, map_arg, type_text
+from coredispatch.graph.targets import AUGMENTED, INFIX, reference
+from coredispatch.plugin import Device, DType, OpError
+
+if TYPE_CHECKING:
+    from coredispatch.graph.graph import Graph
+
+__all__ = ["PythonCode", "compile_code", "python_code"]
+
+
+@dataclass
+class PythonCode:
+    """The text ``src`` of a function, and the ``globals`` that it needs."""
+
+    src: str
+    globals: dict[str, Any] = field(default_factory=dict)
+
+
+class _Writer:
+    def __init__(self, root: str, verbose: bool) -> None:
+        self.root, self.verbose = root, verbose
+        self.lines: list[str] = []
+        self.globals: dict[str, Any] = {}
+
+    # -- expressions -----------------------------------------------------------------------------
+
+    def name(self, wanted: str, value: Any) -> str:
+        """``wanted``, or a variation of it, as the global name of ``value``."""
+        name, number = wanted, 0
+        while name in self.globals and self.globals[name] is not value:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.globals[name] = value
+        return name
+
+    def value(self, argument: Any) -> str:
+        """An argument as an expression."""
+        if isinstance(argument, Node):
+            return argument.name
+        if isinstance(argument, tuple):
+            items = [self.value(item) for item in argument]
+            if hasattr(argument, "_fields"):
+                return f"{self.name(type(argument).__name__, type(argument))}({', '.join(items)})"
+            return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+        if isinstance(argument, list):
+            return f"[{', '.join(self.value(item) for item in argument)}]"
+        if isinstance(argument, dict):
+            pairs = (f"{key!r}: {self.value(item)}" for key, item in argument.items())
+            return f"{{{', '.join(pairs)}}}"
+        if isinstance(argument, slice):
+            parts = (argument.start, argument.stop, argument.step)
+            return f"slice({', '.join(self.value(part) for part in parts)})"
+        if isinstance(argument, float):
+            plain = repr(argument)
+            return plain if re.fullmatch(r"-?[\d.e+-]+", plain) else f"float('{plain}')"
+        if isinstance(argument, DType):
+            return f"{self.package()}.{argument.name}"
+        if isinstance(argument, Device):
+            return f"{self.package()}.device({str(argument)!r})"
+        if argument is None or argument is ... or isinstance(argument, (bool, int, str, complex)):
+            return repr(argument)
+        if isinstance(argument, bytes):
+            return repr(argument)
+        return self.name(f"_{type(argument).__name__.lower()}", argument)
+
+    def package(self) -> str:
+        import sys
+
+        return self.name("cd", sys.modules["coredispatch"])
+
+    def call(self, node: Node) -> str:
+        """The expression of a node that calls or reads something."""
+        if node.op == "get_attr":
+            return self.attribute(node.target)
+        if node.op == "call_module":
+            return f"{self.attribute(node.target)}({self.arguments(node.args, node.kwargs)})"
+        if node.op == "call_method":
+            this, *others = node.args
+            arguments = self.arguments(tuple(others), node.kwargs)
+            return f"{self.operand(this)}.{node.target}({arguments})"
+        if node.target in INFIX and not node.kwargs:
+            if node.target is operator.getitem:
+                return f"{self.operand(node.args[0])}[{self.index(node.args[1])}]"
+            return INFIX[node.target].format(*map(self.operand, node.args))
+        if node.target is getattr and len(node.args) == 2 and _is_name(node.args[1]):
+            return f"{self.operand(node.args[0])}.{node.args[1]}"
+        text, name, value = reference(node.target)
+        if name:
+            given = self.name(name, value)
+            text = given + text[len(name) :]
+        return f"{text}({self.arguments(node.args, node.kwargs)})"
+
+    def operand(self, argument: Any) -> str:
+        text = self.value(argument)
+        return text if isinstance(argument, (Node, tuple, list, dict)) else f"({text})"
+
+    def index(self, argument: Any) -> str:
+        def part(item: Any) -> str:
+            if not isinstance(item, slice):
+                return self.value(item)
+            ends = [item.start, item.stop, item.step]
+            shown = ["" if end is None else self.value(end) for end in ends]
+            return ":".join(shown if item.step is not None else shown[:2])
+
+        if isinstance(argument, tuple) and argument and not hasattr(argument, "_fields"):
+            return ", ".join(map(part, argument)) + ("," if len(argument) == 1 else "")
+        return part(argument)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        pairs = (f"{key} = {self.value(item)}" for key, item in kwargs.items())
+        return ", ".join((*map(self.value, args), *pairs))
+
+    def attribute(self, path: str) -> str:
+        text = self.root
+        for part in str(path).split("."):
+            text = f"{text}.{part}" if _is_name(part) else f"getattr({text}, {part!r})"
+        return text
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def body(self, graph: Graph, indent: str, results: tuple[str, ...] | None = None) -> None:
+        """The statements of a graph; its output is returned, or assigned to ``results``."""
+        last = _last_uses(graph)
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                continue
+            if self.verbose and node.meta.get("source"):
+                self.lines.append("{}# {}:{} in {}".format(indent, *node.meta["source"]))
+            if node.op == "output":
+                self.result(node, indent, results)
+                continue
+            statement = self.statement(node, indent)
+            gone = [used.name for used in last.get(node, ())]
+            end = f";  {' = '.join(gone)} = None" if gone and statement else ""
+            if statement:
+                self.lines.append(f"{indent}{statement}{end}")
+            elif gone:
+                self.lines.append(f"{indent}{' = '.join(gone)} = None")
+
+    def statement(self, node: Node, indent: str) -> str:
+        """One statement, or nothing where several were written already."""
+        if node.op == "if":
+            self.branch(node, indent)
+            return ""
+        if node.op == "loop":
+            self.loop(node, indent)
+            return ""
+        kind = "" if node.type is None else f" : {self.annotation(node.type)}"
+        if node.op == "call_function" and node.target in AUGMENTED:
+            left, right = map(self.value, node.args)
+            self.lines.append(f"{indent}{node.name}{kind} = {left}")
+            return f"{node.name} {AUGMENTED[node.target]} {right}"
+        if node.op == "call_function" and node.target is operator.setitem:
+            place, index, value = node.args
+            return f"{self.value(place)}[{self.index(index)}] = {self.value(value)}"
+        if node.op == "call_function" and node.target is operator.delitem:
+            return f"del {self.value(node.args[0])}[{self.index(node.args[1])}]"
+        return f"{node.name}{kind} = {self.call(node)}"
+
+    def branch(self, node: Node, indent: str) -> None:
+        condition, *given = node.args
+        for head, graph in zip(("if {}:", "else:"), node.graphs):
+            self.lines.append(f"{indent}{head.format(self.value(condition))}")
+            inner, deeper = _renamed(graph, node.name), indent + "    "
+            for place, argument in zip(inner.placeholders, given):
+                self.lines.append(f"{deeper}{place.name} = {self.value(argument)}")
+            self.body(inner, deeper, (node.name,))
+
+    def loop(self, node: Node, indent: str) -> None:
+        trips, condition, *carried = node.args
+        inner, deeper = _renamed(node.graphs[0], node.name), indent + "    "
+        counter, *places = [place.name for place in inner.placeholders]
+        going = f"{node.name}_going"
+        self.lines.append(f"{indent}{counter} = -1")
+        for place, argument in zip(places, carried):
+            self.lines.append(f"{indent}{place} = {self.value(argument)}")
+        limit = "" if trips is None else f" and {counter} + 1 < {self.value(trips)}"
+        self.lines.append(f"{indent}{going} = {self.value(condition)}")
+        self.lines.append(f"{indent}while {going}{limit}:")
+        self.lines.append(f"{deeper}{counter} += 1")
+        self.body(inner, deeper, (going, *places))
+        together = f"({', '.join(places)}{',' if len(places) == 1 else ''})"
+        self.lines.append(f"{indent}{node.name} = {together}")
+
+    def result(self, node: Node, indent: str, results: tuple[str, ...] | None) -> None:
+        if results is None:
+            self.lines.append(f"{indent}return {self.value(node.args[0])}")
+        elif len(results) == 1:
+            self.lines.append(f"{indent}{results[0]} = {self.value(node.args[0])}")
+        else:
+            values = ", ".join(map(self.value, node.args[0]))
+            self.lines.append(f"{indent}{', '.join(results)} = {values}")
+
+    def annotation(self, annotation: Any) -> str:
+        if isinstance(annotation, type) and annotation.__module__ == "builtins":
+            return annotation.__name__
+        if isinstance(annotation, str):
+            return repr(annotation)
+        return self.name(re.sub(r"\W+", "_", type_text(annotation)), annotation)
+
+    def head(self, graph: Graph) -> str:
+        parameters = [self.root]
+        for node in graph.placeholders:
+            kind = "" if node.type is None else f" : {self.annotation(node.type)}"
+            default = f" = {self.value(node.args[0])}" if node.args else ""
+            parameters.append(f"{node.target if '*' in node.target else node.name}{kind}{default}")
+        last = graph.output_node()
+        returns = "" if last is None or last.type is None else f" -> {self.annotation(last.type)}"
+        return f"def forward({', '.join(parameters)}){returns}:"
+
+
+def python_code(graph: Graph, root: str = "self", *, verbose: bool = False) -> PythonCode:
+    """The function ``forward(root, *inputs)`` that runs the graph.
+
+    A value is given up after its last use, as in ``torch.fx``. ``verbose`` adds the user's lines.
+    """
+    writer = _Writer(root, verbose)
+    head = writer.head(graph)
+    writer.body(graph, "    ")
+    if not writer.lines:
+        writer.lines.append("    pass")
+    return PythonCode("\n".join(["", head, *writer.lines, ""]), writer.globals)
+
+
+def compile_code(code: PythonCode, filename: str) -> Any:
+    """The function that ``code`` defines. Its lines show in tracebacks."""
+    import linecache
+
+    lines = code.src.splitlines(keepends=True)
+    linecache.cache[filename] = (len(code.src), None, lines, filename)
+    namespace = dict(code.globals)
+    exec(compile(code.src, filename, "exec"), namespace)
+    return namespace["forward"]
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """Node -> the values that it is the last to use, or that nobody uses."""
+    seen: set[Node] = set()
+    found: dict[Node, list[Node]] = {}
+    for node in reversed(graph.nodes):
+        if node.op == "output":
+            seen |= set(node.all_input_nodes)
+            continue
+        ends = [used for used in node.all_input_nodes if used not in seen]
+        if not node.users and node.op != "placeholder" and _is_value(node):
+            ends.append(node)
+        seen |= set(node.all_input_nodes)
+        if ends:
+            found[node] = ends
+    return found
+
+
+def _is_value(node: Node) -> bool:
+    return node.op != "call_function" or node.target not in (operator.setitem, operator.delitem)
+
+
+def _renamed(graph: Graph, prefix: str) -> Graph:
+    """A copy of an inner graph whose names do not meet those around it."""
+    made = graph.copy()
+    for node in made.nodes:
+        node.name = f"{prefix}_{node.name}"
+    return made
+
+
+def _is_name(text: Any) -> bool:
+    return isinstance(text, str) and text.isidentifier()
+
+
+def substituted(graph: Graph, values: dict[Node, Any]) -> list[Any]:
+    """The arguments of the output with ``values`` in place."""
+    last = graph.output_node()
+    if last is None:
+        raise OpError("the graph has no output", fix="call graph.output(...)")
+    return [map_arg(argument, lambda n: values[n]) for argument in last.args]

@@ -1,0 +1,203 @@
+"""What a ``call_function`` may call: operators, and a closed list of Python's own functions.
+
+A graph is data. Whatever it calls must have a name that means the same in another process: an
+operator of the table, or one of the functions below. Any other callable may stand in a graph too
+(``fx.wrap``), but such a graph is neither saved nor compiled by plugins.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from coredispatch.plugin import Operator, OpError
+
+if TYPE_CHECKING:
+    from coredispatch.graph.node import Node
+
+__all__ = [
+    "FUNCTIONS",
+    "INFIX",
+    "check_target",
+    "function_name",
+    "is_impure",
+    "name_of",
+    "reference",
+    "target_text",
+]
+
+#: how a function of the module ``operator`` is written
+INFIX: dict[Any, str] = {
+    operator.add: "{} + {}",
+    operator.sub: "{} - {}",
+    operator.mul: "{} * {}",
+    operator.truediv: "{} / {}",
+    operator.floordiv: "{} // {}",
+    operator.mod: "{} % {}",
+    operator.pow: "{} ** {}",
+    operator.matmul: "{} @ {}",
+    operator.lshift: "{} << {}",
+    operator.rshift: "{} >> {}",
+    operator.and_: "{} & {}",
+    operator.or_: "{} | {}",
+    operator.xor: "{} ^ {}",
+    operator.lt: "{} < {}",
+    operator.le: "{} <= {}",
+    operator.gt: "{} > {}",
+    operator.ge: "{} >= {}",
+    operator.eq: "{} == {}",
+    operator.ne: "{} != {}",
+    operator.is_: "{} is {}",
+    operator.is_not: "{} is not {}",
+    operator.getitem: "{}[{}]",
+    operator.neg: "-{}",
+    operator.pos: "+{}",
+    operator.invert: "~{}",
+    operator.not_: "not {}",
+}
+#: written as statements: the first argument is changed in place, and is the result
+AUGMENTED: dict[Any, str] = {
+    operator.iadd: "+=",
+    operator.isub: "-=",
+    operator.imul: "*=",
+    operator.itruediv: "/=",
+    operator.ifloordiv: "//=",
+    operator.imod: "%=",
+    operator.ipow: "**=",
+    operator.imatmul: "@=",
+    operator.iand: "&=",
+    operator.ior: "|=",
+    operator.ixor: "^=",
+}
+_BUILTINS = (
+    "abs all any bool dict divmod enumerate float getattr int isinstance len list max min range "
+    "repr reversed round sorted str sum tuple zip"
+)
+_MATH = (
+    "acos asin atan atan2 ceil copysign cos cosh degrees exp fabs floor fmod gcd hypot isclose "
+    "isfinite isinf isnan log log10 log1p log2 pow prod radians sin sinh sqrt tan tanh trunc"
+)
+#: name -> function: what a saved graph may call besides operators
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{f"operator.{fn.__name__}": fn for fn in (*INFIX, *AUGMENTED)},
+    "operator.contains": operator.contains,
+    "operator.setitem": operator.setitem,
+    "operator.delitem": operator.delitem,
+    **{f"builtins.{name}": getattr(builtins, name) for name in _BUILTINS.split()},
+    **{f"math.{name}": getattr(math, name) for name in _MATH.split()},
+}
+_NAMES: dict[Any, str] = {fn: name for name, fn in FUNCTIONS.items()}
+_IMPURE = {operator.setitem, operator.delitem, *AUGMENTED}
+#: public modules in which an operator is looked for before ``ops``, which has them all
+_MODULES = ("", "nn.functional", "linalg", "special", "fft")
+
+
+def check_target(op: str, target: Any) -> None:
+    """Raise :class:`OpError` unless a node of this kind may have this target."""
+    if op == "call_function":
+        if not callable(target):
+            raise OpError(
+                f"call_function needs something that can be called, not {target!r}",
+                fix="use graph.call_method for the name of a method",
+            )
+    elif not isinstance(target, str):
+        raise OpError(
+            f"the target of {op} is a name, not {type(target).__name__}",
+            fix="pass a str, as 'fc.weight'",
+        )
+
+
+def function_name(target: Any) -> str | None:
+    """The name in :data:`FUNCTIONS`, None for any other callable."""
+    try:
+        return _NAMES.get(target)
+    except TypeError:  # not hashable
+        return None
+
+
+def name_of(op: str, target: Any) -> str:
+    """A name for the value of a node, as ``torch.fx`` chooses them."""
+    if op == "call_function":
+        name = target.name if isinstance(target, Operator) else getattr(target, "__name__", "call")
+        name = name.strip("_<>") or "call"
+    else:
+        name = str(target).replace(".", "_")
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    return re.sub(r"([a-z\d])([A-Z])", r"\1_\2", name).lower()
+
+
+def is_impure(node: Node) -> bool:
+    """Whether the call does more than make its value, or makes another one each time.
+
+    Writes and random numbers count; so does what nothing is known of: methods that end in an
+    underscore, modules, and functions of neither table.
+    """
+    target = node.target
+    if node.op == "call_method":
+        return str(target).endswith("_") and not str(target).endswith("__")
+    if node.op == "call_module":
+        owner = node.graph.owning_module
+        return owner is None or getattr(_module(owner, target), "_is_impure", False)
+    if node.op != "call_function":
+        return False
+    if isinstance(target, Operator):
+        return bool(target.mutates) or target.name == "to_host"
+    if function_name(target) is not None:
+        return target in _IMPURE
+    return bool(getattr(target, "_is_impure", False))
+
+
+def _module(owner: Any, path: str) -> Any:
+    for part in path.split("."):
+        owner = getattr(owner, part, None)
+    return owner
+
+
+def reference(target: Any) -> tuple[str, str, Any]:
+    """``(text, name, value)``: how a function is written, and the global name the text needs.
+
+    The name is empty where none is needed.
+    """
+    package = sys.modules["coredispatch"]
+    if isinstance(target, Operator):
+        for path in _MODULES:
+            module = package
+            for part in filter(None, path.split(".")):
+                module = getattr(module, part)
+            if vars(module).get(target.name) is target:
+                text = ".".join(filter(None, ("cd", path, target.name)))
+                return text, "cd", package
+        return f"cd.ops.{target.name}", "cd", package
+    known = function_name(target)
+    if known is not None:
+        home, name = known.split(".")
+        return (name, "", None) if home == "builtins" else (known, home, sys.modules[home])
+    home, name = getattr(target, "__module__", "") or "", getattr(target, "__qualname__", "")
+    if home.startswith("coredispatch.") and "<" not in name:
+        public = _public(package, target, name)
+        if public:
+            return public, "cd", package
+    plain = re.sub(r"\W+", "_", getattr(target, "__name__", type(target).__name__))
+    return plain, plain, target
+
+
+def _public(package: Any, target: Any, name: str) -> str:
+    """The public name of a function of ours, empty where it has none."""
+    for path in ("", "nn.functional", "nn.init", "linalg", "special", "fft"):
+        module = package
+        for part in filter(None, path.split(".")):
+            module = getattr(module, part)
+        if getattr(module, name, None) is target:
+            return ".".join(filter(None, ("cd", path, name)))
+    return ""
+
+
+def target_text(target: Any) -> str:
+    """A function as ``str(graph)`` shows it."""
+    known = function_name(target)
+    return known if known is not None else reference(target)[0]
