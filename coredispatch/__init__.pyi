@@ -14,6 +14,7 @@ from coredispatch import cuda as cuda
 from coredispatch import data as data
 from coredispatch import distributions as distributions
 from coredispatch import fft as fft
+from coredispatch import jit as jit
 from coredispatch import linalg as linalg
 from coredispatch import multiprocessing as multiprocessing
 from coredispatch import nn as nn

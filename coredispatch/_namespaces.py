@@ -26,6 +26,7 @@ NAMESPACES: dict[str, str] = {
     "data": "coredispatch.frontend.data",
     "distributions": "coredispatch.frontend.distributions",
     "fft": "coredispatch.frontend.fft",
+    "jit": "coredispatch.frontend.jit",
     "linalg": "coredispatch.frontend.linalg",
     "multiprocessing": "coredispatch.frontend.multiprocessing",
     "nn": "coredispatch.frontend.nn",

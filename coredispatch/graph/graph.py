@@ -15,6 +15,10 @@ from coredispatch.plugin import OpError
 __all__ = ["Graph", "GraphError", "NodeList"]
 
 
+#: names that the text of a graph uses itself
+_RESERVED = ("self", "cd", "torch", "math", "operator")
+
+
 class GraphError(OpError):
     """A graph that is not well formed, or an edit that would make it so."""
 
@@ -61,7 +65,7 @@ class Graph:
 
     Steps run in their order. The first are the inputs (``placeholder``), the last is the
     ``output``. Between them stand reads of attributes (``get_attr``), calls of operators of the
-    table and of a closed list of Python functions (``call_function``), of methods and of submodules,
+    table and of a closed list of Python functions (``call_function``), of methods and submodules,
     and the control nodes ``if`` and ``loop``, whose parts are graphs. The class has the attributes
     and methods of ``torch.fx.Graph``::
 
