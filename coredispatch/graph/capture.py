@@ -98,9 +98,17 @@ class Recorder:
 
     # -- values into the graph -------------------------------------------------------------------
 
-    def input(self, name: str, value: Any, default: Any = ...) -> Any:
-        """A placeholder for ``value``, which is wrapped if it is a tensor."""
-        node = self.head = self.graph.placeholder(name, default_value=default)
+    def inputs(self, given: list[tuple[str, Any]]) -> list[Any]:
+        """Placeholders for named values, and what the program is to get in their place."""
+        for name, _ in given:
+            self.head = self.graph.placeholder(name)
+        places = self.graph.placeholders[-len(given) :] if given else []
+        return [self.entered(value, node) for (_, value), node in zip(given, places)]
+
+    def entered(self, value: Any, node: Node) -> Any:
+        """An input: numbers know their node, as sizes do."""
+        if type(value) in (int, float):
+            return traced_number(value, self, lambda: node)
         return self.wrap(value, node)
 
     def argument(self, value: Any) -> Any:

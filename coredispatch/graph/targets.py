@@ -124,7 +124,7 @@ def name_of(op: str, target: Any) -> str:
     """A name for the value of a node, as ``torch.fx`` chooses them."""
     if op == "call_function":
         name = target.name if isinstance(target, Operator) else getattr(target, "__name__", "call")
-        name = name.strip("_<>") or "call"
+        name = name.strip("<>") or "call"
     else:
         name = str(target).replace(".", "_")
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.frontend.nn.module import Module
@@ -74,6 +75,21 @@ class ScriptModule(Module):
         from coredispatch.graph.passes.inlining import inline_modules
 
         return inline_modules(self.graph)
+
+    def __getitem__(self, index: int | slice | str) -> Any:
+        """A submodule of what was a ``Sequential``, ``ModuleList`` or ``ModuleDict``."""
+        if isinstance(index, str):
+            return self._modules[index]
+        return list(self._modules.values())[index]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def __bool__(self) -> bool:
+        return True
 
     def save(self, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
         """Write the module to a file; see :func:`coredispatch.jit.save`."""

@@ -187,7 +187,7 @@ def _recorded(
     recorder = Recorder(paths, constant)
     given_names = _names(function, args, kwargs)
     with tracing(recorder):
-        given = [recorder.input(n, v) for n, v in zip(given_names, (*args, *kwargs.values()))]
+        given = recorder.inputs(list(zip(given_names, (*args, *kwargs.values()))))
         plain_args, named = given[: len(args)], dict(zip(kwargs, given[len(args) :]))
         calls: list[ModuleCall] = []
         with _watched(root, recorder, calls):

@@ -1,0 +1,242 @@
+"""``jit.trace``: the trace means what the program means, also for other inputs, also elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+from coredispatch import nn
+
+
+class Block(nn.Module):
+    """Pre-norm, with a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.drop(self.inner(self.norm(x)).relu())
+
+
+class Model(nn.Module):
+    """Sizes in expressions, a buffer that is not saved, nested modules, a tuple as result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(10, 8)
+        self.blocks = nn.ModuleList([Block(8) for _ in range(2)])
+        self.head = nn.Linear(8, 10)
+        self.register_buffer("mask", cd.ones(16, 16).tril(), persistent=False)
+
+    def forward(self, ids: Any) -> Any:
+        _, length = ids.shape
+        x = self.embed(ids) + cd.arange(length).view(1, length, 1) * 0.01
+        weights = (x @ x.transpose(-1, -2)) / x.size(-1) ** 0.5
+        weights = weights.masked_fill(self.mask[:length, :length] == 0, float("-inf"))
+        x = weights.softmax(-1) @ x
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x), x.mean()
+
+
+@pytest.fixture
+def model() -> Model:
+    cd.manual_seed(0)
+    return Model().eval()
+
+
+def ids(*shape: int) -> Any:
+    return cd.from_numpy(np.random.default_rng(0).integers(0, 10, shape))
+
+
+def test_other_sizes_than_the_example(model: Model) -> None:
+    traced = cd.jit.trace(model, ids(2, 5))
+    for shape in ((2, 5), (3, 7), (1, 1)):
+        for wanted, got in zip(model(ids(*shape)), traced(ids(*shape))):
+            cd.testing.assert_close(got, wanted, rtol=0, atol=0)
+
+
+def test_parameters_are_shared_and_trained(model: Model) -> None:
+    traced = cd.jit.trace(model.train(), ids(2, 5), check_trace=False)
+    optimizer = cd.optim.SGD(traced.parameters(), lr=0.1)
+    before = model.head.weight.detach().clone()
+    traced(ids(2, 5))[0].logsumexp(-1).sum().backward()
+    optimizer.step()
+    assert traced.head.weight is model.head.weight
+    assert not before.equal(model.head.weight)
+    assert list(traced.state_dict()) == list(model.state_dict())
+
+
+def test_submodules_keep_their_names_and_can_be_called(model: Model) -> None:
+    traced = cd.jit.trace(model, ids(2, 5))
+    x = cd.randn(2, 3, 8)
+    cd.testing.assert_close(traced.blocks[1](x), model.blocks[1](x))
+    cd.testing.assert_close(traced.head(x), model.head(x))
+    assert "self.head(" in traced.code
+    assert "linear" in traced.inlined_graph.code
+
+
+def test_dropout_draws_anew() -> None:
+    traced = cd.jit.trace(nn.Dropout(0.5), cd.ones(64), check_trace=False)
+    assert not traced(cd.ones(64)).equal(traced(cd.ones(64)))
+    cd.manual_seed(3)
+    first = traced(cd.ones(64))
+    cd.manual_seed(3)
+    assert first.equal(nn.Dropout(0.5)(cd.ones(64)))
+
+
+def test_writes_in_place_and_running_statistics() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(inplace=True))
+    traced = cd.jit.trace(net, cd.randn(2, 1, 5, 5))
+    before = net[1].running_mean.clone()
+    traced(cd.randn(4, 1, 6, 6) + 3)
+    assert not before.equal(net[1].running_mean)
+
+    def written(x: Any) -> Any:
+        made = cd.zeros(x.size(0), 3)
+        made[:, 1] = x
+        made += 1
+        return made
+
+    traced = cd.jit.trace(written, cd.ones(2))
+    assert traced(cd.tensor([1.0, 2.0, 3.0])).tolist() == [[1, 2, 1], [1, 3, 1], [1, 4, 1]]
+
+
+def test_structures_of_arguments_and_results() -> None:
+    def f(x: Any, pair: Any, named: Any, nothing: Any = None, factor: float = 2.0) -> Any:
+        y = x * pair[0] + named["k"] * factor
+        return y, (pair[1], None, 3)
+
+    x, y = cd.ones(2), cd.full((2,), 3.0)
+    traced = cd.jit.trace(f, (x, (x, y), {"k": y}))
+    got = traced(y, (y, x), {"k": x})
+    assert got[0].tolist() == [11.0, 11.0]
+    assert got[1][0].equal(x)
+    assert got[1][1:] == (None, 3)
+
+
+def test_a_value_that_python_looks_at_is_warned_about_with_its_line() -> None:
+    def f(x: Any) -> Any:
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    with pytest.warns(cd.jit.TracerWarning, match=r"test_jit_trace.py:\d+ in f") as caught:
+        traced = cd.jit.trace(f, cd.ones(2))
+    assert any(":" in str(w.message) for w in caught)
+    assert traced(-cd.ones(2)).tolist() == [0.0, 0.0]  # what the example did
+    with pytest.warns(cd.jit.TracerWarning), pytest.raises(cd.jit.TracingCheckError):
+        cd.jit.trace(f, cd.ones(2), check_inputs=[(-cd.ones(2),)])
+
+
+def test_a_trace_of_ordinary_code_warns_of_nothing(model: Model) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cd.jit.trace(model, ids(2, 5))
+
+
+def test_lists_and_dicts_as_results_need_strict_false() -> None:
+    with pytest.raises(RuntimeError, match="strict=False"):
+        cd.jit.trace(lambda x: {"a": x + 1}, cd.ones(1))
+    traced = cd.jit.trace(lambda x: {"a": x + 1}, cd.ones(1), strict=False)
+    assert traced(cd.ones(1))["a"].item() == 2.0
+
+
+def test_trace_module_has_several_methods() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(x)
+
+        def twice(self, x: Any) -> Any:
+            return self.fc(self.fc(x))
+
+    two = Two()
+    traced = cd.jit.trace_module(two, {"forward": cd.ones(1, 2), "twice": (cd.ones(1, 2),)})
+    x = cd.randn(3, 2)
+    cd.testing.assert_close(traced(x), two(x))
+    cd.testing.assert_close(traced.twice(x), two.twice(x))
+
+
+def test_is_tracing() -> None:
+    seen = []
+    cd.jit.trace(lambda x: seen.append(cd.jit.is_tracing()) or x + 1, cd.ones(1))
+    assert seen[0] is True
+    assert not cd.jit.is_tracing()
+
+
+def test_copies_and_pickles(model: Model) -> None:
+    traced = cd.jit.trace(model, ids(2, 5))
+    wanted = model(ids(3, 4))[0]
+    for other in (copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
+        cd.testing.assert_close(other(ids(3, 4))[0], wanted)
+        assert other.head.weight is not model.head.weight
+
+
+def test_a_saved_trace_runs_in_another_process_without_the_class(
+    model: Model, tmp_path: Path
+) -> None:
+    traced = cd.jit.trace(model, ids(2, 5))
+    notes = {"notes.txt": "of the author"}
+    cd.jit.save(traced, tmp_path / "m.pt", _extra_files=notes)
+    cd.save({"ids": ids(3, 7), "out": model(ids(3, 7))[0].detach()}, tmp_path / "io.pt")
+    program = (
+        "import sys, coredispatch as cd\n"
+        "extra = {'notes.txt': ''}\n"
+        "m = cd.jit.load(sys.argv[1] + '/m.pt', map_location='cpu', _extra_files=extra)\n"
+        "io = cd.load(sys.argv[1] + '/io.pt')\n"
+        "cd.testing.assert_close(m(io['ids'])[0], io['out'], rtol=0, atol=0)\n"
+        "assert extra['notes.txt'] == 'of the author'\n"
+        "assert 'mask' not in m.state_dict() and m.blocks[0].norm.weight.requires_grad\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_a_file_that_is_no_trace_is_refused() -> None:
+    buffer = io.BytesIO()
+    cd.save({"a": 1}, buffer)
+    buffer.seek(0)
+    with pytest.raises(cd.CoreDispatchError, match="no traced program"):
+        cd.jit.load(buffer)
+    with pytest.raises(cd.CoreDispatchError, match=r"jit\.trace"):
+        cd.jit.save(nn.Linear(1, 1), buffer)
+
+
+def test_a_tensor_that_requires_grad_must_belong_to_the_module() -> None:
+    foreign = cd.ones(1, requires_grad=True)
+    with pytest.raises(cd.CoreDispatchError, match="requires grad"):
+        cd.jit.trace(lambda x: x * foreign, cd.ones(1))
+
+
+def test_script_says_that_it_is_not_there() -> None:
+    with pytest.raises(NotImplementedError, match=r"jit\.script is not there yet"):
+        cd.jit.script(nn.Linear(1, 1))
+
+
+def test_markers() -> None:
+    @cd.jit.unused
+    def f() -> int:
+        return 1
+
+    assert f() == 1
+    assert cd.jit.annotate(list[int], [1]) == [1]
+    assert cd.jit.isinstance([1, 2], list[int])
+    assert not cd.jit.isinstance([1, "a"], list[int])
+    assert cd.jit.wait(cd.jit.fork(f)) == 1
+    assert not cd.jit.is_scripting()
