@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import coredispatch
+from coredispatch._version import __version__
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.numbers import TracedFloat, TracedInt, plain, traced_number
@@ -34,7 +34,7 @@ from coredispatch.registry.model.schema import REQUIRED
 
 __all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
 
-_PACKAGE = os.path.dirname(os.path.abspath(coredispatch.__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class TracerWarning(Warning):
@@ -303,4 +303,4 @@ def load() -> None:
     from coredispatch.registry import plugins
 
     if "trace" not in {plugin.name for plugin in plugins}:
-        plugins.builtin("trace", sys.modules[__name__], coredispatch.__version__)
+        plugins.builtin("trace", sys.modules[__name__], __version__)

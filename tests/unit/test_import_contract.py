@@ -27,6 +27,11 @@ ALLOWED = {
         "ml_dtypes",
         "array_api_compat",
     },
+    "coredispatch/graph": {
+        "coredispatch.registry",
+        "coredispatch.plugin",
+        "coredispatch._version",
+    },
 }
 
 
