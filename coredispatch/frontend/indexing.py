@@ -10,7 +10,7 @@ from coredispatch.frontend.creation import from_numpy, tensor
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import DTypeError
-from coredispatch.registry.wiring import SLOTS
+from coredispatch.registry.wiring import HOOKS, SLOTS
 
 #: kinds of NumPy arrays that operators take in a tensor's place
 _KINDS = "biufc"
@@ -63,7 +63,7 @@ def operand(other: Any) -> Any:
         return other.item()
     if isinstance(other, np.ndarray) and other.dtype.kind in _KINDS:
         return from_numpy(other)
-    return NotImplemented
+    return other if HOOKS.foreign(type(other)) else NotImplemented
 
 
 SLOTS.index = normal_index

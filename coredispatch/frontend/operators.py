@@ -21,6 +21,10 @@ class _Operators:
     """
 
     def __getattr__(self, name: str) -> Any:
+        if name == "aten" or any(n.startswith(name + "::") for n in TABLE.snapshot.ops):
+            from coredispatch.frontend.library.overloads import OpNamespace
+
+            return OpNamespace(name)
         plugins.discover()
         found = TABLE.snapshot.ops.get(name)
         if found is None:

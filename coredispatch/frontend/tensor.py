@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import is_inference_mode_enabled
+from coredispatch.frontend.subclasses import as_subclass, declare, fill, kept_class, make_subclass
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.torch_function import OVERRIDE, default_torch_function
 from coredispatch.registry.around.devices import index_of
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.around.wrappers import Wrapper
@@ -69,6 +71,28 @@ class Tensor(TensorBase):
     """
 
     __array_priority__ = 1000
+    __torch_function__ = classmethod(default_torch_function)
+    #: of a subclass: the keys its instances carry; whether they are made as ``Tensor(data)`` is
+    _class_keys = 0
+    _from_data = False
+    _makes_itself = False
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        self = super().__new__(cls)
+        if cls._from_data:
+            fill(self, args, options)
+        return self
+
+    def __init__(self, raw: Any = None, keys: int = -1, *args: Any, **options: Any) -> None:
+        if not self._from_data:
+            super().__init__(raw, keys, *args, **options)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        declare(cls)
+
+    as_subclass = as_subclass
+    _make_subclass = staticmethod(make_subclass)
 
     # -- facts -----------------------------------------------------------------------------
 
@@ -429,12 +453,13 @@ class Tensor(TensorBase):
         """The same data without history, and without version checks."""
         result = Tensor(self.raw, self.keys & ~AUTOGRAD)
         result._dtype = self._dtype
-        return result
+        return kept_class(self, result) if self.keys & OVERRIDE else result
 
     @data.setter
     def data(self, value: Tensor) -> None:
         self.raw = value.raw
-        self.keys = (value.keys & ~AUTOGRAD) | (self.keys & AUTOGRAD)
+        kept = AUTOGRAD | OVERRIDE
+        self.keys = (value.keys & ~kept) | (self.keys & kept)
         self._dtype = None
 
     def detach_(self) -> Tensor:
@@ -703,7 +728,8 @@ class Tensor(TensorBase):
         """A tensor of ``data`` with this one's dtype and device unless given."""
         from coredispatch.frontend.creation import tensor
 
-        return tensor(data, dtype=dtype or self.dtype, device=device or self.device)
+        made = tensor(data, dtype=dtype or self.dtype, device=device or self.device)
+        return kept_class(self, made) if self.keys & OVERRIDE else made
 
     def _new(self, name: str, size: Any, kwargs: dict[str, Any], *extra: Any) -> Tensor:
         kwargs.setdefault("dtype", self.dtype)
@@ -711,7 +737,8 @@ class Tensor(TensorBase):
         requires_grad = kwargs.pop("requires_grad", False)
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
             size = tuple(size[0])
-        return _op(name)(tuple(size), *extra, **kwargs).requires_grad_(requires_grad)
+        made = _op(name)(tuple(size), *extra, **kwargs).requires_grad_(requires_grad)
+        return kept_class(self, made) if self.keys & OVERRIDE else made
 
     def new_zeros(self, *size: Any, **kwargs: Any) -> Tensor:
         """Zeros of ``size`` with this tensor's dtype and device unless given."""
@@ -789,10 +816,13 @@ class Tensor(TensorBase):
             return format(self.item(), spec)
         return repr(self)
 
-    def __repr__(self) -> str:
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from coredispatch.frontend.printing import tensor_repr
 
-        return tensor_repr(self)
+        prefix = f"{type(self).__name__}(" if self._class_keys else "tensor("
+        if tensor_contents is not None:
+            return f"{prefix}{tensor_contents})"
+        return tensor_repr(self, prefix)
 
     def __copy__(self) -> Tensor:
         from coredispatch.frontend.serialization import copy_tensor

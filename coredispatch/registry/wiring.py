@@ -23,6 +23,11 @@ def _nothing() -> None:
     """Until there is a loader there is nothing to load."""
 
 
+def _no_keys(kind: Any) -> int:
+    """Until somebody says otherwise, only tensors have keys."""
+    return 0
+
+
 class Hooks:
     """The slots. The comment gives the arguments and, in brackets, who fills the slot."""
 
@@ -35,6 +40,11 @@ class Hooks:
         self.canonicalize: Callable[..., Any] = call
         # (device or None) -> bit of its backend's key  [around.devices]
         self.device_bit: Callable[..., int] = call
+        # (class of an argument that is no tensor) -> keys it brings  [frontend.torch_function]
+        self.foreign: Callable[..., int] = _no_keys
+        # (op, keys, args, kwargs) -> result or NotImplemented, where keys have one of these bits
+        self.override: Callable[..., Any] = call  # [frontend.torch_function]
+        self.overriding: int = 0
         # (name of a device key) -> index of its current device  [around.devices]
         self.current_index: Callable[[str], int] = call
         # (backend, op, kernel) -> kernel, on the device of its arguments  [around.devices]

@@ -32,6 +32,8 @@ def _op(name: str) -> Dispatcher:
     return op
 
 
+# What programs see of their own calls they do not see of the calls of a backward pass.
+_SEEN: Final = TABLE.bit("torch_function") | TABLE.bit("torch_function_mode")
 _add: Final = _op("add")
 _clone: Final = _op("clone")
 _ones_like: Final = _op("ones_like")
@@ -60,7 +62,7 @@ def run(
     only the nodes whose sequence number is in ``exec_info`` run, and what arrives at the outputs
     in ``capture``, ``(sequence number, output number)``, is returned under these keys.
     """
-    token = push_masks(0, 0, AUTOGRAD) if create else push_masks(0, AUTOGRAD)
+    token = push_masks(0, _SEEN, AUTOGRAD) if create else push_masks(0, AUTOGRAD | _SEEN)
     outer: Any = getattr(_CURRENT, "task", None)
     task = BackwardPass(keep, create, capture, exec_info)
     _CURRENT.task = task

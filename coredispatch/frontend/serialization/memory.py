@@ -60,8 +60,8 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
 
 def instance(cls: type[Tensor], raw: Any, keys: int) -> Any:
     """A tensor of class `cls`, whatever arguments the class itself takes."""
-    tensor = Tensor.__new__(cls)
-    Tensor.__init__(tensor, raw, keys)
+    tensor = TensorBase.__new__(cls)
+    TensorBase.__init__(tensor, raw, keys | cls._class_keys)
     return tensor
 
 

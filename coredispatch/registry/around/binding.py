@@ -20,6 +20,7 @@ from coredispatch.registry.model.errors import (
     ShapeError,
 )
 from coredispatch.registry.model.value import Value, bump_version, dtype_of
+from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["bind"]
 
@@ -36,9 +37,11 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if isinstance(full, tuple):
         try:
             full = canonicalized(op, full, op.arity)
-            if op.ambiguous:
+            if op.ambiguous and not _foreign(full):
                 checks.check_types(op, full)
         except DTypeError as refused:
+            if _foreign(full):  # whoever brought it takes the arguments as they are
+                return dispatch(op, full)
             error = refused
         else:
             return dispatch(op, full)
@@ -48,7 +51,14 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if isinstance(found, tuple):
         other, full = found
         assert other.decomposition is not None
+        keys = masked(keys_of(other, full))
+        if keys & HOOKS.overriding:
+            result = HOOKS.override(op, keys, args, kwargs)
+            if result is not NotImplemented:
+                return result
         return _write_overload(op, other, full) if inplace else other.decomposition(*full)
+    if _foreign((*args, *kwargs.values())):
+        return HOOKS.override(op, HOOKS.overriding, args, kwargs)
     if found is None:
         assert isinstance(full, str)
         found = mismatch(op, full)
@@ -58,6 +68,16 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     elif found.inside is None:
         found.inside = checks.describe_call(op, args)
     raise found from None
+
+
+def _foreign(args: tuple[Any, ...]) -> bool:
+    """Whether an object that is no tensor brings keys of its own."""
+    return any(
+        _foreign(tuple(item))
+        if isinstance(item, (list, tuple))
+        else not isinstance(item, Value) and HOOKS.foreign(type(item)) != 0
+        for item in args
+    )
 
 
 def _overload(

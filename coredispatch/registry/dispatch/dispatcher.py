@@ -31,6 +31,10 @@ CANONICAL_NUMBER: Final = 6  # a number that must not be None
 CANONICAL_NO_TEXT: Final = 7  # a number that has a default
 
 _INFINITY: Final = float("inf")
+# What stands among arguments and is no tensor; of other types it is asked whether they bring keys.
+_PLAIN: Final = frozenset(
+    (type(None), bool, int, float, complex, str, tuple, list, slice, type(...), DType)
+)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -146,7 +150,11 @@ def invoke(op: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         keys = first.keys
     elif op.binary and isinstance(first, Value):
         second = args[1]
-        keys = first.keys | second.keys if isinstance(second, Value) else first.keys
+        keys = first.keys
+        if isinstance(second, Value):
+            keys |= second.keys
+        elif type(second) not in _PLAIN:
+            keys |= HOOKS.foreign(type(second))
     else:
         keys = keys_of(op, args)
     if MASKS.active:
@@ -268,6 +276,8 @@ def list_keys(argument: Any) -> int:
         for item in argument:
             if isinstance(item, Value):
                 keys |= item.keys
+            elif type(item) not in _PLAIN:
+                keys |= HOOKS.foreign(type(item))
     return keys
 
 
@@ -277,6 +287,8 @@ def keys_of(op: Dispatcher, args: tuple[Any, ...]) -> int:
     for argument in args:
         if isinstance(argument, Value):
             keys |= argument.keys
+        elif type(argument) not in _PLAIN:
+            keys |= HOOKS.foreign(type(argument))
     if not op.scans_containers:
         return keys
     if op.lists:

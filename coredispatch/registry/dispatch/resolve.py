@@ -102,7 +102,7 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
         return result
     backends = [key for key in order.highest_first if key.bit & keys & order.backend_bits]
     if not backends:
-        return result
+        return _alone(s, op, keys, result)
     if len(backends) > 1:
         result.kind = "mixed"
         return result
@@ -144,6 +144,17 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
             below_layout = True
             result.lost(key.name, "no kernel of its own", "only a composite's body may serve")
     raise AssertionError("unreachable: a backend key is always the lowest")
+
+
+def _alone(s: Snapshot, op: Operator, keys: int, result: Resolution) -> Resolution:
+    """A call without a tensor: only a layer that says so serves it."""
+    for key in s.order.members(keys):
+        layer = s.layers[key.name][0] if key.kind == "layer" else None
+        if layer is not None and layer.alone and layer.generic is not None:
+            return result.won(
+                "generic", key, "generic kernel", "serves every op, alone", fn=layer.generic
+            )
+    return result
 
 
 def _applies(layer: Layer, op: Operator) -> bool:

@@ -249,7 +249,8 @@ class Layer:
 
     To an operator for which it has no kernel of either kind, a layer is transparent; but where
     its values are wrappers (``wraps``, see :class:`coredispatch.plugin.Wrapper`), a composite is
-    decomposed, and a primitive refused.
+    decomposed, and a primitive refused. ``alone``: the generic kernel also serves calls that no
+    tensor takes part in.
     """
 
     name: str
@@ -260,6 +261,7 @@ class Layer:
     below: tuple[str, ...] = ()
     marks: str | None = None
     wraps: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,15 @@ def _is_name(x: Any) -> bool:
     return isinstance(x, str) and x.isidentifier() and not keyword.iskeyword(x)
 
 
+def _is_operator_name(x: Any) -> bool:
+    """``name``, or ``namespace::name.overload`` of an operator that a program defined."""
+    if not isinstance(x, str):
+        return False
+    namespace, separator, rest = x.rpartition("::")
+    parts = [*namespace.split("::"), *rest.split(".")] if separator else [x]
+    return all(map(_is_name, parts))
+
+
 def _are_names(x: Any) -> bool:
     return isinstance(x, (tuple, list)) and all(_is_name(name) for name in x)
 
@@ -73,7 +82,7 @@ _FUNCTIONS: Final = ("out", "reference", "samples", "errors", "gradcheck")
 _FLAGS: Final = ("smooth", "inplace", "factory", "random", "generic", "property")
 #: fact -> (whether a value is one, what it has to be)
 _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "name": (lambda x: x is None or _is_name(x), "an identifier"),
+    "name": (lambda x: x is None or _is_operator_name(x), "an identifier"),
     "mutates": (
         _mutated,
         "a tuple of parameter names, such as ('self',), or a dict",

@@ -93,6 +93,8 @@ def _topological(keys: list[Key]) -> list[Key]:
     lower: dict[str, set[str]] = {key.name: set() for key in keys}
     for key in keys:
         lower[key.name].update(name for name in key.above if name in names)
+        if "*" in key.above:  # above all that do not say so as well
+            lower[key.name].update(other.name for other in keys if "*" not in other.above)
         if "*" in key.below:  # below all that do not say so as well
             for other in keys:
                 if "*" not in other.below:

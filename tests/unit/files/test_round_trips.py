@@ -320,7 +320,7 @@ def objects() -> list[Any]:
     slots, words, config = Slots(3), Words(a=1), Config(0.5, [cd.ones(2)])
     words.extra = words  # type: ignore[attr-defined]
     config.parts.append(config)
-    scaled = Scaled(cd.ones(2).raw, cd.ones(2).keys)
+    scaled = Scaled(cd.ones(2))
     scaled.scale = 2.0
     return [Pair(1, [2]), Level.LOW, slots, words, config, scaled]
 

@@ -1,0 +1,180 @@
+"""``coredispatch.ops.namespace.name``: operators as PyTorch spells them, with their overloads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.library.definitions import DEFINED
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.dispatch.table import TABLE
+
+__all__ = ["BUILTIN", "OpNamespace", "OpOverload", "OpOverloadPacket", "overload_of"]
+
+#: the namespace of the operators that coredispatch itself brings
+BUILTIN = "aten"
+#: PyTorch's names for the overloads of those; here one operator serves all of them
+_OVERLOADS = frozenset(
+    "default Tensor Scalar int float dim out Dimname dim_IntList Tensor_Tensor Scalar_Tensor "
+    "Tensor_Scalar Tensor_mode Scalar_mode correction self values ScalarSelf ScalarOther int_list "
+    "dtype names memory_format reduce value vec using_ints Slice sizes sections".split()
+)
+
+
+class OpOverload:
+    """One overload of an operator; calling it calls the operator."""
+
+    def __init__(self, namespace: str, name: str, overload: str, op: Operator) -> None:
+        self.namespace = namespace
+        self._opname = name
+        self._overloadname = overload
+        self._op = op
+        self.__name__ = f"{name}.{overload}"
+        self.__qualname__ = str(self)
+        self.__module__ = f"coredispatch.ops.{namespace}"
+        self.__doc__ = op.__doc__
+
+    @property
+    def _qualname(self) -> str:
+        name = f"{self.namespace}::{self._opname}"
+        return name if self._overloadname == "default" else f"{name}.{self._overloadname}"
+
+    @property
+    def _schema(self) -> Any:
+        found = DEFINED.get(self._qualname)
+        return found.schema if found is not None else self._op.schema
+
+    @property
+    def overloadpacket(self) -> OpOverloadPacket:
+        """The operator whose overload it is."""
+        return OpOverloadPacket(self.namespace, self._opname)
+
+    @property
+    def tags(self) -> list[Any]:
+        """The tags that the operator was defined with."""
+        found = DEFINED.get(self._qualname)
+        return list(found.tags) if found is not None else []
+
+    @property
+    def is_view(self) -> bool:
+        """Whether results alias arguments."""
+        return bool(self._op.view)
+
+    def name(self) -> str:
+        """``namespace::name``, with the overload unless it is the default one."""
+        return self._qualname
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._op(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpOverload) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self._opname}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        return (
+            f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self.overloadpacket, self._overloadname)
+
+
+class OpOverloadPacket:
+    """An operator with all its overloads; calling it calls the one that takes the arguments."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self._namespace = namespace
+        self.__name__ = self._opname = name
+        self.__module__ = f"coredispatch.ops.{namespace}"
+        if not self.overloads():
+            raise AttributeError(f"'_OpNamespace' '{namespace}' object has no attribute '{name}'")
+
+    @property
+    def _qualified_op_name(self) -> str:
+        return f"{self._namespace}::{self._opname}"
+
+    _qualname = _qualified_op_name
+
+    def overloads(self) -> list[str]:
+        """The names of the overloads that are defined."""
+        if self._namespace == BUILTIN:
+            return ["default"] if self._opname in TABLE.snapshot.ops else []
+        whole = self._qualified_op_name
+        found = ["default"] if whole in DEFINED else []
+        return found + [n.removeprefix(whole + ".") for n in DEFINED if n.startswith(whole + ".")]
+
+    def __getattr__(self, name: str) -> OpOverload:
+        if not name.startswith("_"):
+            if self._namespace == BUILTIN and name in _OVERLOADS:
+                op = TABLE.operator(self._opname)
+                return OpOverload(BUILTIN, self._opname, name, op)
+            if name in self.overloads():
+                whole = self._qualified_op_name
+                op = DEFINED[whole if name == "default" else f"{whole}.{name}"].op
+                return OpOverload(self._namespace, self._opname, name, op)
+        raise AttributeError(
+            f"The underlying op of '{self}' has no overload name '{name}'; there are "
+            f"{', '.join(self.overloads())}"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._namespace == BUILTIN:
+            return TABLE.operator(self._opname)(*args, **kwargs)
+        refusals = []
+        for name in self.overloads():
+            try:
+                return getattr(self, name)(*args, **kwargs)
+            except TypeError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    def __iter__(self) -> Any:
+        return iter(self.overloads())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpOverloadPacket) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return f"{self._namespace}.{self._opname}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='{self}')>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OpOverloadPacket, (self._namespace, self._opname)
+
+
+class OpNamespace:
+    """``coredispatch.ops.namespace``: what was defined in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> OpOverloadPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return OpOverloadPacket(self.name, name)
+
+    def __dir__(self) -> list[str]:
+        if self.name == BUILTIN:
+            return sorted(TABLE.snapshot.ops)
+        names = (n.partition("::") for n in DEFINED)
+        return sorted({name.partition(".")[0] for space, _, name in names if space == self.name})
+
+    def __repr__(self) -> str:
+        return f"<OpNamespace '{self.name}'>"
+
+
+def overload_of(qualname: str, op: Operator) -> OpOverload:
+    """The overload object of a defined operator."""
+    namespace, _, name = qualname.partition("::")
+    name, _, overload = name.partition(".")
+    return OpOverload(namespace, name, overload or "default", op)
