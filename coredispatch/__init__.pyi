@@ -15,10 +15,12 @@ from coredispatch import data as data
 from coredispatch import distributions as distributions
 from coredispatch import fft as fft
 from coredispatch import jit as jit
+from coredispatch import library as library
 from coredispatch import linalg as linalg
 from coredispatch import multiprocessing as multiprocessing
 from coredispatch import nn as nn
 from coredispatch import optim as optim
+from coredispatch import overrides as overrides
 from coredispatch import random as random
 from coredispatch import return_types as return_types
 from coredispatch import serialization as serialization
