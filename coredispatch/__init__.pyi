@@ -79,6 +79,10 @@ from coredispatch.registry.around.explain import explain as explain
 from coredispatch.registry.around.loader import plugins as plugins
 from coredispatch.registry.around.observe import Observation as Observation
 from coredispatch.registry.around.observe import observe as observe
+from coredispatch.registry.around.threads import get_num_interop_threads as get_num_interop_threads
+from coredispatch.registry.around.threads import get_num_threads as get_num_threads
+from coredispatch.registry.around.threads import set_num_interop_threads as set_num_interop_threads
+from coredispatch.registry.around.threads import set_num_threads as set_num_threads
 from coredispatch.registry.dispatch.operator import Operator as Operator
 from coredispatch.registry.model.device import Device as Device
 from coredispatch.registry.model.device import set_default_device as set_default_device

@@ -66,6 +66,7 @@ from coredispatch.registry.around.raw_values import (
     reference,
     to_raw,
 )
+from coredispatch.registry.around.threads import get_num_threads
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, LayerEntry
 from coredispatch.registry.dispatch.dispatcher import dispatch
@@ -147,6 +148,7 @@ __all__ = [
     "dtype_of",
     "dtypes",
     "from_raw",
+    "get_num_threads",
     "hookimpl",
     "is_masked",
     "is_on",

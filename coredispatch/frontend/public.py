@@ -53,6 +53,12 @@ from coredispatch.registry.around import fallback
 from coredispatch.registry.around.explain import explain
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.around.observe import Observation, observe
+from coredispatch.registry.around.threads import (
+    get_num_interop_threads,
+    get_num_threads,
+    set_num_interop_threads,
+    set_num_threads,
+)
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.device import Device, set_default_device
 from coredispatch.registry.model.device import default_device as get_default_device

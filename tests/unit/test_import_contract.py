@@ -26,6 +26,7 @@ ALLOWED = {
         "numpy",
         "ml_dtypes",
         "array_api_compat",
+        "threadpoolctl",  # where it is installed
     },
     "coredispatch/graph": {
         "coredispatch.registry",

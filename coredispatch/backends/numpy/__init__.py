@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coredispatch.backends.array_api import FAMILIES, ArrayApiBackend
+from coredispatch.backends.numpy import blas_threads
 from coredispatch.registry.around.hookspecs import hookimpl
 from coredispatch.registry.dispatch.registrar import Registrar
 
@@ -78,3 +79,4 @@ class NumpyBackend(ArrayApiBackend):
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the backend ``cpu``."""
     registrar.backend(NumpyBackend())
+    registrar.thread_pool("blas", blas_threads.set_num_threads)

@@ -20,6 +20,7 @@ from coredispatch.frontend.data.collate import default_collate
 from coredispatch.frontend.data.dataset import IterableDataset
 from coredispatch.frontend.data.randomness import seed_all
 from coredispatch.frontend.data.transport import Failure, Packed, pack, receive, send
+from coredispatch.registry.around.threads import set_num_threads
 
 __all__ = ["Exhausted", "Fetcher", "WorkerInfo", "WorkerSetup", "get_worker_info", "run_worker"]
 
@@ -127,6 +128,7 @@ def _serve(setup: WorkerSetup, tasks: Any, results: Any) -> None:
     _info = WorkerInfo(setup.id, setup.num_workers, setup.seed, setup.dataset)
     startup: Failure | None = None
     try:
+        set_num_threads(1)  # the workers share the processors among them, as in PyTorch
         seed_all(setup.seed, setup.id)
         if setup.init_fn is not None:
             setup.init_fn(setup.id)

@@ -166,6 +166,21 @@ class Registrar:
             )
         self._actions.append(lambda s: self._add(s, records))
 
+    def thread_pool(self, name: str, set_num_threads: Callable[[int], None]) -> None:
+        """Obey ``cd.set_num_threads``: the function is called with every number that is set.
+
+        It is called with at least 1, at once where a number was set before the plugin was loaded,
+        and must not raise.
+        """
+        if not callable(set_num_threads):
+            raise RegistrationError(
+                f"plugin {self.plugin!r}: the thread pool {name!r} is set by "
+                f"{shown_value(set_num_threads)}, which cannot be called",
+                fix="pass a function of the number of threads",
+            )
+        owned = (set_num_threads, self.plugin)
+        self._actions.append(lambda s: replace(s, thread_pools={**s.thread_pools, name: owned}))
+
     def commit(self) -> None:
         """Publish everything registered, or raise and change nothing."""
         with self._table.lock:

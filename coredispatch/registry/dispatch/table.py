@@ -34,6 +34,8 @@ class Snapshot:
     backends: Mapping[str, tuple[Backend, str]] = field(default_factory=dict)
     layouts: Mapping[str, tuple[Layout, str]] = field(default_factory=dict)
     layers: Mapping[str, tuple[Layer, str]] = field(default_factory=dict)
+    #: name -> (function of the number of threads, plugin)
+    thread_pools: Mapping[str, tuple[Callable[[int], None], str]] = field(default_factory=dict)
     order: KeyOrder = field(default_factory=KeyOrder)
     unloaded_ops: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,6 +113,7 @@ class Table:
                     backends=_without(s.backends, plugin),
                     layouts=_without(s.layouts, plugin),
                     layers=_without(s.layers, plugin),
+                    thread_pools=_without(s.thread_pools, plugin),
                     unloaded_ops={**s.unloaded_ops, **gone},
                 )
             )

@@ -29,6 +29,7 @@ def coredispatch_register(registrar: Any) -> None:
         return
     from .kernels import MODULES
 
+    registrar.thread_pool("cpu_numba", set_num_threads)
     for module in MODULES:
         registrar.kernels(
             "cpu",

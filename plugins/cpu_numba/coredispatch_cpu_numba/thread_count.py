@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
+
+from coredispatch.plugin import get_num_threads as get_num_threads_of_all
 
 __all__ = ["MOST", "SUPPORTED", "default", "get_num_threads", "set_num_threads", "wanted"]
 
@@ -14,20 +15,12 @@ SUPPORTED = sys.platform.startswith("linux") and platform.machine() in (
     "aarch64",
     "riscv64",
 )
-VARIABLE = "COREDISPATCH_NUM_THREADS"
 MOST = 64
 
 
 def default() -> int:
-    """``COREDISPATCH_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the CPUs this process has."""
-    if not SUPPORTED:
-        return 1
-    available = min(len(os.sched_getaffinity(0)), MOST)
-    for variable in (VARIABLE, "OMP_NUM_THREADS"):
-        text = os.environ.get(variable, "").partition(",")[0].strip()
-        if text.isdecimal() and int(text) > 0:
-            return min(int(text), available)
-    return available
+    """The number of threads that coredispatch has at first (``COREDISPATCH_NUM_THREADS``, ...)."""
+    return min(get_num_threads_of_all(), MOST) if SUPPORTED else 1
 
 
 #: the caller's thread included; 1 keeps all work in it
