@@ -1,7 +1,7 @@
 """How many threads kernels on the CPU may use: one number that every plugin obeys.
 
-A plugin whose kernels run in threads calls
-``registrar.thread_pool(name, set_count)``. The function is called with the count whenever the user sets one, and when the plugin is loaded after that.
+A plugin whose kernels run in threads calls ``registrar.thread_pool(name, set_count)``. The function
+is called with the count whenever the user sets one, and when the plugin is loaded after that.
 """
 
 from __future__ import annotations
