@@ -47,6 +47,7 @@ from coredispatch.registry.model.effects import Mutates, View
 from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, shown_value, text_of
 from coredispatch.registry.model.results import returning
 from coredispatch.registry.model.schema import REQUIRED, Schema, parameter_names
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
 
@@ -513,7 +514,8 @@ def _record(op: str, fields: tuple[str, ...]) -> Any:
 
     def show(self: Any) -> str:
         pairs = zip(fields, self, strict=True)
-        return f"{name}(\n" + ",\n".join(f"{field}={item!r}" for field, item in pairs) + ")"
+        shown = SPELLING.of(f"return_types.{name}")
+        return f"{shown}(\n" + ",\n".join(f"{field}={item!r}" for field, item in pairs) + ")"
 
     def reduce(self: Any) -> tuple[Any, ...]:
         return (_results, (op, tuple(self)))
