@@ -21,6 +21,7 @@ from coredispatch import multiprocessing as multiprocessing
 from coredispatch import nn as nn
 from coredispatch import optim as optim
 from coredispatch import overrides as overrides
+from coredispatch import profiler as profiler
 from coredispatch import random as random
 from coredispatch import return_types as return_types
 from coredispatch import serialization as serialization

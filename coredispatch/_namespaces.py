@@ -33,6 +33,7 @@ NAMESPACES: dict[str, str] = {
     "nn": "coredispatch.frontend.nn",
     "optim": "coredispatch.frontend.optim",
     "overrides": "coredispatch.frontend.overrides",
+    "profiler": "coredispatch.frontend.profiler",
     "random": "coredispatch.frontend.random",
     "return_types": "coredispatch.frontend.return_types",
     "serialization": "coredispatch.frontend.serialization",

@@ -130,6 +130,8 @@ class GraphState:
         self.anomaly: bool = False
         self.saved_hooks: bool = False  # whether any thread packs what it saves
         self.watched: bool = False  # either of them
+        self.profile: Any = None  # (node) -> context manager around its backward, while profiled
+        self.instrumented: bool = False  # anomaly mode, or profiled
         self.leaf_hooks: bool = False  # whether any leaf of the process ever had a hook
         # -- slots; those without a place are filled in frontend.autograd.checks -----------
         # (node), called while watched  [frontend.autograd.saved_tensors]
@@ -164,6 +166,7 @@ class GraphState:
         if hooks is not None:
             self.saved_hooks = hooks
         self.watched = self.anomaly or self.saved_hooks
+        self.instrumented = self.anomaly or self.profile is not None
 
 
 GRAPH: Final = GraphState()
@@ -177,7 +180,7 @@ class EngineHooks:
         # (node, index, grad, shape, dtype) -> grad of the right form
         self.validate_outputs: Callable[..., Any] = call
         # (node, grads, output mask, task) -> results, or raises
-        self.anomaly: Callable[..., Any] = call
+        self.instrumented: Callable[..., Any] = call
         # (node, result) -> exception
         self.wrong_count: Callable[..., Any] = call
         # (node, index, grad) -> exception

@@ -154,6 +154,15 @@ def forward_line() -> str:
     return "<unknown>"
 
 
+def instrumented(node: Node, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
+    """Run a node's backward in anomaly mode, under a profiler, or both."""
+    run = anomaly if GRAPH.anomaly else type(node).backward
+    if GRAPH.profile is None:
+        return run(node, grads, output_mask, task)
+    with GRAPH.profile(node):
+        return run(node, grads, output_mask, task)
+
+
 def anomaly(node: Node, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
     """Run a node's backward in anomaly mode: errors and NaNs point at the forward line."""
     try:
@@ -179,7 +188,7 @@ ANOMALY = {"check_nan": True}
 ENGINE.validate_outputs = validate_outputs
 ENGINE.wrong_hook = wrong_hook
 GRAPH.zeros = zeros
-ENGINE.anomaly = anomaly
+ENGINE.instrumented = instrumented
 ENGINE.wrong_count = wrong_count
 ENGINE.wrong_type = wrong_type
 GRAPH.version_error = version_error

@@ -224,8 +224,8 @@ class BackwardPass(GraphTask):
             mask = self.output_mask(node, self.exec_info)
         if node.pre_hooks is not None:
             grads = run_pre_hooks(node, grads)
-        if GRAPH.anomaly:
-            results = ENGINE.anomaly(node, grads, mask, self)
+        if GRAPH.instrumented:
+            results = ENGINE.instrumented(node, grads, mask, self)
         else:
             results = node.backward(grads, mask, self)
         if results is None or len(results) != len(node.next_edges):

@@ -13,6 +13,7 @@ from coredispatch.frontend.data.randomness import draw_seed
 from coredispatch.frontend.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from coredispatch.frontend.data.transport import Failure
 from coredispatch.frontend.data.worker import Exhausted, Fetcher, WorkerSetup
+from coredispatch.frontend.marks import MARKS
 
 __all__ = ["DataLoader"]
 
@@ -180,7 +181,11 @@ def _iterate_here(loader: DataLoader[Any]) -> Iterator[Any]:
     fetcher = Fetcher.of(loader.dataset, loader.collate_fn, loader.batched, loader.drop_last)
     for task in loader.tasks:
         try:
-            batch = fetcher.fetch(task)
+            if MARKS.span is None:
+                batch = fetcher.fetch(task)
+            else:
+                with MARKS.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+                    batch = fetcher.fetch(task)
         except StopIteration:
             if fetcher.stream is None:
                 raise
@@ -231,6 +236,12 @@ class _WorkerIterator:
         return self
 
     def __next__(self) -> Any:
+        if MARKS.span is None:
+            return self._next()
+        with MARKS.span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"):
+            return self._next()
+
+    def _next(self) -> Any:
         while self.given < self.sent and not self.pool.closed:
             while self.given not in self.arrived:
                 for epoch, index, result in self.pool.collect(self.loader.timeout):
