@@ -96,7 +96,8 @@ class profile:
 
 def _refuse(name: str) -> NoReturn:
     raise NotImplementedError(
-        f"{name} needs a vendor's profiler; use coredispatch.profiler.profile: Perfetto opens its trace"
+        f"{name} needs a vendor's profiler; use coredispatch.profiler.profile, whose trace opens "
+        "in Perfetto"
     )
 
 
