@@ -14,6 +14,7 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.nn import calling, conversion, state
 from coredispatch.frontend.nn.members import Members, check_name
 from coredispatch.frontend.nn.parameter import Buffer, Parameter
+from coredispatch.frontend.nn.restoring import restore
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["Module"]
@@ -415,4 +416,4 @@ class Module:
         return sorted({*object.__dir__(self)})
 
     def __setstate__(self, members: dict[str, Any]) -> None:
-        self.__dict__.update(members)
+        restore(self, members)

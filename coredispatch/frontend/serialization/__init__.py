@@ -13,7 +13,11 @@ from coredispatch.frontend.serialization.errors import (
     UnsafeGlobalError,
     UnsavableObjectError,
 )
-from coredispatch.frontend.serialization.loading import load
+from coredispatch.frontend.serialization.loading import (
+    get_default_mmap,
+    load,
+    set_default_mmap,
+)
 from coredispatch.frontend.serialization.memory import (
     copy_tensor,
     deepcopy_tensor,
@@ -30,10 +34,12 @@ __all__ = [
     "clear_safe_globals",
     "copy_tensor",
     "deepcopy_tensor",
+    "get_default_mmap",
     "get_safe_globals",
     "load",
     "rebuild_tensor",
     "reduce_tensor",
     "safe_globals",
     "save",
+    "set_default_mmap",
 ]

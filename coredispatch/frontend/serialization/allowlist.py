@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "add_safe_globals",
     "allowed",
+    "allowed_as",
     "clear_safe_globals",
     "get_safe_globals",
     "safe_globals",
@@ -21,13 +22,27 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
     """Let ``load(weights_only=True)`` also make instances of these classes and call these
     functions. Add only what is harmless with any arguments.
 
+    A pair of a class or function and a dotted name admits it under that name, which is the one
+    that files of an earlier module have.
+
     An instance is made by calling the class, or its ``__new__``, with the arguments that its
     ``__reduce_ex__`` gave when it was saved. Its state goes through the class's own
     ``__setstate__``; without one, attributes are set on the new instance, but none that would
     hide a method or a property.
     """
     for thing in safe_globals:
-        _added[thing.__module__, thing.__qualname__] = thing
+        if isinstance(thing, tuple):
+            if len(thing) != 2:
+                raise ValueError(
+                    f"add_safe_globals: {thing!r} is not a pair of a class or function and its name"
+                )
+            thing, path = thing
+            if type(path) is not str:
+                raise TypeError(f"add_safe_globals: {path!r} is not the name of {thing!r}")
+            module, _, name = path.rpartition(".")
+            _added[module, name] = thing
+        else:
+            _added[thing.__module__, thing.__qualname__] = thing
 
 
 def get_safe_globals() -> list[Any]:
@@ -55,3 +70,13 @@ def safe_globals(things: list[Any]) -> Iterator[None]:
 def allowed(module: str, name: str) -> Any:
     """The class or function of that name if it was added, else None."""
     return _added.get((module, name))
+
+
+def allowed_as(module: str, name: str) -> Any:
+    """What was added of coredispatch that stands for ``torch``'s class or function of that name."""
+    namespace = module.split(".")[1:2]
+    for (place, known), thing in _added.items():
+        parts = [part for part in place.split(".") if part != "frontend"]
+        if known == name and parts[0] == "coredispatch" and parts[1:2] == namespace:
+            return thing
+    return None

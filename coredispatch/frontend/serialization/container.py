@@ -28,6 +28,8 @@ from coredispatch.frontend.serialization.stored_zip import StoredZip
 
 __all__ = ["Archive", "open_for_reading", "write_archive"]
 
+Array = np.ndarray[Any, Any]
+
 FORMAT = "coredispatch tensors"
 VERSION = 2
 #: the entry with the structure, by version; the pickle of version 1 is only interpreted
@@ -84,6 +86,11 @@ def open_for_reading(source: Target) -> Iterator[IO[bytes]]:
 class Archive:
     """A saved file opened for reading.
 
+    Args:
+        archive: the file.
+        name: how errors call it.
+        memory: its bytes, mapped; blocks then lie there, and their checksums are not checked.
+
     Attributes:
         version: of the format.
         sizes: bytes of each block, which the file really has.
@@ -95,24 +102,10 @@ class Archive:
         Damage: it is cut off or damaged.
     """
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        file.seek(0)
-        start = file.read(4)
-        if start != b"PK\x03\x04":
-            raise SerializationError(
-                f"{name} was not written by coredispatch.save" if start else f"{name} is empty"
-            )
-        self._zip = StoredZip(file)
-        names = set(self._zip.names)
-        if "format.json" not in names:
-            foreign = any(entry.endswith("data.pkl") for entry in names)
-            raise SerializationError(
-                f"{name} is a zip archive, but was not written by coredispatch.save",
-                fix="it looks like a PyTorch checkpoint: load it with PyTorch and save its tensors "
-                "as NumPy arrays, which from_numpy takes"
-                if foreign
-                else None,
-            )
+    def __init__(self, archive: StoredZip, name: str, memory: Array | None = None) -> None:
+        self._zip = archive
+        self._memory = memory
+        names = set(archive.names)
         index = read_json(self._zip.read("format.json"), "format.json")
         if not isinstance(index, dict):
             raise Damage("format.json", "it is not an object")
@@ -149,7 +142,10 @@ class Archive:
 
     def block(self, number: int) -> np.ndarray[Any, Any]:
         """Block `number` as writable bytes; the same array each time."""
-        if number not in self._blocks:
+        if number not in self._blocks and self._memory is not None:
+            start = self._zip.position(f"blocks/{number}")
+            self._blocks[number] = self._memory[start : start + self.sizes[number]]
+        elif number not in self._blocks:
             block = np.empty(self.sizes[number], np.uint8)
             self._zip.read_into(f"blocks/{number}", block.data)
             self._blocks[number] = block

@@ -150,6 +150,11 @@ class StoredZip:
         self._file.seek(start)
         return entry
 
+    def position(self, name: str) -> int:
+        """Where the first byte of an entry lies in the file."""
+        self._data(name)
+        return self._file.tell()
+
     def read(self, name: str) -> bytes:
         """The bytes of an entry."""
         data = bytearray(self.size(name))
