@@ -8,20 +8,37 @@ from coredispatch.frontend.argument_types import DTypeLike, DeviceLike, IntList,
 from coredispatch.registry.model.generator import Generator
 from typing import Any, Literal, overload
 
+from coredispatch import _C as _C
+from coredispatch import _dynamo as _dynamo
+from coredispatch import _jit_internal as _jit_internal
+from coredispatch import _utils as _utils
+from coredispatch import accelerator as accelerator
 from coredispatch import amp as amp
+from coredispatch import ao as ao
 from coredispatch import autograd as autograd
+from coredispatch import compiler as compiler
+from coredispatch import cpu as cpu
 from coredispatch import cuda as cuda
 from coredispatch import data as data
+from coredispatch import distributed as distributed
 from coredispatch import distributions as distributions
+from coredispatch import export as export
 from coredispatch import fft as fft
+from coredispatch import futures as futures
+from coredispatch import fx as fx
 from coredispatch import jit as jit
 from coredispatch import library as library
 from coredispatch import linalg as linalg
+from coredispatch import masked as masked
+from coredispatch import mps as mps
 from coredispatch import multiprocessing as multiprocessing
+from coredispatch import nested as nested
 from coredispatch import nn as nn
+from coredispatch import onnx as onnx
 from coredispatch import optim as optim
 from coredispatch import overrides as overrides
-from coredispatch import profiler as profiler
+from coredispatch import package as package
+from coredispatch import quantization as quantization
 from coredispatch import random as random
 from coredispatch import return_types as return_types
 from coredispatch import serialization as serialization
@@ -29,7 +46,10 @@ from coredispatch import signal as signal
 from coredispatch import special as special
 from coredispatch import storage as storage
 from coredispatch import testing as testing
+from coredispatch import types as types
 from coredispatch import utils as utils
+from coredispatch import version as version
+from coredispatch import xpu as xpu
 from coredispatch.frontend.amp.autocast import autocast as autocast
 from coredispatch.frontend.amp.autocast import get_autocast_dtype as get_autocast_dtype
 from coredispatch.frontend.amp.autocast import is_autocast_available as is_autocast_available
@@ -47,6 +67,17 @@ from coredispatch.frontend.functions import is_inference as is_inference
 from coredispatch.frontend.functions import load as load
 from coredispatch.frontend.functions import numel as numel
 from coredispatch.frontend.functions import save as save
+from coredispatch.frontend.legacy import BFloat16Tensor as BFloat16Tensor
+from coredispatch.frontend.legacy import BoolTensor as BoolTensor
+from coredispatch.frontend.legacy import ByteTensor as ByteTensor
+from coredispatch.frontend.legacy import CharTensor as CharTensor
+from coredispatch.frontend.legacy import DoubleTensor as DoubleTensor
+from coredispatch.frontend.legacy import FloatTensor as FloatTensor
+from coredispatch.frontend.legacy import HalfTensor as HalfTensor
+from coredispatch.frontend.legacy import IntTensor as IntTensor
+from coredispatch.frontend.legacy import LongTensor as LongTensor
+from coredispatch.frontend.legacy import ShortTensor as ShortTensor
+from coredispatch.frontend.legacy import set_default_tensor_type as set_default_tensor_type
 from coredispatch.frontend.limits import finfo as finfo
 from coredispatch.frontend.limits import iinfo as iinfo
 from coredispatch.frontend.lobpcg import lobpcg as lobpcg
@@ -62,6 +93,17 @@ from coredispatch.frontend.operators import ops as ops
 from coredispatch.frontend.printing import get_printoptions as get_printoptions
 from coredispatch.frontend.printing import printoptions as printoptions
 from coredispatch.frontend.printing import set_printoptions as set_printoptions
+from coredispatch.frontend.programs import SymBool as SymBool
+from coredispatch.frontend.programs import SymFloat as SymFloat
+from coredispatch.frontend.programs import SymInt as SymInt
+from coredispatch.frontend.programs import is_warn_always_enabled as is_warn_always_enabled
+from coredispatch.frontend.programs import set_warn_always as set_warn_always
+from coredispatch.frontend.programs import sym_float as sym_float
+from coredispatch.frontend.programs import sym_int as sym_int
+from coredispatch.frontend.programs import sym_max as sym_max
+from coredispatch.frontend.programs import sym_min as sym_min
+from coredispatch.frontend.programs import sym_not as sym_not
+from coredispatch.frontend.programs import typename as typename
 from coredispatch.frontend.random import fork_rng as fork_rng
 from coredispatch.frontend.random import get_rng_state as get_rng_state
 from coredispatch.frontend.random import initial_seed as initial_seed
@@ -169,6 +211,9 @@ LongStorage: Any
 ShortStorage: Any
 TypedStorage: Any
 UntypedStorage: Any
+_assert: Any
+classes: Any
+compile: Any
 
 __version__: builtins.str
 

@@ -16,24 +16,42 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LATE_NAMES", "NAMESPACES", "OldPaths", "publish"]
+__all__ = ["LATE_NAMES", "NAMESPACES", "OldPaths", "behind", "publish"]
 
 #: public name, without the package in front -> the module it stands for
 NAMESPACES: dict[str, str] = {
+    "_C": "coredispatch.frontend.private.c",
+    "_dynamo": "coredispatch.frontend.private.dynamo",
+    "_jit_internal": "coredispatch.frontend.private.jit_internal",
+    "_utils": "coredispatch.frontend.private.utils",
+    "accelerator": "coredispatch.frontend.accelerator",
     "amp": "coredispatch.frontend.amp",
+    "ao": "coredispatch.frontend.ao",
     "autograd": "coredispatch.frontend.autograd",
+    "compiler": "coredispatch.frontend.compiler",
+    "cpu": "coredispatch.frontend.cpu",
     "cuda": "coredispatch.frontend.cuda",
     "data": "coredispatch.frontend.data",
+    "distributed": "coredispatch.frontend.distributed",
     "distributions": "coredispatch.frontend.distributions",
+    "export": "coredispatch.frontend.export",
     "fft": "coredispatch.frontend.fft",
+    "futures": "coredispatch.frontend.futures",
+    "fx": "coredispatch.frontend.fx",
     "jit": "coredispatch.frontend.jit",
     "library": "coredispatch.frontend.library",
     "linalg": "coredispatch.frontend.linalg",
+    "masked": "coredispatch.frontend.masked",
+    "mps": "coredispatch.frontend.mps",
     "multiprocessing": "coredispatch.frontend.multiprocessing",
+    "nested": "coredispatch.frontend.nested",
     "nn": "coredispatch.frontend.nn",
+    "onnx": "coredispatch.frontend.onnx",
     "optim": "coredispatch.frontend.optim",
     "overrides": "coredispatch.frontend.overrides",
+    "package": "coredispatch.frontend.package",
     "profiler": "coredispatch.frontend.profiler",
+    "quantization": "coredispatch.frontend.ao.quantization",
     "random": "coredispatch.frontend.random",
     "return_types": "coredispatch.frontend.return_types",
     "serialization": "coredispatch.frontend.serialization",
@@ -41,8 +59,11 @@ NAMESPACES: dict[str, str] = {
     "special": "coredispatch.frontend.special",
     "storage": "coredispatch.frontend.storage",
     "testing": "coredispatch.frontend.testing",
+    "types": "coredispatch.frontend.types",
     "utils": "coredispatch.frontend.utils",
     "utils.data": "coredispatch.frontend.data",
+    "version": "coredispatch.frontend.version",
+    "xpu": "coredispatch.frontend.xpu",
 }
 
 #: names of the package itself that stand in a namespace, which is imported when they are asked for
@@ -65,6 +86,11 @@ LATE_NAMES: dict[str, str] = dict.fromkeys(
     ),
     "storage",
 )
+LATE_NAMES |= {
+    "_assert": "frontend.programs",
+    "classes": "frontend.programs",
+    "compile": "compiler",
+}
 
 
 def publish(public: str) -> None:
@@ -75,7 +101,7 @@ def publish(public: str) -> None:
     under its public name, in another thread, also sees them.
     """
     package, _, name = public.partition(".")
-    real = importlib.import_module(_behind(name))
+    real = importlib.import_module(behind(name))
     names = {f"{public}.{below}": module for below, module in _modules_below(real)}
     for namespace, stands_for in NAMESPACES.items():
         nested = f"{package}.{namespace}"
@@ -89,7 +115,7 @@ def publish(public: str) -> None:
     sys.modules.update(names)
 
 
-def _behind(name: str) -> str:
+def behind(name: str) -> str:
     """The module that the public ``name`` stands for, by the longest namespace above it."""
     head, tail = name, ""
     while head not in NAMESPACES:

@@ -26,6 +26,19 @@ from coredispatch.frontend.functions import (
     numel,
     save,
 )
+from coredispatch.frontend.legacy import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    set_default_tensor_type,
+)
 from coredispatch.frontend.limits import finfo, iinfo
 from coredispatch.frontend.lobpcg import lobpcg
 from coredispatch.frontend.lowrank import pca_lowrank, svd_lowrank
@@ -39,6 +52,19 @@ from coredispatch.frontend.modes import (
 )
 from coredispatch.frontend.operators import ops
 from coredispatch.frontend.printing import get_printoptions, printoptions, set_printoptions
+from coredispatch.frontend.programs import (
+    SymBool,
+    SymFloat,
+    SymInt,
+    is_warn_always_enabled,
+    set_warn_always,
+    sym_float,
+    sym_int,
+    sym_max,
+    sym_min,
+    sym_not,
+    typename,
+)
 from coredispatch.frontend.random import (
     fork_rng,
     get_rng_state,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.frontend.torch_function import (
     OVERRIDE,
@@ -25,6 +24,7 @@ from coredispatch.frontend.torch_function import (
 from coredispatch.plugin import is_masked
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
+from coredispatch.registry.model.device import current_device
 from coredispatch.registry.model.errors import AutogradError, DTypeError
 from coredispatch.registry.model.value import storage_of
 from coredispatch.registry.wiring import HOOKS
@@ -167,27 +167,13 @@ def _attribute(name: str, found: Any) -> Any:
 
 
 def fill(tensor: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Make ``tensor``, a new instance of a subclass, what ``Tensor(*args)`` would be."""
-    made = _legacy(args, **options)
+    """Make ``tensor``, a new instance of ``Tensor`` or a subclass, what ``Tensor(*args)`` is."""
+    from coredispatch.frontend.legacy import legacy_tensor
+
+    device = current_device(options.get("device"))
+    made = legacy_tensor(args, options, dtypes.default_dtype(), device, type(tensor).__name__, True)
     tensor.raw, tensor.keys = made.raw, made.keys & ~AUTOGRAD | type(tensor)._class_keys
     tensor._storage = storage_of(made)
-
-
-def _legacy(args: tuple[Any, ...], device: Any = None) -> Any:
-    """``Tensor(data)`` shares the memory of a tensor, and copies anything else in float32."""
-    from coredispatch.frontend.creation import tensor
-
-    if len(args) == 1 and isinstance(args[0], TensorBase):
-        return args[0]
-    sizes = args[0] if len(args) == 1 and isinstance(args[0], Size) else args
-    if all(type(length) is int for length in sizes):
-        return TABLE.operator("empty")(tuple(sizes) if sizes else (0,), device=device)
-    if len(args) > 1:
-        raise DTypeError(
-            f"Tensor() takes data or sizes, not {', '.join(type(a).__name__ for a in args)}",
-            fix="take what else the class needs in its __init__, and pass the data on alone",
-        )
-    return tensor(args[0], dtype=dtypes.default_dtype(), device=device)
 
 
 def as_subclass(self: Any, cls: type) -> Any:

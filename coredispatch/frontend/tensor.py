@@ -83,9 +83,15 @@ class Tensor(TensorBase):
             fill(self, args, options)
         return self
 
-    def __init__(self, raw: Any = None, keys: int = -1, *args: Any, **options: Any) -> None:
-        if not self._from_data:
-            super().__init__(raw, keys, *args, **options)
+    def __init__(self, raw: Any = None, keys: Any = None, *sizes: Any, **options: Any) -> None:
+        if self._from_data:
+            return
+        # The framework says which keys; a user's Tensor(2, 3) and Tensor([1, 2]) do not.
+        if type(keys) is int and type(raw) is not int and not sizes:
+            super().__init__(raw, keys)
+        else:
+            given = tuple(arg for arg in (raw, keys, *sizes) if arg is not None)
+            fill(self, given, options)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -661,14 +667,28 @@ class Tensor(TensorBase):
     def type(self, dtype: None = None) -> str: ...
 
     @overload
-    def type(self, dtype: DTypeLike) -> Tensor: ...
+    def type(self, dtype: DTypeLike, non_blocking: bool = False) -> Tensor: ...
 
-    def type(self, dtype: Any = None) -> Tensor | str:
-        """The dtype's tensor type name, or the tensor converted to ``dtype``."""
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Tensor | str:
+        """The dtype's tensor type name, or the tensor converted to ``dtype``.
+
+        A dtype may also be spelled as types were once: ``"torch.FloatTensor"``, ``FloatTensor``.
+        """
         if dtype is None:
             prefix = SPELLING.of("" if self.device.type == "cpu" else f"{self.device.type}.")
             return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
-        return self.to(dtype)
+        from coredispatch.frontend.legacy import convert
+
+        return convert(self, dtype, non_blocking)
+
+    def new(self, *args: Any, **options: Any) -> Tensor:
+        """``x.new(2, 3)``, ``x.new([1, 2])``: a tensor of this one's dtype and device.
+
+        Lengths of dimensions give memory that nobody initialised.
+        """
+        from coredispatch.frontend.legacy import new
+
+        return new(self, *args, **options)
 
     def float(self, memory_format: Any = None) -> Tensor:
         """The tensor as float32."""

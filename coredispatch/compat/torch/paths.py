@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import sys
-import threading
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
 
 import coredispatch
-from coredispatch._namespaces import NAMESPACES
+from coredispatch._namespaces import NAMESPACES, behind
 from coredispatch.compat.torch.names import known_names, missing, record
 from coredispatch.compat.torch.places import PLACES
 from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["OldPath", "PathLoader", "is_provided", "late_attribute", "old_path", "real_module"]
-
-
-class _Asked(threading.local):
-    """The paths that this thread is importing: they are not old paths on the way."""
-
-    def __init__(self) -> None:
-        self.paths: set[str] = set()
-
-
-_ASKED = _Asked()
 
 
 def real_module(path: str) -> ModuleType | None:
@@ -41,17 +31,13 @@ def real_module(path: str) -> ModuleType | None:
         return coredispatch
     if not any(path == name or path.startswith(f"{name}.") for name in NAMESPACES):
         return None
-    found = sys.modules.get(f"coredispatch.{path}")
-    if found is None and path not in _ASKED.paths:
-        _ASKED.paths.add(path)
-        try:
-            found = importlib.import_module(f"coredispatch.{path}")
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("coredispatch."):
-                raise
-        finally:
-            _ASKED.paths.discard(path)
-    return None if isinstance(found, OldPath) else found
+    # Asked for by the name below frontend: the import system would ask for old paths in turn.
+    name = behind(path)
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
+    return None if found is None else importlib.import_module(name)
 
 
 def _attribute(module: ModuleType, name: str) -> Any:
@@ -64,12 +50,16 @@ def _attribute(module: ModuleType, name: str) -> Any:
     return late(name)
 
 
+def _at(place: str, name: str) -> Any:
+    home, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(home), attribute or name)
+
+
 def _find(path: str, name: str) -> Any:
     """What PyTorch's module at `path` calls `name`; raises AttributeError where we have it not."""
     place = PLACES.get(path, {}).get(name)
     if place is not None:
-        home, _, attribute = place.partition(":")
-        return getattr(importlib.import_module(home), attribute or name)
+        return _at(place, name)
     if f"{path}.{name}" in record():
         if not is_provided(f"{path}.{name}"):
             raise AttributeError(name)
@@ -140,7 +130,7 @@ class PathLoader:
 def old_path(fullname: str) -> ModuleSpec | None:
     """The spec of ``coredispatch.PATH`` where PyTorch has the path and we some of its names."""
     path = fullname.partition(".")[2]
-    if path in _ASKED.paths or path not in record() or not any(True for _ in _present(path)):
+    if path not in record() or not any(True for _ in _present(path)):
         return None
     spec = ModuleSpec(fullname, PathLoader(OldPath(fullname, path)), is_package=True)  # type: ignore[arg-type]
     return spec
@@ -156,6 +146,9 @@ def late_attribute(
     """
     if name.startswith("__"):
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    place = PLACES.get(path, {}).get(name)
+    if place is not None:
+        return _at(place, name)
     package = "coredispatch" if SPELLING.package == "cd" else SPELLING.package
     if f"{path}.{name}".lstrip(".") in record():
         try:

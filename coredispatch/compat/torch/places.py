@@ -6,4 +6,8 @@ __all__ = ["PLACES"]
 
 _NN = "coredispatch.frontend.nn"
 
-PLACES: dict[str, dict[str, str]] = {}
+_TYPES = "Float Double Half BFloat16 Long Int Short Char Byte Bool".split()
+
+PLACES: dict[str, dict[str, str]] = {
+    "cuda": {f"{name}Tensor": f"coredispatch.frontend.legacy:cuda_{name}" for name in _TYPES},
+}

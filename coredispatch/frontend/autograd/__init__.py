@@ -13,6 +13,7 @@ from coredispatch.frontend.autograd.backward import backward, grad
 from coredispatch.frontend.autograd.function import Function, FunctionCtx
 from coredispatch.frontend.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from coredispatch.frontend.autograd.node import Node
+from coredispatch.frontend.autograd.variable import Variable
 from coredispatch.frontend.modes import (
     enable_grad,
     inference_mode,
@@ -26,6 +27,7 @@ __all__ = [
     "FunctionCtx",
     "GradcheckError",
     "Node",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",

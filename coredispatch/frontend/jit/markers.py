@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from coredispatch.frontend.futures import Future
 from coredispatch.graph.capture import tracing
 
 __all__ = [
@@ -107,9 +107,9 @@ def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future:
     """Run ``func`` at once and hold the result, as PyTorch does outside of compiled programs."""
-    future: Future[T] = Future()
+    future = Future()
     try:
         future.set_result(func(*args, **kwargs))
     except Exception as error:
@@ -117,6 +117,6 @@ def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
     return future
 
 
-def wait(future: Future[T]) -> T:
+def wait(future: Future) -> Any:
     """The result of :func:`fork`."""
-    return future.result()
+    return future.wait()

@@ -7,6 +7,7 @@ from coredispatch.frontend.nn import (
     functional as functional,
     init as init,
     modules as modules,
+    parallel as parallel,
     parameter as parameter,
     utils as utils,
 )
@@ -15,6 +16,7 @@ from coredispatch.frontend.nn.calling import (
     register_module_forward_pre_hook as register_module_forward_pre_hook,
 )
 from coredispatch.frontend.nn.modules import *  # noqa: F403
+from coredispatch.frontend.nn.parallel import DataParallel as DataParallel
 from coredispatch.frontend.nn.parameter import Buffer as Buffer, Parameter as Parameter
 
 # mypy reads literal lists only; where it sees none it takes what is imported.
@@ -24,7 +26,9 @@ if not TYPE_CHECKING:
         "Parameter",
         "functional",
         "init",
+        "DataParallel",
         "modules",
+        "parallel",
         "parameter",
         "register_module_forward_hook",
         "register_module_forward_pre_hook",

@@ -1,0 +1,1 @@
+"""PyTorch's private modules, as far as programs touch them."""

@@ -1,0 +1,130 @@
+"""Top-level names that programs touch and that are no operators."""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from typing import Any, NoReturn
+
+from coredispatch.frontend.tensor import Tensor
+
+__all__ = [
+    "SymBool",
+    "SymFloat",
+    "SymInt",
+    "is_warn_always_enabled",
+    "set_warn_always",
+    "sym_float",
+    "sym_int",
+    "sym_max",
+    "sym_min",
+    "sym_not",
+    "typename",
+]
+
+
+class _Symbol:
+    """A number that is not known yet. None are handed to programs: sizes are Python's numbers."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+
+class SymInt(_Symbol):
+    """A size that is not known yet; ``isinstance(n, SymInt)`` is False for every size."""
+
+
+class SymFloat(_Symbol):
+    """A float that is not known yet; there are none."""
+
+
+class SymBool(_Symbol):
+    """A truth value that is not known yet; there are none."""
+
+
+def sym_int(a: Any) -> int:
+    """``int(a)``, rounded towards zero."""
+    return int(a)
+
+
+def sym_float(a: Any) -> float:
+    """``float(a)``."""
+    return float(a)
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    """The larger one; a float where one of them is."""
+    larger = max(a, b)
+    return float(larger) if isinstance(a, float) or isinstance(b, float) else larger
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    """The smaller one; a float where one of them is."""
+    smaller = min(a, b)
+    return float(smaller) if isinstance(a, float) or isinstance(b, float) else smaller
+
+
+def sym_not(a: Any) -> bool:
+    """``not a``."""
+    return not a
+
+
+def _assert(condition: Any, message: Any) -> None:
+    """``assert condition, message``, as a call. Raises AssertionError."""
+    assert condition, message
+
+
+def typename(obj: Any, /) -> str:
+    """The name of an object's type: ``"torch.FloatTensor"`` for a tensor."""
+    if isinstance(obj, Tensor):
+        kind: str = obj.type()
+        return kind
+    module = getattr(obj, "__module__", "") or ""
+    name = getattr(obj, "__qualname__", None)
+    if name is None or isinstance(obj, types.ModuleType):
+        module, name = type(obj).__module__, type(obj).__qualname__
+    return name if module in ("", "builtins") else f"{module}.{name}"
+
+
+_warn_always = [False]
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Whether warnings that are given once are given each time: Python's filters decide which.
+
+    Raises TypeError for anything but a bool.
+    """
+    if not isinstance(b, bool):
+        raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
+    _warn_always[0] = b
+    if b:
+        warnings.simplefilter("always")
+
+
+def is_warn_always_enabled() -> bool:
+    """What :func:`set_warn_always` said last."""
+    return _warn_always[0]
+
+
+class _Classes(types.ModuleType):
+    """``classes.NAMESPACE.NAME``: compiled classes, of which there are none."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(
+            f"Tried to instantiate a class of {name!r}: there are no compiled classes\n"
+            "  fix: use a plugin, or a class of Python"
+        )
+
+    def load_library(self, path: Any) -> NoReturn:
+        """Raises: libraries of PyTorch's C++ operators cannot be loaded."""
+        raise NotImplementedError(
+            f"{path}: a library of PyTorch's C++ operators cannot be loaded\n"
+            "  fix: register the operators in Python with library.custom_op, or write a plugin"
+        )
+
+
+classes = _Classes(f"{__name__}.classes")
+sys.modules.setdefault(classes.__name__, classes)
