@@ -38,6 +38,7 @@ from coredispatch import onnx as onnx
 from coredispatch import optim as optim
 from coredispatch import overrides as overrides
 from coredispatch import package as package
+from coredispatch import profiler as profiler
 from coredispatch import quantization as quantization
 from coredispatch import random as random
 from coredispatch import return_types as return_types
