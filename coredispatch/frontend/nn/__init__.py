@@ -12,26 +12,45 @@ from coredispatch.frontend.nn import (
     utils as utils,
 )
 from coredispatch.frontend.nn.calling import (
+    register_module_backward_hook as register_module_backward_hook,
+    register_module_buffer_registration_hook as register_module_buffer_registration_hook,
     register_module_forward_hook as register_module_forward_hook,
     register_module_forward_pre_hook as register_module_forward_pre_hook,
+    register_module_full_backward_hook as register_module_full_backward_hook,
+    register_module_full_backward_pre_hook as register_module_full_backward_pre_hook,
+    register_module_module_registration_hook as register_module_module_registration_hook,
+    register_module_parameter_registration_hook as register_module_parameter_registration_hook,
 )
 from coredispatch.frontend.nn.modules import *  # noqa: F403
 from coredispatch.frontend.nn.parallel import DataParallel as DataParallel
-from coredispatch.frontend.nn.parameter import Buffer as Buffer, Parameter as Parameter
+from coredispatch.frontend.nn.parameter import (
+    Buffer as Buffer,
+    Parameter as Parameter,
+    UninitializedBuffer as UninitializedBuffer,
+    UninitializedParameter as UninitializedParameter,
+)
 
 # mypy reads literal lists only; where it sees none it takes what is imported.
 if not TYPE_CHECKING:
     __all__ = [
         "Buffer",
         "Parameter",
+        "UninitializedBuffer",
+        "UninitializedParameter",
         "functional",
         "init",
         "DataParallel",
         "modules",
         "parallel",
         "parameter",
+        "register_module_backward_hook",
+        "register_module_buffer_registration_hook",
         "register_module_forward_hook",
         "register_module_forward_pre_hook",
+        "register_module_full_backward_hook",
+        "register_module_full_backward_pre_hook",
+        "register_module_module_registration_hook",
+        "register_module_parameter_registration_hook",
         "utils",
         *modules.__all__,
     ]

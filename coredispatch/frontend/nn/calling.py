@@ -13,12 +13,21 @@ from coredispatch.frontend.tensor import Tensor
 __all__ = [
     "GLOBAL",
     "call",
+    "REGISTRATION",
+    "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
     "register_module_forward_hook",
     "register_module_forward_pre_hook",
+    "register_module_full_backward_hook",
+    "register_module_full_backward_pre_hook",
+    "register_module_module_registration_hook",
+    "register_module_parameter_registration_hook",
 ]
 
-#: hooks of every module, by kind; empty while there are none
+#: hooks of every module, by kind, each with its options; empty while there are none
 GLOBAL: dict[str, dict[int, Any]] = {}
+#: hooks of what is assigned to any module, by name table
+REGISTRATION: dict[str, dict[int, Any]] = {}
 
 
 class _GlobalHandle(RemovableHandle):
@@ -31,27 +40,70 @@ class _GlobalHandle(RemovableHandle):
             del GLOBAL[kind]
 
 
+def _register(kind: str, hook: Any, *options: bool) -> RemovableHandle:
+    return _GlobalHandle(GLOBAL.setdefault(kind, {}), (hook, *options))
+
+
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """``register_forward_pre_hook`` for every module there is and will be."""
-    return _GlobalHandle(GLOBAL.setdefault("forward_pre", {}), (hook, False))
+    return _register("forward_pre", hook, False, False)
 
 
-def register_module_forward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+def register_module_forward_hook(
+    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
     """``register_forward_hook`` for every module there is and will be."""
-    return _GlobalHandle(GLOBAL.setdefault("forward", {}), (hook, False, False))
+    return _register("forward", hook, with_kwargs, always_call)
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """``register_full_backward_pre_hook`` for every module there is and will be."""
+    return _register("backward_pre", hook, False, False)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """``register_full_backward_hook`` for every module there is and will be."""
+    return _register("backward", hook, False, False)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """The older name of :func:`register_module_full_backward_hook`."""
+    return register_module_full_backward_hook(hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, name, parameter)`` for every parameter that is assigned to a module.
+
+    What it returns, if not None, takes the parameter's place.
+    """
+    return RemovableHandle(REGISTRATION.setdefault("_parameter_names", {}), hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """:func:`register_module_parameter_registration_hook` of buffers."""
+    return RemovableHandle(REGISTRATION.setdefault("_buffer_names", {}), hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """:func:`register_module_parameter_registration_hook` of submodules."""
+    return RemovableHandle(REGISTRATION.setdefault("_module_names", {}), hook)
 
 
 def _hooks(module: Any, kind: str) -> list[Any]:
+    """``(hook, with_kwargs, always_call)`` of every module's hooks, then of this one's."""
+    found = list(GLOBAL[kind].values()) if kind in GLOBAL else []
     own = module._hooks
-    everywhere = list(GLOBAL[kind].values()) if kind in GLOBAL else []
-    return everywhere if own is None else [*everywhere, *own.get(kind, {}).values()]
+    if own is not None and kind in own:
+        options = own.get("options", {})
+        found += [(hook, *options.get(n, (False, False))) for n, hook in own[kind].items()]
+    return found
 
 
 def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``forward`` with everything that was hooked to it."""
     pending = _hooks(module, "forward")
     try:
-        for hook, with_kwargs in _hooks(module, "forward_pre"):
+        for hook, with_kwargs, _ in _hooks(module, "forward_pre"):
             args, kwargs = _replaced(hook, with_kwargs, module, args, kwargs)
         backward = _BackwardHooks.of(module)
         if backward is not None:
@@ -121,7 +173,8 @@ class _BackwardHooks:
     @classmethod
     def of(cls, module: Any) -> _BackwardHooks | None:
         """The hooks of ``module``, or None where there are none or nothing is recorded."""
-        hooks, pre_hooks = _hooks(module, "backward"), _hooks(module, "backward_pre")
+        hooks = [hook for hook, *_ in _hooks(module, "backward")]
+        pre_hooks = [hook for hook, *_ in _hooks(module, "backward_pre")]
         if not (hooks or pre_hooks) or not is_recording():
             return None
         return cls(module, hooks, pre_hooks)

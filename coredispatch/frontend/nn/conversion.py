@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.nn.parameter import is_lazy
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
@@ -48,8 +49,13 @@ def convert(module: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -
         if gradient is not None:
             parameter.grad = fn(gradient.detach()).requires_grad_(gradient.requires_grad)
     for name in members["_buffer_names"]:
-        if members[name] is not None:
-            members[name] = fn(members[name])
+        buffer = members[name]
+        if buffer is None:
+            continue
+        if is_lazy(buffer):  # it stays without a shape
+            buffer.data = fn(buffer.data)
+        else:
+            members[name] = fn(buffer)
     return module
 
 

@@ -6,16 +6,25 @@ of operators and of Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.argument_types import IntList
+from coredispatch.frontend.nn import (
+    attention_functions,
+    loss_functions,
+    pool_functions,
+    resampling_functions,
+)
+from coredispatch.frontend.nn.attention_functions import *  # noqa: F403
+from coredispatch.frontend.nn.legacy_arguments import FUNCTIONS
+from coredispatch.frontend.nn.loss_functions import *  # noqa: F403
+from coredispatch.frontend.nn.pool_functions import *  # noqa: F403
+from coredispatch.frontend.nn.resampling_functions import *  # noqa: F403
 from coredispatch.frontend.operators import operators
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import ArgumentError
 
-_operators = operators("nn.functional")
+_operators = operators("nn.functional") | FUNCTIONS
 globals().update(_operators)
 
 
@@ -43,52 +52,16 @@ def fold(
     return TABLE.operator("col2im")(input, *options)
 
 
-def upsample(
-    input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-) -> Tensor:
-    """The older name of :func:`interpolate`."""
-    return _operators["interpolate"](input, size, scale_factor, mode, align_corners)
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """Convolution over time of ``(T, N, C)`` with ``weight`` ``(K, C, out)``: ``(T', N, out)``."""
+    signal = input.permute(1, 2, 0)
+    result = TABLE.operator("conv1d")(signal, weight.permute(2, 1, 0), bias, 1, pad)
+    return result.permute(2, 0, 1)
 
 
-def lp_pool2d(
-    input: Tensor,
-    norm_type: float,
-    kernel_size: IntList,
-    stride: Any = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """``(sum x^p)^(1/p)`` of each window, ``p = norm_type``."""
-    sizes = (kernel_size,) * 2 if isinstance(kernel_size, int) else tuple(kernel_size)
-    mean = _operators["avg_pool2d"](input.pow(norm_type), sizes, stride, 0, ceil_mode)
-    total = mean * (sizes[0] * sizes[1])
-    return (total.sign() * total.abs().relu()).pow(1.0 / norm_type)
-
-
-def triplet_margin_with_distance_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    *,
-    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
-    margin: float = 1.0,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Tensor:
-    """:func:`triplet_margin_loss` with any distance."""
-    distance = distance_function or _operators["pairwise_distance"]
-    near, far = distance(anchor, positive), distance(anchor, negative)
-    if swap:
-        far = far.minimum(distance(positive, negative))
-    loss = (near - far + margin).clamp_min(0)
-    if reduction == "none":
-        return loss
-    if reduction not in ("mean", "sum"):
-        raise ArgumentError(f"reduction={reduction!r}", fix="use 'mean', 'sum' or 'none'")
-    return loss.mean() if reduction == "mean" else loss.sum()
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """:func:`channel_shuffle`."""
+    return _operators["channel_shuffle"](input, groups)
 
 
 def __getattr__(name: str) -> Any:
@@ -102,10 +75,13 @@ def __getattr__(name: str) -> Any:
 __all__ = sorted(
     {
         *_operators,
+        *attention_functions.__all__,
+        *loss_functions.__all__,
+        *pool_functions.__all__,
+        *resampling_functions.__all__,
+        "conv_tbc",
         "fold",
-        "lp_pool2d",
-        "triplet_margin_with_distance_loss",
+        "native_channel_shuffle",
         "unfold",
-        "upsample",
     }
 )

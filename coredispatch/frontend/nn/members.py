@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-__all__ = ["Members", "check_name"]
+__all__ = ["Members", "check_name", "replace"]
 
 _KINDS = ("_parameter_names", "_buffer_names", "_module_names")
 
 
-class Members(MutableMapping[str, Any]):
+class Members(dict[str, Any]):
     """One name table of a module with its values: what writes to it writes to the module.
 
     Made anew at each access: a module that kept one would be in a reference cycle with it.
@@ -20,12 +19,8 @@ class Members(MutableMapping[str, Any]):
 
     def __init__(self, module: Any, table: str) -> None:
         self._members: dict[str, Any] = module.__dict__
-        self._names: dict[str, Any] = module.__dict__[table]
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._members[name]
+        self._names: dict[str, Any] = self._members[table]
+        super().__init__((name, self._members[name]) for name in self._names)
 
     def __setitem__(self, name: str, value: Any) -> None:
         for kind in _KINDS:
@@ -33,19 +28,73 @@ class Members(MutableMapping[str, Any]):
                 self._members[kind].pop(name, None)
         self._names.setdefault(name, True if self._names is self._members[_KINDS[1]] else None)
         self._members[name] = value
+        super().__setitem__(name, value)
 
     def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
         del self._names[name]
         del self._members[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._names))
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove and return a member, as ``dict.pop``."""
+        if name not in self:
+            return super().pop(name, *default)
+        value = self[name]
+        del self[name]
+        return value
 
-    def __len__(self) -> int:
-        return len(self._names)
+    def popitem(self) -> tuple[str, Any]:
+        """Remove and return the last member."""
+        name = next(reversed(self), None)
+        if name is None:
+            raise KeyError("popitem(): dictionary is empty")
+        return name, self.pop(name)
 
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    def clear(self) -> None:
+        """Remove all members."""
+        for name in list(self):
+            del self[name]
+
+    def update(self, *others: Any, **more: Any) -> None:
+        """Set members, as ``dict.update``."""
+        for name, value in dict(*others, **more).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """The member, set to ``default`` where there is none."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def move_to_end(self, name: str, last: bool = True) -> None:
+        """Change the order, as ``OrderedDict.move_to_end``."""
+        fact = self._names[name]
+        others = {n: f for n, f in self._names.items() if n != name}
+        self._names.clear()
+        self._names.update({**others, name: fact} if last else {name: fact, **others})
+        values = {n: self._members[n] for n in self._names}
+        super().clear()
+        super().update(values)
+
+    def copy(self) -> dict[str, Any]:
+        """An ordinary dictionary."""
+        return dict(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (dict(self),)
+
+    def __ior__(self, other: Any) -> Members:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
+
+def replace(module: Any, table: str, values: Any) -> None:
+    """Make ``values`` all the members of one table."""
+    members = module.__dict__
+    for name in members.get(table, {}):
+        members.pop(name, None)
+    members[table] = {}
+    Members(module, table).update(values)
 
 
 def check_name(module: Any, name: Any, kind: str, table: str) -> None:
@@ -53,10 +102,10 @@ def check_name(module: Any, name: Any, kind: str, table: str) -> None:
     if table not in module.__dict__:
         raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
     if not isinstance(name, str):
-        raise TypeError(f"{kind} name should be a string, got {type(name).__name__}")
-    if "." in name:
-        raise KeyError(f'{kind} name can\'t contain ".": {name}')
-    if name == "":
-        raise KeyError(f'{kind} name can\'t be empty string ""')
+        raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
     if hasattr(module, name) and name not in module.__dict__[table]:
         raise KeyError(f"attribute '{name}' already exists")
+    if "." in name:
+        raise KeyError(f'{kind} name can\'t contain ".", got: {name}')
+    if name == "":
+        raise KeyError(f'{kind} name can\'t be empty string ""')

@@ -6,13 +6,14 @@ Parameters, buffers and submodules live in the instance's own ``__dict__``, so t
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.nn import calling, conversion, state
-from coredispatch.frontend.nn.members import Members, check_name
+from coredispatch.frontend.nn.members import Members, check_name, replace
 from coredispatch.frontend.nn.parameter import Buffer, Parameter
 from coredispatch.frontend.nn.restoring import restore
 from coredispatch.frontend.tensor import Tensor
@@ -38,6 +39,7 @@ class Module:
     _hooks: dict[str, dict[int, Any]] | None = None
     _version: int = 1
     call_super_init: bool = False
+    dump_patches: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         names = self.__dict__
@@ -45,6 +47,11 @@ class Module:
         names["_buffer_names"] = {}
         names["_module_names"] = {}
         names["training"] = True
+        if self.call_super_init:
+            super().__init__(*args, **kwargs)
+        elif args or kwargs:
+            given = f"keyword argument '{next(iter(kwargs))}'" if kwargs else "positional arguments"
+            raise TypeError(f"{type(self).__name__}.__init__() got unexpected {given}")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result. Every subclass defines it."""
@@ -56,6 +63,8 @@ class Module:
         if self._hooks is None and not calling.GLOBAL:
             return self.forward(*args, **kwargs)
         return calling.call(self, args, kwargs)
+
+    _call_impl = __call__
 
     # -- members ---------------------------------------------------------------------------
 
@@ -95,9 +104,13 @@ class Module:
         """Enter ``name`` into one name table, and take it out of the others."""
         members = self.__dict__
         if table not in members:
-            raise AttributeError(
-                f"cannot assign to '{name}' before {type(self).__name__} called super().__init__()"
+            kind = {"_parameter_names": "parameters", "_module_names": "module"}.get(
+                table, "buffers"
             )
+            raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
+        for hook in calling.REGISTRATION.get(table, {}).values():
+            found = hook(self, name, value)
+            value = value if found is None else found
         for other in ("_parameter_names", "_buffer_names", "_module_names"):
             if other != table:
                 members[other].pop(name, None)
@@ -128,6 +141,23 @@ class Module:
         """Submodules by name, None included; writing to it writes to the module."""
         return Members(self, "_module_names")
 
+    @_parameters.setter
+    def _parameters(self, values: Any) -> None:
+        replace(self, "_parameter_names", values)
+
+    @_buffers.setter
+    def _buffers(self, values: Any) -> None:
+        replace(self, "_buffer_names", values)
+
+    @_modules.setter
+    def _modules(self, values: Any) -> None:
+        replace(self, "_module_names", values)
+
+    @property
+    def _non_persistent_buffers_set(self) -> set[str]:
+        """The names of buffers that are not saved."""
+        return {name for name, saved in self.__dict__["_buffer_names"].items() if not saved}
+
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter (or None in its place). Raises for names that are taken or malformed."""
         check_name(self, name, "parameter", "_parameter_names")
@@ -155,7 +185,9 @@ class Module:
         check_name(self, name, "module", "_module_names")
         self._own("_module_names", name, module)
 
-    register_module = add_module
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Alias for :meth:`add_module`."""
+        self.add_module(name, module)
 
     # -- traversal -------------------------------------------------------------------------
 
@@ -174,9 +206,9 @@ class Module:
                 below = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, below, remove_duplicate)
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """This module and all below it."""
-        for _, module in self.named_modules():
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
@@ -192,7 +224,29 @@ class Module:
         for _, module in self.named_children():
             yield module
 
-    def _named_members(self, table: str, prefix: str, recurse: bool, unique: bool) -> Named:
+    def _named_members(
+        self,
+        get_members_fn: Callable[[Module], Any],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Named:
+        """What ``get_members_fn`` gives of each module as pairs, with dotted names."""
+        seen: set[int] = set()
+        owners = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
+        for owner, module in owners:
+            for name, value in get_members_fn(module):
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield (f"{owner}.{name}" if owner else name), value
+
+    def _members_of(self, table: str, prefix: str, recurse: bool, unique: bool) -> Named:
         seen: set[int] = set()
         owners = (
             self.named_modules(prefix=prefix, remove_duplicate=unique)
@@ -213,7 +267,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """Parameters with their dotted names, each once."""
-        return self._named_members("_parameter_names", prefix, recurse, remove_duplicate)
+        return self._members_of("_parameter_names", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """Parameters, those of submodules included unless ``recurse`` is False."""
@@ -224,7 +278,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """Buffers with their dotted names, each once."""
-        return self._named_members("_buffer_names", prefix, recurse, remove_duplicate)
+        return self._members_of("_buffer_names", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Buffers, those of submodules included unless ``recurse`` is False."""
@@ -235,27 +289,49 @@ class Module:
         """The submodule of a dotted name. Raises ``AttributeError`` where there is none."""
         module: Module = self
         for name in target.split(".") if target else ():
-            found = getattr(module, name, None)
+            if not hasattr(module, name):
+                raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+            found = getattr(module, name)
             if not isinstance(found, Module):
-                raise AttributeError(f"{type(module).__name__} has no submodule `{name}`")
+                raise AttributeError(f"`{name}` is not an nn.Module")
             module = found
         return module
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put ``module`` in the place of a dotted name; with ``strict`` one must be there.
+
+        Raises ``ValueError`` for an empty name or no module, ``AttributeError`` where there is
+        nothing to replace.
+        """
+        if target == "":
+            raise ValueError("Cannot set the submodule without a target name!")
+        if not isinstance(module, Module):
+            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
+        path, _, name = target.rpartition(".")
+        parent: Any = self.get_submodule(path)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
 
     def _get_member(self, target: str, table: str, kind: str) -> Any:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
+        if not hasattr(module, name):
+            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
         if name not in module.__dict__[table]:
-            raise AttributeError(f"{type(module).__name__} has no {kind} `{name}`")
+            raise AttributeError(f"`{name}` is not {kind}")
         return module.__dict__[name]
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter of a dotted name. Raises ``AttributeError`` where there is none."""
-        found: Parameter = self._get_member(target, "_parameter_names", "parameter")
+        found: Parameter = self._get_member(target, "_parameter_names", "an nn.Parameter")
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer of a dotted name. Raises ``AttributeError`` where there is none."""
-        found: Tensor = self._get_member(target, "_buffer_names", "buffer")
+        found: Tensor = self._get_member(target, "_buffer_names", "a buffer")
         return found
 
     # -- modes and conversion --------------------------------------------------------------
@@ -283,6 +359,33 @@ class Module:
         """Clear the gradients of all parameters."""
         for parameter in self.parameters():
             clear_gradient(parameter, set_to_none)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Not there yet: compilers are plugins, and none can take a module so far."""
+        raise NotImplementedError(
+            "Module.compile is not implemented: leave the call out, the module runs as it is"
+        )
+
+    def get_extra_state(self) -> Any:
+        """What a subclass adds to its state dict; it also defines :meth:`set_extra_state`."""
+        raise RuntimeError(
+            "Reached a code path in Module.get_extra_state() that should never be called."
+        )
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over what :meth:`get_extra_state` gave."""
+        raise RuntimeError(
+            "Reached a code path in Module.set_extra_state() that should never be called."
+        )
+
+    def _replicate_for_data_parallel(self: T) -> T:
+        """A module of the same members with tables of its own."""
+        replica = self.__new__(type(self))
+        members = self.__dict__.copy()
+        for table in ("_parameter_names", "_buffer_names", "_module_names"):
+            members[table] = members[table].copy()
+        replica.__dict__ = members
+        return replica
 
     def apply(self: T, fn: Callable[[Module], Any]) -> T:
         """Call ``fn`` with every submodule, then with this module (for initialization)."""
@@ -339,15 +442,33 @@ class Module:
 
     # -- hooks -----------------------------------------------------------------------------
 
-    def _add_hook(self, kind: str, hook: Any, prepend: bool = False) -> RemovableHandle:
+    def _hooks_of(self, kind: str) -> OrderedDict[int, Any]:
+        """The hooks of one kind by their ids, to read and to change."""
         if self._hooks is None:
             self.__dict__["_hooks"] = {}
-        hooks = self.__dict__["_hooks"].setdefault(kind, {})
+        found: OrderedDict[int, Any] = self.__dict__["_hooks"].setdefault(kind, OrderedDict())
+        return found
+
+    def _add_hook(
+        self, kind: str, hook: Any, prepend: bool = False, options: Any = None
+    ) -> RemovableHandle:
+        hooks = self._hooks_of(kind)
         handle = RemovableHandle(hooks, hook)
         if prepend:
-            for key in list(hooks)[:-1]:
-                hooks[key] = hooks.pop(key)
+            hooks.move_to_end(handle.id, last=False)
+        if options is not None:
+            self._hooks_of("options")[handle.id] = options
         return handle
+
+    # PyTorch's names of the hooks, which programs look into.
+    _forward_hooks = property(lambda self: self._hooks_of("forward"))
+    _forward_pre_hooks = property(lambda self: self._hooks_of("forward_pre"))
+    _backward_hooks = property(lambda self: self._hooks_of("backward"))
+    _backward_pre_hooks = property(lambda self: self._hooks_of("backward_pre"))
+    _state_dict_hooks = property(lambda self: self._hooks_of("state_dict"))
+    _state_dict_pre_hooks = property(lambda self: self._hooks_of("state_dict_pre"))
+    _load_state_dict_pre_hooks = property(lambda self: self._hooks_of("load_pre"))
+    _load_state_dict_post_hooks = property(lambda self: self._hooks_of("load"))
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -356,7 +477,7 @@ class Module:
 
         With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
         """
-        return self._add_hook("forward_pre", (hook, with_kwargs), prepend)
+        return self._add_hook("forward_pre", hook, prepend, (with_kwargs, False))
 
     def register_forward_hook(
         self,
@@ -371,7 +492,7 @@ class Module:
         With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``. With ``always_call`` it
         is called with output None when ``forward`` raises.
         """
-        return self._add_hook("forward", (hook, with_kwargs, always_call), prepend)
+        return self._add_hook("forward", hook, prepend, (with_kwargs, always_call))
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -389,7 +510,9 @@ class Module:
         """
         return self._add_hook("backward", hook, prepend)
 
-    register_backward_hook = register_full_backward_hook
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """The older name of :meth:`register_full_backward_hook`."""
+        return self._add_hook("backward", hook)
 
     # -- representation --------------------------------------------------------------------
 
@@ -413,7 +536,12 @@ class Module:
         return f"{name}(\n  " + "\n  ".join([*extra_lines, *children]) + "\n)"
 
     def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self)})
+        return sorted(name for name in {*object.__dir__(self)} if not name[:1].isdigit())
 
     def __setstate__(self, members: dict[str, Any]) -> None:
         restore(self, members)
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    """All lines but the first moved to the right."""
+    return s_.replace("\n", "\n" + numSpaces * " ")

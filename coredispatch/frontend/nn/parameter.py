@@ -12,7 +12,14 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import storage_of
 
-__all__ = ["Buffer", "Parameter"]
+__all__ = [
+    "Buffer",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    "UninitializedTensorMixin",
+    "is_lazy",
+]
 
 
 class _ParameterMeta(type):
@@ -79,3 +86,81 @@ class Buffer(Tensor):
         super().__init__(data.raw, data.keys & ~AUTOGRAD)
         self._storage = storage_of(data)
         self.persistent = persistent
+
+
+_ABSENT = (
+    "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+    "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. "
+    "Call `forward` to initialize the parameters before accessing their attributes."
+)
+
+
+class UninitializedTensorMixin(Tensor):
+    """What a lazy module's tensors share until their shape is known."""
+
+    cls_to_become: type = Tensor
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary tensor of ``shape``, uninitialised; dtype and device stay."""
+        device = self.device if device is None else device
+        dtype = self.dtype if dtype is None else dtype
+        self.data = TABLE.operator("empty")(tuple(shape), dtype=dtype, device=device)
+        self.__class__ = self.cls_to_become
+
+    def _absent(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(_ABSENT)
+
+    shape = property(_absent)
+    ndim = property(_absent)
+    dim = size = numel = nelement = _absent
+
+    def share_memory_(self) -> Any:
+        """Raises ``RuntimeError``: there is no memory yet."""
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to "
+            "initialize the parameters before calling `module.share_memory()`."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (self.requires_grad,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.requires_grad, self.device, self.dtype)
+        return memo[id(self)]
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether ``param`` is a parameter or buffer whose shape is not known yet."""
+    return isinstance(param, UninitializedTensorMixin)
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):
+    """A parameter without a shape, until :meth:`materialize` gives it one."""
+
+    cls_to_become = Parameter
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        empty = TABLE.operator("empty")((0,), dtype=dtype, device=device)
+        Parameter.__init__(self, empty, requires_grad)
+
+
+class UninitializedBuffer(UninitializedTensorMixin):
+    """A buffer without a shape, until :meth:`materialize` gives it one."""
+
+    def __init__(
+        self,
+        requires_grad: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        persistent: bool = True,
+    ) -> None:
+        empty = TABLE.operator("empty")((0,), dtype=dtype, device=device)
+        Tensor.__init__(self, empty.raw, empty.keys)
+        self._storage = storage_of(empty)
+        self.persistent = persistent
+        if requires_grad:
+            self.requires_grad = True

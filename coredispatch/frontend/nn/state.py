@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
-from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.frontend.nn.parameter import Parameter, is_lazy
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["IncompatibleKeys", "load_own", "load_state_dict", "save_own", "state_dict"]
 
-_EXTRA = "_extra_state"
+_EXTRA = _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpected_keys"))):
@@ -37,16 +37,18 @@ def _own_state(module: Any) -> list[tuple[str, Any]]:
     return [(name, members[name]) for name in names]
 
 
-def _has_extra(module: Any) -> bool:
-    return hasattr(module, "get_extra_state")
+def _has_extra(module: Any, method: str) -> bool:
+    """Whether the module's class defines ``get_extra_state`` or ``set_extra_state`` itself."""
+    owner = next(cls for cls in type(module).__mro__ if method in cls.__dict__)
+    return owner.__module__ != "coredispatch.frontend.nn.module"
 
 
 def save_own(module: Any, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
     """Put this module's own entries into ``destination``. Subclasses may override it."""
     for name, value in _own_state(module):
         if value is not None:
-            destination[prefix + name] = value if keep_vars else value.detach()
-    if _has_extra(module):
+            destination[prefix + name] = value if keep_vars or is_lazy(value) else value.detach()
+    if _has_extra(module, "get_extra_state"):
         destination[prefix + _EXTRA] = module.get_extra_state()
 
 
@@ -114,14 +116,14 @@ def load_own(
         elif value is not None:
             _load_entry(module, name, value, key, state_dict[key], assign, error_msgs)
     extra = prefix + _EXTRA
-    if hasattr(module, "set_extra_state"):
+    if _has_extra(module, "set_extra_state"):
         if extra in state_dict:
             module.set_extra_state(state_dict[extra])
         elif strict:
             missing_keys.append(extra)
     if strict:
         known = {name for name, value in own if value is not None} | {*module._modules}
-        if hasattr(module, "set_extra_state"):
+        if _has_extra(module, "set_extra_state"):
             known.add(_EXTRA)
         for key in state_dict:
             if key.startswith(prefix) and key[len(prefix) :].split(".", 1)[0] not in known:
@@ -137,10 +139,15 @@ def _load_entry(
             f"the checkpoint but received {type(given).__name__}"
         )
         return
-    if tuple(given.shape) != tuple(value.shape):
+    if is_lazy(value) and is_lazy(given):
+        return
+    if not is_lazy(value) and not is_lazy(given) and not value.ndim and given.ndim == 1:
+        given = given[0]  # files of PyTorch 0.3 hold numbers as vectors
+    if is_lazy(value) or is_lazy(given) or tuple(given.shape) != tuple(value.shape):
+        shapes = ["unknown" if is_lazy(x) else x.shape for x in (given, value)]
         errors.append(
-            f"size mismatch for {key}: copying a param with shape {given.shape} from "
-            f"checkpoint, the shape in current model is {value.shape}."
+            f"size mismatch for {key}: copying a param with shape {shapes[0]} from "
+            f"checkpoint, the shape in current model is {shapes[1]}."
         )
         return
     try:

@@ -14,7 +14,7 @@ from typing import Any
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn.module import Module
-from coredispatch.frontend.nn.modules.norm import _BatchNorm
+from coredispatch.frontend.nn.modules.batchnorm import _BatchNorm
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
 

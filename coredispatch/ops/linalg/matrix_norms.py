@@ -19,6 +19,7 @@ from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeE
 
 __all__ = [
     "cdist",
+    "pdist",
     "linalg_cond",
     "linalg_matrix_norm",
     "linalg_matrix_rank",
@@ -307,3 +308,37 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
             fix="give both as many columns",
         )
     return linalg_vector_norm(shape.unsqueeze(x1, -2) - shape.unsqueeze(x2, -3), p, -1)
+
+
+@composite(
+    out=lambda input, *_: (input.shape[0] * (input.shape[0] - 1) // 2,),
+    reference=lambda input, p=2.0: _vector_norm_reference(
+        input[np.triu_indices(len(input), 1)[0]] - input[np.triu_indices(len(input), 1)[1]], p, -1
+    ),
+    samples=lambda make: (
+        Sample(make((4, 3))),
+        Sample(make((5, 2)), 1.0),
+        Sample(make((4, 3)), math.inf),
+        Sample(make((3, 2)), 3.0),
+    ),
+    dtypes=(float32, float64),
+    cast="float32",
+    tolerance=conditioned,
+    smooth=False,
+    method=False,
+    namespace=("nn.functional", ""),
+)
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The ``p``-norms of the differences of all pairs of rows of ``(N, M)``: ``(N (N - 1) / 2,)``.
+
+    The upper triangle of :func:`cdist` of ``input`` with itself, row by row.
+    """
+    if input.ndim != 2 or p < 0:
+        raise ShapeError(
+            f"pdist of {tuple(input.shape)} with p={p}", fix="use (N, M) and a p of at least 0"
+        )
+    rows, columns = lazy.triu_indices(
+        input.shape[0], input.shape[0], 1, device=input.device
+    ).unbind(0)
+    difference = input.index_select(0, rows) - input.index_select(0, columns)
+    return linalg_vector_norm(difference, p, -1)

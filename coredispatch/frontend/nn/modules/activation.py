@@ -86,6 +86,7 @@ class ReLU6(_Plain):
     """``min(max(x, 0), 6)``."""
 
     _name = "relu6"
+    min_val, max_val = 0.0, 6.0
 
 
 class SELU(_Plain):
@@ -111,11 +112,19 @@ class Hardsigmoid(_Plain):
 
     _name = "hardsigmoid"
 
+    def extra_repr(self) -> str:
+        """Nothing, as in PyTorch."""
+        return ""
+
 
 class Hardswish(_Plain):
     """``x * relu6(x + 3) / 6``."""
 
     _name = "hardswish"
+
+    def extra_repr(self) -> str:
+        """Nothing, as in PyTorch."""
+        return ""
 
 
 class Sigmoid(_Activation):
@@ -274,6 +283,10 @@ class PReLU(Module):
         self.num_parameters, self.init = num_parameters, init
         value = TABLE.operator("full")((num_parameters,), init, device=device, dtype=dtype)
         self.weight = Parameter(value)
+
+    def reset_parameters(self) -> None:
+        """All weights as at first."""
+        self.weight.data.fill_(self.init)
 
     def forward(self, input: Any) -> Any:
         """The activation."""

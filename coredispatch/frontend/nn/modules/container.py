@@ -36,6 +36,12 @@ class _Sequence(Module):
             return self._sliced(index)
         return list(self._modules.values())[_position(len(self), index)]
 
+    def _get_abs_string_index(self, idx: Any) -> str:
+        return str(_position(len(self), idx))
+
+    def _get_item_by_idx(self, iterator: Iterable[Any], idx: Any) -> Any:
+        return list(iterator)[_position(len(self), idx)]
+
     def _sliced(self, index: slice) -> Any:
         return type(self)(list(self._modules.values())[index])
 
@@ -296,6 +302,34 @@ class ParameterDict(_Dictionary):
         del self._entries()[key]
         delattr(self, key)
 
+    def popitem(self) -> tuple[str, Any]:
+        """Remove and return the last name and member."""
+        key = next(reversed(self._entries()), None)
+        if key is None:
+            raise KeyError("popitem(): dictionary is empty")
+        return key, self.pop(key)
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        """A dictionary with ``default`` under all ``keys``."""
+        return ParameterDict(dict.fromkeys(keys, default))
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self._entries()))
+
+    def __or__(self, other: Any) -> ParameterDict:
+        result = self.copy()
+        result.update(other)
+        return result
+
+    def __ror__(self, other: Any) -> ParameterDict:
+        result = ParameterDict(other)
+        result.update(self)
+        return result
+
+    def __ior__(self, other: Any) -> ParameterDict:
+        self.update(other)
+        return self
+
     def setdefault(self, key: str, default: Any = None) -> Any:
         """The member called ``key``, put in as ``default`` where there is none."""
         if key not in self:
@@ -308,16 +342,20 @@ class ParameterDict(_Dictionary):
 
     def extra_repr(self) -> str:
         """One line per member."""
-        return "\n".join(_described(key, value) for key, value in self.items())
+        return "\n".join(
+            _described(key, value, value.type() if isinstance(value, Tensor) else "")
+            for key, value in self.items()
+        )
 
 
 def _as_parameter(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and type(value) is Tensor else value
 
 
-def _described(name: str, value: Any) -> str:
+def _described(name: str, value: Any, dtype: str = "") -> str:
     if not isinstance(value, Tensor):
-        return f"({name}): Object of type: {type(value).__name__}"
+        return f"  ({name}): Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     size = "x".join(map(str, value.shape))
-    return f"({name}): {kind} containing: [{value.dtype} of size {size}]"
+    where = "" if not value.is_cuda else f" (GPU {value.device.index})"
+    return f"  ({name}): {kind} containing: [{dtype or value.dtype} of size {size}{where}]"

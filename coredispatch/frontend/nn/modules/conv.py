@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.lazy import LazyModuleMixin, uninitialized
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -17,6 +18,12 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
 ]
 
 _empty = TABLE.operator("empty")
@@ -28,7 +35,7 @@ def _tuple(value: Any, n: int) -> tuple[int, ...]:
     return (value,) * n if isinstance(value, int) else tuple(value)
 
 
-class _Conv(Module):
+class _ConvNd(Module):
     """What all convolution layers share: sizes, parameters, ``repr``."""
 
     _n = 0
@@ -61,6 +68,7 @@ class _Conv(Module):
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(f"Invalid padding string {padding!r}, should be 'same' or 'valid'")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.transposed = self._transposed
         self.kernel_size, self.stride = _tuple(kernel_size, n), _tuple(stride, n)
         self.padding = padding if isinstance(padding, str) else _tuple(padding, n)
         self.dilation, self.output_padding = _tuple(dilation, n), _tuple(output_padding, n)
@@ -86,7 +94,8 @@ class _Conv(Module):
             bound = 1 / math.sqrt(fan_in)
             init.uniform_(self.bias, -bound, bound)
 
-    def _around(self) -> list[int]:
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
         """Amounts for ``pad``, which counts from the last dimension."""
         if self.padding == "valid":
             return [0] * (2 * self._n)
@@ -101,12 +110,15 @@ class _Conv(Module):
 
     def forward(self, input: Any) -> Any:
         """The convolution."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
+        """The convolution with any weight: for subclasses that transform theirs."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            input, padding = _pad(input, self._around(), self.padding_mode), 0
-        return self._op(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+            amounts = self._reversed_padding_repeated_twice
+            input, padding = _pad(input, amounts, self.padding_mode), 0
+        return self._op(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         """Channels and sizes, and what differs from the defaults."""
@@ -116,11 +128,7 @@ class _Conv(Module):
             f"stride={self.stride}"
         )
         if self.padding != (0,) * n:
-            text += (
-                f", padding={self.padding!r}"
-                if isinstance(self.padding, str)
-                else (f", padding={self.padding}")
-            )
+            text += f", padding={self.padding}"
         if self.dilation != (1,) * n:
             text += f", dilation={self.dilation}"
         if self.output_padding != (0,) * n:
@@ -134,7 +142,7 @@ class _Conv(Module):
         return text
 
 
-class _PlainConv(_Conv):
+class _PlainConv(_ConvNd):
     def __init__(
         self,
         in_channels: int,
@@ -182,7 +190,7 @@ class Conv3d(_PlainConv):
     _n, _op = 3, staticmethod(TABLE.operator("conv3d"))
 
 
-class _TransposedConv(_Conv):
+class _ConvTransposeNd(_ConvNd):
     _transposed = True
 
     def __init__(
@@ -251,19 +259,135 @@ class _TransposedConv(_Conv):
         return tuple(extra)
 
 
-class ConvTranspose1d(_TransposedConv):
+class ConvTranspose1d(_ConvTransposeNd):
     """Transposed convolution of ``(N, C, L)``; see ``nn.functional.conv_transpose1d``."""
 
     _n, _op = 1, staticmethod(TABLE.operator("conv_transpose1d"))
 
 
-class ConvTranspose2d(_TransposedConv):
+class ConvTranspose2d(_ConvTransposeNd):
     """Transposed convolution of ``(N, C, H, W)``; see ``nn.functional.conv_transpose2d``."""
 
     _n, _op = 2, staticmethod(TABLE.operator("conv_transpose2d"))
 
 
-class ConvTranspose3d(_TransposedConv):
+class ConvTranspose3d(_ConvTransposeNd):
     """Transposed convolution of ``(N, C, D, H, W)``; see ``nn.functional.conv_transpose3d``."""
 
     _n, _op = 3, staticmethod(TABLE.operator("conv_transpose3d"))
+
+
+class _LazyConvXdMixin(LazyModuleMixin):
+    """A convolution whose ``in_channels`` is the number of channels of its first input."""
+
+    _n: int
+    _transposed: bool
+    weight: Any
+    bias: Any
+
+    def __init__(self, out_channels: int, kernel_size: Any, *args: Any, **kwargs: Any) -> None:
+        names = self._argument_names
+        options = {**dict(zip(names, args)), **kwargs}
+        if len(args) > len(names):
+            raise TypeError(f"{type(self).__name__} takes at most {len(names) + 2} arguments")
+        bias = options.pop("bias", True)
+        # With no channels and no bias nothing is made; the sizes come with the first input.
+        super().__init__(0, 0, kernel_size, bias=False, **options)
+        where = options.get("device"), options.get("dtype")
+        self.weight = uninitialized(*where)
+        self.out_channels = out_channels
+        if bias:
+            self.bias = uninitialized(*where)
+
+    _argument_names: tuple[str, ...] = (
+        "stride",
+        "padding",
+        "dilation",
+        "groups",
+        "bias",
+        "padding_mode",
+        "device",
+        "dtype",
+    )
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, once they have a shape."""
+        if not self.has_uninitialized_params() and self.in_channels != 0:
+            super().reset_parameters()  # type: ignore[misc]
+
+    def _get_in_channels(self, input: Any) -> int:
+        n = self._n
+        if input.dim() not in (n + 1, n + 2):
+            raise RuntimeError(
+                f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to "
+                f"{type(self).__name__}, but got input of size: {input.shape}"
+            )
+        channels: int = input.shape[-n - 1]
+        return channels
+
+    def initialize_parameters(self, input: Any, *args: Any, **kwargs: Any) -> None:
+        """Take ``in_channels`` from ``input``."""
+        if not self.has_uninitialized_params():
+            if self.in_channels == 0:
+                self.in_channels = self._get_in_channels(input)
+            return
+        self.in_channels = self._get_in_channels(input)
+        if self.in_channels % self.groups:
+            raise ValueError("in_channels must be divisible by groups")
+        first, second = self.out_channels, self.in_channels
+        if self._transposed:
+            first, second = second, first
+        self.weight.materialize((first, second // self.groups, *self.kernel_size))
+        if self.bias is not None:
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+
+class _LazyTransposed(_LazyConvXdMixin):
+    _argument_names = (
+        "stride",
+        "padding",
+        "output_padding",
+        "groups",
+        "bias",
+        "dilation",
+        "padding_mode",
+        "device",
+        "dtype",
+    )
+
+
+class LazyConv1d(_LazyConvXdMixin, Conv1d):
+    """:class:`Conv1d` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConvXdMixin, Conv2d):
+    """:class:`Conv2d` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConvXdMixin, Conv3d):
+    """:class:`Conv3d` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
+    """:class:`ConvTranspose1d` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
+    """:class:`ConvTranspose2d` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
+    """:class:`ConvTranspose3d` that takes ``in_channels`` from its first input."""
+
+    cls_to_become = ConvTranspose3d

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 
-class _Dropout(Module):
+class _DropoutNd(Module):
     _name = ""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -38,37 +38,37 @@ class _Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_Dropout):
+class Dropout(_DropoutNd):
     """Zero each element with probability ``p``; scale the rest by ``1 / (1 - p)``."""
 
     _name = "dropout"
 
 
-class Dropout1d(_Dropout):
+class Dropout1d(_DropoutNd):
     """Zero whole channels of ``(N, C, L)``."""
 
     _name = "dropout1d"
 
 
-class Dropout2d(_Dropout):
+class Dropout2d(_DropoutNd):
     """Zero whole channels of ``(N, C, H, W)``."""
 
     _name = "dropout2d"
 
 
-class Dropout3d(_Dropout):
+class Dropout3d(_DropoutNd):
     """Zero whole channels of ``(N, C, D, H, W)``."""
 
     _name = "dropout3d"
 
 
-class AlphaDropout(_Dropout):
+class AlphaDropout(_DropoutNd):
     """Dropout that keeps mean and variance under SELU. Klambauer et al., 2017."""
 
     _name = "alpha_dropout"
 
 
-class FeatureAlphaDropout(_Dropout):
+class FeatureAlphaDropout(_DropoutNd):
     """Alpha dropout of whole channels."""
 
     _name = "feature_alpha_dropout"

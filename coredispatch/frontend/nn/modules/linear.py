@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.lazy import LazyModuleMixin, uninitialized
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.registry.dispatch.table import TABLE
 
-__all__ = ["Bilinear", "Flatten", "Identity", "Linear", "Unflatten"]
+__all__ = ["Bilinear", "Identity", "LazyLinear", "Linear", "NonDynamicallyQuantizableLinear"]
 
 _linear = TABLE.operator("linear")
 _bilinear = TABLE.operator("bilinear")
@@ -19,6 +21,9 @@ _empty = TABLE.operator("empty")
 
 class Identity(Module):
     """Returns its argument, whatever it was made with."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
 
     def forward(self, input: Any) -> Any:
         """The input."""
@@ -81,6 +86,8 @@ class Bilinear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
         self.in1_features, self.in2_features = in1_features, in2_features
         self.out_features = out_features
         where = {"device": device, "dtype": dtype}
@@ -93,7 +100,7 @@ class Bilinear(Module):
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew, uniform in ``+-1 / sqrt(in1_features)``."""
-        bound = 1 / math.sqrt(self.in1_features)
+        bound = 1 / math.sqrt(self.weight.shape[1])
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
@@ -110,33 +117,44 @@ class Bilinear(Module):
         )
 
 
-class Flatten(Module):
-    """Join the dimensions ``start_dim`` to ``end_dim``."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, input: Any) -> Any:
-        """The flattened input."""
-        return input.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        """The dimensions."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+class NonDynamicallyQuantizableLinear(Linear):
+    """The output projection of attention; an ordinary :class:`Linear` here."""
 
 
-class Unflatten(Module):
-    """Split dimension ``dim`` into ``unflattened_size``."""
+class LazyLinear(LazyModuleMixin, Linear):
+    """:class:`Linear` whose ``in_features`` is the last size of its first input."""
 
-    def __init__(self, dim: int, unflattened_size: Any) -> None:
-        super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+    cls_to_become = Linear
+    weight: Any
+    bias: Any
 
-    def forward(self, input: Any) -> Any:
-        """The unflattened input."""
-        return input.unflatten(self.dim, self.unflattened_size)
+    def __init__(
+        self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(0, 0, False)
+        self.weight = uninitialized(device, dtype)
+        self.out_features = out_features
+        if bias:
+            self.bias = uninitialized(device, dtype)
 
-    def extra_repr(self) -> str:
-        """The dimension and its new sizes."""
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, once they have a shape."""
+        if not self.has_uninitialized_params() and self.in_features != 0:
+            super().reset_parameters()
+
+    def initialize_parameters(self, input: Any) -> None:
+        """Take ``in_features`` from ``input``."""
+        if self.has_uninitialized_params():
+            with no_grad():
+                self.in_features = input.shape[-1]
+                self.weight.materialize((self.out_features, self.in_features))
+                if self.bias is not None:
+                    self.bias.materialize((self.out_features,))
+                self.reset_parameters()
+        if self.in_features == 0:
+            if input.shape[-1] != self.weight.shape[-1]:
+                raise AssertionError(
+                    f"The in_features inferred from input: {input.shape[-1]} is not equal to "
+                    f"in_features from self.weight: {self.weight.shape[-1]}"
+                )
+            self.in_features = input.shape[-1]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from coredispatch.frontend.nn import functional as F
+from coredispatch.frontend.nn.legacy_arguments import legacy_reduction
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.distance import PairwiseDistance
+from coredispatch.ops.support import lazy
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "CTCLoss",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "GaussianNLLLoss",
@@ -19,9 +25,11 @@ __all__ = [
     "L1Loss",
     "MSELoss",
     "MarginRankingLoss",
+    "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
     "NLLLoss",
+    "NLLLoss2d",
     "PoissonNLLLoss",
     "SmoothL1Loss",
     "SoftMarginLoss",
@@ -34,9 +42,7 @@ def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -
     """``reduction``, or what PyTorch's two older flags mean."""
     if size_average is None and reduce is None:
         return reduction
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"
+    return legacy_reduction(size_average, reduce, stacklevel=5)
 
 
 class _Loss(Module):
@@ -68,7 +74,7 @@ class L1Loss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.l1_loss(input, target, self.reduction)
+        return lazy.l1_loss(input, target, self.reduction)
 
 
 class MSELoss(_Loss):
@@ -76,7 +82,7 @@ class MSELoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.mse_loss(input, target, self.reduction)
+        return lazy.mse_loss(input, target, self.reduction)
 
 
 class SmoothL1Loss(_Loss):
@@ -94,7 +100,7 @@ class SmoothL1Loss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.smooth_l1_loss(input, target, self.reduction, self.beta)
+        return lazy.smooth_l1_loss(input, target, self.reduction, self.beta)
 
 
 class HuberLoss(_Loss):
@@ -106,7 +112,7 @@ class HuberLoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.huber_loss(input, target, self.reduction, self.delta)
+        return lazy.huber_loss(input, target, self.reduction, self.delta)
 
 
 class CrossEntropyLoss(_WeightedLoss):
@@ -131,7 +137,7 @@ class CrossEntropyLoss(_WeightedLoss):
         )
 
 
-_cross_entropy = F.cross_entropy
+_cross_entropy = TABLE.operator("cross_entropy")
 
 
 class NLLLoss(_WeightedLoss):
@@ -150,7 +156,7 @@ class NLLLoss(_WeightedLoss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss of log-probabilities ``(N, C, *)``."""
-        return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
+        return lazy.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
 class BCELoss(_WeightedLoss):
@@ -158,7 +164,7 @@ class BCELoss(_WeightedLoss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.binary_cross_entropy(input, target, self.weight, self.reduction)
+        return lazy.binary_cross_entropy(input, target, self.weight, self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
@@ -180,7 +186,7 @@ class BCEWithLogitsLoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.binary_cross_entropy_with_logits(
+        return lazy.binary_cross_entropy_with_logits(
             input, target, self.weight, self.reduction, self.pos_weight
         )
 
@@ -200,7 +206,7 @@ class KLDivLoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.kl_div(input, target, self.reduction, self.log_target)
+        return lazy.kl_div(input, target, self.reduction, self.log_target)
 
 
 class GaussianNLLLoss(_Loss):
@@ -212,7 +218,7 @@ class GaussianNLLLoss(_Loss):
 
     def forward(self, input: Any, target: Any, var: Any) -> Any:
         """The loss."""
-        return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+        return lazy.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
 class PoissonNLLLoss(_Loss):
@@ -233,7 +239,7 @@ class PoissonNLLLoss(_Loss):
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
         options = self.log_input, self.full, self.eps, self.reduction
-        return F.poisson_nll_loss(input, target, *options)
+        return lazy.poisson_nll_loss(input, target, *options)
 
 
 class SoftMarginLoss(_Loss):
@@ -241,7 +247,7 @@ class SoftMarginLoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.soft_margin_loss(input, target, self.reduction)
+        return lazy.soft_margin_loss(input, target, self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
@@ -249,7 +255,7 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
+        return lazy.multilabel_soft_margin_loss(input, target, self.weight, self.reduction)
 
 
 class MultiMarginLoss(_WeightedLoss):
@@ -270,31 +276,36 @@ class MultiMarginLoss(_WeightedLoss):
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
         options = self.p, self.margin, self.weight, self.reduction
-        return F.multi_margin_loss(input, target, *options)
+        return lazy.multi_margin_loss(input, target, *options)
 
 
 class _MarginLoss(_Loss):
-    _margin = 0.0
-
     def __init__(
         self,
-        margin: float | None = None,
+        margin: float = 0.0,
         size_average: bool | None = None,
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
-        self.margin = self._margin if margin is None else margin
+        self.margin = margin
 
 
 class HingeEmbeddingLoss(_MarginLoss):
     """Distances of pairs that are alike or not."""
 
-    _margin = 1.0
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
+        return lazy.hinge_embedding_loss(input, target, self.margin, self.reduction)
 
 
 class MarginRankingLoss(_MarginLoss):
@@ -302,7 +313,7 @@ class MarginRankingLoss(_MarginLoss):
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         """The loss."""
-        return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
+        return lazy.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 
 
 class CosineEmbeddingLoss(_MarginLoss):
@@ -310,7 +321,7 @@ class CosineEmbeddingLoss(_MarginLoss):
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
         """The loss."""
-        return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
+        return lazy.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
 
 
 class TripletMarginLoss(_Loss):
@@ -332,7 +343,7 @@ class TripletMarginLoss(_Loss):
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
         """The loss."""
         options = self.margin, self.p, self.eps, self.swap, self.reduction
-        return F.triplet_margin_loss(anchor, positive, negative, *options)
+        return lazy.triplet_margin_loss(anchor, positive, negative, *options)
 
 
 class TripletMarginWithDistanceLoss(_Loss):
@@ -347,7 +358,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
-        self.distance_function = distance_function
+        self.distance_function = distance_function or PairwiseDistance()
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
@@ -361,3 +372,47 @@ class TripletMarginWithDistanceLoss(_Loss):
             swap=self.swap,
             reduction=self.reduction,
         )
+
+
+class MultiLabelMarginLoss(_Loss):
+    """Hinge loss of several classes per row; see ``nn.functional.multilabel_margin_loss``."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss."""
+        return lazy.multilabel_margin_loss(input, target, self.reduction)
+
+
+class CTCLoss(_Loss):
+    """Connectionist temporal classification; see ``nn.functional.ctc_loss``."""
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
+        """The loss."""
+        lengths = input_lengths, target_lengths
+        options = self.blank, self.reduction, self.zero_infinity
+        return F.ctc_loss(log_probs, targets, *lengths, *options)
+
+
+class NLLLoss2d(NLLLoss):
+    """The older name of :class:`NLLLoss` for images."""
+
+    def __init__(
+        self,
+        weight: Any = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        warnings.warn(
+            "NLLLoss2d has been deprecated. Please use NLLLoss instead as a drop-in replacement "
+            "and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from coredispatch.frontend.nn import functional as F
@@ -16,7 +17,7 @@ from coredispatch.frontend.nn.utils.rnn import (
 )
 from coredispatch.registry.dispatch.table import TABLE
 
-__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell"]
+__all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
 _linear = TABLE.operator("linear")
 _empty = TABLE.operator("empty")
@@ -55,6 +56,16 @@ _STEPS = {
 }
 
 
+def _projecting(step: Any, weight: Any) -> Any:
+    """An LSTM's step whose output is multiplied by ``weight``. Sak et al., 2014."""
+
+    def projected(gates: Any, state: State, w: Any, b: Any) -> State:
+        h, c = step(gates, state, w, b)
+        return _linear(h, weight, None), c
+
+    return projected
+
+
 def _output(state: State) -> Any:
     return state[0] if isinstance(state, tuple) else state
 
@@ -85,31 +96,76 @@ class RNNBase(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        if hidden_size <= 0 or num_layers <= 0:
-            raise ValueError("hidden_size and num_layers must be greater than zero")
-        if not 0 <= dropout <= 1:
-            raise ValueError("dropout should be a number in range [0, 1]")
+        if not isinstance(hidden_size, int):
+            raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
+        if hidden_size <= 0:
+            raise ValueError("hidden_size must be greater than zero")
+        if num_layers <= 0:
+            raise ValueError("num_layers must be greater than zero")
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an "
+                "element being zeroed"
+            )
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero "
+                f"dropout expects num_layers greater than 1, but got dropout={dropout} and "
+                f"num_layers={num_layers}",
+                stacklevel=3,
+            )
+        if proj_size < 0:
+            raise ValueError(
+                "proj_size should be a positive integer or zero to disable projections"
+            )
+        if proj_size >= hidden_size:
+            raise ValueError("proj_size has to be smaller than hidden_size")
+        if proj_size and mode != "LSTM":
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        self.proj_size = proj_size
         self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional = float(dropout), bidirectional
         _, gates = _STEPS[mode]
         where = {"device": device, "dtype": dtype}
         for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
+            width = input_size if layer == 0 else self._real_hidden_size * (1 + bidirectional)
             for suffix in self._suffixes(layer):
                 shapes: dict[str, tuple[int, ...]] = {
                     "weight_ih": (gates * hidden_size, width),
-                    "weight_hh": (gates * hidden_size, hidden_size),
+                    "weight_hh": (gates * hidden_size, self._real_hidden_size),
                 }
                 if bias:
                     shapes["bias_ih"] = shapes["bias_hh"] = (gates * hidden_size,)
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
                 for name, shape in shapes.items():
                     setattr(self, name + suffix, Parameter(_empty(shape, **where)))
         self.reset_parameters()
+
+    @property
+    def _real_hidden_size(self) -> int:
+        """The size of an output: that of the projection where there is one."""
+        return self.proj_size or self.hidden_size
+
+    @property
+    def all_weights(self) -> list[list[Any]]:
+        """The parameters by layer and direction."""
+        names = list(self.__dict__["_parameter_names"])
+        return [
+            [getattr(self, n) for n in names if n.partition("_l")[2] == suffix[2:]]
+            for layer in range(self.num_layers)
+            for suffix in self._suffixes(layer)
+        ]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        return [weight for weights in self.all_weights for weight in weights]
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 1 + self.bidirectional]
@@ -163,15 +219,26 @@ class RNNBase(Module):
 
     def _initial(self, hx: Any, x: Any, unbatched: bool) -> State:
         """The first state as tensors ``(layers * directions, N, H)``."""
-        shape = (self.num_layers * (1 + self.bidirectional), x.shape[1], self.hidden_size)
+        lead = self.num_layers * (1 + self.bidirectional), x.shape[1]
+        shapes = [(*lead, self._real_hidden_size), (*lead, self.hidden_size)]
         if hx is None:
-            zeros = x.new_zeros(shape)
-            return (zeros, zeros) if self.mode == "LSTM" else zeros
+            zeros = x.new_zeros(shapes[0])
+            if self.mode != "LSTM":
+                return zeros
+            return zeros, x.new_zeros(shapes[1]) if self.proj_size else zeros
         states = hx if self.mode == "LSTM" else (hx,)
-        states = tuple(s.unsqueeze(1) if unbatched else s for s in states)
         for state in states:
+            if state.ndim != (2 if unbatched else 3):
+                kind = "unbatched 2-D" if unbatched else "batched 3-D"
+                raise RuntimeError(
+                    f"For {kind} input, hx should also be {2 if unbatched else 3}-D but got "
+                    f"{state.ndim}-D tensor"
+                )
+        states = tuple(s.unsqueeze(1) if unbatched else s for s in states)
+        labels = ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)
+        for label, state, shape in zip(labels, states, shapes):
             if tuple(state.shape) != shape:
-                raise RuntimeError(f"Expected hidden size {shape}, got {list(state.shape)}")
+                raise RuntimeError(f"Expected {label} size {shape}, got {list(state.shape)}")
         return states if self.mode == "LSTM" else states[0]
 
     def _run(self, x: Any, state: State, member: Any) -> tuple[Any, State]:
@@ -194,9 +261,14 @@ class RNNBase(Module):
     def _direction(self, x: Any, state: State, suffix: str, member: Any) -> tuple[Any, State]:
         """One layer in one direction. The input's part of all steps is one matrix product."""
         step, _ = _STEPS[self.mode]
-        own = self.__dict__
-        gates = _linear(x, own["weight_ih" + suffix], own.get("bias_ih" + suffix))
-        weight, bias = own["weight_hh" + suffix], own.get("bias_hh" + suffix)
+        # Attributes, not entries: a parametrized weight is a property.
+        if self.proj_size:
+            step = _projecting(step, getattr(self, "weight_hr" + suffix))
+        bias = None
+        if self.bias:
+            bias = getattr(self, "bias_ih" + suffix), getattr(self, "bias_hh" + suffix)
+        gates = _linear(x, getattr(self, "weight_ih" + suffix), bias and bias[0])
+        weight, bias = getattr(self, "weight_hh" + suffix), bias and bias[1]
         times = range(x.shape[0])
         outputs: list[Any] = [None] * x.shape[0]
         for t in reversed(times) if suffix.endswith("reverse") else times:
@@ -209,6 +281,8 @@ class RNNBase(Module):
     def extra_repr(self) -> str:
         """Sizes, and what differs from the defaults."""
         text = f"{self.input_size}, {self.hidden_size}"
+        if self.proj_size:
+            text += f", proj_size={self.proj_size}"
         if self.num_layers != 1:
             text += f", num_layers={self.num_layers}"
         if not self.bias:
@@ -238,7 +312,7 @@ class RNN(RNNBase):
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity {nonlinearity!r}. Select from 'tanh' or 'relu'")
-        options = (num_layers, bias, batch_first, dropout, bidirectional, device, dtype)
+        options = (num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
         super().__init__("RNN_" + nonlinearity.upper(), input_size, hidden_size, *options)
         self.nonlinearity = nonlinearity
 
@@ -257,7 +331,9 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **kwargs)
 
 
-class _Cell(Module):
+class RNNCellBase(Module):
+    """What the cells share."""
+
     _mode = ""
 
     def __init__(
@@ -287,6 +363,16 @@ class _Cell(Module):
 
     def forward(self, input: Any, hx: Any = None) -> State:
         """The next state of ``(N, I)`` or ``(I,)``."""
+        if input.ndim not in (1, 2):
+            raise ValueError(
+                f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.ndim}D instead"
+            )
+        for state in hx if isinstance(hx, (tuple, list)) else [hx]:
+            if state is not None and state.ndim not in (1, 2):
+                raise ValueError(
+                    f"{type(self).__name__}: Expected hidden to be 1D or 2D, got {state.ndim}D "
+                    "instead"
+                )
         if hx is None:
             zeros = input.new_zeros((*input.shape[:-1], self.hidden_size))
             hx = (zeros, zeros) if self._mode == "LSTM" else zeros
@@ -298,10 +384,13 @@ class _Cell(Module):
     def extra_repr(self) -> str:
         """Sizes."""
         text = f"{self.input_size}, {self.hidden_size}"
-        return text if self.bias else text + ", bias=False"
+        if not self.bias:
+            text += ", bias=False"
+        nonlinearity = self.__dict__.get("nonlinearity", "tanh")
+        return text if nonlinearity == "tanh" else text + f", nonlinearity={nonlinearity}"
 
 
-class RNNCell(_Cell):
+class RNNCell(RNNCellBase):
     """One step of :class:`RNN`."""
 
     _mode = "RNN_TANH"
@@ -320,13 +409,13 @@ class RNNCell(_Cell):
         self.nonlinearity = nonlinearity
 
 
-class LSTMCell(_Cell):
+class LSTMCell(RNNCellBase):
     """One step of :class:`LSTM`."""
 
     _mode = "LSTM"
 
 
-class GRUCell(_Cell):
+class GRUCell(RNNCellBase):
     """One step of :class:`GRU`."""
 
     _mode = "GRU"

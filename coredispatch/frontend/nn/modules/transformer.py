@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.modes import is_grad_enabled
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
@@ -13,7 +14,7 @@ from coredispatch.frontend.nn.modules.attention import MultiheadAttention
 from coredispatch.frontend.nn.modules.container import ModuleList
 from coredispatch.frontend.nn.modules.dropout import Dropout
 from coredispatch.frontend.nn.modules.linear import Linear
-from coredispatch.frontend.nn.modules.norm import LayerNorm
+from coredispatch.frontend.nn.modules.normalization import LayerNorm
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
@@ -27,12 +28,38 @@ __all__ = [
 _op = TABLE.operator
 
 
-def _activation(activation: Any) -> Callable[..., Any]:
-    function = getattr(F, activation) if activation in ("relu", "gelu") else activation
-    if callable(function):
-        found: Callable[..., Any] = function
-        return found
-    raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+def _get_activation_fn(activation: Any) -> Callable[..., Any]:
+    """The function of a name, ``"relu"`` or ``"gelu"``."""
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    found: Callable[..., Any] = getattr(F, activation)
+    return found
+
+
+def _get_clones(module: Module, N: int) -> ModuleList:
+    """``N`` copies of a module."""
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
+
+
+def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+    """Minus infinity above the diagonal, 0 elsewhere: what comes later is left out."""
+    full = _op("full")((sz, sz), float("-inf"), dtype=dtype, device=device)
+    return full.triu(1)
+
+
+def _get_seq_len(src: Any, batch_first: bool) -> int | None:
+    if src.ndim == 2:
+        return int(src.shape[0])
+    return int(src.shape[1 if batch_first else 0])
+
+
+def _detect_is_causal_mask(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
+    """``is_causal``, or where that is None whether ``mask`` is the causal one."""
+    if is_causal is not None or mask is None:
+        return bool(is_causal)
+    wanted = mask.shape[-2] if size is None else size
+    causal = _generate_square_subsequent_mask(wanted, device=mask.device, dtype=mask.dtype)
+    return tuple(mask.shape) == tuple(causal.shape) and bool((mask == causal).all())
 
 
 class _Layer(Module):
@@ -69,17 +96,32 @@ class _Layer(Module):
             setattr(self, f"norm{number}", norm)
         for number in range(1, self._norms + 1):
             setattr(self, f"dropout{number}", Dropout(dropout))
-        self.activation = _activation(activation)
-
-    def _feed(self, x: Any) -> Any:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        self.activation = (
+            _get_activation_fn(activation) if isinstance(activation, str) else activation
+        )
 
     def _residual(self, number: int, x: Any, block: Callable[[Any], Any]) -> Any:
         """``x`` plus the block's result, normalized before or after."""
-        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
-        if self.norm_first:
-            return x + dropout(block(norm(x)))
-        return norm(x + dropout(block(x)))
+        norm = getattr(self, f"norm{number}")
+        return x + block(norm(x)) if self.norm_first else norm(x + block(x))
+
+    def _sa_block(
+        self, x: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False
+    ) -> Any:
+        """Self-attention with its dropout."""
+        x = self.self_attn(
+            x,
+            x,
+            x,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            is_causal=is_causal,
+            need_weights=False,
+        )[0]
+        return self.dropout1(x)
+
+    def _feed_forward(self, x: Any) -> Any:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class TransformerEncoderLayer(_Layer):
@@ -94,10 +136,13 @@ class TransformerEncoderLayer(_Layer):
     ) -> Any:
         """``src`` attended to itself; masks as in :class:`MultiheadAttention`."""
 
-        def attend(x: Any) -> Any:
-            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask)[0]
+        masks = src_mask, src_key_padding_mask, is_causal
+        x = self._residual(1, src, lambda x: self._sa_block(x, *masks))
+        return self._residual(2, x, self._ff_block)
 
-        return self._residual(2, self._residual(1, src, attend), self._feed)
+    def _ff_block(self, x: Any) -> Any:
+        """The feed-forward net with its dropout."""
+        return self.dropout2(self._feed_forward(x))
 
 
 class TransformerDecoderLayer(_Layer):
@@ -118,19 +163,51 @@ class TransformerDecoderLayer(_Layer):
     ) -> Any:
         """``tgt`` attended to itself and to ``memory``."""
 
-        def attend(x: Any) -> Any:
-            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask)[0]
+        own = tgt_mask, tgt_key_padding_mask, tgt_is_causal
+        other = memory_mask, memory_key_padding_mask, memory_is_causal
+        x = self._residual(1, tgt, lambda x: self._sa_block(x, *own))
+        x = self._residual(2, x, lambda x: self._mha_block(x, memory, *other))
+        return self._residual(3, x, self._ff_block)
 
-        def recall(x: Any) -> Any:
-            masks = memory_key_padding_mask, False, memory_mask
-            return self.multihead_attn(x, memory, memory, *masks)[0]
+    def _mha_block(
+        self,
+        x: Any,
+        mem: Any,
+        attn_mask: Any,
+        key_padding_mask: Any,
+        is_causal: bool = False,
+    ) -> Any:
+        """Attention to the encoder's memory with its dropout."""
+        x = self.multihead_attn(
+            x,
+            mem,
+            mem,
+            attn_mask=attn_mask,
+            key_padding_mask=key_padding_mask,
+            is_causal=is_causal,
+            need_weights=False,
+        )[0]
+        return self.dropout2(x)
 
-        x = self._residual(2, self._residual(1, tgt, attend), recall)
-        return self._residual(3, x, self._feed)
+    def _ff_block(self, x: Any) -> Any:
+        """The feed-forward net with its dropout."""
+        return self.dropout3(self._feed_forward(x))
 
 
-def _copies(layer: Module, count: int) -> ModuleList:
-    return ModuleList([copy.deepcopy(layer) for _ in range(count)])
+def _has_fast_path(layer: Any) -> bool:
+    """Whether PyTorch runs an encoder of such layers on sequences without their padding."""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return False
+    attention = layer.self_attn
+    return bool(
+        not layer.norm_first
+        and attention.batch_first
+        and attention._qkv_same_embed_dim
+        and attention.in_proj_bias is not None
+        and layer.activation in (F.relu, F.gelu)
+        and layer.norm1.eps == layer.norm2.eps
+        and attention.num_heads % 2 == 0
+    )
 
 
 class TransformerEncoder(Module):
@@ -145,8 +222,10 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         super().__init__()
-        self.layers = _copies(encoder_layer, num_layers)
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+        self.use_nested_tensor = enable_nested_tensor and _has_fast_path(encoder_layer)
 
     def forward(
         self,
@@ -155,10 +234,39 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Any = None,
         is_causal: bool | None = None,
     ) -> Any:
-        """``src`` through all layers."""
+        """``src`` through all layers.
+
+        In evaluation without gradients, where PyTorch's layers take their fast path, what is
+        behind the end of a sequence is 0 in the result, as it is there.
+        """
+        dropped = None
+        if src_key_padding_mask is not None and mask is None and self._drops_padding(src):
+            padding = src_key_padding_mask
+            if padding.dtype.name != "bool":
+                padding = padding == float("-inf")
+            if not self.mask_check or bool((padding[:, 1:] | ~padding[:, :-1]).all()):
+                dropped = padding.unsqueeze(-1)
+        batch_first = getattr(getattr(self.layers[0], "self_attn", None), "batch_first", False)
+        length = _get_seq_len(src, batch_first) if self.num_layers else None
+        is_causal = _detect_is_causal_mask(mask, is_causal, length)
+        output = src
         for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask)
-        return src if self.norm is None else self.norm(src)
+            output = layer(
+                output,
+                src_mask=mask,
+                is_causal=is_causal,
+                src_key_padding_mask=src_key_padding_mask,
+            )
+        if dropped is not None:
+            output = output.masked_fill(dropped, 0)
+        return output if self.norm is None else self.norm(output)
+
+    def _drops_padding(self, src: Any) -> bool:
+        if self.training or not self.use_nested_tensor or src.ndim != 3:
+            return False
+        return not is_grad_enabled() or not (
+            src.requires_grad or any(p.requires_grad for p in self.parameters())
+        )
 
 
 class TransformerDecoder(Module):
@@ -166,14 +274,36 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
 
-    def forward(self, tgt: Any, memory: Any, *masks: Any, **options: Any) -> Any:
+    def forward(
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Any:
         """``tgt`` through all layers; masks as the layer's."""
+        batch_first = getattr(getattr(self.layers[0], "self_attn", None), "batch_first", False)
+        length = _get_seq_len(tgt, batch_first)
+        output = tgt
         for layer in self.layers:
-            tgt = layer(tgt, memory, *masks, **options)
-        return tgt if self.norm is None else self.norm(tgt)
+            output = layer(
+                output,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=_detect_is_causal_mask(tgt_mask, tgt_is_causal, length),
+                memory_is_causal=memory_is_causal,
+            )
+        return output if self.norm is None else self.norm(output)
 
 
 class Transformer(Module):
@@ -211,10 +341,13 @@ class Transformer(Module):
         self.decoder = custom_decoder or TransformerDecoder(
             TransformerDecoderLayer(*sizes, **options), num_decoder_layers, norm()
         )
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def forward(
         self,
@@ -233,17 +366,26 @@ class Transformer(Module):
         """The decoder's output for ``tgt``, given ``src``."""
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
-        memory = self.encoder(src, src_mask, src_key_padding_mask)
+        batched = src.ndim == 3
+        if src.ndim != tgt.ndim or (
+            batched and src.shape[not self.batch_first] != tgt.shape[not self.batch_first]
+        ):
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        memory = self.encoder(
+            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
+        )
         return self.decoder(
             tgt,
             memory,
-            tgt_mask,
-            memory_mask,
-            tgt_key_padding_mask,
-            memory_key_padding_mask,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=tgt_is_causal,
+            memory_is_causal=memory_is_causal,
         )
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
         """``(sz, sz)``: 0 on and below the diagonal, -inf above."""
-        return _op("full")((sz, sz), float("-inf"), device=device, dtype=dtype).triu(1)
+        return _generate_square_subsequent_mask(sz, device=device, dtype=dtype)

@@ -44,6 +44,9 @@ class _Table(Module):
     def reset_parameters(self) -> None:
         """Draw the weight anew."""
         init.normal_(self.weight)
+        self._fill_padding_idx_with_zero()
+
+    def _fill_padding_idx_with_zero(self) -> None:
         if self.padding_idx is not None:
             with no_grad():
                 self.weight[self.padding_idx].fill_(0)
@@ -115,14 +118,21 @@ class EmbeddingBag(_Table):
         self,
         num_embeddings: int,
         embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
         mode: str = "mean",
+        sparse: bool = False,
+        _weight: Any = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
-        _weight: Any = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        refuse_sparse_gradient(sparse)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
         self.include_last_offset = include_last_offset
         self.padding_idx = _front(padding_idx, num_embeddings)
@@ -130,12 +140,38 @@ class EmbeddingBag(_Table):
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
         """One row per bag."""
-        if self.include_last_offset and offsets is not None:
-            offsets = offsets[:-1]
         return F.embedding_bag(
-            input, self.weight, offsets, self.mode, per_sample_weights, self.padding_idx
+            input,
+            self.weight,
+            offsets,
+            max_norm=self.max_norm,
+            norm_type=self.norm_type,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+            mode=self.mode,
+            sparse=self.sparse,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
         )
 
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> EmbeddingBag:
+        """A layer over given rows, frozen unless told otherwise."""
+        if embeddings.dim() != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        rows, columns = embeddings.shape
+        bag = cls(rows, columns, _weight=embeddings, **options)
+        bag.weight.requires_grad_(not freeze)
+        return bag
+
     def extra_repr(self) -> str:
-        """Sizes and mode."""
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
+        """Sizes, and what differs from the defaults."""
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.max_norm is not None:
+            text += f", max_norm={self.max_norm}"
+        if self.norm_type != 2:
+            text += f", norm_type={self.norm_type}"
+        if self.scale_grad_by_freq:
+            text += ", scale_grad_by_freq=True"
+        text += f", mode={self.mode!r}"
+        return text if self.padding_idx is None else text + f", padding_idx={self.padding_idx}"

@@ -1,0 +1,309 @@
+"""Resampling of images: interpolate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from coredispatch.ops.support import lazy
+from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import narrow, wide
+from coredispatch.ops.support.rules import require_one_of
+from coredispatch.ops.support.samples import Sample
+from coredispatch.ops.support.windows import Ints, spatial_tuple
+from coredispatch.registry import composite
+from coredispatch.registry.model.dtypes import float32, int64
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.scalars import integer_range
+from coredispatch.registry.model.value import dtype_of
+
+_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
+#: modes that weigh elements, and the spatial dimensions they take
+_SMOOTH = {**_LINEAR, "bicubic": 2}
+_MODES = ("nearest", "nearest-exact", *_SMOOTH, "area")
+_SMOOTH_CUBIC = -0.5  # the slope with antialias, as in Pillow
+_CUBIC = -0.75  # the slope at distance 1, in Keys, "Cubic convolution interpolation", 1981
+
+
+def _new_sizes(input: Any, size: Any, scale_factor: Any) -> tuple[Ints, list[float | None]]:
+    """Output sizes, and the scale factors where they were given."""
+    spatial = tuple(input.shape[2:])
+    n = len(spatial)
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError("one of size and scale_factor is needed", fix="give exactly one")
+    if size is not None:
+        return spatial_tuple("size", size, n), [None] * n
+    factors = (scale_factor,) * n if isinstance(scale_factor, (int, float)) else tuple(scale_factor)
+    if len(factors) != n:
+        raise ArgumentError(
+            f"scale_factor={factors} does not fit {n} spatial dimensions",
+            fix=f"give one number, or {n} of them",
+        )
+    return tuple(floor(s * f) for s, f in zip(spatial, factors)), [float(f) for f in factors]
+
+
+def _ratio(source: int, target: int, factor: float | None) -> float:
+    """Input positions per output position."""
+    return 1 / factor if factor else source / target
+
+
+def _nearest_positions(source: int, target: int, factor: float | None, exact_: bool) -> Any:
+    ratio = _ratio(source, target, factor)
+    place = np.arange(target) + (0.5 if exact_ else 0.0)
+    # PyTorch computes the position in single precision.
+    scaled = np.floor((place.astype(np.float32) * np.float32(ratio)).astype(np.float64))
+    return np.minimum(scaled.astype(np.int64), source - 1)
+
+
+def _linear_positions(
+    source: int, target: int, factor: float | None, align_corners: bool
+) -> tuple[Any, Any, Any]:
+    """Lower and upper input position of each output position, and the upper one's weight."""
+    place = np.arange(target, dtype=np.float64)
+    if align_corners:
+        at = place * ((source - 1) / (target - 1)) if target > 1 else place * 0
+    else:
+        at = np.maximum((place + 0.5) * _ratio(source, target, factor) - 0.5, 0)
+    low = np.minimum(at.astype(np.int64), source - 1)
+    return low, np.minimum(low + 1, source - 1), at - low
+
+
+def _cubic_matrix(source: int, target: int, factor: float | None, align_corners: bool) -> Any:
+    """The share of each input position, by row, in each output position."""
+    matrix = np.zeros((source, target))
+    for j in range(target):
+        if align_corners:
+            at = j * (source - 1) / (target - 1) if target > 1 else 0.0
+        else:
+            at = (j + 0.5) * _ratio(source, target, factor) - 0.5
+        for i in range(floor(at) - 1, floor(at) + 3):
+            d = abs(at - i)
+            near = ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
+            far = _CUBIC * (((d - 5) * d + 8) * d - 4)
+            matrix[min(max(i, 0), source - 1), j] += near if d <= 1 else far
+    return matrix
+
+
+def _filter_matrix(
+    source: int, target: int, factor: float | None, align_corners: bool, mode: str
+) -> Any:
+    """The share of each input position, by column, in each output position: a wide filter."""
+    if align_corners:
+        scale = (source - 1) / (target - 1) if target > 1 else 0.0
+    else:
+        scale = _ratio(source, target, factor)
+    wide_ = max(scale, 1.0)
+    reach = (1 if mode == "bilinear" else 2) * wide_
+    matrix = np.zeros((target, source))
+    for j in range(target):
+        centre = scale * (j + 0.5)
+        for i in range(max(int(centre - reach + 0.5), 0), min(int(centre + reach + 0.5), source)):
+            d = abs(i - centre + 0.5) / wide_
+            if mode == "bilinear":
+                matrix[j, i] = max(1 - d, 0)
+            elif d < 1:
+                matrix[j, i] = ((_SMOOTH_CUBIC + 2) * d - (_SMOOTH_CUBIC + 3)) * d * d + 1
+            elif d < 2:
+                matrix[j, i] = (((d - 5) * d + 8) * d - 4) * _SMOOTH_CUBIC
+    return matrix / matrix.sum(1, keepdims=True)
+
+
+def _interpolate_reference(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Any:
+    """Dimension by dimension."""
+    sizes, factors = _new_sizes(input, size, scale_factor)
+    if recompute_scale_factor:
+        factors = [None] * len(sizes)
+    x = input
+    for i, (target, factor) in enumerate(zip(sizes, factors), 2):
+        source = x.shape[i]
+        if antialias:
+            shares = _filter_matrix(source, target, factor, bool(align_corners), mode)
+            x = np.moveaxis(np.moveaxis(x, i, -1) @ shares.T, -1, i)
+        elif mode == "area":
+            cuts = np.arange(target + 1) * source / target
+            spans = [(int(a), int(np.ceil(b))) for a, b in itertools.pairwise(cuts)]
+            x = np.stack([x.take(range(a, b), i).mean(i) for a, b in spans], i)
+        elif mode == "bicubic":
+            x = np.moveaxis(
+                np.moveaxis(x, i, -1) @ _cubic_matrix(source, target, factor, bool(align_corners)),
+                -1,
+                i,
+            )
+        elif mode in _LINEAR:
+            low, high, share = _linear_positions(x.shape[i], target, factor, bool(align_corners))
+            share = share.reshape(-1, *(1,) * (x.ndim - i - 1))
+            x = x.take(low, i) * (1 - share) + x.take(high, i) * share
+        else:
+            exact_ = mode == "nearest-exact"
+            x = x.take(_nearest_positions(x.shape[i], target, factor, exact_), i)
+    return x
+
+
+def _interpolate_samples(make: Any) -> Iterator[Sample]:
+    """Up and down, by size and by factor, in every mode."""
+    image = (2, 3, 4, 5)
+    for size in ((8, 10), (3, 2), 6):
+        yield Sample(make(image), size)
+        yield Sample(make(image), size, mode="nearest-exact")
+        yield Sample(make(image), size, mode="bilinear")
+        yield Sample(make(image), size, mode="bilinear", align_corners=True)
+        yield Sample(make(image), size, mode="bicubic")
+        yield Sample(make(image), size, mode="bicubic", align_corners=True)
+        yield Sample(make(image), size, mode="area")
+        yield Sample(make(image), size, mode="bilinear", antialias=True)
+        yield Sample(make(image), size, mode="bicubic", antialias=True)
+    yield Sample(make(image), None, 2)
+    yield Sample(make(image), None, (1.5, 0.5), mode="bilinear")
+    yield Sample(make((2, 3, 5)), 7, mode="linear")
+    yield Sample(make((1, 2, 3, 4, 2)), 5, mode="trilinear")
+
+
+@composite(
+    reference=_interpolate_reference,
+    samples=_interpolate_samples,
+    dtypes="float",
+    namespace="nn.functional",
+)
+def interpolate(
+    input: Tensor,
+    size: object = None,
+    scale_factor: object = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Resample the spatial dimensions of ``(N, C, *spatial)`` to ``size`` or by ``scale_factor``.
+
+    Modes are ``nearest``, ``nearest-exact``, ``area`` (the means of :func:`adaptive_avg_pool2d`),
+    ``linear``, ``bilinear`` or ``trilinear`` for one, two or three spatial dimensions, and
+    ``bicubic`` for two. ``align_corners`` (linear and cubic modes) makes the corner elements'
+    centres coincide, else the images' edges. ``antialias`` (``bilinear`` and ``bicubic``) widens
+    the filter where the image shrinks, as Pillow does. Raises ``ArgumentError`` for other modes,
+    and unless exactly one of ``size`` and ``scale_factor`` is given.
+    """
+    require_one_of("mode", mode, _MODES)
+    n = input.ndim - 2
+    if n < 1 or _SMOOTH.get(mode, n) != n or (mode == "area" and n > 3):
+        raise ShapeError(
+            f"mode {mode!r} does not take a {input.ndim}-d input", fix="use (N, C, *spatial)"
+        )
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ArgumentError(
+            f"antialias does not go with mode {mode!r}", fix="use 'bilinear' or 'bicubic'"
+        )
+    if align_corners is not None and mode not in _SMOOTH:
+        raise ArgumentError(
+            f"mode {mode!r} does not take align_corners", fix="use a linear mode, or 'bicubic'"
+        )
+    sizes, factors = _new_sizes(input, size, scale_factor)
+    if min(sizes) < 1 or 0 in input.shape[2:]:
+        raise ShapeError(
+            f"the output of an input of shape {tuple(input.shape)} would have size {sizes}",
+            fix="only the batch and the channels may be empty",
+        )
+    if recompute_scale_factor:
+        factors = [None] * n
+    if mode == "area":
+        return lazy.adaptive_avg_pool(input, sizes)
+    integers = dtype_of(input).category < 2
+    x = input
+    if mode in _SMOOTH:
+        x = input.to(float32) if integers else wide(input)
+    dims = list(enumerate(zip(sizes, factors), 2))
+    for i, (target, factor) in reversed(dims) if integers else dims:
+        if antialias:
+            x = _filtered(x, i, target, factor, mode, bool(align_corners))
+        else:
+            x = _resampled(x, i, target, factor, mode, bool(align_corners))
+        if integers and mode in _SMOOTH:
+            # As in PyTorch pixels round to the nearest after each dimension, the last one first; a
+            # cubic leaves the range at edges.
+            x = (x + 0.5).floor().clamp(*integer_range(dtype_of(input)))
+    return narrow(x, input)
+
+
+def _resampled(
+    x: Tensor, dim: int, target: int, factor: float | None, mode: str, align_corners: bool
+) -> Tensor:
+    """One dimension of :func:`interpolate`."""
+    source = x.shape[dim]
+    if mode not in _SMOOTH:
+        # PyTorch computes the position in single precision whatever the dtype.
+        place = lazy.arange(target, dtype="float32", device=x.device)
+        if mode == "nearest-exact":
+            place = place + 0.5
+        at = (place * _ratio(source, target, factor)).floor().to(int64)
+        return x.index_select(dim, at.clamp_max(source - 1))
+    place = lazy.arange(target, dtype=x.dtype, device=x.device)
+    if align_corners:
+        # One rounding less than a multiplication by the ratio.
+        at = place * (source - 1) / max(target - 1, 1)
+    else:
+        at = (place + 0.5) * _ratio(source, target, factor) - 0.5
+    trailing = (1,) * (x.ndim - dim - 1)
+    if mode == "bicubic":
+        return _cubic(x, dim, at, trailing)
+    at = at.clamp_min(0)
+    low = at.floor().to(int64).clamp_max(source - 1)
+    share = (at - low.to(x.dtype)).reshape(-1, *trailing)
+    lower = x.index_select(dim, low)
+    upper = x.index_select(dim, (low + 1).clamp_max(source - 1))
+    return lower * (1 - share) + upper * share
+
+
+def _cubic(x: Tensor, dim: int, at: Tensor, trailing: tuple[int, ...]) -> Tensor:
+    """Cubic convolution of the four elements around each position ``at``; edges are repeated."""
+    low = at.floor()
+    share = (at - low).reshape(-1, *trailing)
+    total: Any = 0
+    for offset in range(-1, 3):
+        distance = share + 1 if offset == -1 else share if offset == 0 else offset - share
+        if offset in (0, 1):
+            weight = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
+        else:
+            weight = (((distance - 5) * distance + 8) * distance - 4) * _CUBIC
+        places = (low.to(int64) + offset).clamp(0, x.shape[dim] - 1)
+        total = x.index_select(dim, places) * weight + total
+    return total
+
+
+def _filtered(
+    x: Tensor, dim: int, target: int, factor: float | None, mode: str, align_corners: bool
+) -> Tensor:
+    """One dimension of :func:`interpolate` with ``antialias``: a product with the filter."""
+    source = x.shape[dim]
+    if align_corners:
+        scale = (source - 1) / (target - 1) if target > 1 else 0.0
+    else:
+        scale = _ratio(source, target, factor)
+    wide_ = max(scale, 1.0)
+    reach = (1 if mode == "bilinear" else 2) * wide_
+    where = {"dtype": x.dtype, "device": x.device}
+    centre = ((lazy.arange(target, **where) + 0.5) * scale).unsqueeze(1)
+    place = lazy.arange(source, **where)
+    first = (centre - reach + 0.5).trunc().clamp_min(0)
+    last = (centre + reach + 0.5).trunc().clamp_max(source)
+    d = (place - centre + 0.5).abs() / wide_
+    if mode == "bilinear":
+        shares = (1 - d).clamp_min(0)
+    else:
+        a = _SMOOTH_CUBIC
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = (((d - 5) * d + 8) * d - 4) * a
+        shares = lazy.where(d < 1, near, far.masked_fill(d >= 2, 0))
+    shares = shares.masked_fill((place < first) | (place >= last), 0)
+    shares = shares / shares.sum(1, True)
+    return x.transpose(dim, -1).matmul(shares.mT).transpose(dim, -1)
