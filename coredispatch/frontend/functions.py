@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes as _broadcast_shapes
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import result_type as _result_type
+from coredispatch.registry.model.errors import DTypeError
 
 __all__ = [
     "broadcast_shapes",
@@ -15,8 +19,23 @@ __all__ = [
     "is_inference",
     "load",
     "numel",
+    "result_type",
     "save",
 ]
+
+
+def result_type(tensor1: Any, tensor2: Any) -> DType:
+    """The dtype that an operation on two tensors or numbers computes in.
+
+    Raises :class:`DTypeError` for anything else.
+    """
+    for argument in (tensor1, tensor2):
+        if not isinstance(argument, (Tensor, numbers.Number)):
+            raise DTypeError(
+                f"result_type() takes tensors and numbers, not {type(argument).__name__}",
+                fix="use promote_types for two dtypes",
+            )
+    return _result_type(tensor1, tensor2)
 
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:

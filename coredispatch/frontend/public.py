@@ -24,6 +24,7 @@ from coredispatch.frontend.functions import (
     is_inference,
     load,
     numel,
+    result_type,
     save,
 )
 from coredispatch.frontend.legacy import (
@@ -103,7 +104,6 @@ from coredispatch.registry.model.dtypes import (
     int32,
     int64,
     promote_types,
-    result_type,
     set_default_dtype,
     uint8,
     uint16,

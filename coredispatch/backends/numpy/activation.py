@@ -209,7 +209,7 @@ def elu_backward(
 def _prepared(x: np.ndarray, dtype: DType | None) -> tuple[np.ndarray, np.dtype]:
     """``x`` in the dtype computed in, and the dtype of the result."""
     native = x.dtype if dtype is None else numpy_dtype(dtype)
-    if native.kind not in "fcV":
+    if native.kind not in "fV":
         raise DTypeError(
             f"softmax of {native} elements needs a floating dtype",
             fix="pass dtype=cd.float32, or convert with x.float()",

@@ -27,7 +27,8 @@ def _elu_reference(self: Any, alpha: float = 1.0) -> Any:
 
 
 @composite(
-    **activation_facts(_elu_reference, 4, samples=with_options({}, {"alpha": 0.5}), smooth=False)
+    takes="float",
+    **activation_facts(_elu_reference, 4, samples=with_options({}, {"alpha": 0.5}), smooth=False),
 )
 def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
     """``self`` where positive, else ``alpha * (exp(self) - 1)``."""
@@ -69,12 +70,13 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 
 
 @composite(
+    takes="float",
     **activation_facts(
         lambda self: _SELU_SCALE * _elu_reference(self, _SELU_ALPHA),
         4,
         namespace=("", FUNCTIONAL),
         smooth=False,
-    )
+    ),
 )
 def selu(self: Tensor) -> Tensor:
     """Self-normalizing unit: a scaled :func:`elu` (Klambauer et al. 2017, arXiv:1706.02515)."""
@@ -90,6 +92,7 @@ accept_inplace(selu)
 
 
 @composite(
+    takes="float",
     **activation_facts(
         lambda self, alpha=1.0: np.where(
             self > 0, self, alpha * np.expm1(np.where(self > 0, 0, self) / alpha)
@@ -98,7 +101,7 @@ accept_inplace(selu)
         samples=with_options({}, {"alpha": 0.5}),
         namespace=("", FUNCTIONAL),
         smooth=False,
-    )
+    ),
 )
 def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
     """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`` (Barron 2017, arXiv:1704.07483)."""

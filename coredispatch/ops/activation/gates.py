@@ -49,12 +49,13 @@ def _gelu_reference(self: Any, approximate: str = "none") -> Any:
 
 
 @composite(
+    takes="float",
     **activation_facts(
         _gelu_reference,
         tolerance=conditioned,  # 1 + tanh cancels in the negative tail
         samples=with_options({}, {"approximate": "tanh"}),
         inplace=False,
-    )
+    ),
 )
 def gelu(self: Tensor, approximate: str = "none") -> Tensor:
     """Gaussian error linear unit ``x * Phi(x)`` (Hendrycks and Gimpel 2016, arXiv:1606.08415).
@@ -120,9 +121,10 @@ def _gelu_second(x: Any, approximate: str) -> Any:
 
 
 @composite(
+    takes="float+complex",
     **activation_facts(
         lambda self: self * logistic.sigmoid_reference(self), tolerance=ulp(6, product=True)
-    )
+    ),
 )
 def silu(self: Tensor) -> Tensor:
     """Sigmoid linear unit ``x * sigmoid(x)``, also called swish."""
@@ -146,6 +148,7 @@ def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
 
 
 @composite(
+    takes="float",
     **activation_facts(
         lambda self: self * np.tanh(np.logaddexp(0, self)), tolerance=ulp(8, product=True)
     ),
@@ -178,12 +181,13 @@ def _softplus_reference(self: Any, beta: float = 1.0, threshold: float = 20.0) -
 
 
 @composite(
+    takes="float",
     **activation_facts(
         _softplus_reference,
         6,
         samples=with_options({}, {"beta": 2.0}, {"threshold": 1.0}),
         inplace=False,
-    )
+    ),
 )
 def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x > threshold``."""
@@ -216,7 +220,10 @@ def _logsigmoid_reference(self: Any) -> Any:
     return np.minimum(self, 0) - np.log1p(np.exp(-np.abs(self)))
 
 
-@composite(**activation_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)))
+@composite(
+    takes="float",
+    **activation_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)),
+)
 def logsigmoid(self: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
     small = exponential.log1p(exponential.exp(neg(magnitude.abs(self))))
@@ -231,7 +238,9 @@ def _(grad, self):
 # ---- piecewise linear gates -------------------------------------------------------------------
 
 
-@composite(**activation_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False))
+@composite(
+    takes="float", **activation_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False)
+)
 def hardsigmoid(self: Tensor) -> Tensor:
     """``min(max(x + 3, 0), 6) / 6``."""
     return div(magnitude.clamp(add(self, 3), 0, 6), 6)
@@ -246,7 +255,10 @@ def _(grad, self):
 accept_inplace(hardsigmoid)
 
 
-@composite(**activation_facts(lambda self: self * (np.clip(self + 3, 0, 6) / 6), 4, smooth=False))
+@composite(
+    takes="float",
+    **activation_facts(lambda self: self * (np.clip(self + 3, 0, 6) / 6), 4, smooth=False),
+)
 def hardswish(self: Tensor) -> Tensor:
     """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
     return mul(self, hardsigmoid(self))  # 6 * x may overflow
@@ -263,6 +275,7 @@ accept_inplace(hardswish)
 
 
 @composite(
+    takes="float",
     **activation_facts(
         lambda self, lambd=0.5: np.where(np.abs(self) <= lambd, 0, self),
         0,
@@ -272,7 +285,7 @@ accept_inplace(hardswish)
         inplace=False,
         smooth=False,
         tolerance=exact,
-    )
+    ),
 )
 def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     """``self`` where its magnitude exceeds ``lambd``, else 0."""
@@ -280,6 +293,7 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 @composite(
+    takes="float",
     **activation_facts(
         lambda self, lambd=0.5: np.where(
             np.abs(self) <= lambd, self * 0, self - np.sign(self) * lambd
@@ -288,7 +302,7 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
         samples=with_options({}, {"lambd": 1.0}),
         inplace=False,
         smooth=False,
-    )
+    ),
 )
 def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
     """``self`` moved towards 0 by ``lambd``, 0 where it would cross. Needs ``lambd >= 0``."""

@@ -75,6 +75,7 @@ def expit(self: Tensor) -> Tensor:
 
 
 @composite(
+    takes="real",
     out=same_shape,
     dtype=promote_float,
     reference=lambda self, eps=None: np.log(self / (1 - self)),
@@ -99,6 +100,7 @@ def _zero_wins(x: Any, y: Any, logarithm: Any) -> Any:
 
 
 @composite(
+    takes="real",
     out=broadcast,
     dtype=promote_float,
     samples=pairs,
@@ -129,6 +131,7 @@ def _log_factor(x: Any, y: Any) -> Any:
 
 
 @composite(
+    takes="real",
     out=broadcast,
     dtype=promote_float,
     samples=pairs,

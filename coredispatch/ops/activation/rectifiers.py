@@ -78,6 +78,7 @@ def accept_inplace(op: Operator) -> None:
 
 
 @composite(
+    takes="real",
     **activation_facts(
         lambda self: np.maximum(self, 0),
         0,
@@ -86,7 +87,7 @@ def accept_inplace(op: Operator) -> None:
         method=True,
         smooth=False,
         tolerance=exact,
-    )
+    ),
 )
 def relu(self: Tensor) -> Tensor:
     """Rectifier ``max(self, 0)``; NaN stays NaN. The gradient at 0 is 0."""
@@ -123,6 +124,7 @@ def _of_dtype(self: Any, number: Any) -> Any:
 
 
 @composite(
+    takes="real",
     **activation_facts(
         lambda self, threshold, value: np.where(self <= threshold, value, self),
         0,
@@ -155,12 +157,13 @@ _threshold = threshold
 
 
 @composite(
+    takes="float",
     **activation_facts(
         lambda self, negative_slope=0.01: np.where(self > 0, self, self * negative_slope),
         2,
         samples=with_options({}, {"negative_slope": 0.2}),
         smooth=False,
-    )
+    ),
 )
 def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``self`` where positive, else ``negative_slope * self``."""
@@ -198,9 +201,10 @@ leaky_relu_backward.vjp(
 
 
 @composite(
+    takes="real",
     **activation_facts(
         lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact
-    )
+    ),
 )
 def relu6(self: Tensor) -> Tensor:
     """``min(max(self, 0), 6)``. The gradient is 0 at both corners."""
@@ -216,13 +220,14 @@ accept_inplace(relu6)
 
 
 @composite(
+    takes="real",
     **activation_facts(
         lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
         0,
         samples=with_options({}, {"min_val": -0.5, "max_val": 2.0}),
         smooth=False,
         tolerance=exact,
-    )
+    ),
 )
 def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """``self`` clamped to ``[min_val, max_val]``, in its dtype. The gradient is 0 at its ends."""
@@ -255,6 +260,7 @@ def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float
 
 
 @composite(
+    takes="real",
     out=same_shape,
     dtype=promote,
     samples=lambda make: (
@@ -298,6 +304,7 @@ def _rrelu_samples(make: Any) -> Any:
 
 
 @composite(
+    takes="float",
     **activation_facts(
         None,
         4,
@@ -305,7 +312,7 @@ def _rrelu_samples(make: Any) -> Any:
         namespace=("", FUNCTIONAL),
         smooth=False,
         random=True,
-    )
+    ),
 )
 def rrelu(
     self: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False

@@ -58,7 +58,7 @@ def _along(self: Any, dim: int, *_: Any) -> tuple[int, ...]:
 
 def _given_floating(self: Any, dim: Any = None, dtype: Any = None) -> Any:
     own = dtype if dtype is not None else DTypeClass.of(self.dtype)
-    if own.category < 2:
+    if not own.is_floating_point:
         raise DTypeError(
             f"softmax of {own} elements needs a floating dtype",
             fix="pass dtype=cd.float32, or convert with x.float()",
@@ -199,7 +199,7 @@ _functional_form(softmin)
 
 @composite(
     samples=lambda make: (Sample(make((4,))), Sample(make((3, 6))), Sample(make((2, 4, 3)), 1)),
-    dtypes="float",
+    takes="float",
     tolerance=conditioned,
     namespace="nn.functional",
     method=False,

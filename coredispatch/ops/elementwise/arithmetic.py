@@ -218,7 +218,7 @@ addcmul.vjp(
     out=broadcast,
     dtype=promote_float,
     samples=triples,
-    dtypes="float+complex",
+    takes="float+complex",
     values=(0.5, 2.0),
     inplace=True,
     fits=("value",),
@@ -230,9 +230,7 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     return add(self, quotient if value == 1 else mul(quotient, value))
 
 
-@composite(
-    out=broadcast, dtype=promote_float, samples=triples, dtypes="float+complex", inplace=True
-)
+@composite(out=broadcast, dtype=promote_float, samples=triples, takes="float+complex", inplace=True)
 def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
     """Linear interpolation ``self + weight * (end - self)``.
 

@@ -62,23 +62,23 @@ def ne(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     return bitwise_not(eq(self, other))
 
 
-@primitive(**_relation(np.less, dtypes="real"), inplace=True, alias=("less",))
+@primitive(**_relation(np.less, takes="real"), inplace=True, alias=("less",))
 def lt(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self < other`` as bool, false for NaN. Shapes broadcast."""
 
 
-@primitive(**_relation(np.less_equal, dtypes="real"), inplace=True, alias=("less_equal",))
+@primitive(**_relation(np.less_equal, takes="real"), inplace=True, alias=("less_equal",))
 def le(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self <= other`` as bool, false for NaN. Shapes broadcast."""
 
 
-@composite(**_relation(np.greater, dtypes="real"), inplace=True, alias=("greater",))
+@composite(**_relation(np.greater, takes="real"), inplace=True, alias=("greater",))
 def gt(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self > other`` as bool, false for NaN. Shapes broadcast."""
     return lt(other, self)
 
 
-@composite(**_relation(np.greater_equal, dtypes="real"), inplace=True, alias=("greater_equal",))
+@composite(**_relation(np.greater_equal, takes="real"), inplace=True, alias=("greater_equal",))
 def ge(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self >= other`` as bool, false for NaN. Shapes broadcast."""
     return le(other, self)
@@ -150,13 +150,13 @@ def _reach(x: Any) -> Any:
     return arithmetic.add(lazy.abs(lazy.real(x)), lazy.abs(lazy.imag(x)))
 
 
-@composite(**_test(np.isposinf, dtypes="real"))
+@composite(**_test(np.isposinf, takes="real"))
 def isposinf(self: Tensor) -> Tensor:
     """True where an element is plus infinity."""
     return eq(self, _INF) if dtype_of(self).is_floating_point else ne(self, self)
 
 
-@composite(**_test(np.isneginf, dtypes="real"))
+@composite(**_test(np.isneginf, takes="real"))
 def isneginf(self: Tensor) -> Tensor:
     """True where an element is minus infinity."""
     return eq(self, -_INF) if dtype_of(self).is_floating_point else ne(self, self)

@@ -126,7 +126,7 @@ def _erfc64(x: Any) -> Any:
     return comparison.where(comparison.isnan(x), x, out)
 
 
-@composite(**special_facts(elementwise(math.erf), 3))
+@composite(takes="real", **special_facts(elementwise(math.erf), 3))
 def erf(self: Tensor) -> Tensor:
     """Elementwise error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)``."""
     return in_float64(_erf64, self)
@@ -294,6 +294,7 @@ def _entropy_reference(self: Any) -> Any:
 
 
 @composite(
+    takes="real",
     **special_facts(_entropy_reference, 5, values=(0.1, 3.0)),
     method=False,
 )

@@ -275,6 +275,7 @@ def _(grad, self):
 
 
 @composite(
+    takes="float+complex",
     out=broadcast,
     dtype=promote_float,
     reference=np.logaddexp,
@@ -319,7 +320,7 @@ def _share(x: Any, total: Any) -> Any:
     dtype=promote_float,
     reference=np.logaddexp2,
     samples=tensor_pairs,
-    dtypes="float",
+    takes="float",
     tolerance=conditioned,
 )
 def logaddexp2(self: Tensor, other: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def _(grad, self):
     dtype=same,
     reference=_sign_reference,
     samples=unary,
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
     inplace=True,
@@ -128,6 +128,7 @@ copysign.vjp(
 
 
 @composite(
+    takes="real",
     out=broadcast,
     dtype=promote,
     reference=np.heaviside,
@@ -149,7 +150,7 @@ def heaviside(self: Tensor, values: Tensor) -> Tensor:
     dtype=promote_float,
     reference=np.hypot,
     samples=tensor_pairs,
-    dtypes="float",
+    takes="float",
     tolerance=ulp(3),
     inplace=True,
 )
@@ -180,7 +181,7 @@ _CHOICE: dict[str, Any] = {
 }
 
 
-@primitive(reference=np.maximum, samples=pairs, **_CHOICE)
+@primitive(takes="real", reference=np.maximum, samples=pairs, **_CHOICE)
 def maximum(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise larger value; NaN wins. At ties each side gets half of the gradient."""
 
@@ -191,7 +192,7 @@ maximum.vjp(
 )
 
 
-@primitive(reference=np.minimum, samples=pairs, **_CHOICE)
+@primitive(takes="real", reference=np.minimum, samples=pairs, **_CHOICE)
 def minimum(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise smaller value; NaN wins. At ties each side gets half of the gradient."""
 
@@ -207,14 +208,14 @@ def _selected(grad: Any, mine: Any, theirs: Any, loses: Any) -> Any:
     return comparison.where(loses(mine, theirs), 0, shared)
 
 
-@composite(reference=np.fmax, samples=tensor_pairs, **_CHOICE)
+@composite(takes="real", reference=np.fmax, samples=tensor_pairs, **_CHOICE)
 def fmax(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise larger value; a NaN loses against a number."""
     first = comparison.logical_or(comparison.ge(self, other), comparison.isnan(other))
     return comparison.where(first, self, other)
 
 
-@composite(reference=np.fmin, samples=tensor_pairs, **_CHOICE)
+@composite(takes="real", reference=np.fmin, samples=tensor_pairs, **_CHOICE)
 def fmin(self: Tensor, other: Tensor) -> Tensor:
     """Elementwise smaller value; a NaN loses against a number."""
     first = comparison.logical_or(comparison.le(self, other), comparison.isnan(other))
@@ -249,7 +250,7 @@ def _clamp_reference(self: Any, min: Any = None, max: Any = None) -> Any:
     dtype=promote,
     reference=_clamp_reference,
     samples=_clamp_samples,
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
     inplace=True,
@@ -305,7 +306,7 @@ def _clamp_max_grad(grad: Any, x: Any, low: Any, high: Any) -> Any:
     out=broadcast,
     dtype=promote,
     samples=pairs,
-    dtypes="real",
+    takes="real",
     smooth=False,
     inplace=True,
     fits=("min",),
@@ -321,7 +322,7 @@ def clamp_min(self: Tensor, min: Tensor | Scalar) -> Tensor:
     out=broadcast,
     dtype=promote,
     samples=pairs,
-    dtypes="real",
+    takes="real",
     smooth=False,
     inplace=True,
     fits=("max",),

@@ -278,13 +278,13 @@ def _(grad, self):
 # ---- degrees, sinc ----------------------------------------------------------------------------
 
 
-@composite(**_facts(np.deg2rad, 2, dtypes="real"))
+@composite(**_facts(np.deg2rad, 2, dtypes="real", takes="real"))
 def deg2rad(self: Tensor) -> Tensor:
     """Degrees to radians."""
     return mul(self, math.pi / 180)
 
 
-@composite(**_facts(np.rad2deg, 2, dtypes="real"))
+@composite(**_facts(np.rad2deg, 2, dtypes="real", takes="real"))
 def rad2deg(self: Tensor) -> Tensor:
     """Radians to degrees."""
     return mul(self, 180 / math.pi)

@@ -274,13 +274,13 @@ def inner(self: Tensor, other: Tensor) -> Tensor:
 
 
 @composite(
+    takes="float+complex",
     name="linalg_vecdot",
     reference=lambda x, y, *, dim=-1: np.sum(np.conj(x) * y, axis=dim),
     samples=products(((5,), (5,)), ((3, 5), (3, 5)), ((2, 1, 5), (3, 5))),
     tolerance=dot_tolerance,
     namespace="linalg",
     method=False,
-    dtypes=NUMBERS,
 )
 def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sum of ``conj(x) * y`` along ``dim``; both broadcast."""

@@ -149,6 +149,7 @@ def _(grad, out, self, p, dim, keepdim):
 
 
 @composite(
+    takes="float+complex",
     reference=lambda self, other, p=2: _norm_reference(self - other, p),
     samples=lambda make: (Sample(make((5,)), make((5,))), Sample(make((3, 5)), make((5,)), 1)),
     dtypes="float",
@@ -163,6 +164,7 @@ def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 
 @composite(
+    takes="float+complex",
     samples=lambda make: (Sample(make((3, 5)), 2, 0, 1.0), Sample(make((2, 3, 5)), 1, -1, 2.0)),
     dtypes="float",
     tolerance=conditioned,

@@ -134,6 +134,7 @@ def _cross_entropy_shape(input: Any, target: Any, weight: Any, *options: Any) ->
 
 
 @composite(
+    takes="float",
     out=_cross_entropy_shape,
     dtype=same,
     reference=cross_entropy_reference,
@@ -251,7 +252,14 @@ def _nll_shape(input: Any, target: Any, weight: Any, ignore_index: int, reductio
     return reduced_loss(target_shape(tuple(input.shape)), reduction)
 
 
-@composite(out=_nll_shape, dtype=same, reference=nll_reference, samples=nll_samples, **LOSS_FACTS)
+@composite(
+    takes="float",
+    out=_nll_shape,
+    dtype=same,
+    reference=nll_reference,
+    samples=nll_samples,
+    **LOSS_FACTS,
+)
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -297,6 +305,7 @@ def _same_shapes(input: Tensor, target: Tensor) -> None:
 
 
 @composite(
+    takes="real",
     reference=bce_reference,
     samples=binary_samples,
     values=(0.05, 0.95),
@@ -355,7 +364,7 @@ binary_cross_entropy.vjp(
 )
 
 
-@composite(reference=bce_with_logits_reference, samples=logit_samples, **LOSS_FACTS)
+@composite(takes="float", reference=bce_with_logits_reference, samples=logit_samples, **LOSS_FACTS)
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -376,7 +385,7 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
-@composite(reference=multilabel_reference, samples=multilabel_samples, **LOSS_FACTS)
+@composite(takes="float", reference=multilabel_reference, samples=multilabel_samples, **LOSS_FACTS)
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:

@@ -52,6 +52,7 @@ from coredispatch.registry.model.value import dtype_of
 
 
 @composite(
+    takes="float",
     dtype=promote_float,
     reference=squared_reference,
     samples=regression_samples,
@@ -130,7 +131,11 @@ def smooth_l1_loss(
 
 
 @composite(
-    reference=huber_reference, samples=threshold_samples("delta"), smooth=False, **LOSS_FACTS
+    takes="float",
+    reference=huber_reference,
+    samples=threshold_samples("delta"),
+    smooth=False,
+    **LOSS_FACTS,
 )
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
@@ -181,7 +186,13 @@ def kl_div(
     return reduce_loss(loss, reduction)
 
 
-@composite(reference=gaussian_reference, samples=gaussian_samples, smooth=False, **LOSS_FACTS)
+@composite(
+    takes="float",
+    reference=gaussian_reference,
+    samples=gaussian_samples,
+    smooth=False,
+    **LOSS_FACTS,
+)
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -245,7 +256,12 @@ def poisson_nll_loss(
 # ---- margins ----------------------------------------------------------------------------------
 
 
-@composite(reference=soft_margin_reference, samples=soft_margin_samples, **LOSS_FACTS)
+@composite(
+    takes="float+complex",
+    reference=soft_margin_reference,
+    samples=soft_margin_samples,
+    **LOSS_FACTS,
+)
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``log(1 + exp(-target * input))`` for targets of 1 and -1."""
     return reduce_loss(-lazy.logsigmoid(target * input), reduction)
@@ -262,7 +278,9 @@ def hinge_embedding_loss(
     return reduce_loss(close + far, reduction)
 
 
-@composite(reference=ranking_reference, samples=ranking_samples, smooth=False, **LOSS_FACTS)
+@composite(
+    takes="real", reference=ranking_reference, samples=ranking_samples, smooth=False, **LOSS_FACTS
+)
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -270,7 +288,9 @@ def margin_ranking_loss(
     return reduce_loss((margin - target * (input1 - input2)).clamp_min(0), reduction)
 
 
-@composite(reference=cosine_reference, samples=cosine_samples, smooth=False, **LOSS_FACTS)
+@composite(
+    takes="real", reference=cosine_reference, samples=cosine_samples, smooth=False, **LOSS_FACTS
+)
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -313,7 +333,11 @@ def triplet_margin_loss(
 
 
 @composite(
-    reference=multi_margin_reference, samples=multi_margin_samples, smooth=False, **LOSS_FACTS
+    takes="float",
+    reference=multi_margin_reference,
+    samples=multi_margin_samples,
+    smooth=False,
+    **LOSS_FACTS,
 )
 def multi_margin_loss(
     input: Tensor,

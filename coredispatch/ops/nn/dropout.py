@@ -16,7 +16,7 @@ from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import bool_, float32
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 
 __all__ = [
     "alpha_dropout",
@@ -95,6 +95,14 @@ def _trained(make: Any) -> Iterator[Sample]:
             yield Sample(make(size), p, training)
 
 
+def _require_floating(input: Any) -> None:
+    if not input.dtype.is_floating_point:
+        raise DTypeError(
+            f"what dropout leaves of {input.dtype} would not be {input.dtype}",
+            fix="convert with x.float()",
+        )
+
+
 def _finished(input: Any, out: Any, inplace: bool) -> Any:
     return lazy.copy_(input, out) if inplace else out
 
@@ -119,6 +127,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     _require_probability(p)
     if not training or p == 0 or input.numel() == 0:
         return input
+    _require_floating(input)
     return _finished(input, native_dropout(input, p)[0], inplace)
 
 
@@ -135,6 +144,7 @@ def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[
         )
     if not training or p == 0:
         return input
+    _require_floating(input)
     # PyTorch reads the three dimensions of dropout2d as (N, C, L).
     lead = 2 if planes else input.ndim - max(ndims) + 2
     mask = _channel_mask(input, p, lead)
@@ -196,6 +206,7 @@ def alpha_dropout(
     _require_probability(p)
     if not training or p == 0:
         return input
+    _require_floating(input)
     kept = lazy.ge(random_uniform(tuple(input.shape), dtype=float32, device=input.device), p)
     return _finished(input, _alpha(input, p, kept), inplace)
 
@@ -208,4 +219,5 @@ def feature_alpha_dropout(
     _require_probability(p)
     if not training or p == 0:
         return input
+    _require_floating(input)
     return _finished(input, _alpha(input, p, _channel_mask(input, p, 2)), inplace)

@@ -46,6 +46,7 @@ def _update(running: Tensor | None, batch: Tensor, momentum: float) -> None:
 
 
 @composite(
+    takes="float",
     reference=instance_norm_reference,
     samples=instance_samples,
     mutates=dict.fromkeys(("running_mean", "running_var"), lambda use_input_stats: use_input_stats),
@@ -216,6 +217,7 @@ batch_norm_inference.vjp(
 
 
 @composite(
+    takes="float",
     reference=batch_norm_reference,
     samples=trained_samples,
     mutates=dict.fromkeys(("running_mean", "running_var"), lambda training: training),

@@ -83,6 +83,7 @@ def _rms_norm_shape(input: Any, normalized_shape: Any, weight: Any, eps: Any) ->
 
 
 @composite(
+    takes="float",
     out=_layer_norm_shape,
     dtype=promote_float,
     reference=layer_norm_reference,
@@ -152,6 +153,7 @@ def _eps_of(eps: float | None, x: Tensor) -> float:
 
 
 @composite(
+    takes="float+complex",
     out=_rms_norm_shape,
     dtype=promote_float,
     reference=rms_norm_reference,
@@ -230,6 +232,7 @@ def channelwise(v: Tensor, ndim: int) -> Tensor:
 
 
 @composite(
+    takes="float",
     out=_group_norm_shape,
     dtype=promote_float,
     reference=group_norm_reference,
@@ -312,7 +315,7 @@ def group_norm_backward(
 # ---- scaling to unit length -------------------------------------------------------------------
 
 
-@composite(reference=normalize_reference, samples=normalize_samples, **FACTS)
+@composite(takes="float+complex", reference=normalize_reference, samples=normalize_samples, **FACTS)
 def normalize(input: Tensor, p: float = 2.0, dim: IntList = 1, eps: float = 1e-12) -> Tensor:
     """``input / max(norm, eps)`` with the ``p``-norm over ``dim``; the input's shape."""
     x = wide(input)  # half precision knows no eps as small as this

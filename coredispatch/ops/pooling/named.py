@@ -80,7 +80,7 @@ def _sizes(input: Tensor, output_size: Any, n: int) -> Ints:
 
 
 _NAMESPACE = ("nn.functional",)
-_MAX = {"dtypes": "real", "smooth": False, "tolerance": exact, "namespace": _NAMESPACE}
+_MAX = {"takes": "real", "smooth": False, "tolerance": exact, "namespace": _NAMESPACE}
 _AVERAGE = {"dtypes": "float", "tolerance": dot, "namespace": _NAMESPACE}
 _LAST = {1: "the last dimension", 2: "the last two dimensions", 3: "the last three dimensions"}
 
@@ -143,7 +143,9 @@ max_pool2d, max_pool2d_with_indices = _max_pools(2)
 max_pool3d, max_pool3d_with_indices = _max_pools(3)
 
 
-@composite(reference=avg_reference(1), samples=pool_samples(1, average=True), **_AVERAGE)
+@composite(
+    takes="real", reference=avg_reference(1), samples=pool_samples(1, average=True), **_AVERAGE
+)
 def avg_pool1d(
     input: Tensor,
     kernel_size: IntList,
@@ -181,6 +183,7 @@ def _avg_pool(n: int) -> Operator:
     ``divisor_override`` divides in place of the number of elements.
     """
     facts = {"reference": avg_reference(n), "samples": pool_samples(n, average=True), **_AVERAGE}
+    facts["takes"] = "real"
     return composite(name=f"avg_pool{n}d", **facts)(averaged)
 
 
@@ -198,6 +201,7 @@ def _adaptive_avg_pool(n: int) -> Operator:
     ``output_size`` is one int or one per dimension; None keeps the input's size.
     """
     facts = {"reference": adaptive_reference(n), "samples": adaptive_samples(n), **_AVERAGE}
+    facts["takes"] = "float"
     return composite(name=f"adaptive_avg_pool{n}d", **facts)(averaged)
 
 
@@ -225,7 +229,7 @@ def _adaptive_max_pools(n: int) -> tuple[Operator, Operator]:
     pooled.__doc__ = f"Maximum over the windows of :func:`adaptive_avg_pool{n}d`."
     pair.__doc__ = f":func:`{name}` and the int64 flat positions of the maxima."
     reference = adaptive_reference(n, maximum=True)
-    facts = {"samples": adaptive_samples(n), **_MAX}
+    facts = {"samples": adaptive_samples(n), **_MAX, "takes": "float"}
     single = composite(name=name, reference=lambda *a: reference(*a)[0], **facts)(pooled)
     single.overload(pooled_or_pair)
     return single, composite(name=f"{name}_with_indices", reference=reference, **facts)(pair)

@@ -168,7 +168,7 @@ def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
     return lazy.copy_(x, drawn)
 
 
-@composite(samples=_targets, **_IN_PLACE)
+@composite(takes="float", samples=_targets, **_IN_PLACE)
 def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill ``self`` with numbers of the exponential distribution of rate ``lambd``."""
     if not lambd > 0:
@@ -177,6 +177,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | Non
 
 
 @composite(
+    takes="real",
     samples=lambda make: (Sample(*x.args, 0.3) for x in _targets(make)),
     **_IN_PLACE,
 )
@@ -190,7 +191,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
     return lazy.copy_(self, lazy.clamp(trials, 1.0))
 
 
-@composite(samples=_targets, **_IN_PLACE)
+@composite(takes="real", samples=_targets, **_IN_PLACE)
 def cauchy_(
     self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
@@ -202,7 +203,7 @@ def cauchy_(
     return lazy.copy_(self, lazy.tan(angle) * sigma + median)
 
 
-@composite(samples=_targets, **_IN_PLACE)
+@composite(takes="real", samples=_targets, **_IN_PLACE)
 def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:

@@ -60,7 +60,7 @@ def _extremum_grad(grad: Any, out: Any, x: Any, dim: Any, keepdim: bool) -> Any:
     dtype=same,
     reference=reduction_reference(np.max),
     samples=nonempty_reductions,
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
 )
@@ -81,7 +81,7 @@ def _(grad, out, self, dim, keepdim):
     dtype=same,
     reference=reduction_reference(np.min),
     samples=nonempty_reductions,
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
 )
@@ -118,7 +118,7 @@ _INDEX = {
 }
 
 
-@primitive(reference=reduction_reference(np.argmax), **_INDEX)
+@primitive(takes="real", reference=reduction_reference(np.argmax), **_INDEX)
 def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """int64 index of the largest element over ``dim`` (of the flattened tensor for None).
 
@@ -126,7 +126,7 @@ def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tenso
     """
 
 
-@primitive(reference=reduction_reference(np.argmin), **_INDEX)
+@primitive(takes="real", reference=reduction_reference(np.argmin), **_INDEX)
 def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """int64 index of the smallest element over ``dim`` (of the flattened tensor for None).
 
@@ -143,7 +143,7 @@ _PAIR = {
     "out": _pair_shapes,
     "dtype": values_and_indices,
     "samples": dim_reductions,
-    "dtypes": "real",
+    "takes": "real",
     "tolerance": exact,
     "smooth": False,
     "namespace": (),
@@ -174,7 +174,7 @@ _WHOLE = {
 }
 
 
-@composite(reference=np.max, **_WHOLE)
+@composite(takes="real", reference=np.max, **_WHOLE)
 def max(self: Tensor) -> Tensor:
     """The largest element, 0-dim; NaN wins.
 
@@ -194,7 +194,7 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return max_dim(self, dim, keepdim)
 
 
-@composite(reference=np.min, **_WHOLE)
+@composite(takes="real", reference=np.min, **_WHOLE)
 def min(self: Tensor) -> Tensor:
     """The smallest element, 0-dim; NaN wins.
 
@@ -215,7 +215,7 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
 
 
 @composite(
-    dtypes="real",
+    takes="real",
     samples=lambda make: (Sample(make(s)) for s in ((1,), (17,), (3, 5))),
     tolerance=exact,
     smooth=False,

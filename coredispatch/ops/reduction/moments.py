@@ -317,6 +317,9 @@ def corrcoef(self: Tensor) -> Tensor:
             return div(c, c)
         deviation = exponential.sqrt(lazy.diagonal(c))
         scaled = div(div(c, lazy.unsqueeze(deviation, 1)), lazy.unsqueeze(deviation, 0))
+        if scaled.dtype.is_complex:
+            parts = magnitude.clamp(lazy.view_as_real(scaled), -1, 1)
+            return lazy.view_as_complex(parts)
         return magnitude.clamp(scaled, -1, 1)
 
     return in_float32(normalized, self)

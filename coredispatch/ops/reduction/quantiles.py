@@ -91,7 +91,7 @@ def _of_nothing(self: Any) -> Any:
     return filled(self, (), least.get(self.dtype.name, 0))
 
 
-@composite(reference=_lower_median, **_FLAT_SAMPLES)
+@composite(takes="real", reference=_lower_median, **_FLAT_SAMPLES)
 def median(self: Tensor) -> Tensor:
     """The median of all elements, the lower of the two middle ones; NaN if any is NaN.
 
@@ -108,7 +108,7 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return median_dim(self, dim, keepdim)
 
 
-@composite(**_FLAT_SAMPLES)
+@composite(takes="real", **_FLAT_SAMPLES)
 def nanmedian(self: Tensor) -> Tensor:
     """:func:`median` of the elements that are not NaN; NaN when there is none."""
     if self.numel() == 0:
@@ -121,7 +121,7 @@ def _(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return nanmedian_dim(self, dim, keepdim)
 
 
-@composite(**SINGLE)
+@composite(takes="real", **SINGLE)
 def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The most frequent element along ``dim`` (the smallest of equals) and its last index."""
     single_shapes(self, dim, keepdim)

@@ -155,14 +155,14 @@ _EXTREMUM = {
 }
 
 
-@composite(**_EXTREMUM)
+@composite(takes="real", **_EXTREMUM)
 def cummax(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Running maxima along ``dim`` and their indices (the latest of equals); NaN wins."""
     normalize_dim(dim, self.ndim)
     return cummax.result_type(_running_extremum(self, dim, comparison.ge))
 
 
-@composite(**_EXTREMUM)
+@composite(takes="real", **_EXTREMUM)
 def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Running minima along ``dim`` and their indices (the latest of equals); NaN wins."""
     normalize_dim(dim, self.ndim)
@@ -170,6 +170,7 @@ def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 @composite(
+    takes="float+complex",
     out=_along,
     reference=_scan_reference(np.logaddexp.accumulate),
     samples=scans,

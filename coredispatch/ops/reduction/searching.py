@@ -77,7 +77,7 @@ def _insertion_reference(sorted_sequence: Any, values: Any, right: bool = False,
     dtype=lambda *args: int32 if args[2] else int64,
     reference=_insertion_reference,
     samples=_insertion_samples,
-    dtypes="real",
+    takes="real",
     differentiable=False,
     tolerance=exact,
     method=False,
@@ -139,7 +139,7 @@ def searchsorted(
     ),
     differentiable=False,
     tolerance=exact,
-    dtypes="real",
+    takes="real",
 )
 def bucketize(
     self: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
@@ -199,6 +199,7 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
 
 
 @composite(
+    takes="real",
     out=lambda self, bins=100, *_: (bins,),
     dtype=same,
     samples=lambda make: (
@@ -236,6 +237,7 @@ def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Te
 
 
 @composite(
+    takes="real",
     reference=lambda elements, test_elements, assume_unique=False, invert=False: np.isin(
         elements, test_elements, invert=invert
     ),
@@ -356,7 +358,7 @@ def _chosen(found: Any, inverse: bool, counts: bool) -> Any:
 @composite(
     reference=lambda self: np.unique(self, equal_nan=False) + self.dtype.type(0),
     samples=lambda make: (Sample(make((17,))), Sample(make((3, 5)))),
-    dtypes="real",
+    takes="real",
     differentiable=False,
     tolerance=exact,
 )
@@ -383,7 +385,7 @@ def _(
 
 @composite(
     samples=lambda make: (Sample(make((17,))), Sample(make((3, 5)))),
-    dtypes="real",
+    takes="real",
     differentiable=False,
     tolerance=exact,
 )

@@ -72,7 +72,7 @@ def _sort_reference(self: Any, dim: int = -1, descending: bool = False, stable: 
     dtype=values_and_indices,
     reference=_sort_reference,
     samples=_sort_samples,
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
     fields=("values", "indices"),
@@ -103,7 +103,7 @@ def _(
     dtype=indices,
     reference=argsort_reference,
     samples=_sort_samples,
-    dtypes="real",
+    takes="real",
     differentiable=False,
     tolerance=exact,
 )
@@ -115,7 +115,7 @@ def argsort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool 
 @composite(
     reference=lambda self: np.sort(self, axis=0),
     samples=lambda make: (Sample(make((5,))), Sample(make((3, 5)))),
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
 )
@@ -162,7 +162,7 @@ def _topk_reference(
     dtype=values_and_indices,
     reference=_topk_reference,
     samples=_topk_samples,
-    dtypes="real",
+    takes="real",
     tolerance=exact,
     smooth=False,
     fields=("values", "indices"),
@@ -224,6 +224,7 @@ def _kth_shapes(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 @composite(
+    takes="real",
     **SINGLE
     | {
         "out": _kth_shapes,
@@ -232,7 +233,7 @@ def _kth_shapes(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
             Sample(make((4, 4)), 4, 0),
             Sample(make((2, 3, 5)), 1, -2, True),
         ),
-    }
+    },
 )
 def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The ``k``-th smallest element along ``dim`` (counted from 1) and its index."""

@@ -177,7 +177,7 @@ def _(grad, self_shape, dim, keepdim):
     dtype=accumulated,
     reference=reduction_reference(np.nansum),
     samples=reductions,
-    dtypes="real",
+    takes="real",
     tolerance=dot,
     cast="float32",
 )
@@ -189,6 +189,7 @@ def nansum(
 
 
 @composite(
+    takes="float+complex",
     out=reduced,
     dtype=_mean_dtype,
     reference=reduction_reference(np.nanmean),

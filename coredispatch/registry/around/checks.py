@@ -6,14 +6,21 @@ Nothing here runs on a call that succeeds.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
 from typing import Any
 
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, Entry
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, can_cast
+from coredispatch.registry.model.dtypes import (
+    ALL_DTYPES,
+    DOMAINS,
+    DType,
+    Promotion,
+    can_cast,
+    members,
+    result_type,
+)
 from coredispatch.registry.model.errors import (
     CoreDispatchError,
     DimError,
@@ -213,28 +220,19 @@ def cannot_resize(shape: tuple[int, ...], wanted: tuple[int, ...]) -> ShapeError
     )
 
 
-_DOMAINS: dict[str, tuple[str, Callable[[DType], bool]]] = {
-    "real": ("real numbers", lambda d: not d.is_complex),
-    "float": ("floating point", lambda d: d.is_floating_point),
-    "float+complex": ("floating point and complex numbers", lambda d: d.category > 1),
-    "int": ("integers", lambda d: d.is_integral),
-    "bool+int": ("bool and integers", lambda d: d.category < 2),
-}
+def _in_words(domain: Any) -> str:
+    """The dtypes that an operator is declared for."""
+    if isinstance(domain, str):
+        return DOMAINS[domain][0]
+    refused = [d.name for d in ALL_DTYPES if d not in domain]
+    if len(refused) <= 3:
+        return f"every dtype but {', '.join(refused)}"
+    return ", ".join(d.name for d in domain)
 
 
 def _undeclared(op: Operator, args: tuple[Any, ...]) -> DTypeError | None:
     """The error of a tensor of a dtype that the operator is not declared for."""
-    if isinstance(op.dtypes, str):
-        if op.dtypes not in _DOMAINS:
-            return None
-        takes, accepts = _DOMAINS[op.dtypes]
-    else:
-        accepts = op.dtypes.__contains__
-        refused = [d.name for d in ALL_DTYPES if not accepts(d)]
-        if len(refused) <= 3:
-            takes = f"every dtype but {', '.join(refused)}"
-        else:
-            takes = ", ".join(d.name for d in op.dtypes)
+    accepts, takes = members(op.dtypes).__contains__, _in_words(op.dtypes)
     for position in op.tensors:
         argument = args[position]
         if isinstance(argument, Value) and not accepts(dtype_of(argument)):
@@ -328,6 +326,28 @@ def check_types(op: Operator, args: tuple[Any, ...]) -> None:
             f"argument {param.name!r} must be {param.annotation}, not "
             f"{type(argument).__name__}" + shown(argument),
             fix=hint(param.kind, argument),
+        )
+    if op.taken is not None:
+        check_taken(op, args)
+
+
+def check_taken(op: Operator, args: tuple[Any, ...]) -> None:
+    """Raise :class:`DTypeError` where the operator refuses the dtype that ``args`` compute in."""
+    found = participants(op, args)
+    if not isinstance(op.dtype_rule, Promotion):
+        found = found[:1]
+    if not any(isinstance(argument, Value) for argument in found):
+        return
+    assert op.taken is not None
+    tensors = [argument for argument in found if isinstance(argument, Value)]
+    computed = result_type(*tensors), result_type(*found)
+    dtype = next((d for d in computed if d not in op.taken), None)
+    if dtype is not None:
+        first = tensors[0]
+        position = next((p for p in op.tensors if args[p] is first), None)
+        of = "" if position is None else f"{op.schema.params[position].name!r} of "
+        raise DTypeError(
+            f"not defined for {of}dtype {dtype.name}", fix=f"it takes {_in_words(op.takes)}"
         )
 
 

@@ -42,7 +42,7 @@ from coredispatch.registry.model.derivative import (
     Formula,
     VjpRule,
 )
-from coredispatch.registry.model.dtypes import Promotion
+from coredispatch.registry.model.dtypes import DType, Promotion, members
 from coredispatch.registry.model.effects import Mutates, View
 from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, shown_value, text_of
 from coredispatch.registry.model.results import returning
@@ -77,7 +77,10 @@ class Operator(Dispatcher):
         differentiable: False where a derivative does not exist, and results have no history;
             refuses_gradient: the same, declared by None, but arguments that require grad are
             refused; smooth: False where the second derivative is not worth checking.
-        reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite.
+        takes: the dtypes that the operator refuses all others of, by name ("float", "real", ...)
+            or one by one. It is asked of what a promotion computes in, else of the first tensor.
+        reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite;
+            dtypes are what ``takes`` says unless given.
         gradcheck: what to check the derivative of instead of the operator itself, with the same
             arguments: where only symmetric inputs have a meaning or phases are undetermined.
         rules: layer -> what that layer does with the operator (see :meth:`rule`).
@@ -107,7 +110,8 @@ class Operator(Dispatcher):
         reference: Callable[..., Any] | None = None,
         cast: str | None = None,
         samples: Callable[..., Any] | None = None,
-        dtypes: Any = "all",
+        dtypes: Any = None,
+        takes: Any = None,
         values: tuple[float, float] | None = None,
         tolerance: Any = None,
         errors: Callable[..., Any] | None = None,
@@ -142,7 +146,9 @@ class Operator(Dispatcher):
         self.reference = reference
         self.cast = cast
         self.samples = samples
-        self.dtypes = dtypes
+        self.takes = takes
+        self.taken: frozenset[DType] | None = None if takes is None else members(takes)
+        self.dtypes = dtypes if dtypes is not None else takes or "all"
         self.values = values
         self.tolerance = tolerance
         self.errors = errors
@@ -306,6 +312,7 @@ class Operator(Dispatcher):
             cast=self.cast,
             samples=self.samples,
             dtypes=self.dtypes,
+            takes=self.takes,
             values=self.values,
             tolerance=self.tolerance,
             differentiable=None if self.refuses_gradient else self.differentiable,
@@ -328,6 +335,7 @@ class Operator(Dispatcher):
             "composite",
             name=name_of(self.name),
             dtypes=self.dtypes,
+            takes=self.takes,
             values=self.values,
             tolerance=self.tolerance,
             differentiable=None if self.refuses_gradient else self.differentiable,

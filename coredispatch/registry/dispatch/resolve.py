@@ -273,6 +273,8 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     if kind == "decomposition":
         if op.mutates and len(op.tensors) > 1:
             return DecompositionEntry(op, keys, mask, None, _writing(op))
+        if op.taken is not None:
+            found.fn = _taking(op, found.fn)
         copies = op.view is True and found.backend is not None and not found.backend.views
         return DecompositionEntry(op, keys, mask, None, _viewing(op) if copies else found.fn)
     if kind == "inplace":
@@ -304,6 +306,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.kernel_context = entry.fn.fn, entry.fn.kernel_context
     _promotion(entry, op)
+    if op.taken is not None and not isinstance(op.dtype_rule, Promotion):
+        entry.fn = _taking(op, entry.fn)
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = None if op.schema.plain else backend.array_type
     entry.simple = not op.lists
@@ -381,11 +385,40 @@ def _promotion(entry: Any, op: Operator) -> None:
         entry.promotion = PROMOTE_FLOAT if rule.to_float else PROMOTE_COMMON
     entry.floats = FLOATS
     entry.weak = WEAK
+    if op.taken is not None:  # what is asked of each call anyway serves as the refusal
+        entry.floats = FLOATS & op.taken if entry.promotion == PROMOTE_FLOAT else op.taken
+        entry.weak = WEAK & op.taken
+        if entry.promotion == PROMOTE_COMMON:
+            entry.promotion = PROMOTE_FLOAT
     # What is written to is never the operand of a promotion: a copy would be written to.
     skip = (*rule.skip, *op.mutates) if isinstance(rule, Promotion) else ()
     entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]
     if isinstance(entry, RawEntry):
         entry.optional = [p.optional or p.default is None for p in op.schema.params]
+
+
+def _taking(op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn``, a kernel or a decomposition, that refuses tensors of dtypes not in ``op.taken``."""
+    taken = op.taken
+    assert taken is not None
+    promotes = isinstance(op.dtype_rule, Promotion)
+    positions = op.tensors if promotes else op.tensors[:1]
+    known: set[Any] = set()  # of the array library as well
+
+    def checked(*args: Any, **options: Any) -> Any:
+        for position in positions:
+            dtype = getattr(args[position], "dtype", None)
+            if dtype is not None and dtype not in known:
+                if DType.of(dtype) in taken:
+                    known.add(dtype)
+                elif isinstance(args[position], Value):
+                    HOOKS.check_types(op, args)  # which says more
+                    break  # beside a tensor of another dtype it may do
+                else:
+                    raise TypeError(f"{op.name} of {dtype}")
+        return fn(*args, **options)
+
+    return checked
 
 
 def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:

@@ -11,7 +11,7 @@ import keyword
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import DOMAINS, DType
 from coredispatch.registry.model.errors import SchemaError, shown_value
 
 __all__ = ["check_declaration", "check_derivative"]
@@ -73,8 +73,10 @@ def _mutated(x: Any) -> bool:
 
 
 def _domain(x: Any) -> bool:
+    if x is None:
+        return True
     if isinstance(x, str):
-        return x in ("all", "real", "float", "float+complex", "int", "bool+int", "complex")
+        return x in DOMAINS
     return isinstance(x, (tuple, list, set, frozenset)) and all(isinstance(d, DType) for d in x)
 
 
@@ -95,6 +97,7 @@ _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "alias": (_are_names, "a tuple of names, such as ('other_name',)"),
     "namespace": (_namespaces, "'', a module name such as 'linalg', or a tuple of them"),
     "dtypes": (_domain, "'all', 'real', 'float', 'float+complex', 'int', 'bool+int' or dtypes"),
+    "takes": (_domain, "'real', 'float', 'float+complex', 'int', 'bool+int' or dtypes"),
     "values": (_interval, "a pair of numbers (low, high)"),
     "unbroadcast": (_flag_or_none, "True, False or None"),
     "dtype": (_dtype_rule, "a promotion rule, a dtype, or a function of the arguments"),

@@ -13,6 +13,7 @@ integers; here the smallest integer type that holds both is used, and only a pai
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -287,7 +288,7 @@ def result_type(*args: Any) -> DType:
 
     Args:
         args: tensors (anything with ``dtype`` and ``ndim``), numbers, and lists or tuples of
-            them. ``None`` and dtypes do not take part.
+            them. ``None``, strings and dtypes do not take part.
 
     Within each of the three priority levels - dimensioned tensors, 0-dim tensors, numbers - the
     types are joined with :func:`promote_types`; a lower level then only raises the category.
@@ -318,11 +319,28 @@ def _flat(args: Any) -> list[Any]:
     for arg in args:
         if isinstance(arg, (list, tuple)):
             found.extend(_flat(arg))
-        elif isinstance(arg, str):
-            raise DTypeError(f"{arg!r} has no dtype", fix="give tensors and numbers")
-        elif arg is not None and not isinstance(arg, DType):
+        elif arg is not None and not isinstance(arg, (str, DType)):
             found.append(arg)
     return found
+
+
+#: What an operator may declare as its ``dtypes`` or ``takes``, in words and as a test.
+DOMAINS: dict[str, tuple[str, Callable[[DType], bool]]] = {
+    "all": ("every dtype", lambda d: True),
+    "real": ("real numbers", lambda d: not d.is_complex),
+    "float": ("floating point", lambda d: d.is_floating_point),
+    "float+complex": ("floating point and complex numbers", lambda d: d.category > 1),
+    "complex": ("complex numbers", lambda d: d.is_complex),
+    "int": ("integers", lambda d: d.is_integral),
+    "bool+int": ("bool and integers", lambda d: d.category < 2),
+}
+
+
+def members(domain: str | Iterable[DType]) -> frozenset[DType]:
+    """The dtypes of a name in :data:`DOMAINS`, or those given."""
+    if not isinstance(domain, str):
+        return frozenset(domain)
+    return frozenset(filter(DOMAINS[domain][1], ALL_DTYPES))
 
 
 class Promotion:
