@@ -67,6 +67,7 @@ from coredispatch.frontend.functions import is_floating_point as is_floating_poi
 from coredispatch.frontend.functions import is_inference as is_inference
 from coredispatch.frontend.functions import load as load
 from coredispatch.frontend.functions import numel as numel
+from coredispatch.frontend.functions import result_type as result_type
 from coredispatch.frontend.functions import save as save
 from coredispatch.frontend.legacy import BFloat16Tensor as BFloat16Tensor
 from coredispatch.frontend.legacy import BoolTensor as BoolTensor
@@ -145,7 +146,6 @@ from coredispatch.registry.model.dtypes import int16 as int16
 from coredispatch.registry.model.dtypes import int32 as int32
 from coredispatch.registry.model.dtypes import int64 as int64
 from coredispatch.registry.model.dtypes import promote_types as promote_types
-from coredispatch.registry.model.dtypes import result_type as result_type
 from coredispatch.registry.model.dtypes import set_default_dtype as set_default_dtype
 from coredispatch.registry.model.dtypes import uint8 as uint8
 from coredispatch.registry.model.dtypes import uint16 as uint16
