@@ -20,6 +20,7 @@ from coredispatch._version import __version__
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.numbers import TracedFloat, TracedInt, plain, traced_number
+from coredispatch.graph.targets import spelled
 from coredispatch.plugin import (
     Layer,
     Mode,
@@ -30,7 +31,6 @@ from coredispatch.plugin import (
     Wrapper,
     hookimpl,
 )
-from coredispatch.registry.model.schema import REQUIRED
 
 __all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
 
@@ -161,21 +161,8 @@ class Recorder:
 
     def call(self, op: Any, args: tuple[Any, ...]) -> Node:
         """The node of an operator called with complete arguments; defaults are left out."""
-        params = op.schema.params
-        given: list[Any] = []
-        named: dict[str, Any] = {}
-        for param, argument in zip(params, args):
-            entered = self.argument(argument)
-            if param.keyword_only:
-                if param.default is REQUIRED or not _same(argument, param.default):
-                    named[param.name] = entered
-            else:
-                given.append((param, argument, entered))
-        while given and given[-1][0].default is not REQUIRED:
-            if not _same(given[-1][1], given[-1][0].default):
-                break
-            given.pop()
-        return self.function(op, tuple(entered for _, _, entered in given), named)
+        given, named = spelled(op, args)
+        return self.function(op, self.argument(given), self.argument(named))
 
     def wrap(self, value: Any, node: Node) -> Any:
         """Results as values that the graph knows; tuples and lists element by element."""
@@ -218,12 +205,6 @@ class Recorder:
             TracerWarning,
             stacklevel=2,
         )
-
-
-def _same(argument: Any, default: Any) -> bool:
-    if isinstance(argument, (Value, TracedInt, TracedFloat)):
-        return False
-    return argument is default or (type(argument) is type(default) and argument == default)
 
 
 def unwrapped(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.graph.node import Node, map_arg, type_text
-from coredispatch.graph.targets import AUGMENTED, INFIX, reference
+from coredispatch.graph.targets import AUGMENTED, INFIX, package_name, reference
 from coredispatch.plugin import Device, DType, OpError
 
 if TYPE_CHECKING:
@@ -30,13 +30,14 @@ class _Writer:
         self.root, self.verbose = root, verbose
         self.lines: list[str] = []
         self.globals: dict[str, Any] = {}
+        self.local: set[str] = set()
 
     # -- expressions -----------------------------------------------------------------------------
 
     def name(self, wanted: str, value: Any) -> str:
         """``wanted``, or a variation of it, as the global name of ``value``."""
         name, number = wanted, 0
-        while name in self.globals and self.globals[name] is not value:
+        while name in self.local or self.globals.get(name, value) is not value:
             number += 1
             name = f"{wanted}_{number}"
         self.globals[name] = value
@@ -75,7 +76,7 @@ class _Writer:
     def package(self) -> str:
         import sys
 
-        return self.name("cd", sys.modules["coredispatch"])
+        return self.name(package_name(), sys.modules["coredispatch"])
 
     def call(self, node: Node) -> str:
         """The expression of a node that calls or reads something."""
@@ -224,6 +225,7 @@ def python_code(graph: Graph, root: str = "self", *, verbose: bool = False) -> P
     A value is given up after its last use, as in ``torch.fx``. ``verbose`` adds the user's lines.
     """
     writer = _Writer(root, verbose)
+    writer.local = {node.name for node in graph.nodes}
     head = writer.head(graph)
     writer.body(graph, "    ")
     if not writer.lines:

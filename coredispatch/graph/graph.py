@@ -6,7 +6,7 @@ import builtins
 import keyword
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from coredispatch.graph.node import Node, map_arg, show
 from coredispatch.graph.targets import check_target, name_of
@@ -221,6 +221,14 @@ class Graph:
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         return self.copy()
 
+    def __reduce__(self) -> Any:
+        entries = []
+        for n in self.nodes:
+            args, kwargs = map_arg((n.args, n.kwargs), lambda used: _Reference(used.name))
+            source = {key: n.meta[key] for key in ("source", "scope") if key in n.meta}
+            entries.append((n.op, n.target, args, kwargs, n.name, n.type, n.graphs, source))
+        return _rebuilt, (entries, self.meta)
+
     def _unique(self, candidate: str) -> str:
         name = re.sub(r"[^0-9a-zA-Z_]+", "_", candidate) or "value"
         if name[0].isdigit():
@@ -352,6 +360,35 @@ class Graph:
         return len(self.nodes)
 
 
+class _Reference(NamedTuple):
+    """In a pickle: a node, by its name."""
+
+    name: str
+
+
+def _rebuilt(entries: list[Any], meta: dict[str, Any]) -> Graph:
+    graph, known = Graph(), {}
+    graph.meta = meta
+
+    def read(value: Any) -> Any:
+        if isinstance(value, _Reference):
+            return known[value.name]
+        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+            return type(value)(map(read, value))
+        if isinstance(value, dict):
+            return {key: read(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(read(value.start), read(value.stop), read(value.step))
+        return value
+
+    for op, target, args, kwargs, name, kind, graphs, source in entries:
+        node = graph.create_node(op, target, read(args), read(kwargs), name, kind, graphs)
+        node.name = name
+        node.meta.update(source)
+        known[name] = node
+    return graph
+
+
 def _target(node: Node) -> str:
     from coredispatch.graph.targets import target_text
 
@@ -359,8 +396,7 @@ def _target(node: Node) -> str:
 
 
 def _lines(graph: Graph, indent: str = "") -> list[str]:
-    inputs = ", ".join(node.name for node in graph.placeholders)
-    lines = [f"{indent}graph({inputs}):"]
+    lines = [f"{indent}graph():"]
     for node in graph.nodes:
         lines.append(f"{indent}    {node.format_node()}")
         for inner in node.graphs:

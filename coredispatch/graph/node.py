@@ -230,7 +230,7 @@ class Node:
         kind = f"{type_text(self.type)} " if self.type is not None else ""
         users = f"[num_users={len(self.users)}]"
         if self.op == "placeholder":
-            default = f" = {show(self.args[0])}" if self.args else ""
+            default = f"(default={show(self.args[0])})" if self.args else ""
             return f"%{self.name} : {kind}{users} = placeholder[target={self.target}]{default}"
         if self.op == "output":
             return f"return {show(self.args[0], bare=True)}"
@@ -268,8 +268,8 @@ def show(argument: Any, *, bare: bool = False) -> str:
         return f"{{{', '.join(pairs)}}}"
     if isinstance(argument, slice):
         parts = (argument.start, argument.stop, argument.step)
-        return f"slice({', '.join(show(part, bare=bare) for part in parts)})"
-    if isinstance(argument, (DType, Device)):
+        return f"slice({', '.join(show(part, bare=True) for part in parts)})"
+    if isinstance(argument, (DType, Device, str)):
         return str(argument)
     if isinstance(argument, Value):
         raise OpError(

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coredispatch.plugin import Operator, OpError
+from coredispatch.plugin import Operator, OpError, Symbol, Value
+from coredispatch.registry.model.schema import REQUIRED
 
 if TYPE_CHECKING:
     from coredispatch.graph.node import Node
@@ -27,7 +28,9 @@ __all__ = [
     "function_name",
     "is_impure",
     "name_of",
+    "package_name",
     "reference",
+    "spelled",
     "target_text",
 ]
 
@@ -85,6 +88,7 @@ _MATH = (
 #: name -> function: what a saved graph may call besides operators
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"operator.{fn.__name__}": fn for fn in (*INFIX, *AUGMENTED)},
+    "operator.abs": operator.abs,
     "operator.contains": operator.contains,
     "operator.setitem": operator.setitem,
     "operator.delitem": operator.delitem,
@@ -164,15 +168,16 @@ def reference(target: Any) -> tuple[str, str, Any]:
     The name is empty where none is needed.
     """
     package = sys.modules["coredispatch"]
+    alias = package_name()
     if isinstance(target, Operator):
         for path in _MODULES:
             module = package
             for part in filter(None, path.split(".")):
                 module = getattr(module, part)
             if vars(module).get(target.name) is target:
-                text = ".".join(filter(None, ("cd", path, target.name)))
-                return text, "cd", package
-        return f"cd.ops.{target.name}", "cd", package
+                text = ".".join(filter(None, (alias, path, target.name)))
+                return text, alias, package
+        return f"{alias}.ops.{target.name}", alias, package
     known = function_name(target)
     if known is not None:
         home, name = known.split(".")
@@ -181,7 +186,7 @@ def reference(target: Any) -> tuple[str, str, Any]:
     if home.startswith("coredispatch.") and "<" not in name:
         public = _public(package, target, name)
         if public:
-            return public, "cd", package
+            return public, alias, package
     plain = re.sub(r"\W+", "_", getattr(target, "__name__", type(target).__name__))
     return plain, plain, target
 
@@ -193,11 +198,38 @@ def _public(package: Any, target: Any, name: str) -> str:
         for part in filter(None, path.split(".")):
             module = getattr(module, part)
         if getattr(module, name, None) is target:
-            return ".".join(filter(None, ("cd", path, name)))
+            return ".".join(filter(None, (package_name(), path, name)))
     return ""
+
+
+def spelled(op: Operator, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Complete arguments of an operator as one would write them: defaults are left out."""
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    defaults = 0  # how many of the last of ``given`` are what they are anyway
+    for param, argument in zip(op.schema.params, args):
+        default = param.default is not REQUIRED and _same(argument, param.default)
+        if not param.keyword_only:
+            given.append(argument)
+            defaults = defaults + 1 if default else 0
+        elif not default:
+            named[param.name] = argument
+    return tuple(given[: len(given) - defaults]), named
+
+
+def _same(argument: Any, default: Any) -> bool:
+    if isinstance(argument, (Value, Symbol)):
+        return False
+    return argument is default or (type(argument) is type(default) and argument == default)
+
+
+def package_name() -> str:
+    """What a text calls this package: ``torch`` where ``import torch`` means it, else ``cd``."""
+    ours = sys.modules.get("torch") is sys.modules["coredispatch"]
+    return "torch" if ours else "cd"
 
 
 def target_text(target: Any) -> str:
     """A function as ``str(graph)`` shows it."""
     known = function_name(target)
-    return known if known is not None else reference(target)[0]
+    return reference(target)[0] if known is None else known

@@ -1,54 +1,69 @@
-"""``cd.fx``: marks that programs make for a tracer, which is not there yet."""
+"""``coredispatch.fx``: symbolic tracing, and programs that rewrite programs.
 
-from __future__ import annotations
+``symbolic_trace`` runs a module with proxies and gives a ``GraphModule``; its graph is that of
+:mod:`coredispatch.graph`, with the API of ``torch.fx``.
+"""
 
-from typing import Any
+from coredispatch.frontend.fx import _compatibility as _compatibility
+from coredispatch.frontend.fx import (
+    graph,
+    interpreter,
+    node,
+    passes,
+    proxy,
+    subgraph_rewriter,
+)
+from coredispatch.frontend.fx._symbolic_trace import (
+    PH,
+    ProxyableClassMeta,
+    Tracer,
+    symbolic_trace,
+    wrap,
+)
+from coredispatch.frontend.fx.graph_module import GraphModule
+from coredispatch.frontend.fx.node import has_side_effect
+from coredispatch.frontend.fx.proxy import (
+    Attribute,
+    GraphAppendingTracer,
+    ParameterProxy,
+    Proxy,
+    TraceError,
+    TracerBase,
+)
+from coredispatch.frontend.fx.transformer import Match, Transformer, replace_pattern
+from coredispatch.graph import Graph, Interpreter, Node, map_aggregate, map_arg
+from coredispatch.graph.codegen import PythonCode
 
-from coredispatch.frontend.announced import announced_class, announced_function
-from coredispatch.frontend.fx import _compatibility, _symbolic_trace, graph, node, proxy
-from coredispatch.frontend.fx.graph import Graph
-from coredispatch.frontend.fx.node import Node, has_side_effect, map_arg
-from coredispatch.frontend.fx.proxy import Proxy
-from coredispatch.frontend.nn.module import Module
+#: the module of the graph's text, by PyTorch's name
+CodeGen = PythonCode
 
 __all__ = [
+    "PH",
+    "Attribute",
+    "CodeGen",
     "Graph",
+    "GraphAppendingTracer",
     "GraphModule",
     "Interpreter",
+    "Match",
     "Node",
+    "ParameterProxy",
     "Proxy",
+    "ProxyableClassMeta",
+    "TraceError",
     "Tracer",
+    "TracerBase",
     "Transformer",
     "graph",
     "has_side_effect",
+    "interpreter",
+    "map_aggregate",
     "map_arg",
     "node",
+    "passes",
     "proxy",
     "replace_pattern",
+    "subgraph_rewriter",
     "symbolic_trace",
     "wrap",
 ]
-
-_FIX = "call the module itself; forward hooks see what its submodules return"
-
-GraphModule = announced_class("fx.GraphModule", _FIX, Module)
-Tracer = announced_class("fx.Tracer", _FIX)
-Interpreter = announced_class("fx.Interpreter", _FIX)
-Transformer = announced_class("fx.Transformer", _FIX, Interpreter)
-symbolic_trace = announced_function("fx.symbolic_trace", _FIX)
-replace_pattern = announced_function("fx.replace_pattern", _FIX)
-
-
-def wrap(fn_or_name: Any) -> Any:
-    """A mark: a tracer takes calls of the function as one step. Returns what it is given.
-
-    Raises RuntimeError for anything but a function or the name of one.
-    """
-    if not callable(fn_or_name) and not isinstance(fn_or_name, str):
-        raise RuntimeError(
-            "Unsupported type for global function! Must be either a callable or string name"
-        )
-    return fn_or_name
-
-
-_compatibility, _symbolic_trace = _compatibility, _symbolic_trace

@@ -1,42 +1,25 @@
-"""Steps of a graph: the class, of which there are none yet, and what handles nested arguments."""
-
-from __future__ import annotations
+"""PyTorch's path of ``Node`` and what belongs to it."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from coredispatch.frontend.announced import announced_class
+from coredispatch.graph.node import Node, map_aggregate, map_arg
 
-__all__ = ["Argument", "Node", "Target", "has_side_effect", "map_aggregate", "map_arg"]
+F = TypeVar("F", bound=Callable[..., Any])
 
+#: what annotations of programs name
 Argument = Any
-Target = Callable[..., Any] | str
-Node = announced_class("fx.Node", "call the module itself")
+Target = Any
+BaseArgumentTypes = (str, int, float, bool, complex)
+base_types = BaseArgumentTypes
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def has_side_effect(fn: _F) -> _F:
-    """A mark: calls of ``fn`` are not left out of a graph. Returns it."""
+def has_side_effect(fn: F) -> F:
+    """Mark a function whose calls stay in a graph though nobody uses their results."""
+    fn._is_impure = True  # type: ignore[attr-defined]
     return fn
 
 
-def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
-    """``a`` with ``fn`` applied to what is in its tuples, lists, dicts and slices."""
-    if isinstance(a, tuple):
-        items = [map_aggregate(item, fn) for item in a]
-        return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
-    if isinstance(a, list):
-        return [map_aggregate(item, fn) for item in a]
-    if isinstance(a, dict):
-        return {key: map_aggregate(item, fn) for key, item in a.items()}
-    if isinstance(a, slice):
-        return slice(*(map_aggregate(end, fn) for end in (a.start, a.stop, a.step)))
-    return fn(a)
-
-
-def map_arg(a: Any, fn: Callable[[Any], Any]) -> Any:
-    """``a`` with ``fn`` applied to the nodes in it. Raises TypeError for what cannot be called."""
-    if not callable(fn):
-        raise TypeError("torch.fx.map_arg(a, fn): fn must be a callable")
-    return map_aggregate(a, lambda x: fn(x) if isinstance(x, Node) else x)
+__all__ = ["Argument", "BaseArgumentTypes", "Node", "Target", "base_types", "has_side_effect"]
+__all__ += ["map_aggregate"]
+__all__ += ["map_arg"]

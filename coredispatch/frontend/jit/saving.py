@@ -9,9 +9,8 @@ from coredispatch.frontend.jit.script_module import (
     RecursiveScriptModule,
     ScriptFunction,
     ScriptModule,
-    buffers_of,
 )
-from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.serialization import load as load_file
 from coredispatch.frontend.serialization import save as save_file

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.graph import Graph, compile_code
 from coredispatch.plugin import OpError
 
 __all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptModule", "TopLevelTracedModule"]
 
 _COUNT = 0
-
-
-def buffers_of(module: Module) -> dict[str, bool]:
-    """The names of the module's own buffers, and whether a state_dict has them."""
-    return dict(module.__dict__["_buffer_names"])
 
 
 def compiled(graph: Graph, name: str) -> Any:

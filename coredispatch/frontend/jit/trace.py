@@ -11,11 +11,10 @@ from coredispatch.frontend.jit.script_module import (
     ScriptFunction,
     ScriptModule,
     TopLevelTracedModule,
-    buffers_of,
 )
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn import calling
-from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.modules.rnn import RNNBase
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, Node, map_aggregate

@@ -18,7 +18,7 @@ from coredispatch.frontend.nn.parameter import Buffer, Parameter
 from coredispatch.frontend.nn.restoring import restore
 from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["Module"]
+__all__ = ["Module", "buffers_of"]
 
 T = TypeVar("T", bound="Module")
 Named = Iterator[tuple[str, Any]]
@@ -545,3 +545,8 @@ class Module:
 def _addindent(s_: str, numSpaces: int) -> str:
     """All lines but the first moved to the right."""
     return s_.replace("\n", "\n" + numSpaces * " ")
+
+
+def buffers_of(module: Module) -> dict[str, bool]:
+    """The names of the module's own buffers, and whether a state_dict has them."""
+    return dict(module.__dict__["_buffer_names"])

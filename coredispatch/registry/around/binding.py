@@ -29,6 +29,9 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Call ``dispatcher`` with arguments as a user wrote them."""
     op = dispatcher
     assert isinstance(op, Operator)
+    for bit, written in TABLE.snapshot.written:
+        if bit & _written_keys((args, *kwargs.values())):
+            return written(op, args, kwargs)
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):
         kwargs = dict(kwargs)
         return _into(op, args, kwargs.pop("out"), kwargs)
@@ -78,6 +81,17 @@ def _foreign(args: tuple[Any, ...]) -> bool:
         else not isinstance(item, Value) and HOOKS.foreign(type(item)) != 0
         for item in args
     )
+
+
+def _written_keys(arguments: Any) -> int:
+    """The keys of all tensors among arguments that are not brought into the signature's order."""
+    keys = 0
+    for argument in arguments:
+        if isinstance(argument, Value):
+            keys |= argument.keys
+        elif isinstance(argument, (tuple, list)):
+            keys |= _written_keys(argument)
+    return keys
 
 
 def _overload(

@@ -101,10 +101,10 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
         result.kind = "unloaded"
         return result
     backends = [key for key in order.highest_first if key.bit & keys & order.backend_bits]
-    if not backends:
-        return _alone(s, op, keys, result)
-    if len(backends) > 1:
-        result.kind = "mixed"
+    if len(backends) != 1:
+        _alone(s, op, keys, result)
+        if result.key is None and backends:
+            result.kind = "mixed"
         return result
     backend_key = backends[0]
     backend = s.backends[backend_key.name][0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from coredispatch.registry.dispatch.dispatcher import Memo
@@ -38,6 +39,15 @@ class Snapshot:
     thread_pools: Mapping[str, tuple[Callable[[int], None], str]] = field(default_factory=dict)
     order: KeyOrder = field(default_factory=KeyOrder)
     unloaded_ops: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def written(self) -> tuple[tuple[int, Callable[..., Any]], ...]:
+        """Key and function of the layers that take calls as they are written."""
+        return tuple(
+            (self.order.by_name[name].bit, layer.written)
+            for name, (layer, _) in self.layers.items()
+            if layer.written is not None
+        )
 
 
 class Table:

@@ -247,10 +247,14 @@ class Layer:
     layer ``marks`` as well. A ``generic`` that is a subclass of :class:`LayerEntry` is made once
     per operator and key set instead of being called, which saves a function call each time.
 
+    ``written(op, args, kwargs)`` takes calls as the user wrote them that need more than their place
+    in the signature: keywords, overloads, spread lists. Without it the layer sees what the call
+    comes to.
+
     To an operator for which it has no kernel of either kind, a layer is transparent; but where
     its values are wrappers (``wraps``, see :class:`coredispatch.plugin.Wrapper`), a composite is
     decomposed, and a primitive refused. ``alone``: the generic kernel also serves calls that no
-    tensor takes part in.
+    tensor takes part in, or tensors of several devices.
     """
 
     name: str
@@ -262,6 +266,7 @@ class Layer:
     marks: str | None = None
     wraps: bool = False
     alone: bool = False
+    written: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,244 @@
+"""``fx``: tracing with proxies, generated modules, rewriting; beside torch.fx where it is there."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import pickle
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch import fx, nn
+from coredispatch.fx.passes.shape_prop import ShapeProp
+
+
+class Program(nn.Module):
+    """Leaves, containers, parameters, methods, attributes, operators, unpacking, constants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.weight = nn.Parameter(cd.ones(3))
+        self.inner = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        self.register_buffer("offset", cd.full((3,), 2.0))
+
+    def forward(self, x: Any, factor: Any = 2) -> Any:
+        rows = x.size(0)
+        _, columns = x.shape
+        y = self.inner(self.linear(x) + self.weight) * factor - self.offset
+        y = nn.functional.relu(y.view(rows, -1))
+        y = cd.cat([y, x], dim=1) + cd.ones(1)
+        y[:, 0] = 0
+        y += 1
+        return {"y": y.softmax(-1)[:, :2], "s": math.sqrt(columns), "z": (-y, abs(y))}
+
+
+def same(a: Any, b: Any) -> None:
+    cd.testing.assert_close(a["y"], b["y"])
+    assert a["s"] == b["s"]
+    for left, right in zip(a["z"], b["z"], strict=True):
+        cd.testing.assert_close(left, right)
+
+
+@fx.wrap
+def halved(x: Any) -> Any:
+    """Recorded whole."""
+    return x / 2 if x.sum() > 0 else x
+
+
+def test_the_generated_module_does_what_the_program_does() -> None:
+    program = Program()
+    traced = fx.symbolic_trace(program)
+    traced.graph.lint()
+    x = cd.randn(2, 3)
+    same(traced(x), program(x))
+    same(traced(x, factor=3), program(x, 3))
+    assert traced.linear is program.linear
+    assert set(traced.state_dict()) == {*program.state_dict(), "_tensor_constant0"}
+    traced(x)["y"].sum().backward()
+    assert program.weight.grad is not None
+
+
+def test_the_text() -> None:
+    traced = fx.symbolic_trace(lambda x, y: (cd.relu(x) + y).sum(dim=1))
+    assert traced.code == (
+        "\ndef forward(self, x, y):\n"
+        "    relu = cd.relu(x);  x = None\n"
+        "    add = relu + y;  relu = y = None\n"
+        "    sum_1 = add.sum(dim = 1);  add = None\n"
+        "    return sum_1\n"
+    )
+    assert str(traced.graph).splitlines()[1:4] == [
+        "    %x : [num_users=1] = placeholder[target=x]",
+        "    %y : [num_users=1] = placeholder[target=y]",
+        "    %relu : [num_users=1] = call_function[target=cd.relu](args = (%x,), kwargs = {})",
+    ]
+
+
+def pickled(module: Any) -> Any:
+    return pickle.loads(pickle.dumps(module))
+
+
+@pytest.mark.parametrize("remake", [copy.deepcopy, copy.copy, pickled])
+def test_copies_and_pickles(remake: Any) -> None:
+    traced = fx.symbolic_trace(Program())
+    other = remake(traced)
+    x = cd.randn(2, 3)
+    same(other(x), traced(x))
+    assert other.code == traced.code
+
+
+def test_editing_and_recompiling() -> None:
+    traced = fx.symbolic_trace(lambda x, y: cd.add(x, y) * x)
+    for node in traced.graph.nodes:
+        if node.target is cd.add:
+            node.target = cd.sub
+    assert traced(cd.ones(1) * 3, cd.ones(1)).item() == 12.0
+    traced.recompile()
+    assert traced(cd.ones(1) * 3, cd.ones(1)).item() == 6.0
+
+
+def test_values_that_only_a_tensor_has() -> None:
+    with pytest.raises(fx.TraceError, match=r"control flow \(at .*test_fx.py:\d+ in <lambda>"):
+        fx.symbolic_trace(lambda x: x if x.sum() > 0 else -x)
+    with pytest.raises(fx.TraceError, match="cannot be iterated"):
+        fx.symbolic_trace(lambda x: list(x))
+    with pytest.raises(RuntimeError, match="'len' is not supported"):
+        fx.symbolic_trace(lambda x: len(x))
+    with pytest.raises(NotImplementedError, match="names"):
+        fx.symbolic_trace(lambda *x: x)
+    # nothing stays patched
+    assert nn.Linear(2, 2)(cd.ones(1, 2)).shape == (1, 2)
+    assert math.sqrt(4) == 2.0
+
+
+def test_wrap_and_concrete_args() -> None:
+    def program(x: Any, doubled: bool) -> Any:
+        y = halved(x)
+        return y * 2 if doubled else y
+
+    traced = fx.symbolic_trace(program, concrete_args={"doubled": True})
+    assert [n.op for n in traced.graph.nodes].count("call_function") == 2
+    assert traced(cd.ones(1)).item() == 1.0
+    assert traced(-cd.ones(1)).item() == -2.0
+
+
+def test_a_tracer_that_opens_everything_and_one_that_opens_nothing() -> None:
+    class Open(fx.Tracer):
+        def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+            return False
+
+    class Shut(fx.Tracer):
+        def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
+            return True
+
+    net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 1)))
+    x = cd.randn(3, 2)
+    opened, shut = (fx.GraphModule(net, kind().trace(net)) for kind in (Open, Shut))
+    assert not opened.graph.find_nodes(op="call_module")
+    assert [n.target for n in shut.graph.find_nodes(op="call_module")] == ["0", "1"]
+    cd.testing.assert_close(opened(x), net(x))
+    cd.testing.assert_close(shut(x), net(x))
+
+
+def test_interpreter_and_transformer() -> None:
+    class Swap(fx.Transformer):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is cd.sigmoid:
+                return cd.neg(*args, **kwargs)
+            return super().call_function(target, args, kwargs)
+
+        def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target == "neg":
+                return args[0].sigmoid(**kwargs)
+            return super().call_method(target, args, kwargs)
+
+    traced = fx.symbolic_trace(lambda x: cd.sigmoid(x) + x.neg())
+    x = cd.randn(4)
+    cd.testing.assert_close(fx.Interpreter(traced).run(x), cd.sigmoid(x) - x)
+    cd.testing.assert_close(Swap(traced).transform()(x), -x + x.sigmoid())
+
+
+def test_replace_pattern() -> None:
+    def program(x: Any, w1: Any, w2: Any) -> Any:
+        m1 = cd.cat([w1, w2]).sum()
+        m2 = cd.cat([w1, w2]).sum()
+        return x + cd.max(m1) + cd.max(m2)
+
+    traced = fx.symbolic_trace(program)
+    found = fx.replace_pattern(
+        traced, lambda w1, w2: cd.cat([w1, w2]).sum(), lambda w1, w2: cd.stack([w1, w2]).mean()
+    )
+    assert len(found) == 2
+    traced.graph.lint()
+    a, b = cd.randn(3), cd.randn(3)
+    wanted = cd.stack([a, b]).mean()
+    cd.testing.assert_close(traced(cd.ones(()), a, b), 1 + wanted + wanted)
+
+
+def test_a_pattern_whose_inner_value_is_used_elsewhere_stays() -> None:
+    def program(x: Any) -> Any:
+        y = cd.relu(x)
+        return cd.neg(y) + y
+
+    traced = fx.symbolic_trace(program)
+    assert fx.replace_pattern(traced, lambda x: cd.neg(cd.relu(x)), lambda x: x) == []
+    assert traced(cd.ones(1)).item() == 0.0
+
+
+def test_shapes_of_every_value() -> None:
+    traced = fx.symbolic_trace(nn.Sequential(nn.Linear(3, 5), nn.ReLU()))
+    ShapeProp(traced).propagate(cd.ones(2, 3))
+    shapes = [tuple(n.meta["tensor_meta"].shape) for n in traced.graph.nodes if n.op != "output"]
+    assert shapes == [(2, 3), (2, 5), (2, 5)]
+
+
+def test_a_graph_made_by_hand() -> None:
+    graph = fx.Graph()
+    x = fx.Proxy(graph.placeholder("x"))
+    graph.output((x.relu() @ x.t() + 1).node)
+    module = fx.GraphModule({}, graph)
+    v = cd.randn(2, 2)
+    cd.testing.assert_close(module(v), v.relu() @ v.t() + 1)
+
+
+def test_unused_submodules_are_deleted() -> None:
+    traced = fx.symbolic_trace(Program())
+    traced.add_submodule("extra.deep", nn.Linear(1, 1))
+    traced.delete_all_unused_submodules()
+    assert not hasattr(traced, "extra")
+    assert hasattr(traced.inner, "0")
+
+
+class TestBesideTorch:
+    """The same program gives the same graph, but for the name of the package."""
+
+    @pytest.mark.parametrize("number", range(6))
+    def test_graphs(self, number: int) -> None:
+        torch = pytest.importorskip("torch")
+        programs: list[Any] = [
+            lambda t: lambda x, y: t.relu(x) + y * 2,
+            lambda t: lambda x: x.view(x.size(0), -1).sum(dim=1, keepdim=True),
+            lambda t: lambda x, k=3: t.cat([x, x], dim=1)[:, :k],
+            lambda t: lambda x: (-x, abs(x), x.shape[0] + 1, x**2 / 3 // 2),
+            lambda t: lambda x: t.softmax(x, dim=-1).argmax(-1),
+            lambda t: t.nn.Sequential(t.nn.Linear(3, 4), t.nn.ReLU(), t.nn.Dropout(0.1)),
+        ]
+
+        def lines(package: Any, traced: Any) -> list[str]:
+            text = str(traced.graph).replace("torch.", "cd.")
+            return [line.rstrip() for line in text.splitlines()]
+
+        from torch import fx as theirs
+
+        ours = lines(cd, fx.symbolic_trace(programs[number](cd)))
+        assert ours == lines(torch, theirs.symbolic_trace(programs[number](torch)))
+
+
+def test_targets_are_the_public_functions() -> None:
+    traced = fx.symbolic_trace(lambda x: operator.add(nn.functional.relu(x), cd.exp(x)))
+    targets = [n.target for n in traced.graph.find_nodes(op="call_function")]
+    assert targets == [nn.functional.relu, cd.exp, operator.add]
