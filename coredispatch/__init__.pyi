@@ -24,6 +24,7 @@ from coredispatch import distributed as distributed
 from coredispatch import distributions as distributions
 from coredispatch import export as export
 from coredispatch import fft as fft
+from coredispatch import func as func
 from coredispatch import futures as futures
 from coredispatch import fx as fx
 from coredispatch import jit as jit
@@ -119,6 +120,7 @@ from coredispatch.frontend.removed import symeig as symeig
 from coredispatch.frontend.size import Size as Size
 from coredispatch.frontend.tensor import Tensor as Tensor
 from coredispatch.frontend.tensor import is_tensor as is_tensor
+from coredispatch.frontend.vmap import vmap as vmap
 from coredispatch.registry.around import fallback as fallback
 from coredispatch.registry.around.explain import explain as explain
 from coredispatch.registry.around.loader import plugins as plugins

@@ -36,6 +36,7 @@ NAMESPACES: dict[str, str] = {
     "distributions": "coredispatch.frontend.distributions",
     "export": "coredispatch.frontend.export",
     "fft": "coredispatch.frontend.fft",
+    "func": "coredispatch.frontend.func",
     "futures": "coredispatch.frontend.futures",
     "fx": "coredispatch.frontend.fx",
     "jit": "coredispatch.frontend.jit",

@@ -76,6 +76,7 @@ from coredispatch.frontend.random import (
 from coredispatch.frontend.removed import eig, lstsq, matrix_rank, solve, symeig
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor, is_tensor
+from coredispatch.frontend.vmap import vmap
 from coredispatch.registry.around import fallback
 from coredispatch.registry.around.explain import explain
 from coredispatch.registry.around.loader import plugins

@@ -757,7 +757,10 @@ class Tensor(TensorBase):
         requires_grad = kwargs.pop("requires_grad", False)
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
             size = tuple(size[0])
-        made = _op(name)(tuple(size), *extra, **kwargs).requires_grad_(requires_grad)
+        made = _op(name)(tuple(size), *extra, **kwargs)
+        if isinstance(self.raw, Wrapper):
+            made = self.raw.like(made)
+        made = made.requires_grad_(requires_grad)
         return kept_class(self, made) if self.keys & OVERRIDE else made
 
     def new_zeros(self, *size: Any, **kwargs: Any) -> Tensor:

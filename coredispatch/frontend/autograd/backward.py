@@ -115,7 +115,8 @@ def grad(
 
     Returns one tensor per input, None for an unused one where ``allow_unused``. They may be written
     to. Raises :class:`AutogradError` for an unused input otherwise. ``only_inputs`` has no effect
-    and warns when False, as in PyTorch.
+    and warns when False, as in PyTorch. With ``is_grads_batched`` each of ``grad_outputs`` has a
+    dimension in front, and so has each result: a row for a row.
     """
     if not only_inputs:
         warnings.warn(
@@ -124,7 +125,15 @@ def grad(
             stacklevel=2,
         )
     if is_grads_batched:
-        raise AutogradError("is_grads_batched=True is not supported", fix="loop over the rows")
+        return _batched(
+            outputs,
+            inputs,
+            grad_outputs,
+            retain_graph,
+            create_graph,
+            allow_unused,
+            materialize_grads,
+        )
     roots, tensors = _sequence(outputs), _checked_inputs(inputs)
     if not tensors:
         raise AutogradError("there are no inputs to differentiate by", fix="give a tensor")
@@ -142,6 +151,33 @@ def grad(
                 fix="set allow_unused=True if this is the desired behavior",
             )
     return tuple(found)
+
+
+def _batched(
+    outputs: Any, inputs: Any, grad_outputs: Any, retain: bool | None, create: bool, *options: Any
+) -> tuple[Any, ...]:
+    """:func:`grad` for each row of ``grad_outputs``, all at once by ``vmap``."""
+    from coredispatch.frontend.vmap import vmap
+
+    given = _sequence(grad_outputs)
+    places = [i for i, g in enumerate(given) if g is not None]
+    if not places:
+        raise AutogradError(
+            "is_grads_batched=True needs grad_outputs", fix="pass one with a row per gradient"
+        )
+    absent: list[bool] = []
+
+    def rows(*vectors: Any) -> Any:
+        each = list(given)
+        for place, vector in zip(places, vectors, strict=True):
+            each[place] = vector
+        allow, materialize = options
+        found = grad(outputs, inputs, each, retain, create, True, allow, False, materialize)
+        absent[:] = [g is None for g in found]
+        return tuple(g for g in found if g is not None)
+
+    made = iter(vmap(rows)(*[given[i] for i in places]))
+    return tuple(None if none else next(made) for none in absent)
 
 
 def _checked_inputs(inputs: Any) -> list[Any]:

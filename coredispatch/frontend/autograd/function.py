@@ -14,6 +14,7 @@ from coredispatch.frontend.autograd.recording import (
 from coredispatch.frontend.autograd.saved_tensors import Packed, current_hooks
 from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS
@@ -26,6 +27,7 @@ class FunctionCtx:
 
     def __init__(self) -> None:
         self._saved: tuple[Any, ...] = ()
+        self._for_forward: tuple[Any, ...] | None = None
         self._outputs: dict[int, int] = {}
         self._dirty: tuple[Any, ...] = ()
         self._nondifferentiable: set[int] = set()
@@ -38,6 +40,10 @@ class FunctionCtx:
     def save_for_backward(self, *tensors: Any) -> None:
         """Save tensors (inputs, outputs or intermediates; None allowed) for ``backward``."""
         self._saved = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Save tensors for ``jvp``, where ``saved_tensors`` gives them."""
+        self._for_forward = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Declare inputs that ``forward`` wrote in place and returns."""
@@ -127,7 +133,15 @@ class Function:
 
     Subclasses define static methods ``forward(ctx, *args)`` and ``backward(ctx, *grads)``, or
     ``forward(*args)`` with ``setup_context(ctx, inputs, output)``. Call ``apply``.
+
+    For the transforms of ``coredispatch.func`` the second form is needed. ``vmap`` asks for
+    ``generate_vmap_rule = True``, where ``forward`` and ``backward`` are made of operators, or for
+    a static method ``vmap(info, in_dims, *args)`` that returns the output and the dimension of the
+    samples in it; forward mode for a static method ``jvp(ctx, *tangents)``.
     """
+
+    #: whether ``vmap`` maps over ``forward`` and ``backward`` themselves
+    generate_vmap_rule = False
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -139,6 +153,19 @@ class Function:
         """One gradient per input of ``forward`` (None for inputs that take none)."""
         raise AutogradError("define a static method backward(ctx, *grads) in your Function")
 
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """The output for all samples, and their dimension in it."""
+        raise NotImplementedError("define a static method vmap(info, in_dims, *args)")
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """The tangents of the outputs from those of the inputs (None where there is none)."""
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
+        )
+
     setup_context: Any = None
 
     @classmethod
@@ -148,12 +175,22 @@ class Function:
         ctx.needs_input_grad = tuple(
             isinstance(a, TensorBase) and bool(a.keys & AUTOGRAD) for a in args
         )
+        if any(isinstance(a, TensorBase) and isinstance(a.raw, Wrapper) for a in args):
+            from coredispatch.frontend.transforms import custom
+
+            args, output = custom.transformed(cls, ctx, args, kwargs)
+            return cls._recorded(ctx, args, output)
         with no_grad():
             if cls.setup_context is None:
                 output = cls.forward(ctx, *args, **kwargs)
             else:
                 output = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, output)
+        return cls._recorded(ctx, args, output)
+
+    @classmethod
+    def _recorded(cls, ctx: FunctionCtx, args: tuple[Any, ...], output: Any) -> Any:
+        """``output`` as what a node of this function made, where an input requires grad."""
         if not (is_recording() and any(ctx.needs_input_grad)):
             return output
         node = FunctionNode(cls, ctx)

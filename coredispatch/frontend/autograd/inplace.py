@@ -243,14 +243,9 @@ def _as_they_were(
 def _past(value: TensorBase, copied: bool) -> TensorBase:
     """``value`` as it is now, with the history it has now."""
     node, output = node_of(value), value._output_nr
-    if copied:
-        token = push_masks(0, AUTOGRAD)
-        try:
-            past: TensorBase = TABLE.operator("clone")(value)
-        finally:
-            pop_masks(token)
-    else:
-        past = alias_of(value)
+    past: TensorBase = alias_of(value)
+    if copied:  # not recorded here; what a wrapper holds may have a history of its own
+        past = TABLE.operator("clone")(past)
     if value.keys & AUTOGRAD:
         past.keys |= AUTOGRAD
         past._node, past._output_nr = node, output

@@ -13,6 +13,7 @@ from coredispatch.ops.indexing.subscripts import getitem, index_put
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.inspection import greatest, least
 from coredispatch.ops.support.rules import broadcast_shapes, exact, indices, same
 from coredispatch.ops.support.samples import BROADCAST_SHAPES, Sample, unary
 from coredispatch.registry import composite, primitive
@@ -200,14 +201,14 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes != -1:
         as_size(num_classes, "num_classes")
     if tensor.numel() and not (tensor.is_meta and num_classes > 0):
-        least, greatest = int(lazy.amin(tensor)), int(lazy.amax(tensor))
-        if least < 0 or 0 <= num_classes <= greatest:
-            wrong = least if least < 0 else greatest
+        low, high = int(least(tensor)), int(greatest(tensor))
+        if low < 0 or 0 <= num_classes <= high:
+            wrong = low if low < 0 else high
             raise DimError(
                 f"class {wrong} is out of range for {num_classes} classes",
                 fix="use classes from 0 to num_classes - 1",
             )
-        num_classes = greatest + 1 if num_classes < 0 else num_classes
+        num_classes = high + 1 if num_classes < 0 else num_classes
     elif num_classes < 1:
         raise ArgumentError("num_classes of an empty tensor must be given", fix="give num_classes")
     classes = lazy.arange(num_classes, device=tensor.device)

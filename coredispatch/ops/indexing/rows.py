@@ -13,6 +13,7 @@ from coredispatch.ops.indexing.subscripts import getitem, getitem_backward, inde
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
+from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.rules import dot, exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -51,8 +52,8 @@ def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def _not_negative(index: Any) -> None:
-    if index.numel() and int(index.min()) < 0:
-        raise DimError(f"index {int(index.min())} is negative", fix="count from the front")
+    if index.numel() and least(index) < 0:
+        raise DimError(f"index {least(index)} is negative", fix="count from the front")
 
 
 def _index_select_grad(grad: Any, self_shape: Any, dim: Any, index: Any) -> Any:

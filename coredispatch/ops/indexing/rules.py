@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.ops.support.inspection import greatest, least
 from coredispatch.ops.support.rules import broadcast_shapes, normalize_dim
 from coredispatch.registry import TABLE, Value
 from coredispatch.registry.model.dtypes import DType, bool_, uint8
@@ -211,7 +212,7 @@ def scattered(self: Any, dim: int, index: Any, src: Any = None, *_: Any) -> Shap
 def require_bounds(index: Any, size: int) -> None:
     """Raise :class:`DimError` unless all of ``index`` is in [0, size); meta tensors pass."""
     if index.numel() and not index.is_meta:
-        low, high = int(index.min()), int(index.max())
+        low, high = int(least(index)), int(greatest(index))
         if low < 0 or high >= size:
             raise DimError(
                 f"index {low if low < 0 else high} is out of bounds for size {size}",

@@ -23,6 +23,7 @@ from coredispatch.ops.linalg.systems import linalg_solve_triangular
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import any_true
 from coredispatch.ops.support.rules import conditioned, exact
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -133,7 +134,7 @@ def pivot_magnitude(x: Any) -> Any:
 
 def refuse_singular(info: Any) -> None:
     """Raise where the factorization of a matrix met a zero on the diagonal of U."""
-    if info.device.type == "meta" or not bool(lazy.any(info != 0)):
+    if info.device.type == "meta" or not any_true(info != 0):
         return
     first = int(lazy.argmax((lazy.reshape(info, (-1,)) != 0).to_dtype(int64)))
     place = int(lazy.reshape(info, (-1,))[first])

@@ -14,6 +14,7 @@ from coredispatch.ops.linalg.systems import invertible, linalg_inv, linalg_solve
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import all_true, greatest
 from coredispatch.ops.support.rules import conditioned
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
@@ -69,7 +70,7 @@ def det(self: Tensor) -> Tensor:
 @det.vjp
 def _(grad, out, self):
     factor = shape.unsqueeze(shape.unsqueeze(grad, -1), -1)
-    if bool(lazy.all(lazy.ne(out, 0))):
+    if all_true(lazy.ne(out, 0)):
         scale = shape.unsqueeze(shape.unsqueeze(lazy.conj(out), -1), -1)
         return factor * scale * mH(linalg_inv(self))
     return factor * mH(_adjugate(self))
@@ -171,7 +172,7 @@ def matrix_exp(self: Tensor) -> Tensor:
     n = square_shape(self)[-1]
     if self.numel() == 0:
         return self.clone()
-    largest = float(lazy.amax(lazy.sum(lazy.abs(self.detach()), -2)))
+    largest = float(greatest(lazy.sum(lazy.abs(self.detach()), -2)))
     if not math.isfinite(largest):
         raise ArgumentError(
             "matrix_exp needs finite elements, and the matrix has NaN or infinite ones",

@@ -20,6 +20,7 @@ from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import all_true
 from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promote
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
@@ -329,7 +330,7 @@ def linalg_lstsq(
     full = lazy.linalg_matrix_rank(A.detach(), rtol=rcond)
     if name != "gels":
         rank = full
-    if m > n and name != "gelsy" and (name == "gels" or bool(lazy.all(lazy.eq(full, n)))):
+    if m > n and name != "gelsy" and (name == "gels" or all_true(lazy.eq(full, n))):
         residuals = lazy.sum(lazy.square(lazy.abs(matmul(A, solution) - right)), -2)
     solution = shape.squeeze(solution, -1) if vector else solution
     return linalg_lstsq.result_type(

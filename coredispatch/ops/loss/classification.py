@@ -31,6 +31,7 @@ from coredispatch.ops.loss.reference import (
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import no_gradient
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import any_true, greatest, least
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
 from coredispatch.registry import composite
@@ -81,7 +82,7 @@ def _kept(
     kept = target != ignore_index
     index = target.masked_fill(~kept, 0)
     if index.numel() and index.device.type != "meta":
-        low, high = int(index.min()), int(index.max())
+        low, high = int(least(index)), int(greatest(index))
         if low < 0 or high >= classes:
             raise DimError(
                 f"target {low if low < 0 else high} is out of bounds for {classes} classes",
@@ -328,7 +329,7 @@ def binary_cross_entropy(
 
 
 def _check_probabilities(name: str, x: Tensor) -> None:
-    if x.numel() and x.device.type != "meta" and bool(((x < 0) | (x > 1)).any()):
+    if x.numel() and x.device.type != "meta" and any_true((x < 0) | (x > 1)):
         raise ArgumentError(
             f"all elements of {name} must be between 0 and 1",
             fix="use binary_cross_entropy_with_logits for logits"

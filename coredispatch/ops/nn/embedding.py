@@ -13,6 +13,7 @@ from coredispatch.ops.nn.backward_reference import (
 )
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import greatest, least
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
@@ -108,7 +109,7 @@ def _errors(make: Any) -> Iterator[tuple[Sample, type[Exception], str]]:
 
 def _check_range(indices: Tensor, rows: int) -> None:
     if indices.numel() and indices.device.type != "meta":
-        low, high = int(indices.min()), int(indices.max())
+        low, high = int(least(indices)), int(greatest(indices))
         if low < 0 or high >= rows:
             raise DimError(
                 f"index {low if low < 0 else high} is out of range for {rows} embeddings",

@@ -11,6 +11,7 @@ import numpy as np
 from coredispatch.ops.random.factories import random_integers, random_normal, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Scalar, Tensor
+from coredispatch.ops.support.inspection import all_true, any_true, greatest
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -254,13 +255,13 @@ def poisson(self: Tensor, generator: Generator | None = None) -> Tensor:
     The definition counts the arrivals of a process within one unit of time (Knuth); backends
     have faster kernels. Raises :class:`ArgumentError` for a negative rate.
     """
-    if self.numel() and not bool(lazy.all(lazy.ge(self, 0))):
+    if self.numel() and not all_true(lazy.ge(self, 0)):
         raise ArgumentError(
             "poisson needs rates that are not negative", fix="use rates of at least 0"
         )
     rate = self.to_dtype(float64)
     count, time = lazy.zeros_like(rate), exponential(rate, generator=generator)
-    while bool(lazy.any(lazy.lt(time, rate))):
+    while any_true(lazy.lt(time, rate)):
         count = count + lazy.lt(time, rate)
         time = time + exponential(rate, generator=generator)
     return count.to_dtype(self.dtype)
@@ -282,7 +283,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     """Numbers of successes in ``count`` trials of probability ``prob``, in the dtype of count."""
     if count.numel() == 0:
         return count.clone()
-    trials = int(lazy.amax(count))
+    trials = int(greatest(count))
     number = lazy.arange(trials, device=count.device)
     drawn = random_uniform(
         (*count.shape, trials), dtype=float64, device=count.device, generator=generator

@@ -24,6 +24,7 @@ from coredispatch.ops.random.factories import random_normal
 from coredispatch.ops.random.inplace import open_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Tensor
+from coredispatch.ops.support.inspection import all_true, any_true
 from coredispatch.ops.support.rules import broadcast, promote_float, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -66,7 +67,7 @@ def _standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
     below 1 through the concentration one higher. Raises :class:`ArgumentError` for a
     concentration that is not above zero.
     """
-    if self.numel() and not bool(lazy.all(lazy.gt(self, 0))):
+    if self.numel() and not all_true(lazy.gt(self, 0)):
         raise ArgumentError(
             "gamma needs concentrations above zero", fix="use concentrations above 0"
         )
@@ -76,7 +77,7 @@ def _standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
     c = 1 / lazy.sqrt(9 * d)
     out = lazy.zeros_like(d)
     waiting = lazy.gt(d, 0)
-    while bool(lazy.any(waiting)):
+    while any_true(waiting):
         x = random_normal(tuple(d.shape), dtype=float64, device=self.device, generator=generator)
         v = (1 + c * x) ** 3
         u = lazy.log(open_uniform(d, generator))

@@ -7,6 +7,7 @@ from typing import Any
 from coredispatch.ops.random.factories import random_normal, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Scalar, Tensor
+from coredispatch.ops.support.inspection import all_true
 from coredispatch.ops.support.rules import broadcast_shapes, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -42,7 +43,7 @@ def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
     """
     if self.dtype.category != 2:
         raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
-    if self.numel() and not bool(lazy.all(lazy.ge(self, 0) & lazy.le(self, 1))):
+    if self.numel() and not all_true(lazy.ge(self, 0) & lazy.le(self, 1)):
         raise ArgumentError(
             "bernoulli needs probabilities between 0 and 1", fix="use probabilities from 0 to 1"
         )
@@ -157,12 +158,12 @@ def multinomial(
     if self.dtype.category != 2:
         raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
     weights = self.detach().to_dtype(_wide(self))
-    if not bool(lazy.all(lazy.isfinite(weights) & lazy.ge(weights, 0))):
+    if not all_true(lazy.isfinite(weights) & lazy.ge(weights, 0)):
         raise ArgumentError(
             "weights must be finite and not negative", fix="use finite weights of at least 0"
         )
     needed = 1 if replacement else num_samples
-    if not bool(lazy.all(lazy.ge(lazy.sum(lazy.gt(weights, 0), -1), needed))):
+    if not all_true(lazy.ge(lazy.sum(lazy.gt(weights, 0), -1), needed)):
         raise ArgumentError(
             f"each row needs at least {needed} positive weight(s)",
             fix="use fewer samples, or replacement=True",

@@ -15,6 +15,7 @@ from coredispatch.ops.reduction.sums import mean, reduced_count, spread, sum
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Scalar, Tensor
 from coredispatch.ops.support.casting import in_float32
+from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.rules import conditioned, reduced
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import DType as DTypeClass
@@ -249,7 +250,7 @@ def _check_weights(name: str, weights: Any, count: int, kind: str) -> None:
             f"{name} must be {kind}, and have dtype {dtype.name}",
             fix="use fweights for counts, aweights for importances",
         )
-    if count and not weights.is_meta and weights.min().item() < 0:
+    if count and not weights.is_meta and least(weights) < 0:
         raise ArgumentError(f"{name} has a negative element", fix="use weights of at least 0")
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison, exponential
 from coredispatch.ops.elementwise.arithmetic import add, mul, sub
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.reduction.sums import any, sum
+from coredispatch.ops.reduction.sums import sum
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import DType, Scalar, Tensor
+from coredispatch.ops.support.inspection import any_true
 from coredispatch.ops.support.rules import (
     conditioned,
     dot,
@@ -87,7 +88,7 @@ def _(grad, out, self, dim):
     if not self.ndim or self.shape[dim] <= 1:
         return grad
     zeros = comparison.eq(self, 0)
-    if not any(zeros).item():
+    if not any_true(zeros):
         return div(reversed_cumsum(mul(grad, adjoint(out)), dim), adjoint(self))
     return _cumprod_grad_with_zeros(grad, self, dim)
 

@@ -64,6 +64,15 @@ class Wrapper:
         """What ``repr`` of the tensor shows between its parentheses."""
         return f"{type(self).__name__}({self.value!r})"
 
+    def elements(self) -> Value | None:
+        """The tensor whose elements together are those that this one stands for, None if there is
+        no such tensor. Operators that check their arguments' values look at it."""
+        return None
+
+    def like(self, made: Any) -> Any:
+        """What ``new_zeros`` and its kind give, from the tensor ``made`` of the shape asked for."""
+        return made
+
     def __repr__(self) -> str:
         return self.describe()
 

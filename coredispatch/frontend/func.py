@@ -1,0 +1,34 @@
+"""Transforms of functions: ``vmap``, ``grad``, ``vjp``, ``jvp`` and what is made of them.
+
+They nest in any order; :mod:`coredispatch.frontend.transforms` says how.
+"""
+
+from __future__ import annotations
+
+from coredispatch.frontend.transforms.debugging import debug_unwrap, functionalize
+from coredispatch.frontend.transforms.forward import jvp, linearize
+from coredispatch.frontend.transforms.jacobians import hessian, jacfwd, jacrev
+from coredispatch.frontend.transforms.modules import (
+    functional_call,
+    replace_all_batch_norm_modules_,
+    stack_module_state,
+)
+from coredispatch.frontend.transforms.reverse import grad, grad_and_value, vjp
+from coredispatch.frontend.vmap import vmap
+
+__all__ = [
+    "debug_unwrap",
+    "functional_call",
+    "functionalize",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
