@@ -245,7 +245,7 @@ def jvp(
             "the input to the user-provided function is a single Tensor with a single element.",
         )
         out_several, outputs = _called(func, tensors, "jvp", strict)
-        dummies = tuple([operator("zeros_like")(o).requires_grad_() for o in outputs])
+        dummies = tuple([operator("ones_like")(o).requires_grad_() for o in outputs])
         found = _gradients(outputs, tensors, dummies, create_graph=True)
         _check_history(found, "grad_inputs", strict)
     with enable_grad() if create_graph else _as_is():
@@ -314,7 +314,7 @@ def hvp(
         outputs = _scalar(func, tensors, "hvp", strict)
         jac = _gradients(outputs, tensors, create_graph=True)
         _check_history(jac, "jacobian", strict)
-        dummies = tuple([operator("zeros_like")(x).requires_grad_() for x in tensors])
+        dummies = tuple([operator("ones_like")(x).requires_grad_() for x in tensors])
         double = _gradients(tuple(jac), tensors, dummies, create_graph=True)
         _check_history(double, "hessian", strict)
     with enable_grad() if create_graph else _as_is():

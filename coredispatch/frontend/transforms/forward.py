@@ -124,8 +124,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     output, vjp_fn = vjp(func, *primals)
     leaves, out_spec = tree_flatten(output)
     _, spec = tree_flatten(primals)
-    zeros = tree_unflatten([operator("zeros_like")(x) for x in leaves], out_spec)
-    _, transpose = vjp(vjp_fn, zeros)
+    ones = tree_unflatten([operator("ones_like")(x) for x in leaves], out_spec)
+    _, transpose = vjp(vjp_fn, ones)
 
     def jvp_fn(*tangents: Any) -> Any:
         given = tree_flatten(tangents)[1]

@@ -199,10 +199,10 @@ def replace_all_batch_norm_modules_(root: Any) -> Any:
 
     Under ``vmap`` there is one tensor of statistics for all samples, which they cannot all write.
     """
-    from coredispatch.frontend.nn.modules import norm
+    from coredispatch.frontend.nn.modules.batchnorm import _BatchNorm
 
     for module in root.modules():
-        if isinstance(module, norm._BatchNorm) and module.track_running_stats:
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
             module.running_mean = None
             module.running_var = None
             module.num_batches_tracked = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.transforms.batching.batch import Batch, op
-from coredispatch.plugin import dispatch
+from coredispatch.plugin import Value, dispatch
 
 __all__ = ["RULES"]
 
@@ -66,6 +66,12 @@ def factorization(batch: Batch, matrix: Any, *args: Any) -> Any:
     return dispatch(batch.op, (batch.front(matrix), *args))
 
 
+def stacks(batch: Batch, *args: Any) -> Any:
+    """An operator of several stacks with the same dimensions in front."""
+    values = [batch.front(a) if isinstance(a, Value) else a for a in args]
+    return dispatch(batch.op, tuple(values))
+
+
 def solve(batch: Batch, A: Any, B: Any, left: bool) -> Any:
     """``linalg.solve``; a right-hand side that is a vector becomes a column."""
     matrices, sides = tuple(A.raw.shape), tuple(B.raw.shape)
@@ -99,4 +105,6 @@ RULES: dict[str, Any] = {
         factorization,
     ),
     "linalg_solve": solve,
+    "linalg_ldl_factor_ex": factorization,
+    "linalg_ldl_solve": stacks,
 }

@@ -132,8 +132,9 @@ def transposed(op: Any, args: tuple[Any, ...], tangents: tuple[Any, ...], out: A
     several = not isinstance(out, Value)
     outs = list(out) if several else [out]
     level = _depth((*args, *outs))
+    # Ones, not zeros: a formula may leave out what it multiplies by zero.
     us = [
-        tracked(operator("zeros_like")(o), level) if dtype_of(o).category >= 2 else None
+        tracked(operator("ones_like")(o), level) if dtype_of(o).category >= 2 else None
         for o in outs
     ]
     zeros = [operator("zeros_like")(o) if u is None else u for o, u in zip(outs, us, strict=True)]
