@@ -124,6 +124,8 @@ from coredispatch.frontend.vmap import vmap as vmap
 from coredispatch.registry.around import fallback as fallback
 from coredispatch.registry.around.explain import explain as explain
 from coredispatch.registry.around.loader import plugins as plugins
+from coredispatch.registry.around.matmul_precision import get_float32_matmul_precision as get_float32_matmul_precision
+from coredispatch.registry.around.matmul_precision import set_float32_matmul_precision as set_float32_matmul_precision
 from coredispatch.registry.around.observe import Observation as Observation
 from coredispatch.registry.around.observe import observe as observe
 from coredispatch.registry.around.threads import get_num_interop_threads as get_num_interop_threads
@@ -178,6 +180,7 @@ from coredispatch.registry.model.generator import manual_seed as manual_seed
 from coredispatch.registry.model.spelling import MemoryFormat as MemoryFormat
 from coredispatch.registry.model.spelling import TensorLayout as TensorLayout
 device = Device
+OutOfMemoryError = MemoryError
 dtype = DType
 bool = bool_
 float = float32

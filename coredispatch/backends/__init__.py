@@ -1,1 +1,22 @@
-"""Backends that come with coredispatch: NumPy under ``cpu``, ``meta``, and their array-API base."""
+"""Backends that come with coredispatch: NumPy under ``cpu``, ``meta``, and their array-API base.
+
+``cd.backends.cudnn`` and the like are the settings of ``coredispatch/frontend/backends``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: of all backends; kept, and without effect: see ``set_float32_matmul_precision``
+fp32_precision = "none"
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_"):
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

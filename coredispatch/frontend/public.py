@@ -80,6 +80,10 @@ from coredispatch.frontend.vmap import vmap
 from coredispatch.registry.around import fallback
 from coredispatch.registry.around.explain import explain
 from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.around.matmul_precision import (
+    get_float32_matmul_precision,
+    set_float32_matmul_precision,
+)
 from coredispatch.registry.around.observe import Observation, observe
 from coredispatch.registry.around.threads import (
     get_num_interop_threads,
@@ -117,6 +121,7 @@ from coredispatch.registry.model.generator import Generator, default_generator, 
 from coredispatch.registry.model.spelling import MemoryFormat, TensorLayout
 
 device = Device
+OutOfMemoryError = MemoryError
 dtype = DType
 bool = bool_
 float = float32

@@ -14,11 +14,14 @@ from coredispatch.frontend.amp.autocast import (
     is_autocast_available,
     is_autocast_enabled,
 )
+from coredispatch.frontend.amp.custom_function import custom_bwd, custom_fwd
 from coredispatch.frontend.amp.grad_scaler import GradScaler
 
 __all__ = [
     "GradScaler",
     "autocast",
+    "custom_bwd",
+    "custom_fwd",
     "get_autocast_dtype",
     "is_autocast_available",
     "is_autocast_enabled",

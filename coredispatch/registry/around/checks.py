@@ -268,9 +268,12 @@ def refusal(entry: Entry, args: tuple[Any, ...]) -> Exception | None:
     return None
 
 
+_BUILTIN = (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError, MemoryError)
+
+
 def _as_builtin(wrapped: KernelError, error: Exception) -> Exception:
     """Keep the built-in class of the kernel's error beside ours."""
-    for builtin in (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError):
+    for builtin in _BUILTIN:
         if isinstance(error, builtin):
             dual = kernel_error(builtin)(wrapped.message, fix=wrapped.fix)
             dual.call = wrapped.call

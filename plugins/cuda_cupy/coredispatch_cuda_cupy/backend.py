@@ -116,6 +116,90 @@ class CudaBackend(ArrayApiBackend):
         self.check_device(None)
         return int(self.cupy.cuda.runtime.getDevice())
 
+    def set_current_device(self, index: int) -> None:
+        """Make a device the one that new tensors go to."""
+        self.cupy.cuda.Device(index).use()
+
+    def properties(self, index: int) -> dict[str, Any]:
+        """The driver's facts about a device, the common ones under PyTorch's names."""
+        facts = dict(self.cupy.cuda.runtime.getDeviceProperties(index))
+        renamed = {
+            "totalGlobalMem": "total_memory",
+            "multiProcessorCount": "multi_processor_count",
+            "warpSize": "warp_size",
+            "l2CacheSize": "L2_cache_size",
+            "sharedMemPerBlock": "shared_memory_per_block",
+            "maxThreadsPerMultiProcessor": "max_threads_per_multi_processor",
+            "regsPerMultiprocessor": "regs_per_multiprocessor",
+            "integrated": "is_integrated",
+            "isMultiGpuBoard": "is_multi_gpu_board",
+        }
+        facts = {renamed.get(name, name): value for name, value in facts.items()}
+        return facts | {"name": self.device_name(index)}
+
+    def can_access_peer(self, index: int, peer: int) -> bool:
+        """Whether one device can read the memory of another."""
+        return bool(self.cupy.cuda.runtime.deviceCanAccessPeer(index, peer))
+
+    def blas_handle(self) -> int:
+        """The address of the cuBLAS handle of the current device."""
+        return int(self.cupy.cuda.device.get_cublas_handle())
+
+    def set_memory_fraction(self, index: int, fraction: float) -> None:
+        """Limit the pool of a device to a part of its memory."""
+        with self.on(index):
+            self.cupy.get_default_memory_pool().set_limit(fraction=fraction)
+
+    def memory_fraction(self, index: int) -> float:
+        """The part of the device's memory that its pool may hold; 1.0 without a limit."""
+        with self.on(index):
+            limit = int(self.cupy.get_default_memory_pool().get_limit())
+            total = int(self.cupy.cuda.runtime.memGetInfo()[1])
+        return limit / total if limit else 1.0
+
+    def set_float32_matmul_precision(self, precision: str) -> None:
+        """``"highest"`` multiplies in float32, ``"high"`` and ``"medium"`` in TF32."""
+        core = self.cupy._core
+        tf32 = precision != "highest"
+        kind = core.COMPUTE_TYPE_TF32 if tf32 else core.COMPUTE_TYPE_DEFAULT
+        core.set_compute_type(np.float32, kind)
+
+    # -- streams, as CuPy's own objects ----------------------------------------------------
+
+    def make_stream(self, index: int, priority: int) -> Any:
+        """A new stream of a device."""
+        with self.on(index):
+            return self.cupy.cuda.Stream(non_blocking=True, priority=priority)
+
+    def external_stream(self, index: int, address: int) -> Any:
+        """A stream around the driver's handle."""
+        return self.cupy.cuda.ExternalStream(address, index)
+
+    def current_stream(self, index: int) -> Any:
+        """The stream that work on a device is put on."""
+        return self.cupy.cuda.get_current_stream(index)
+
+    def default_stream(self, index: int) -> Any:
+        """The stream that is current at first."""
+        return self.cupy.cuda.Stream.null
+
+    def use_stream(self, index: int, stream: Any) -> None:
+        """Make a stream the current one of its device."""
+        with self.on(index):
+            stream.use()
+
+    def make_event(self, timing: bool, blocking: bool) -> Any:
+        """A new event on the current device."""
+        return self.cupy.cuda.Event(block=blocking, disable_timing=not timing)
+
+    def elapsed_time(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events."""
+        return float(self.cupy.cuda.get_elapsed_time(start, end))
+
+    def nvtx(self, name: str, *args: Any) -> Any:
+        """A function of CuPy's NVTX."""
+        return getattr(self.cupy.cuda.nvtx, name)(*args)
+
     def memory(self, index: int = 0) -> dict[str, int]:
         """Bytes in use by arrays, held by CuPy's pool, free and present on the device."""
         self.check_device(index)

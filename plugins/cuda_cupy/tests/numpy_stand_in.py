@@ -79,6 +79,10 @@ class Device:
     def synchronize(self) -> None:
         """Nothing runs beside the program here."""
 
+    def use(self) -> Device:
+        State.device = self.id
+        return self
+
 
 class Stream:
     """A stream that has always finished."""
@@ -100,11 +104,39 @@ class Stream:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def record(self) -> Any:
+    def record(self, event: Any = None) -> Any:
         return ("event of", self.ptr)
+
+    def use(self) -> Stream:
+        State.stream = self
+        return self
 
     def wait_event(self, event: Any) -> None:
         self.waited.append(event)
+
+
+class Event:
+    """An event; its time is the number of events recorded before it."""
+
+    done = True
+    clock = 0
+
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
+        self.timed = not disable_timing
+        self.stream: Any = None
+
+    def record(self, stream: Any = None) -> None:
+        Event.clock += 1
+        self.stream, self.time = stream, Event.clock
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+
+def elapsed_time(start: Event, end: Event) -> float:
+    if not (start.timed and end.timed):
+        raise RuntimeError("cudaErrorInvalidResourceHandle: invalid resource handle")
+    return float(end.time - start.time)
 
 
 def wrapped(function: Any) -> Any:
@@ -161,6 +193,13 @@ class Pool:
     """A memory pool that remembers being emptied."""
 
     freed = 0
+    limit = 0
+
+    def set_limit(self, size: Any = None, fraction: Any = None) -> None:
+        self.limit = int(fraction * 40)
+
+    def get_limit(self) -> int:
+        return self.limit
 
     def used_bytes(self) -> int:
         return 10
@@ -243,6 +282,12 @@ def make_cupy(devices: int = 1) -> tuple[Any, Any]:
         return out
 
     pool = Pool()
+    Stream.null = Stream()
+    cupy._core = types.SimpleNamespace(
+        COMPUTE_TYPE_TF32="tf32",
+        COMPUTE_TYPE_DEFAULT="default",
+        set_compute_type=lambda dtype, kind: setattr(cupy._core, "chosen", kind),
+    )
     cupy.__version__ = "13.3.0"
     cupy.ndarray = ndarray
     cupy.asarray = asarray
@@ -256,12 +301,21 @@ def make_cupy(devices: int = 1) -> tuple[Any, Any]:
     cupy.cuda = types.SimpleNamespace(
         Device=Device,
         Stream=Stream,
+        Event=Event,
+        get_elapsed_time=elapsed_time,
+        nvtx=types.SimpleNamespace(RangePush=print, RangePop=lambda: 0, Mark=print),
         get_current_stream=lambda index=None: State.stream or Stream(),
         runtime=types.SimpleNamespace(
             CUDARuntimeError=RuntimeError,
             getDeviceCount=lambda: devices,
             getDevice=lambda: State.device,
-            getDeviceProperties=lambda index: {"name": b"stand-in %d" % index},
+            getDeviceProperties=lambda index: {
+                "name": b"stand-in %d" % index,
+                "major": 9,
+                "minor": 0,
+                "totalGlobalMem": 40,
+            },
+            deviceCanAccessPeer=lambda index, peer: int(index != peer),
             memGetInfo=lambda: (30, 40),
         ),
     )

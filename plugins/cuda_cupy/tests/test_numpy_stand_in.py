@@ -183,6 +183,76 @@ def test_what_is_asked_by_index(stand_in):
             ask(last + 1)
 
 
+def test_what_pytorch_scripts_ask(stand_in):
+    facts = cd.cuda.get_device_properties(0)
+    assert (facts.name, facts.total_memory) == ("stand-in 0", 40)
+    assert "total_memory=40" in repr(facts)
+    with pytest.raises(AttributeError, match="colour"):
+        _ = facts.colour
+    assert cd.cuda.get_device_capability() == (9, 0)
+    assert cd.cuda.is_tf32_supported() and not cd.cuda.is_bf16_supported()
+    assert cd.cuda.mem_get_info() == (30, 40)
+    assert cd.cuda.device_memory_used() == 10
+    assert cd.cuda.memory_stats()["allocated_bytes.all.current"] == 10
+    assert cd.cuda.memory_stats_as_nested_dict()["reserved_bytes"]["all"]["current"] == 20
+    assert "allocated" in cd.cuda.memory_summary()
+    cd.cuda.set_per_process_memory_fraction(0.5)
+    assert cd.cuda.get_per_process_memory_fraction() == 0.5
+    with pytest.raises(ValueError, match="Allowed range"):
+        cd.cuda.set_per_process_memory_fraction(2.0)
+    with pytest.raises(NotImplementedError, match="no peaks"):
+        cd.cuda.max_memory_allocated()
+    last = stand_in.device_count() - 1
+    assert cd.cuda.can_device_access_peer(0, last) == (last > 0)
+    cd.cuda.set_device(last)
+    assert cd.cuda.current_device() == last
+    cd.cuda.set_device(0)
+    with cd.cuda.device_of(cd.zeros(1, device=f"cuda:{last}")):
+        assert cd.cuda.current_device() == last
+    states = cd.cuda.get_rng_state_all()
+    assert len(states) == len(cd.cuda.default_generators) == stand_in.device_count()
+    cd.cuda.set_rng_state_all(states)
+    cd.cuda.seed_all()
+    cd.cuda.manual_seed(7)
+    assert cd.cuda.initial_seed() == 7
+    with cd.cuda.nvtx.range("step {}", 1):
+        cd.cuda.nvtx.mark("here")
+    with pytest.raises(NotImplementedError, match="not captured"):
+        cd.cuda.CUDAGraph()
+
+
+def test_the_precision_of_products_is_the_backends(stand_in):
+    try:
+        cd.backends.cuda.matmul.allow_tf32 = True
+        assert cd.get_float32_matmul_precision() == "high"
+        assert stand_in.cupy._core.chosen == "tf32"
+    finally:
+        cd.set_float32_matmul_precision("highest")
+    assert stand_in.cupy._core.chosen == "default"
+    assert not cd.backends.cuda.matmul.allow_tf32
+
+
+def test_streams_and_events_under_pytorchs_names(stand_in):
+    side, main = cd.cuda.Stream(), cd.cuda.current_stream()
+    with cd.cuda.stream(side):
+        assert cd.cuda.current_stream() == side
+        agree(cd.ones(2, device="cuda") + 1, cd.ones(2) + 1)
+    start, end = cd.cuda.Event(enable_timing=True), cd.cuda.Event(enable_timing=True)
+    assert start.query()
+    start.record()
+    end.record(side)
+    end.synchronize()
+    assert start.elapsed_time(end) == 1.0
+    main.wait_stream(side)
+    main.wait_event(end)
+    assert main.raw.waited[-1] is end.raw
+    cd.cuda.set_stream(side)
+    assert cd.cuda.current_stream() == side and side.query()
+    cd.cuda.set_stream(cd.cuda.default_stream())
+    State.stream = None  # as at first
+    assert str(side.device) == "cuda:0"
+
+
 def test_streams(stand_in):
     side, main = Stream(), current_stream()
     assert side.device == cd.device("cuda", 0)

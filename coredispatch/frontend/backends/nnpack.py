@@ -1,0 +1,10 @@
+"""NNPACK: not used."""
+
+from __future__ import annotations
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """False: NNPACK is not used."""
+    return False

@@ -1,0 +1,68 @@
+"""The older spellings of :mod:`coredispatch.amp`, for CUDA: deprecated, as in PyTorch."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from coredispatch.frontend import amp
+from coredispatch.frontend.cuda.devices import is_available
+from coredispatch.registry.model.dtypes import float16
+
+__all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd"]
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether there is no CUDA device."""
+    return not is_available()
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(
+        f"`torch.cuda.amp.{old}(args...)` is deprecated. Please use `torch.amp.{new}` instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+class autocast(amp.autocast):
+    """``amp.autocast("cuda", ...)``; without a device it warns and changes nothing."""
+
+    def __init__(
+        self, enabled: bool = True, dtype: Any = float16, cache_enabled: bool = True
+    ) -> None:
+        _deprecated("autocast", "autocast('cuda', args...)")
+        if enabled and not is_available():
+            warnings.warn("CUDA is not available. Disabling autocast.", UserWarning, stacklevel=2)
+            enabled = False
+        where = "cuda" if amp.is_autocast_available("cuda") else "cpu"
+        super().__init__(where, dtype, enabled, cache_enabled)
+
+
+class GradScaler(amp.GradScaler):
+    """``amp.GradScaler("cuda", ...)``; without a device it warns and is disabled."""
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        _deprecated("GradScaler", "GradScaler('cuda', args...)")
+        if enabled and not is_available():
+            warnings.warn(
+                "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
+                UserWarning,
+                stacklevel=2,
+            )
+            enabled = False
+        super().__init__(
+            "cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )
+
+
+custom_fwd = functools.partial(amp.custom_fwd, device_type="cuda")
+custom_bwd = functools.partial(amp.custom_bwd, device_type="cuda")

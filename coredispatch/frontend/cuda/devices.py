@@ -1,0 +1,264 @@
+"""Which CUDA devices there are, and which is the current one.
+
+Every question is answered also where there is no device: 0, False or an empty list, or a
+:class:`NoDeviceError` (an ``AssertionError`` and a ``RuntimeError``) that says why there is none
+and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.errors import ArgumentError, DeviceError, NoDeviceError
+
+__all__ = [
+    "DeviceProperties",
+    "can_device_access_peer",
+    "clock_rate",
+    "current_blas_handle",
+    "current_device",
+    "device",
+    "device_count",
+    "device_of",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_gencode_flags",
+    "get_sync_debug_mode",
+    "has_half",
+    "has_magma",
+    "init",
+    "ipc_collect",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "is_tf32_supported",
+    "list_gpu_processes",
+    "memory_usage",
+    "power_draw",
+    "set_device",
+    "set_sync_debug_mode",
+    "synchronize",
+    "temperature",
+    "utilization",
+]
+
+#: the backend has float16 kernels; whether there is a device is :func:`is_available`
+has_half = True
+#: MAGMA is not used
+has_magma = False
+
+
+def backend_or_none() -> Backend | None:
+    """The backend ``cuda``, if a plugin that brings it is loaded."""
+    plugins.discover()
+    found = TABLE.snapshot.backends.get("cuda")
+    return None if found is None else found[0]
+
+
+def present() -> Any:
+    """The backend ``cuda``; :class:`NoDeviceError` where it has no device."""
+    backend = backend_or_none()
+    if backend is None or backend.device_count() == 0:
+        reason = "" if backend is None else f": {backend.device_name()}"
+        raise NoDeviceError(f"no CUDA device{reason}", fix=plugins.hint_for_key("cuda"))
+    return backend
+
+
+def asked(name: str, *args: Any) -> Any:
+    """What the method ``name`` of the backend gives; DeviceError where the backend has none."""
+    method = getattr(present(), name, None)
+    if method is None:
+        raise DeviceError(
+            f"this backend 'cuda' has no {name}", fix="update the plugin that brings 'cuda'"
+        )
+    return method(*args)
+
+
+def device_index(device: Any) -> int:
+    """The index that None (the current device), a number, ``"cuda:1"`` or a Device stands for."""
+    if device is None:
+        return current_device()
+    if not isinstance(device, int):
+        device = Device(device)
+        if device.type != "cuda":
+            raise ArgumentError(
+                f"Expected a cuda device, but got: {device}", fix="use 'cuda', 'cuda:0' or 0"
+            )
+        device = device.index
+    index: int = present().check_device(device)
+    return index
+
+
+def is_available() -> bool:
+    """Whether the plugin is loaded and sees a device."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """Number of CUDA devices, 0 without the plugin."""
+    backend = backend_or_none()
+    return 0 if backend is None else backend.device_count()
+
+
+def init() -> None:
+    """Nothing to do: a device is made ready when it is used first. Refuses where there is none."""
+    present()
+
+
+def is_initialized() -> bool:
+    """Whether there is a device that can be used."""
+    return is_available()
+
+
+@contextlib.contextmanager
+def device(device: Any) -> Iterator[None]:
+    """A block in which the device (a number, ``"cuda:1"`` or a Device) is the current one.
+
+    Tensors that ask for ``"cuda"`` are then made there. None and -1 change nothing.
+    """
+    if device is None or device == -1:
+        yield
+        return
+    with present().on(device_index(device)):
+        yield
+
+
+def device_of(obj: Any) -> contextlib.AbstractContextManager[None]:
+    """:func:`device` for the device of a tensor; nothing changes for one that is elsewhere."""
+    return device(obj.device if getattr(obj, "is_cuda", False) else None)
+
+
+def set_device(device: Any) -> None:
+    """Make a device the current one; -1 changes nothing. :func:`device` is the better choice."""
+    if device is None or device == -1:
+        return
+    asked("set_current_device", device_index(device))
+
+
+def current_device() -> int:
+    """Index of the current device."""
+    index: int = present().check_device(None)
+    return index
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait until the device has done all its work."""
+    present().synchronize(device_index(device))
+
+
+# ---- facts ---------------------------------------------------------------------------------------
+
+
+class DeviceProperties:
+    """Facts about a device: ``name``, ``major``, ``minor``, ``total_memory`` and others."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.__dict__.update(facts)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the driver's properties have no {name!r}: {sorted(self.__dict__)}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in sorted(self.__dict__.items()))
+        return f"_CudaDeviceProperties({shown})"
+
+
+def get_device_name(device: Any = None) -> str:
+    """The hardware's name."""
+    name: str = present().device_name(device_index(device))
+    return name
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """The driver's facts about a device."""
+    return DeviceProperties(asked("properties", device_index(device)))
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability, ``(major, minor)``."""
+    facts = get_device_properties(device)
+    return facts.major, facts.minor
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether one device can read the memory of another."""
+    return bool(asked("can_access_peer", device_index(device), device_index(peer_device)))
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the backend takes bfloat16. False without a device; CuPy has no such dtype."""
+    backend = backend_or_none()
+    return is_available() and bool(getattr(backend, "supports_bfloat16", False))
+
+
+def is_tf32_supported() -> bool:
+    """Whether the current device multiplies in TF32: compute capability 8.0 or higher."""
+    return is_available() and get_device_capability()[0] >= 8
+
+
+def get_arch_list() -> list[str]:
+    """Architectures that kernels were compiled for: none, they are compiled when they are used."""
+    return []
+
+
+def get_gencode_flags() -> str:
+    """Compiler flags: none, see :func:`get_arch_list`."""
+    return ""
+
+
+def current_blas_handle() -> int:
+    """The address of the cuBLAS handle of the current device."""
+    return int(asked("blas_handle"))
+
+
+def ipc_collect() -> None:
+    """Nothing to do: no device memory is shared between processes. Refuses without a device."""
+    present()
+
+
+def get_sync_debug_mode() -> int:
+    """0: synchronizations are not reported. Refuses without a device."""
+    present()
+    return 0
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Takes 0 (``"default"``) only: synchronizations cannot be reported."""
+    present()
+    if debug_mode not in (0, "default"):
+        raise NotImplementedError(
+            f"set_sync_debug_mode({debug_mode!r}): synchronizations are not reported here; "
+            "use a profiler of the driver (Nsight Systems)"
+        )
+
+
+def list_gpu_processes(device: Any = None) -> str:
+    """Asks nvidia-ml-py, which is not used here: says so, as PyTorch does where it is missing."""
+    return "pynvml module not found, please install nvidia-ml-py"
+
+
+def _from_nvml(what: str) -> Any:
+    def query(device: Any = None) -> int:
+        raise ModuleNotFoundError(
+            f"cuda.{what} asks nvidia-ml-py, which coredispatch does not use; "
+            f"run `nvidia-smi` instead"
+        )
+
+    query.__name__ = query.__qualname__ = what
+    query.__doc__ = "Not available: asked of the driver's tool ``nvidia-smi`` instead."
+    return query
+
+
+utilization = _from_nvml("utilization")
+memory_usage = _from_nvml("memory_usage")
+temperature = _from_nvml("temperature")
+power_draw = _from_nvml("power_draw")
+clock_rate = _from_nvml("clock_rate")

@@ -1,0 +1,177 @@
+"""Streams and events: queues of work on a device, and marks in them.
+
+They are the backend's (CuPy's) with PyTorch's names. Without a device making one refuses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.frontend.cuda.devices import asked, device_index, is_available, present
+from coredispatch.registry.model.device import Device
+
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "Stream",
+    "StreamContext",
+    "current_stream",
+    "default_stream",
+    "get_stream_from_external",
+    "set_stream",
+    "stream",
+]
+
+
+class Stream:
+    """A queue of work: what is put into one runs in order, streams run beside each other.
+
+    Args:
+        device: the device, the current one by default.
+        priority: -1 runs before 0 where both have work.
+    """
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        self.index = device_index(device)
+        self.priority = priority
+        self.raw = asked("make_stream", self.index, priority)
+
+    @classmethod
+    def of(cls, raw: Any, index: int) -> Stream:
+        """A stream around one of the backend's."""
+        made = cls.__new__(cls)
+        made.raw, made.index, made.priority = raw, index, 0
+        return made
+
+    @property
+    def device(self) -> Device:
+        """The device the stream is on."""
+        return Device("cuda", self.index)
+
+    @property
+    def cuda_stream(self) -> int:
+        """The driver's handle."""
+        return int(self.raw.ptr)
+
+    def synchronize(self) -> None:
+        """Wait until all work of the stream is done."""
+        self.raw.synchronize()
+
+    def query(self) -> bool:
+        """Whether all work of the stream is done."""
+        return bool(self.raw.done)
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Mark this point of the stream in ``event``, a new one by default."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Let what is queued from now on wait for what ``event`` marks."""
+        self.raw.wait_event(event.raw)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Let what is queued from now on wait for what ``stream`` has queued so far."""
+        self.wait_event(stream.record_event())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.raw.ptr == other.raw.ptr
+
+    def __hash__(self) -> int:
+        return hash(self.raw.ptr)
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device=cuda:{self.index} cuda_stream={self.cuda_stream:#x}>"
+
+
+class ExternalStream(Stream):
+    """A stream that another library made, by the driver's handle."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **kwargs: Any) -> None:
+        self.index = device_index(device)
+        self.priority = 0
+        self.raw = asked("external_stream", self.index, stream_ptr)
+
+
+class Event:
+    """A mark in a stream: to wait for, or to take the time between two.
+
+    Args:
+        enable_timing: whether :meth:`elapsed_time` can be asked.
+        blocking: whether :meth:`synchronize` sleeps instead of spinning.
+        interprocess: not available.
+    """
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        present()
+        if interprocess:
+            raise NotImplementedError("cuda.Event(interprocess=True): events stay in one process")
+        self.raw = asked("make_event", enable_timing, blocking)
+        self.recorded = False
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Mark the present end of ``stream``, the current one by default."""
+        self.raw.record((current_stream() if stream is None else stream).raw)
+        self.recorded = True
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let what is queued on ``stream`` from now on wait for the mark."""
+        (current_stream() if stream is None else stream).wait_event(self)
+
+    def query(self) -> bool:
+        """Whether the work before the mark is done; True before the mark is made."""
+        return not self.recorded or bool(self.raw.done)
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds between two marks, both made and done."""
+        return float(asked("elapsed_time", self.raw, end_event.raw))
+
+    def synchronize(self) -> None:
+        """Wait until the work before the mark is done."""
+        self.raw.synchronize()
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {'recorded' if self.recorded else 'uninitialized'}>"
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream that work on a device is put on."""
+    index = device_index(device)
+    return Stream.of(asked("current_stream", index), index)
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The stream that is current where no other was chosen."""
+    index = device_index(device)
+    return Stream.of(asked("default_stream", index), index)
+
+
+def get_stream_from_external(data_ptr: int, device: Any = None) -> Stream:
+    """:class:`ExternalStream`."""
+    return ExternalStream(data_ptr, device)
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Make ``stream`` the current one of its device; None changes nothing."""
+    if stream is not None:
+        asked("use_stream", stream.index, stream.raw)
+
+
+@contextlib.contextmanager
+def StreamContext(stream: Stream | None) -> Iterator[None]:
+    """A block in which ``stream`` and its device are current; None changes nothing."""
+    if stream is None or not is_available():
+        yield
+        return
+    with present().on(stream.index), stream.raw:
+        yield
+
+
+def stream(stream: Stream | None) -> contextlib.AbstractContextManager[None]:
+    """:class:`StreamContext` of ``stream``."""
+    return StreamContext(stream)
