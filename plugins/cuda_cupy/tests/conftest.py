@@ -55,6 +55,6 @@ def stand_in(
     monkeypatch.setattr(plugin, "_found", found)
     backend = plugin.CudaBackend(found)
     cd.plugins.load("cuda_stand_in", module_for(backend))
-    State.device = 0
+    State.device, State.stream = 0, None
     yield backend
     cd.plugins.unload("cuda_stand_in")

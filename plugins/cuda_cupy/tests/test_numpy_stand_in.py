@@ -249,7 +249,6 @@ def test_streams_and_events_under_pytorchs_names(stand_in):
     cd.cuda.set_stream(side)
     assert cd.cuda.current_stream() == side and side.query()
     cd.cuda.set_stream(cd.cuda.default_stream())
-    State.stream = None  # as at first
     assert str(side.device) == "cuda:0"
 
 
