@@ -62,6 +62,11 @@ from coredispatch.frontend.creation import from_dlpack as from_dlpack
 from coredispatch.frontend.creation import from_numpy as from_numpy
 from coredispatch.frontend.creation import frombuffer as frombuffer
 from coredispatch.frontend.creation import tensor as tensor
+from coredispatch.frontend.determinism import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
+from coredispatch.frontend.determinism import get_deterministic_debug_mode as get_deterministic_debug_mode
+from coredispatch.frontend.determinism import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
+from coredispatch.frontend.determinism import set_deterministic_debug_mode as set_deterministic_debug_mode
+from coredispatch.frontend.determinism import use_deterministic_algorithms as use_deterministic_algorithms
 from coredispatch.frontend.functions import broadcast_shapes as broadcast_shapes
 from coredispatch.frontend.functions import is_complex as is_complex
 from coredispatch.frontend.functions import is_floating_point as is_floating_point

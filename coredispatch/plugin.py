@@ -74,6 +74,7 @@ from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.backend import ContextKernel
+from coredispatch.registry.model.determinism import alert_not_deterministic
 from coredispatch.registry.model.generator import Generator, default_generator
 from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.sizes import Symbol, as_int
@@ -133,6 +134,7 @@ __all__ = [
     "Tensor",
     "Value",
     "Wrapper",
+    "alert_not_deterministic",
     "as_int",
     "backends",
     "base_of",

@@ -11,10 +11,12 @@ from math import prod
 from typing import Any
 
 from coredispatch.frontend.autograd.recording import node_of
+from coredispatch.frontend.determinism import filling
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.dispatch.masks import masked, pop_masks, push_masks
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.determinism import DETERMINISM
 from coredispatch.registry.model.errors import AutogradError, OpError
 from coredispatch.registry.model.sizes import as_sizes
 from coredispatch.registry.model.value import bump_version, storage_of, version_of
@@ -90,7 +92,8 @@ def resize_(self: Tensor, *size: Any) -> Tensor:
         raise OpError("resize_(): a tensor that requires grad cannot be resized")
     flat = self.reshape(-1)
     if prod(sizes) > flat.numel():
-        flat = TABLE.operator("constant_pad_nd")(flat, (0, prod(sizes) - flat.numel()), 0)
+        fill = filling(self.dtype) if DETERMINISM.enabled and DETERMINISM.fill else 0
+        flat = TABLE.operator("constant_pad_nd")(flat, (0, prod(sizes) - flat.numel()), fill)
     self.raw = flat[: prod(sizes)].reshape(sizes).raw
     bump_version(self)
     return self

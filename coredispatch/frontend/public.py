@@ -17,6 +17,13 @@ from coredispatch.frontend.creation import (
     frombuffer,
     tensor,
 )
+from coredispatch.frontend.determinism import (
+    are_deterministic_algorithms_enabled,
+    get_deterministic_debug_mode,
+    is_deterministic_algorithms_warn_only_enabled,
+    set_deterministic_debug_mode,
+    use_deterministic_algorithms,
+)
 from coredispatch.frontend.functions import (
     broadcast_shapes,
     is_complex,

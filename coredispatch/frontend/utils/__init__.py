@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from coredispatch.frontend import data
 from coredispatch.frontend.utils import checkpoint
+from coredispatch.frontend.utils.swapping import swap_tensors
 
-__all__ = ["checkpoint", "data"]
+__all__ = ["checkpoint", "data", "swap_tensors"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.plugin import alert_not_deterministic
 from coredispatch_cuda_cupy.generator import DeviceStream
 
 __all__ = ["Namespace", "ScatterAdd"]
@@ -41,6 +42,8 @@ class ScatterAdd:
         In which order they add up is not determined, so neither is the last bit of a sum.
         """
         cupy = self.cupy
+        if x.dtype.kind in "fc":
+            alert_not_deterministic("a sum of floating-point numbers at repeated indices on CUDA")
         values = cupy.asarray(values).astype(x.dtype, copy=False)
         name = x.dtype.name
         if name in _ATOMIC:
