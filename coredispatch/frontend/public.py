@@ -47,6 +47,7 @@ from coredispatch.frontend.legacy import (
     ShortTensor,
     set_default_tensor_type,
 )
+from coredispatch.frontend.histogramdd import histogramdd
 from coredispatch.frontend.limits import finfo, iinfo
 from coredispatch.frontend.lobpcg import lobpcg
 from coredispatch.frontend.lowrank import pca_lowrank, svd_lowrank

@@ -20,9 +20,17 @@ class cummin(NamedTuple):
     values: Tensor
     indices: Tensor
 
+class frexp(NamedTuple):
+    mantissa: Tensor
+    exponent: Tensor
+
 class geqrf(NamedTuple):
     a: Tensor
     tau: Tensor
+
+class histogram(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
 
 class kthvalue(NamedTuple):
     values: Tensor

@@ -148,6 +148,28 @@ def _(grad, self):
     return mul(grad, mul(exponential.exp(neg(mul(self, self))), -2 / math.sqrt(math.pi)))
 
 
+def _erfcx64(x: Any) -> Any:
+    a = magnitude.abs(x)
+    near, far = magnitude.clamp(a, None, 1.25), magnitude.clamp(a, 1.25, None)
+    inner = mul(exponential.exp(mul(near, near)), _erfc64(near))
+    outer = div(exponential.exp(sub(_erfc_far(far), 0.5625)), far)
+    out = comparison.where(comparison.lt(a, 1.25), inner, outer)
+    # erfcx(-x) = 2 exp(x**2) - erfcx(x)
+    mirrored = sub(mul(exponential.exp(mul(a, a)), 2), out)
+    return comparison.where(comparison.lt(x, 0), mirrored, out)
+
+
+@composite(**special_facts(None, 32, namespace="special") | {"inplace": False}, method=False)
+def erfcx(self: Tensor) -> Tensor:
+    """``exp(self**2) * erfc(self)`` elementwise, without overflow for large elements."""
+    return in_float64(_erfcx64, self)
+
+
+@erfcx.vjp
+def _(grad, self, out):
+    return mul(grad, sub(mul(mul(self, out), 2), 2 / math.sqrt(math.pi)))
+
+
 def _quantile64(q: Any, tail: Any) -> Any:
     """Standard normal quantile at ``0.5 + q``, where ``tail`` is the smaller tail probability.
 

@@ -49,6 +49,7 @@ DOMAINS = (
     "searchsorted",
     "bucketize",
     "histc",
+    "histogram",
     "with_indices",
     "nan_to_num",
     "unique",
