@@ -34,6 +34,7 @@ from coredispatch.frontend.functions import (
     result_type,
     save,
 )
+from coredispatch.frontend.histogramdd import histogramdd
 from coredispatch.frontend.legacy import (
     BFloat16Tensor,
     BoolTensor,
@@ -47,7 +48,6 @@ from coredispatch.frontend.legacy import (
     ShortTensor,
     set_default_tensor_type,
 )
-from coredispatch.frontend.histogramdd import histogramdd
 from coredispatch.frontend.limits import finfo, iinfo
 from coredispatch.frontend.lobpcg import lobpcg
 from coredispatch.frontend.lowrank import pca_lowrank, svd_lowrank
