@@ -75,6 +75,7 @@ from coredispatch.frontend.functions import load as load
 from coredispatch.frontend.functions import numel as numel
 from coredispatch.frontend.functions import result_type as result_type
 from coredispatch.frontend.functions import save as save
+from coredispatch.frontend.histogramdd import histogramdd as histogramdd
 from coredispatch.frontend.legacy import BFloat16Tensor as BFloat16Tensor
 from coredispatch.frontend.legacy import BoolTensor as BoolTensor
 from coredispatch.frontend.legacy import ByteTensor as ByteTensor
@@ -86,7 +87,6 @@ from coredispatch.frontend.legacy import IntTensor as IntTensor
 from coredispatch.frontend.legacy import LongTensor as LongTensor
 from coredispatch.frontend.legacy import ShortTensor as ShortTensor
 from coredispatch.frontend.legacy import set_default_tensor_type as set_default_tensor_type
-from coredispatch.frontend.histogramdd import histogramdd as histogramdd
 from coredispatch.frontend.limits import finfo as finfo
 from coredispatch.frontend.limits import iinfo as iinfo
 from coredispatch.frontend.lobpcg import lobpcg as lobpcg
