@@ -1,22 +1,61 @@
-"""Gradient clipping, parameters as one vector, sequences of different lengths (``rnn``)."""
+"""Gradient clipping, parametrizations, pruning, sequences of different lengths (``rnn``)."""
 
 from __future__ import annotations
 
-from coredispatch.frontend.nn.utils import rnn
-from coredispatch.frontend.nn.utils.clipping import (
+from coredispatch.frontend.nn.utils import (
+    parametrizations,
+    parametrize,
+    prune,
+    rnn,
+    stateless,
+)
+from coredispatch.frontend.nn.utils.clip_grad import (
     clip_grad_norm,
     clip_grad_norm_,
     clip_grad_value_,
+    clip_grads_with_norm_,
     get_total_norm,
 )
-from coredispatch.frontend.nn.utils.vector import parameters_to_vector, vector_to_parameters
+from coredispatch.frontend.nn.utils.convert_parameters import (
+    parameters_to_vector,
+    vector_to_parameters,
+)
+from coredispatch.frontend.nn.utils.fusion import (
+    fuse_conv_bn_eval,
+    fuse_conv_bn_weights,
+    fuse_linear_bn_eval,
+    fuse_linear_bn_weights,
+)
+from coredispatch.frontend.nn.utils.init import skip_init
+from coredispatch.frontend.nn.utils.memory_format import (
+    convert_conv2d_weight_memory_format,
+    convert_conv3d_weight_memory_format,
+)
+from coredispatch.frontend.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
+from coredispatch.frontend.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
 __all__ = [
     "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "prune",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
+    "skip_init",
+    "spectral_norm",
+    "stateless",
     "vector_to_parameters",
+    "weight_norm",
 ]

@@ -13,10 +13,12 @@ from coredispatch.registry.model.errors import ShapeError
 
 __all__ = [
     "PackedSequence",
+    "invert_permutation",
     "pack_padded_sequence",
     "pack_sequence",
     "pad_packed_sequence",
     "pad_sequence",
+    "unpack_sequence",
     "unpad_sequence",
 ]
 
@@ -135,3 +137,18 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     """Pack tensors ``(L_i, *)``."""
     lengths = [s.shape[0] for s in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, False, enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences that were packed, in the caller's order."""
+    padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
+    return unpad_sequence(padded, lengths, batch_first=True)
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """What undoes a permutation; None for None."""
+    if permutation is None:
+        return None
+    places = TABLE.operator("arange")(permutation.numel(), device=permutation.device)
+    inverse: Tensor = TABLE.operator("empty_like")(permutation).scatter_(0, permutation, places)
+    return inverse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,13 @@ from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
-__all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "get_total_norm"]
+__all__ = [
+    "clip_grad_norm",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+]
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -27,7 +34,10 @@ def _norm(x: Any, p: float) -> Any:
 
 
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """The norm of all tensors' elements together, 0-d (0 for none).
 
@@ -65,15 +75,43 @@ def clip_grad_norm_(
     max_norm = float(max_norm)
     gradients = _gradients(parameters)
     total = get_total_norm(gradients, norm_type, error_if_nonfinite)
+    _clip(gradients, max_norm, total)
+    return total
+
+
+def _clip(gradients: list[Tensor], max_norm: float, total: Tensor) -> None:
     with no_grad():
         # Multiplying also where nothing is to be clipped saves reading the norm back.
         factor = (max_norm / (total + 1e-6)).clamp_max(1.0)
         for gradient in gradients:
             gradient.mul_(factor.to(gradient.device).to(gradient.dtype))
-    return total
 
 
-clip_grad_norm = clip_grad_norm_
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,
+) -> None:
+    """Scale the gradients in place by ``max_norm / total_norm`` where that is below 1."""
+    _clip(_gradients(parameters), float(max_norm), total_norm)
+
+
+def clip_grad_norm(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The older name of :func:`clip_grad_norm_`."""
+    warnings.warn(
+        "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of "
+        "`torch.nn.utils.clip_grad_norm_`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
 def clip_grad_value_(
