@@ -14,12 +14,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from coredispatch.frontend.serialization.element_types import dtype_named, dtype_text
 from coredispatch.frontend.serialization.errors import Damage, shown
+from coredispatch.frontend.serialization.numpy_pickle import NumpyPickle
 from coredispatch.frontend.serialization.options import OPTIONS, Options
-from coredispatch.frontend.serialization.pickle_reader import Global, PickleReader
+from coredispatch.frontend.serialization.pickle_reader import Global
 from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 __all__ = ["STORAGE_DTYPES", "StorageReference", "TorchPickle"]
@@ -41,7 +39,6 @@ STORAGE_DTYPES: Final[dict[str, str]] = {
     "UntypedStorage": "uint8",
 }
 _SIZES: Final = {dtype.name: dtype.itemsize for dtype in ALL_DTYPES}
-_LARGEST: Final = 1 << 63
 
 
 class StorageReference(NamedTuple):
@@ -69,7 +66,7 @@ class StorageReference(NamedTuple):
         return _SIZES[self.dtype]
 
 
-class TorchPickle(PickleReader):
+class TorchPickle(NumpyPickle):
     """Reads the pickle of an object that ``torch.save`` wrote.
 
     Attributes:
@@ -88,9 +85,7 @@ class TorchPickle(PickleReader):
         self._encoding = options.encoding
         if options.trusted:
             self.MOST_NODES = sys.maxsize
-        self.records: list[dict[str, Any]] = []
         self.storages: list[StorageReference] = []
-        self.bytes: list[bytes] = []
         self.bits: dict[int, tuple[str, ...]] = {}
         self._numbers: dict[str, int] = {}
         self._protocol_number = 2
@@ -155,20 +150,6 @@ class TorchPickle(PickleReader):
         return super()._as_value(item)
 
     # -- checks of what arguments are ------------------------------------------------------------
-
-    def _kind(self, value: Any) -> str:
-        return next(iter(self.nodes[value[0]])) if type(value) is list else ""
-
-    def _integer(self, value: Any, what: str) -> int:
-        if type(value) is not int or abs(value) >= _LARGEST:
-            raise Damage("", f"{what} is {shown(value)}")
-        return value
-
-    def _integers(self, value: Any, what: str) -> list[int]:
-        kind = self._kind(value)
-        if kind not in ("tuple", "list", "Size"):
-            raise Damage("", f"{what} is not a tuple")
-        return [self._integer(item, what) for item in self.nodes[value[0]][kind]]
 
     def _flag(self, value: Any, what: str) -> bool:
         if type(value) is not bool:
@@ -278,11 +259,6 @@ class TorchPickle(PickleReader):
             if isinstance(place.get("block"), tuple):
                 place["block"] = len(self.storages) + place["block"][1]
         return found
-
-    def _exactly(self, arguments: list[Any], least: int, most: int) -> list[Any]:
-        if not least <= len(arguments) <= most:
-            raise Damage("", f"{len(arguments)} arguments are not what PyTorch writes")
-        return arguments
 
     def _source(self, value: Any) -> dict[str, Any]:
         """The record of a tensor that another one is made of."""
@@ -421,57 +397,6 @@ class TorchPickle(PickleReader):
             return kind, []
         return kind, list(self._copied(self._exactly(arguments, 1, 1)[0], "list"))
 
-    # -- NumPy's arrays --------------------------------------------------------------------------
-
-    def _numpy_dtype(self, arguments: list[Any]) -> tuple[str, Any]:
-        text = arguments[0] if arguments else None
-        if type(text) is not str:
-            raise Damage("", "an element type of NumPy is not a text")
-        return "numpy dtype", text
-
-    def _array_type(self, value: Any) -> np.dtype[Any]:
-        text = self._parts_of(value, "numpy dtype")
-        found = dtype_named(text, numpy=True)
-        if found is None and text[:1] in "biufcSUmM":
-            found = dtype_named("<" + text, numpy=True) or dtype_named("|" + text, numpy=True)
-        if found is None:
-            raise Damage("", f"a NumPy array has elements of type {shown(text)}")
-        return found
-
-    def _numpy_array(self, arguments: list[Any]) -> tuple[str, Any]:
-        cls = self._exactly(arguments, 3, 3)[0]
-        if self._parts_of(cls, "global") != "numpy:ndarray":
-            raise Damage("", "a subclass of NumPy's array")
-        return "array", None  # complete with its state
-
-    def _numpy_state(self, node: dict[str, Any], state: Any) -> None:
-        _, size, dtype, fortran, data = self._exactly(self._copied(state, "tuple"), 5, 5)
-        found = self._array_type(dtype)
-        shape = self._integers(size, "a size")
-        step, strides = found.itemsize, []
-        for length in shape if fortran is True else shape[::-1]:
-            strides.append(step)
-            step *= max(length, 1)
-        strides = strides if fortran is True else strides[::-1]
-        node["array"] = self._numpy_record("array", found, shape, strides, data)
-
-    def _numpy_record(
-        self, kind: str, dtype: np.dtype[Any], shape: list[int], strides: list[int], data: Any
-    ) -> int:
-        text = dtype_text(dtype)
-        assert text is not None
-        place: dict[str, Any] = {"dtype": text, "shape": shape, "strides": strides}
-        place |= {"block": -1, "offset": 0}
-        if 0 not in shape:
-            place["block"] = ("bytes", len(self.bytes))
-            self.bytes.append(self._parts_of(data, "bytes"))
-        self.records.append({"kind": kind, "array": place})
-        return len(self.records) - 1
-
-    def _numpy_scalar(self, arguments: list[Any]) -> tuple[str, Any]:
-        dtype, data = self._exactly(arguments, 2, 2)
-        return "scalar", self._numpy_record("scalar", self._array_type(dtype), [], [], data)
-
     # -- what changes after it was made ----------------------------------------------------------
 
     def _reduce(self) -> None:
@@ -485,21 +410,6 @@ class TorchPickle(PickleReader):
         self._push(kind, payload)
         if extra:
             self._top_node().update(extra[0])
-
-    def _build(self) -> None:
-        state = self._pop_value()
-        node = self._top_node()
-        if "numpy dtype" in node:
-            order = self._copied(state, "tuple")
-            if len(order) < 2 or order[1] not in ("<", ">", "|", "="):
-                raise Damage("", "an element type of NumPy has no byte order")
-            text = node["numpy dtype"].lstrip("<>|=")
-            node["numpy dtype"] = f"{order[1].replace('=', '<')}{text}"
-        elif "array" in node and node["array"] is None:
-            self._numpy_state(node, state)
-        else:
-            self._stack.append(state)
-            super()._build()
 
 
 _DTYPE_NAMES: Final = {
@@ -526,7 +436,7 @@ def _refuse(what: str) -> Callable[[Any, list[Any]], tuple[str, Any]]:
     return refuse
 
 
-TorchPickle.CALLS = PickleReader.CALLS | {
+TorchPickle.CALLS = NumpyPickle.CALLS | {
     Global("torch._utils", "_rebuild_tensor"): TorchPickle._tensor_1,
     Global("torch._utils", "_rebuild_tensor_v2"): TorchPickle._tensor_2,
     Global("torch._utils", "_rebuild_tensor_v3"): TorchPickle._tensor_3,
@@ -546,14 +456,9 @@ TorchPickle.CALLS = PickleReader.CALLS | {
     Global("builtins", "bytes"): TorchPickle._no_bytes,
     Global("builtins", "set"): lambda reader, found: reader._members("set", found),
     Global("builtins", "frozenset"): lambda reader, found: reader._members("frozenset", found),
-    Global("numpy", "dtype"): TorchPickle._numpy_dtype,
-    Global("numpy.core.multiarray", "_reconstruct"): TorchPickle._numpy_array,
-    Global("numpy._core.multiarray", "_reconstruct"): TorchPickle._numpy_array,
-    Global("numpy.core.multiarray", "scalar"): TorchPickle._numpy_scalar,
-    Global("numpy._core.multiarray", "scalar"): TorchPickle._numpy_scalar,
 }
 
-TorchPickle.OPCODES = PickleReader.OPCODES | {
+TorchPickle.OPCODES = NumpyPickle.OPCODES | {
     b"\x80": TorchPickle._protocol,
     b"c": TorchPickle._global_line,
     b"q": lambda r: r._put("B"),
@@ -564,5 +469,4 @@ TorchPickle.OPCODES = PickleReader.OPCODES | {
     b"\x96": lambda r: r._push("bytearray", r._take(r._number("Q"))),
     b"Q": TorchPickle._reference,
     b"R": TorchPickle._reduce,
-    b"b": TorchPickle._build,
 }

@@ -5,7 +5,7 @@
 Prints a JSON object: how many files loaded and how many were refused, and what went wrong. The
 process has little memory, a limit on its time, and an audit hook that sees imports, opened files,
 started programs and compiled code (PEP 578). With the name of a planted fault, ``cd.load`` has
-that fault, which must be noticed.
+that fault, which must be noticed; with ``other_formats`` the files are PyTorch's and safetensors'.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from saved_files import VERSION_1, Reference, archive, entries, pickled, saved, 
 import coredispatch as cd
 from coredispatch.serialization import SerializationError
 
+TORCH = Path(__file__).with_name("pytorch_files")
 MEMORY = 1 << 30  # bytes beside what the process has after its start
 SECONDS = 600
 
@@ -75,6 +76,23 @@ def everything() -> dict[str, Any]:
         "others": [cd.zeros(0, 3), cd.empty(2, 3, device="meta"), cd.tensor([True, False])],
         "generator": cd.Generator().manual_seed(1),
     }
+
+
+def other_formats() -> list[bytes]:
+    """Sound files of PyTorch, in both of its forms, and of safetensors."""
+    found = [file.read_bytes() for file in sorted(TORCH.glob("*.pt"))]
+    assert len(found) > 4
+    small = {"a": cd.arange(6.0).reshape(2, 3), "b": cd.tensor([True, False])}
+    for options in ({}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}):
+        for obj in (small, [cd.arange(8.0)[2:6], cd.nn.Parameter(cd.ones(2)), {"k": [1, "x"]}]):
+            buffer = io.BytesIO()
+            cd.save(obj, buffer, format="torch", **options)
+            found.append(buffer.getvalue())
+    for tensors in (small, {}, {"x": cd.ones(3, dtype=cd.bfloat16)}):
+        buffer = io.BytesIO()
+        cd.save(tensors, buffer, format="safetensors", metadata={"made": "here"})
+        found.append(buffer.getvalue())
+    return found
 
 
 def originals() -> list[bytes]:
@@ -160,6 +178,21 @@ def changed_json(r: Random, data: bytes) -> bytes:
 
 OPCODES = [bytes([code]) for code in range(256)]
 SNIPPETS = [
+    b"cos\nsystem\n(X\x04\x00\x00\x00truetR",
+    b"cbuiltins\neval\n(X\x01\x00\x00\x001tR",
+    b"c__main__\nMine\n)\x81}b",
+    b"c__main__\nMine\n)R",
+    b"ctorch._utils\n_rebuild_tensor_v2\n",
+    b"ctorch._utils\n_rebuild_parameter\n",
+    b"ctorch._tensor\n_rebuild_from_type_v2\n",
+    b"ctorch\nFloatStorage\n",
+    b"ctorch\nDoubleStorage\n",
+    b"ctorch.storage\nUntypedStorage\n",
+    b"ctorch\nfloat64\n",
+    b"cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R",
+    b"cnumpy\ndtype\nX\x02\x00\x00\x00f8\x89\x88\x87R",
+    b"q\x00", b"q\x05", b"r\xff\xff\xff\xff", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"2",
+    b"U\x01a", b"T\xff\xff\xff\x7f",
     b"\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R",
     b"\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R",
     b"\x8c\x0bcollections\x8c\x07Counter\x93N}\x8c\x01xK\x01s\x86b",
@@ -244,6 +277,27 @@ def forged_directory(r: Random, data: bytes) -> bytes:
     return bytes(made)
 
 
+def forged_pickle(r: Random, data: bytes) -> bytes:
+    """A zip archive of PyTorch with another pickle or storage; of other files, other bytes."""
+    if data[:2] != b"PK":
+        return forged_header(r, data)
+    parts = entries(data)
+    names = [name for name in parts if name.endswith("data.pkl")] * 8
+    for _ in range(r.choice([1, 1, 2])):
+        name = r.choice([*parts, *names])
+        parts[name] = changed_bytes(r, parts[name], SNIPPETS)
+    return archive(parts)
+
+
+def forged_header(r: Random, data: bytes) -> bytes:
+    """A file of safetensors with another header; of other files, other bytes."""
+    (size,) = struct.unpack_from("<Q", data)
+    if data[8:9] != b"{" or size > len(data):
+        return changed_bytes(r, data, SNIPPETS)
+    header = changed_json(r, data[8 : 8 + size])
+    return struct.pack("<Q", len(header) + r.choice([0] * 9 + [1, -1])) + header + data[8 + size :]
+
+
 def cut(r: Random, data: bytes) -> bytes:
     """The beginning, the end or both of a file, or more than all of it."""
     at = r.randrange(len(data))
@@ -259,6 +313,12 @@ def new_structure(r: Random, data: bytes) -> bytes:
     return archive(parts)
 
 
+OTHER_FORGERIES: list[tuple[int, Callable[[Random, bytes], bytes]]] = [
+    (10, forged_pickle),
+    (2, forged_directory),
+    (1, cut),
+    (4, lambda r, data: changed_bytes(r, data, SNIPPETS)),
+]
 FORGERIES: list[tuple[int, Callable[[Random, bytes], bytes]]] = [
     (10, forged_entries),
     (2, new_structure),
@@ -378,10 +438,11 @@ PLANTED = {
 
 
 def main(seed: int, count: int, planted: str | None = None) -> None:
-    load = PLANTED[planted] if planted else cd.load
+    other = planted == "other_formats"
+    load = PLANTED[planted] if planted and not other else cd.load
     faulthandler.enable()
     r = random.Random(seed)
-    files = originals()
+    files, forgeries = (other_formats(), OTHER_FORGERIES) if other else (originals(), FORGERIES)
     cd.plugins.discover()
     for data in files:  # once with everything sound, so that what is imported late is there
         with contextlib.suppress(SerializationError):
@@ -390,7 +451,8 @@ def main(seed: int, count: int, planted: str | None = None) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages + MEMORY, pages + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     watch, outcome, wrong = Watch(), Counter[str](), list[str]()
-    forge = r.choices([f for _, f in FORGERIES], [n for n, _ in FORGERIES], k=count)
+    forge = r.choices([f for _, f in forgeries], [n for n, _ in forgeries], k=count)
+    "x".encode("cp437")  # zipfile's, where a forged name is read
     world()  # what it imports itself
     before = world()
     for number, how in enumerate(forge):

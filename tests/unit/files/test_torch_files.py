@@ -27,7 +27,7 @@ from coredispatch.serialization import (
     safe_globals,
 )
 
-HERE = Path(__file__).with_name("torch")
+HERE = Path(__file__).with_name("pytorch_files")
 BOTH = pytest.mark.parametrize("file", ["zip.pt", "older.pt"])
 
 
