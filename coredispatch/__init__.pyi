@@ -27,6 +27,7 @@ from coredispatch import fft as fft
 from coredispatch import func as func
 from coredispatch import futures as futures
 from coredispatch import fx as fx
+from coredispatch import hub as hub
 from coredispatch import jit as jit
 from coredispatch import library as library
 from coredispatch import linalg as linalg

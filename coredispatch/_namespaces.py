@@ -55,6 +55,7 @@ NAMESPACES: dict[str, str] = {
     "fx": "coredispatch.frontend.fx",
     "jit": "coredispatch.frontend.jit",
     "library": "coredispatch.frontend.library",
+    "hub": "coredispatch.frontend.hub",
     "linalg": "coredispatch.frontend.linalg",
     "masked": "coredispatch.frontend.masked",
     "mps": "coredispatch.frontend.mps",

@@ -14,6 +14,8 @@ from coredispatch.frontend.data.dataset import (
     TensorDataset,
     random_split,
 )
+from coredispatch.frontend.data.distributed import DistributedSampler
+from coredispatch.frontend.data.recordio import RecordIODataset
 from coredispatch.frontend.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -30,8 +32,10 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "IterableDataset",
     "RandomSampler",
+    "RecordIODataset",
     "Sampler",
     "SequentialSampler",
     "StackDataset",
