@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 from coredispatch import _C as _C
 from coredispatch import _dynamo as _dynamo
 from coredispatch import _jit_internal as _jit_internal
+from coredispatch import _tensor as _tensor
 from coredispatch import _utils as _utils
 from coredispatch import accelerator as accelerator
 from coredispatch import amp as amp

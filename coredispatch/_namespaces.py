@@ -23,6 +23,7 @@ NAMESPACES: dict[str, str] = {
     "_C": "coredispatch.frontend.private.c",
     "_dynamo": "coredispatch.frontend.private.dynamo",
     "_jit_internal": "coredispatch.frontend.private.jit_internal",
+    "_tensor": "coredispatch.frontend.private.tensor",
     "_utils": "coredispatch.frontend.private.utils",
     "accelerator": "coredispatch.frontend.accelerator",
     "amp": "coredispatch.frontend.amp",

@@ -18,7 +18,12 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float64, int64
-from coredispatch.registry.model.errors import ArgumentError, DTypeError, NumberRangeError
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    DTypeError,
+    NumberRangeError,
+    RequirementError,
+)
 from coredispatch.registry.model.scalars import stored
 from coredispatch.registry.wiring import HOOKS
 
@@ -219,22 +224,53 @@ def frombuffer(
     return from_numpy(array).requires_grad_(requires_grad)
 
 
-def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor that shares memory with any object that speaks DLPack."""
-    if isinstance(ext_tensor, TensorBase):
-        return ext_tensor.detach()  # type: ignore[attr-defined, no-any-return]
+def from_dlpack(
+    ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None
+) -> Tensor:
+    """A tensor that shares memory with any object that speaks DLPack, or with a capsule of it.
+
+    Args:
+        ext_tensor: has ``__dlpack__``, or is a capsule, which is then used up.
+        device: where the tensor goes, if not where it is.
+        copy: True copies always, False never; ValueError where a move needs a copy.
+    """
+    shared = _adopted(ext_tensor)
+    if device is None and copy is None:
+        return shared
+    if type(ext_tensor).__name__ == "PyCapsule":
+        raise RequirementError(
+            "from_dlpack(): device and copy are not supported for a DLPack capsule"
+        )
+    moved = shared if device is None else shared.to(device)
+    if copy is False and moved is not shared:
+        raise ArgumentError(
+            f"from_dlpack(): cannot move from {shared.device} to {moved.device} without copying",
+            fix="set copy=None or copy=True",
+        )
+    return moved.clone() if copy and moved is shared else moved
+
+
+def _adopted(source: Any) -> Tensor:
+    if isinstance(source, TensorBase):
+        return source.detach()  # type: ignore[attr-defined, no-any-return]
     from coredispatch.registry.around.loader import plugins
 
-    device_type = ext_tensor.__dlpack_device__()[0]
+    if type(source).__name__ == "PyCapsule":
+        from coredispatch.frontend.dlpack import Capsule
+
+        source = Capsule(source)
+    if not hasattr(source, "__dlpack__"):
+        raise DTypeError(f"from_dlpack(): a {type(source).__name__} does not speak DLPack")
+    device_type = source.__dlpack_device__()[0]
     if int(device_type) == 1:
         from coredispatch.frontend.dlpack import read
 
-        return from_numpy(read(ext_tensor))
+        return from_numpy(read(source))
     plugins.discover()
     for name, (backend, _) in TABLE.snapshot.backends.items():
         adopt = getattr(backend, "from_dlpack", None)
         if adopt is not None and name != "cpu":
-            return Tensor(adopt(ext_tensor), TABLE.bit(name))
+            return Tensor(adopt(source), TABLE.bit(name))
     raise DTypeError(f"from_dlpack(): no backend takes DLPack device type {int(device_type)}")
 
 

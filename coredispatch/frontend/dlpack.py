@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import BFLOAT16
+from coredispatch.registry.model.errors import OpError
 
-__all__ = ["export", "read"]
+__all__ = ["Capsule", "export", "read"]
 
 _UINT, _BFLOAT = 1, 4  # of DLDataTypeCode
 
@@ -64,6 +65,35 @@ def export(array: np.ndarray[Any, Any], **options: Any) -> Any:
     capsule = array.view(np.uint16).__dlpack__(**options)
     _element_type(capsule).code = _BFLOAT
     return capsule
+
+
+class Capsule:
+    """A capsule that nobody has consumed yet, as an exporter.
+
+    Raises:
+        OpError: it is no DLPack capsule, or was consumed before.
+    """
+
+    def __init__(self, capsule: Any) -> None:
+        name = _name_of(capsule)
+        if name not in (b"dltensor", b"dltensor_versioned"):
+            raise OpError(
+                f"from_dlpack(): the capsule is called {name.decode() if name else None!r}",
+                fix="a capsule can be taken once: ask for a new one",
+            )
+        pointer = _pointer_of(capsule, name)
+        assert pointer is not None
+        versioned = name == b"dltensor_versioned"
+        found = _Versioned.from_address(pointer).tensor if versioned else None
+        header = found or _Tensor.from_address(pointer)
+        self._capsule = capsule
+        self._device = (int(header.device_type), int(header.device_id))
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
 
 
 class _Integers:

@@ -1,9 +1,9 @@
 """Models and weights from elsewhere, public as ``cd.hub``: files, URLs, and repositories with a
 ``hubconf.py``.
 
-What is downloaded goes through Python's ``urllib`` and is kept in :func:`get_dir`. Weights are loaded
-by :func:`coredispatch.load`, which runs none of a file's code. A ``hubconf.py`` is a program: loading
-from a repository runs it.
+What is downloaded goes through Python's ``urllib`` and is kept in :func:`get_dir`. Weights are
+loaded by :func:`coredispatch.load`, which runs none of a file's code. A ``hubconf.py`` is a
+program: loading from a repository runs it.
 """
 
 from __future__ import annotations

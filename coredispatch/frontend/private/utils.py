@@ -75,3 +75,94 @@ def _import_dotted_name(name: str) -> Any:
     for part in rest:
         found = getattr(found, part)
     return found
+
+
+# -- what pickles of PyTorch's tensors call ---------------------------------------------------------
+
+
+def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:
+    """A tensor inside a typed storage; offset and strides in elements."""
+    from coredispatch.frontend.storage.tensor_methods import tensor_in
+
+    return tensor_in(storage.untyped(), storage.dtype, storage_offset, size, stride, "unpickling")
+
+
+def _rebuild_tensor_v2(
+    storage: Any,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
+    metadata: Any = None,
+) -> Any:
+    """:func:`_rebuild_tensor`, with requires_grad; hooks are not restored."""
+    tensor = _rebuild_tensor(storage, storage_offset, size, stride)
+    if metadata and metadata.get("conj"):
+        tensor = tensor.conj()
+    if metadata and metadata.get("neg"):
+        tensor = tensor.neg()
+    return tensor.requires_grad_(requires_grad)
+
+
+def _rebuild_tensor_v3(
+    storage: Any,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
+    dtype: Any,
+    metadata: Any = None,
+) -> Any:
+    """:func:`_rebuild_tensor_v2` for elements of another type than the storage's."""
+    from coredispatch.frontend.storage import TypedStorage
+
+    typed = TypedStorage._of(storage.untyped(), dtype)
+    facts = (storage_offset, size, stride, requires_grad, backward_hooks, metadata)
+    return _rebuild_tensor_v2(typed, *facts)
+
+
+def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
+    """A parameter over a tensor's memory."""
+    from coredispatch.frontend.nn.parameter import Parameter
+
+    return Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(
+    data: Any, requires_grad: bool, backward_hooks: Any, state: Any
+) -> Any:
+    """:func:`_rebuild_parameter`, with the attributes that were set on it."""
+    parameter = _rebuild_parameter(data, requires_grad, backward_hooks)
+    return _set_obj_state(parameter, state)
+
+
+def _set_obj_state(obj: Any, state: Any) -> Any:
+    """Set attributes: a dict of them, or a pair of those and of slots."""
+    members, slots = state if isinstance(state, tuple) else (state, None)
+    for name, value in {**(members or {}), **(slots or {})}.items():
+        setattr(obj, name, value)
+    return obj
+
+
+def _rebuild_meta_tensor_no_storage(dtype: Any, size: Any, stride: Any, requires_grad: bool) -> Any:
+    """A tensor without data."""
+    empty = TABLE.operator("empty")(tuple(size), dtype=dtype, device="meta")
+    return empty.requires_grad_(requires_grad)
+
+
+def _rebuild_device_tensor_from_cpu_tensor(
+    data: Any, dtype: Any, device: Any, requires_grad: bool
+) -> Any:
+    """A tensor of another device, which was saved as one of the CPU."""
+    return data.to(dtype=dtype, device=device).requires_grad_(requires_grad)
+
+
+def _rebuild_device_tensor_from_numpy(
+    data: Any, dtype: Any, device: Any, requires_grad: bool
+) -> Any:
+    """A tensor of another device, which was saved as an array."""
+    from coredispatch.frontend.creation import from_numpy
+
+    return from_numpy(data).to(dtype=dtype, device=device).requires_grad_(requires_grad)

@@ -1,0 +1,36 @@
+"""DLPack: memory shared with other libraries (https://dmlc.github.io/dlpack/latest/)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from coredispatch.frontend.creation import from_dlpack
+from coredispatch.frontend.tensor import Tensor
+
+__all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
+
+
+class DLDeviceType(enum.IntEnum):
+    """Kinds of devices, as DLPack numbers them."""
+
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+    kDLOpenCL = 4
+    kDLVulkan = 7
+    kDLMetal = 8
+    kDLVPI = 9
+    kDLROCM = 10
+    kDLROCMHost = 11
+    kDLExtDev = 12
+    kDLCUDAManaged = 13
+    kDLOneAPI = 14
+    kDLWebGPU = 15
+    kDLHexagon = 16
+    kDLMAIA = 17
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """The capsule of a tensor, which another library's ``from_dlpack`` takes once."""
+    return tensor.__dlpack__()
