@@ -77,7 +77,7 @@ def _import_dotted_name(name: str) -> Any:
     return found
 
 
-# -- what pickles of PyTorch's tensors call ---------------------------------------------------------
+# -- what pickles of PyTorch's tensors call ------------------------------------------------------
 
 
 def _rebuild_tensor(storage: Any, storage_offset: int, size: Any, stride: Any) -> Any:

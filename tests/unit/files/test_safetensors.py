@@ -101,7 +101,7 @@ BAD = [
     file({"a": ENTRY}, bytes(7)),
     file({"a": 1}),
     file({"__metadata__": {"x": 1}}),
-    file(b'{"a": ' + json.dumps(ENTRY).encode() + b', "a": ' + json.dumps(ENTRY).encode() + b"}", bytes(8)),
+    file(b'{"a": %b, "a": %b}' % ((json.dumps(ENTRY).encode(),) * 2), bytes(8)),
     file(b"{" * 100_000),
     file({"a": {"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]}}, b"\x02"),
     struct.pack("<Q", 99) + b'{"a": 1}',
