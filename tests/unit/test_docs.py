@@ -45,7 +45,7 @@ def test_make_commands_exist(page: Path) -> None:
 
 
 #: pages whose blocks run in order, as one program
-TUTORIALS = [ROOT / "docs" / "write_a_layer.md"]
+TUTORIALS = [ROOT / "docs" / "write_a_layer.md", ROOT / "docs" / "graphs.md"]
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=name)

@@ -125,7 +125,7 @@ class GraphModule(Module):
         text = head + text.replace("\n", "\n    ")
         if print_output:
             print(text)
-        return text
+        return str(text)
 
     def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
         """Write the text of ``forward`` and the state of the module into a folder."""

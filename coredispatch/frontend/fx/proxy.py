@@ -107,7 +107,8 @@ class TracerBase:
         found = next((i for i in dis.get_instructions(code) if i.offset == at), None)
         if found is not None and found.opname == "UNPACK_SEQUENCE":
             count = found.argval
-            return (obj[i] for i in range(count))
+            parts: Any = obj
+            return (parts[i] for i in range(count))
         raise TraceError(
             "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a "
             "loop or as a *args or **kwargs function argument. See the documentation of torch.fx "
@@ -186,7 +187,7 @@ class Proxy(Value):
     def __index__(self) -> int:
         raise TraceError(f"{self!r} is not known, and no index can be made of it")
 
-    __int__ = __float__ = __index__  # type: ignore[assignment]
+    __int__ = __float__ = __index__
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, index, value), {})
@@ -254,11 +255,11 @@ class ParameterProxy(Proxy):
 
     def dim(self) -> int:
         """The number of dimensions of the parameter."""
-        return self.param.dim()
+        return int(self.param.dim())
 
     def numel(self) -> int:
         """The number of elements of the parameter."""
-        return self.param.numel()
+        return int(self.param.numel())
 
 
 def _asserts(frame: Any) -> bool:

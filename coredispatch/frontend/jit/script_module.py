@@ -52,12 +52,13 @@ class ScriptModule(Module):
     @property
     def graph(self) -> Graph:
         """The graph of ``forward``."""
-        if self._graph is None:
+        graph: Graph | None = self._graph
+        if graph is None:
             raise OpError(
                 f"{self.original_name!r} has no graph of its own: it was not called as a whole",
                 fix="look at the graph of the module that it is part of",
             )
-        return self._graph
+        return graph
 
     @property
     def code(self) -> str:
@@ -164,8 +165,9 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
     """A deep copy: tensors and submodules are copied, graphs are compiled anew."""
     import copy
 
-    if id(module) in memo:
-        return memo[id(module)]
+    known: ScriptModule | None = memo.get(id(module))
+    if known is not None:
+        return known
     graph = None if module._graph is None else module._graph.copy()
     made = type(module)(module.original_name, graph)
     memo[id(module)] = made

@@ -337,7 +337,8 @@ def _check(func: Any, made: Any, args: Any, kwargs: Any, tolerance: float) -> No
     from coredispatch.frontend.random import get_rng_state, set_rng_state
 
     state = get_rng_state()
-    wanted, got = [], []
+    wanted: list[Any] = []
+    got: list[Any] = []
     owner = func if isinstance(func, Module) else getattr(func, "__self__", None)
     buffers = list(owner.buffers()) if isinstance(owner, Module) else []
     with no_grad():
