@@ -37,6 +37,7 @@ from coredispatch.registry.model.errors import (
     DTypeError,
     OpError,
 )
+from coredispatch.registry.model.sizes import contiguous_strides as _contiguous_strides
 from coredispatch.registry.model.spelling import SPELLING, TensorLayout
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import HOOKS
@@ -219,7 +220,10 @@ class Tensor(TensorBase):
 
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps in elements between neighbours along each dimension, or along ``dim``."""
-        strides = self.backend.strides(self.raw)
+        if isinstance(self.raw, Wrapper):
+            strides = self.raw.strides()
+        else:
+            strides = self.backend.strides(self.raw)
         if strides is None:
             strides = _contiguous_strides(self.raw.shape)
         return strides if dim is None else strides[dim]
@@ -881,15 +885,6 @@ class Tensor(TensorBase):
         if interface is None:
             raise AttributeError("this tensor does not lie on a CUDA device")
         return interface
-
-
-def _contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides = []
-    step = 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
 
 
 def _plain(array: np.ndarray[Any, Any]) -> Any:

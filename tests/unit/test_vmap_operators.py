@@ -11,7 +11,7 @@ import pytest
 import coredispatch as cd
 from coredispatch.frontend.transforms.batching import REFUSED
 from coredispatch.frontend.utils._pytree import tree_flatten, tree_unflatten
-from coredispatch.func import vmap
+from coredispatch.func import jvp, vjp, vmap
 from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.registry import Operator
 from coredispatch.registry.dispatch.table import TABLE
@@ -143,3 +143,75 @@ def test_operator(op: Operator) -> None:
                     if op.name not in CONDITIONAL or "vmap: " not in str(error):
                         raise
     assert checked, "no sample was compared"
+
+
+def _differentiable() -> list[Operator]:
+    return [
+        op
+        for op in _operators()
+        if op.differentiable
+        and op.derived_from is None
+        and not op.mutates
+        and not op.refuses_gradient
+        and op.name not in REFUSED
+    ]
+
+
+def _gradients(op: Operator, row: list[Sample], mapped: set[int], how: str) -> bool:
+    """Derivatives of the samples at once and one by one; False where nothing is differentiable."""
+    flat = [tree_flatten((s.args, s.kwargs)) for s in row]
+    spec, static = flat[0][1], flat[0][0]
+    places = [i for i, leaf in enumerate(static) if isinstance(leaf, np.ndarray)]
+    floats = [i for i in places if static[i].dtype.kind in "fc"]
+    columns = [[cd.from_numpy(np.array(leaves[i])) for leaves, _ in flat] for i in floats]
+    columns = [c if n in mapped else [c[0]] * SIZE for n, c in enumerate(columns)]
+
+    def call(*tensors: Any) -> Any:
+        leaves = [cd.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x for x in static]
+        for place, tensor in zip(floats, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = tree_unflatten(leaves, spec)
+        out = (op.gradcheck or op)(*args, **kwargs)
+        outs = [out] if isinstance(out, cd.Tensor) else list(out)
+        return tuple(o for o in outs if o.dtype.category >= 2)
+
+    def derivative(*tensors: Any) -> Any:
+        if how == "jvp":
+            return jvp(call, tensors, tuple(cd.ones_like(t) for t in tensors))[1]
+        out, pull = vjp(call, *tensors)
+        weights = tuple(cd.linspace(1, 2, o.numel(), dtype=cd.float64) for o in out)
+        return pull(
+            tuple(w.reshape(o.shape).to(o.dtype) for w, o in zip(weights, out, strict=True))
+        )
+
+    try:
+        if not floats or not call(*[c[0] for c in columns]):
+            return False
+        each = [derivative(*[c[i] for c in columns]) for i in range(SIZE)]
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False
+    if len({tuple(g.shape for g in grads) for grads in each}) > 1:
+        return False
+    dims = tuple(0 if n in mapped else None for n in range(len(floats)))
+    inputs = [c[0] if d is None else cd.stack(c) for c, d in zip(columns, dims, strict=True)]
+    got = vmap(derivative, in_dims=dims)(*inputs)
+    for position, mine in enumerate(got):
+        want = cd.stack([grads[position] for grads in each])
+        np.testing.assert_allclose(
+            mine.numpy(), want.numpy(), rtol=1e-7, atol=1e-8, err_msg=f"{row[0]} {mapped}"
+        )
+    return True
+
+
+@pytest.mark.parametrize("how", ["vjp", "jvp"])
+@pytest.mark.parametrize("op", _differentiable(), ids=lambda op: op.name)
+def test_derivative(op: Operator, how: str) -> None:
+    """``vmap(vjp(op))`` and ``vmap(jvp(op))``: derivatives of samples are those of each."""
+    for row in _cases(op, 2):
+        count = sum(a.dtype.kind in "fc" for a in _arrays(row[0]))
+        for mapped in _mapped_sets(count) if count else []:
+            try:
+                _gradients(op, row, mapped, how)
+            except RuntimeError as error:
+                if op.name not in CONDITIONAL or "vmap: " not in str(error):
+                    raise

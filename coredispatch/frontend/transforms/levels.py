@@ -204,6 +204,10 @@ class Batched(Leveled):
             return tensor
         return wrapped(Batched(inner, self.level, self.batched))
 
+    def strides(self) -> Any:
+        inner = self.value.stride()
+        return inner[1:] if self.batched else inner
+
     def describe(self) -> str:
         bdim = 0 if self.batched else None
         return f"BatchedTensor(lvl={self.level}, bdim={bdim}, value={self.value!r})"
@@ -231,6 +235,9 @@ class Dual(Leveled):
         if inner is self.value and tangent is self.tangent:
             return tensor
         return wrapped(Dual(inner, self.level, tangent))
+
+    def strides(self) -> Any:
+        return self.value.stride()
 
     def describe(self) -> str:
         return f"DualTensor(lvl={self.level}, primal={self.value!r}, tangent={self.tangent!r})"

@@ -13,8 +13,9 @@ from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.model.errors import ArgumentError, DimError
-from coredispatch.registry.model.sizes import as_sizes
+from coredispatch.registry.model.sizes import as_sizes, contiguous_strides
 
 __all__ = [
     "as_strided",
@@ -206,7 +207,10 @@ def as_strided(
 @as_strided.vjp
 def _(grad, self, size, stride, storage_offset):
     # Both tensors are places in one storage: gradients add up there, then self reads its own.
-    own_stride, own_offset = self.stride(), self.storage_offset()
+    if isinstance(self.raw, Wrapper):  # its decomposition ran: row-major
+        own_stride, own_offset = contiguous_strides(tuple(self.shape)), 0
+    else:
+        own_stride, own_offset = self.stride(), self.storage_offset()
     offset = own_offset if storage_offset is None else storage_offset
     own = _positions(self.shape, own_stride, own_offset, grad.device)
     if 0 in size or 0 in self.shape:

@@ -64,6 +64,13 @@ class Wrapper:
         """What ``repr`` of the tensor shows between its parentheses."""
         return f"{type(self).__name__}({self.value!r})"
 
+    def strides(self) -> tuple[int, ...] | None:
+        """What ``stride()`` says; refused unless a subclass knows."""
+        raise OpError(
+            f"a tensor that the layer {self.layer!r} wraps has no data of its own, and no strides",
+            fix="use it in operators only, or ask the tensor inside: Wrapper.of(x).value",
+        )
+
     def elements(self) -> Value | None:
         """The tensor whose elements together are those that this one stands for, None if there is
         no such tensor. Operators that check their arguments' values look at it."""

@@ -17,6 +17,7 @@ from typing import Any
 from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
 
 __all__ = [
+    "contiguous_strides",
     "MOST_ELEMENTS",
     "Symbol",
     "as_int",
@@ -248,3 +249,13 @@ def expand_size(shape: Sequence[int], size: Sequence[Any]) -> tuple[int, ...]:
             )
         result.append(n)
     return as_sizes(result)
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a row-major tensor of ``shape``."""
+    strides = []
+    step = 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
