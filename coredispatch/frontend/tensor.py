@@ -221,7 +221,7 @@ class Tensor(TensorBase):
     def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """Steps in elements between neighbours along each dimension, or along ``dim``."""
         if isinstance(self.raw, Wrapper):
-            strides = self.raw.strides()
+            strides = self.raw.own_strides()
         else:
             strides = self.backend.strides(self.raw)
         if strides is None:

@@ -10,7 +10,13 @@ from typing import Any
 from coredispatch.frontend.autograd.recording import RecordEntry
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.frontend.transforms import batching, tangents
-from coredispatch.frontend.transforms.levels import Batched, Leveled, stripped, top_level
+from coredispatch.frontend.transforms.levels import (
+    UNRECORDED,
+    Batched,
+    Leveled,
+    stripped,
+    top_level,
+)
 from coredispatch.frontend.transforms.randomness import randomized
 from coredispatch.plugin import Layer, LayerEntry, bump_version, hookimpl, link_results
 from coredispatch.registry.dispatch.dispatcher import Entry
@@ -30,7 +36,7 @@ class TransformEntry(LayerEntry):
         level = top_level(args)
         if not level:  # a mode brought the call here
             return randomized(self, args) if self.op.random else self.below(args)
-        if self.keys & AUTOGRAD and _tracked(args, level):
+        if self.keys & AUTOGRAD and _tracked(args, level) and level not in UNRECORDED.get():
             return self.record_at(level, args)
         return self.open(args, level)
 

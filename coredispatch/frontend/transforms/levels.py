@@ -61,6 +61,10 @@ _BITS = TRANSFORM | TABLE.bit("wrapped")
 _NUMBERS = itertools.count(1)
 #: the forward modes that are not finished: a tangent of any other has no meaning any more
 IN_FORCE: set[int] = set()
+#: depths at which nothing is recorded: of graphs whose backward pass nobody differentiates
+UNRECORDED: ContextVar[frozenset[int]] = ContextVar(
+    "coredispatch_unrecorded_depths", default=frozenset()
+)
 _STACK: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_transforms", default=())
 
 
@@ -204,7 +208,7 @@ class Batched(Leveled):
             return tensor
         return wrapped(Batched(inner, self.level, self.batched))
 
-    def strides(self) -> Any:
+    def own_strides(self) -> Any:
         inner = self.value.stride()
         return inner[1:] if self.batched else inner
 
@@ -236,7 +240,7 @@ class Dual(Leveled):
             return tensor
         return wrapped(Dual(inner, self.level, tangent))
 
-    def strides(self) -> Any:
+    def own_strides(self) -> Any:
         return self.value.stride()
 
     def describe(self) -> str:

@@ -64,7 +64,7 @@ class Wrapper:
         """What ``repr`` of the tensor shows between its parentheses."""
         return f"{type(self).__name__}({self.value!r})"
 
-    def strides(self) -> tuple[int, ...] | None:
+    def own_strides(self) -> tuple[int, ...] | None:
         """What ``stride()`` says; refused unless a subclass knows."""
         raise OpError(
             f"a tensor that the layer {self.layer!r} wraps has no data of its own, and no strides",

@@ -35,7 +35,6 @@ RULES: dict[str, Any] = {
     **shapes.RULES,
     **indexing.RULES,
     **products.RULES,
-    **fused.RULES,
     **sources.RULES,
 }
 #: operator -> why ``vmap`` refuses it: what it returns, or its shape, depends on values
@@ -61,6 +60,10 @@ def serve(call: Any, args: tuple[Any, ...], level: int) -> Any:
     if rule is not None:
         return batch.wrap(rule(batch, *args))
     if op.decomposition is not None:
+        rule = fused.FUSED.get(op.name)
+        made = NotImplemented if rule is None else rule(batch, *args)
+        if made is not NotImplemented:
+            return batch.wrap(made)
         return call.decompose(args)
     error = MissingKernel(
         f"vmap has no batching rule for {op.name!r}, which has no decomposition either",
