@@ -9,6 +9,7 @@ from coredispatch.registry.model.generator import Generator
 from typing import Any, Literal, overload
 
 from coredispatch import _C as _C
+from coredispatch import __config__ as __config__
 from coredispatch import _dynamo as _dynamo
 from coredispatch import _jit_internal as _jit_internal
 from coredispatch import _tensor as _tensor

@@ -20,6 +20,7 @@ __all__ = ["LATE_NAMES", "NAMESPACES", "OldPaths", "behind", "publish"]
 
 #: public name, without the package in front -> the module it stands for
 NAMESPACES: dict[str, str] = {
+    "__config__": "coredispatch.frontend.configuration",
     "_C": "coredispatch.frontend.private.c",
     "_dynamo": "coredispatch.frontend.private.dynamo",
     "_jit_internal": "coredispatch.frontend.private.jit_internal",

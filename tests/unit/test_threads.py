@@ -110,7 +110,7 @@ def in_a_new_process(program: str, **variables: str) -> list[str]:
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     run = [sys.executable, "-c", "import coredispatch as cd\n" + program]
     done = subprocess.run(
-        run, env=environment | variables, capture_output=True, text=True, check=True, timeout=120
+        run, env=environment | variables, capture_output=True, text=True, check=True
     )
     return done.stdout.split()
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from coredispatch.frontend import data
-from coredispatch.frontend.utils import checkpoint, dlpack, hooks
+from coredispatch.frontend.utils import benchmark, checkpoint, dlpack, hooks, tensorboard
+from coredispatch.frontend.utils.model_summary import summary
 from coredispatch.frontend.utils.swapping import swap_tensors
 
-__all__ = ["checkpoint", "data", "dlpack", "hooks", "swap_tensors"]
+__all__ = [
+    "benchmark",
+    "checkpoint",
+    "data",
+    "dlpack",
+    "hooks",
+    "summary",
+    "swap_tensors",
+    "tensorboard",
+]
