@@ -59,6 +59,8 @@ from coredispatch.frontend.amp.autocast import autocast as autocast
 from coredispatch.frontend.amp.autocast import get_autocast_dtype as get_autocast_dtype
 from coredispatch.frontend.amp.autocast import is_autocast_available as is_autocast_available
 from coredispatch.frontend.amp.autocast import is_autocast_enabled as is_autocast_enabled
+from coredispatch.frontend.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
+from coredispatch.frontend.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from coredispatch.frontend.creation import as_tensor as as_tensor
 from coredispatch.frontend.creation import asarray as asarray
 from coredispatch.frontend.creation import from_dlpack as from_dlpack

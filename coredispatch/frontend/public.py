@@ -9,6 +9,10 @@ from coredispatch.frontend.amp.autocast import (
     is_autocast_available,
     is_autocast_enabled,
 )
+from coredispatch.frontend.autograd.anomaly import (
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+)
 from coredispatch.frontend.creation import (
     as_tensor,
     asarray,

@@ -142,6 +142,10 @@ class GraphState:
         self.unpacked_output: Callable[..., Any] = call
         # (call, args, rule) -> result of an operator that writes  [frontend.autograd.inplace]
         self.record_inplace: Callable[..., Any] = call
+        # (name, tensor), raises where a Function may not have written to it  [autograd.inplace]
+        self.check_dirty: Callable[..., None] = call
+        # (node, view that it wrote to) -> the view with its new history  [autograd.inplace]
+        self.rebase: Callable[..., Any] = call
         # (leaf) -> its AccumulateGrad  [frontend.autograd.accumulate]
         self.accumulator: Callable[..., Any] = call
         # (name of the operator) -> name as PyTorch shows it  [frontend.autograd.names]

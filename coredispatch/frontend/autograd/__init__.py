@@ -10,7 +10,11 @@ from coredispatch.frontend.autograd.anomaly import (
     set_detect_anomaly,
 )
 from coredispatch.frontend.autograd.backward import backward, grad
-from coredispatch.frontend.autograd.function import Function, FunctionCtx
+from coredispatch.frontend.autograd.function import Function, FunctionCtx, NestedIOFunction
+from coredispatch.frontend.autograd.grad_mode import (
+    is_multithreading_enabled,
+    set_multithreading_enabled,
+)
 from coredispatch.frontend.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.autograd.variable import Variable
@@ -26,6 +30,7 @@ __all__ = [
     "Function",
     "FunctionCtx",
     "GradcheckError",
+    "NestedIOFunction",
     "Node",
     "Variable",
     "backward",
@@ -38,7 +43,9 @@ __all__ = [
     "inference_mode",
     "is_anomaly_enabled",
     "is_grad_enabled",
+    "is_multithreading_enabled",
     "no_grad",
     "set_detect_anomaly",
     "set_grad_enabled",
+    "set_multithreading_enabled",
 ]

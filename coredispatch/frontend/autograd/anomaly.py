@@ -7,12 +7,22 @@ from typing import Any
 from coredispatch.frontend.autograd import checks
 from coredispatch.registry.wiring import GRAPH
 
-__all__ = ["detect_anomaly", "is_anomaly_enabled", "set_detect_anomaly"]
+__all__ = [
+    "detect_anomaly",
+    "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled",
+    "set_detect_anomaly",
+]
 
 
 def is_anomaly_enabled() -> bool:
     """Whether nodes remember their forward line and gradients are searched for NaN."""
     return GRAPH.anomaly
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether anomaly mode, where it is on, searches gradients for NaN."""
+    return checks.ANOMALY["check_nan"]
 
 
 class set_detect_anomaly:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (installs the errors)
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
+from coredispatch.frontend.autograd.edges import GradientEdge, implicit_gradient, stands_for
 from coredispatch.frontend.autograd.engine import gradient_node, run
 from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
@@ -18,7 +19,9 @@ __all__ = ["backward", "grad"]
 
 
 def _sequence(tensors: Any) -> list[Any]:
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    if isinstance(tensors, (list, tuple)) and not isinstance(tensors, GradientEdge):
+        return list(tensors)
+    return [tensors]
 
 
 def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
@@ -29,25 +32,28 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
             fix="give one gradient (or None) per tensor",
         )
     result = []
-    for output, gradient in zip(outputs, given, strict=True):
+    for number, (edge, gradient) in enumerate(zip(outputs, given, strict=True)):
+        output = outputs[number] = stands_for(edge)
         if not isinstance(output, TensorBase):
             raise AutogradError(f"can differentiate tensors, not {type(output).__name__}")
         if not output.keys & AUTOGRAD:
             raise AutogradError(
-                "this tensor does not require grad and has no grad_fn",
+                f"element {number} of tensors does not require grad and does not have a grad_fn",
                 fix="compute it from a tensor with requires_grad=True, outside cd.no_grad()",
             )
         if gradient is None:  # the engine makes it
             if output.raw.shape and _numel(output) != 1:
                 raise AutogradError(
                     "grad can be implicitly created only for scalar outputs, this one has shape "
-                    f"{tuple(output.shape)}",
+                    f"{tuple(output.raw.shape)}",
                     fix="reduce it with .sum() or .mean(), or pass gradient=",
                 )
-        elif tuple(gradient.shape) != tuple(output.shape):
+            if output is not edge and output._node is not None:
+                gradient = implicit_gradient(edge)
+        elif tuple(gradient.shape) != tuple(output.raw.shape):
             raise ShapeError(
-                f"the gradient has shape {tuple(gradient.shape)}, the tensor has shape "
-                f"{tuple(output.shape)}",
+                f"Mismatch in shape: grad_output[{number}] has a shape of {tuple(gradient.shape)} "
+                f"and output[{number}] has a shape of {tuple(output.raw.shape)}",
                 fix="pass a gradient of the tensor's shape",
             )
         result.append(gradient)
@@ -84,7 +90,7 @@ def backward(
     checked = _checked_inputs(inputs)
     if not checked:
         raise AutogradError(
-            "'inputs' argument to backward() cannot be empty",
+            "`inputs` argument to `backward()` cannot be empty.",
             fix="leave it out, or name the leaves",
         )
     outputs: set[tuple[int, int]] = set()
@@ -93,6 +99,11 @@ def backward(
         node = gradient_node(tensor)
         if isinstance(node, AccumulateGrad):
             leaves.add(node.sequence)
+        elif not hasattr(tensor, "retain_grad"):
+            raise AutogradError(
+                "backward() accumulates into tensors: this gradient edge is of one that is no leaf",
+                fix="pass the tensor itself, or use autograd.grad",
+            )
         else:
             tensor.retain_grad()
             outputs.add((node.sequence, tensor._output_nr))
@@ -136,7 +147,7 @@ def grad(
         )
     roots, tensors = _sequence(outputs), _checked_inputs(inputs)
     if not tensors:
-        raise AutogradError("there are no inputs to differentiate by", fix="give a tensor")
+        raise AutogradError("`inputs` argument to `grad()` cannot be empty.", fix="give a tensor")
     grads = _root_grads(roots, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     found = _capture(roots, grads, tensors, keep, create_graph)
@@ -181,7 +192,7 @@ def _batched(
 
 
 def _checked_inputs(inputs: Any) -> list[Any]:
-    tensors = _sequence(inputs)
+    tensors = [stands_for(item) for item in _sequence(inputs)]
     for tensor in tensors:
         if not isinstance(tensor, TensorBase):
             raise AutogradError(

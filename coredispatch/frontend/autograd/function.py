@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.autograd.node import GraphTask, Node, materialized
@@ -19,7 +22,15 @@ from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS
 
-__all__ = ["Function", "FunctionCtx"]
+__all__ = [
+    "BackwardCFunction",
+    "Function",
+    "FunctionCtx",
+    "FunctionMeta",
+    "InplaceFunction",
+    "NestedIOFunction",
+    "once_differentiable",
+]
 
 
 class FunctionCtx:
@@ -113,11 +124,21 @@ class FunctionNode(Node):
         each = [None] * self.returned  # one per output, also of those that are no tensors
         for position, grad in zip(self.positions, grads, strict=True):
             each[position] = grad
-        result = self.function.backward(self.ctx, *each)
+        function = self.function
+        run = function.backward
+        if run is Function.backward and function.vjp is not Function.vjp:
+            run = function.vjp
+        result = run(self.ctx, *each)
         result = tuple(result) if isinstance(result, (tuple, list)) else (result,)
         if len(result) > self.inputs and all(g is None for g in result[self.inputs :]):
             result = result[: self.inputs]
         return result
+
+    def __getattr__(self, name: str) -> Any:
+        # As in PyTorch, where the context is the node: ``y.grad_fn.saved_tensors``.
+        if name.startswith("__") or name == "ctx":
+            raise AttributeError(name)
+        return getattr(self.ctx, name)
 
     def release(self) -> None:
         self.freed = bool(self.ctx._saved)
@@ -128,7 +149,11 @@ class FunctionNode(Node):
         return f"{self.opname}Backward"
 
 
-class Function:
+class FunctionMeta(type):
+    """The class of Function classes."""
+
+
+class Function(metaclass=FunctionMeta):
     """Base of user-defined differentiable functions.
 
     Subclasses define static methods ``forward(ctx, *args)`` and ``backward(ctx, *grads)``, or
@@ -146,12 +171,29 @@ class Function:
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the result(s) from the inputs."""
-        raise AutogradError("define a static method forward(ctx, *args) in your Function")
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
 
     @staticmethod
     def backward(*args: Any, **kwargs: Any) -> Any:
         """One gradient per input of ``forward`` (None for inputs that take none)."""
-        raise AutogradError("define a static method backward(ctx, *grads) in your Function")
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
+        )
+
+    vjp = backward
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use "
+            "new-style autograd function with static forward method. (Example: "
+            "https://pytorch.org/docs/stable/autograd.html#torch.autograd.Function)"
+        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -171,6 +213,8 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward``; record one node when an input requires grad and grad is enabled."""
+        if kwargs or cls.setup_context is not None:
+            args, kwargs = cls._bound(args, kwargs)
         ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(
             isinstance(a, TensorBase) and bool(a.keys & AUTOGRAD) for a in args
@@ -189,11 +233,37 @@ class Function:
         return cls._recorded(ctx, args, output)
 
     @classmethod
+    def _bound(
+        cls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All inputs by position, so that each has its gradient; those that cannot be stay named.
+
+        ``setup_context`` sees defaults too.
+        """
+        code = getattr(cls.forward, "__code__", None)
+        first = 1 if cls.setup_context is None else 0
+        if not kwargs and (code is None or len(args) >= code.co_argcount - first):
+            return args, kwargs
+        bound = inspect.signature(cls.forward).bind(*[None] * first, *args, **kwargs)
+        if cls.setup_context is not None:
+            bound.apply_defaults()
+        return bound.args[first:], bound.kwargs
+
+    @classmethod
+    def _node_class(cls) -> Any:
+        """The class of the nodes of this function, called as PyTorch calls it."""
+        found = cls.__dict__.get("_own_node_class")
+        if found is None:
+            found = type(f"{cls.__name__}Backward", (FunctionNode,), {})
+            cls._own_node_class = found  # type: ignore[attr-defined]
+        return found
+
+    @classmethod
     def _recorded(cls, ctx: FunctionCtx, args: tuple[Any, ...], output: Any) -> Any:
         """``output`` as what a node of this function made, where an input requires grad."""
         if not (is_recording() and any(ctx.needs_input_grad)):
             return output
-        node = FunctionNode(cls, ctx)
+        node = cls._node_class()(cls, ctx)
         for argument in args:
             add_edge(node, argument)
         assign_sequence_number(node)
@@ -206,10 +276,15 @@ class Function:
             if not isinstance(item, TensorBase):
                 continue
             node.positions.append(position)
+            if id(item) in dirty:
+                GRAPH.check_dirty(node.name(), item)
             if id(item) in inputs and id(item) not in dirty:
                 fresh = HOOKS.value_type(item.raw, item.keys & ~AUTOGRAD)
                 fresh._storage = storage_of(item)
                 outputs[position] = item = fresh
+            if id(item) in dirty and item._view is not None:
+                outputs[position] = item = GRAPH.rebase(node, item)
+                continue
             attach(node, item)
             if item._view is not None and id(item) not in inputs:
                 item._view.custom = True
@@ -244,3 +319,74 @@ class Function:
                 ctx._storages[position] = storage_of(tensor)
                 saved[position] = (tensor.raw, tensor.keys & ~AUTOGRAD)
         ctx._saved = tuple(saved)
+
+
+class InplaceFunction(Function):
+    """The base of functions that may write to their inputs."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+
+class NestedIOFunction(Function):
+    """Not supported: the form of nested inputs that PyTorch keeps for old programs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "NestedIOFunction is not supported; write a Function that takes and returns flat "
+            "tensors"
+        )
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Raises NotImplementedError."""
+        return cls(*args, **kwargs)
+
+
+BackwardCFunction = FunctionCtx
+
+
+class _OnceNode(Node):
+    """Stands behind gradients of a backward that cannot be differentiated."""
+
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
+        raise RuntimeError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+    def name(self) -> str:
+        """Name of the node."""
+        return "torch::autograd::Error"
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a ``backward`` that is not to be recorded, also under ``create_graph``.
+
+    Where gradients that came in require grad, those that go out do too, and a backward pass through
+    them raises RuntimeError.
+    """
+
+    @functools.wraps(fn)
+    def wrapper(ctx: Any, *args: Any) -> Any:
+        with no_grad():
+            outputs = fn(ctx, *args)
+        if not is_recording():
+            return outputs
+        inputs = [a for a in args if isinstance(a, TensorBase) and a.keys & AUTOGRAD]
+        if not inputs:
+            return outputs
+        several = isinstance(outputs, tuple)
+        marked = []
+        for output in outputs if several else (outputs,):
+            if isinstance(output, TensorBase):
+                node = _OnceNode("once_differentiable", False)
+                for argument in inputs:
+                    add_edge(node, argument)
+                assign_sequence_number(node)
+                output = alias_of(output)
+                attach(node, output)
+            marked.append(output)
+        return tuple(marked) if several else marked[0]
+
+    return wrapper

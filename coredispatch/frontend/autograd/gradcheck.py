@@ -48,19 +48,81 @@ def gradcheck(
     nondet_tol: float = 0.0,
     fast_mode: bool = False,
     check_undefined_grad: bool = True,
+    check_sparse_nnz: bool | None = None,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    masked: bool | None = None,
 ) -> bool:
     """Compare the derivative of ``func`` with central differences at ``inputs``.
 
     ``inputs`` that require grad must be float64 or complex128. Returns True, or raises
     :class:`GradcheckError` (returns False without ``raise_exception``).
     """
+    if not check_backward_ad and not check_forward_ad:
+        raise ValueError("gradcheck: check_forward_ad or check_backward_ad has to be true")
+    for name, asked in (
+        ("check_sparse_nnz", check_sparse_nnz),
+        ("check_batched_forward_grad", check_batched_forward_grad),
+        ("check_forward_ad", check_forward_ad),
+        ("masked", masked),
+    ):
+        if asked:
+            raise NotImplementedError(f"gradcheck({name}=True) is not supported; leave it out")
+    given = _as_tuple(inputs)
+    if not any(isinstance(x, TensorBase) and x.keys & AUTOGRAD for x in given):
+        raise ValueError(
+            "gradcheck expects at least one input tensor to require gradient, but none of them "
+            "have requires_grad=True."
+        )
     try:
-        _gradcheck(func, _as_tuple(inputs), eps, atol, rtol, nondet_tol, fast_mode)
+        _gradcheck(func, given, eps, atol, rtol, nondet_tol, fast_mode)
+        if check_grad_dtypes:
+            _check_dtypes(func, given)
+        if check_batched_grad:
+            _check_batched(func, given)
     except GradcheckError:
         if raise_exception:
             raise
         return False
     return True
+
+
+def _check_dtypes(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+    """Each gradient has the dtype of its input."""
+    checked = [x for x in inputs if isinstance(x, TensorBase) and x.keys & AUTOGRAD]
+    outputs = [o for o in _outputs(func(*inputs)) if o.keys & AUTOGRAD]
+    ones = [_op("ones_like")(output) for output in outputs]
+    for tensor, gradient in zip(
+        checked, grad(outputs, checked, ones, allow_unused=True), strict=True
+    ):
+        if gradient is not None and gradient.dtype is not tensor.dtype:
+            raise GradcheckError(f"a gradient is {gradient.dtype}, its input {tensor.dtype}")
+
+
+def _check_batched(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+    """A batch of gradients gives what they give one by one."""
+    checked = [x for x in inputs if isinstance(x, TensorBase) and x.keys & AUTOGRAD]
+    rng = np.random.default_rng(2)
+    for output in _outputs(func(*inputs)):
+        if not output.keys & AUTOGRAD:
+            continue
+        probes = [_probe(output, rng.standard_normal(tuple(output.shape))) for _ in range(2)]
+        options = {"retain_graph": True, "allow_unused": True}
+        each = [grad(output, checked, probe, **options) for probe in probes]
+        stacked = _op("stack")(probes)
+        together = grad(output, checked, stacked, is_grads_batched=True, **options)
+        for i, batch in enumerate(together):
+            if batch is None:
+                continue
+            for row, single in zip(batch, (e[i] for e in each), strict=True):
+                if not _op("allclose")(row, single):
+                    raise GradcheckError(
+                        "the gradients of a batch differ from those one by one",
+                        fix="check the derivative with is_grads_batched=True",
+                    )
 
 
 def _gradcheck(
@@ -241,6 +303,12 @@ def gradgradcheck(
     fast_mode: bool = False,
     gen_non_contig_grad_outputs: bool = False,
     nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    masked: bool = False,
 ) -> bool:
     """:func:`gradcheck` of the gradient of ``func``; arguments as there."""
     inputs = _as_tuple(inputs)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from coredispatch.frontend.autograd.edges import GradientEdge
 from coredispatch.frontend.autograd.engine import current_task, gradient_node
+from coredispatch.frontend.autograd.multi_grad_hooks import register_multi_grad_hook
+from coredispatch.frontend.autograd.mutation import (
+    allow_mutation_on_saved_tensors,
+    increment_version,
+)
 from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
@@ -18,19 +24,15 @@ from coredispatch.registry.model.errors import AutogradError
 __all__ = [
     "GradientEdge",
     "Node",
+    "allow_mutation_on_saved_tensors",
     "disable_saved_tensors_hooks",
     "get_gradient_edge",
+    "increment_version",
     "queue_callback",
+    "register_multi_grad_hook",
     "save_on_cpu",
     "saved_tensors_hooks",
 ]
-
-
-class GradientEdge(NamedTuple):
-    """Where the gradient of a tensor goes: a node, and which of its outputs the tensor is."""
-
-    node: Node
-    output_nr: int
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:

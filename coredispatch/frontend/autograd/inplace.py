@@ -107,6 +107,30 @@ def check_view_write(target: TensorBase) -> None:
             )
 
 
+def check_dirty(name: str, target: TensorBase) -> None:
+    """Refuse what a custom Function wrote to and marked, where no history could say so."""
+    root, path = _differentiable_root(target)
+    if root.keys & AUTOGRAD and root._node is None:
+        what = "a view of a leaf" if path else "a leaf"
+        raise AutogradError(
+            f"{what} Variable that requires grad has been used in an in-place operation by {name}",
+            fix="pass x.clone() to the Function",
+        )
+    if any(link.multi_output or link.custom for link in path):
+        raise AutogradError(
+            f"{name} wrote to a view that is one of several, or of a custom Function: the write "
+            "cannot be recorded",
+            fix="pass a .clone() to the Function",
+        )
+
+
+def rebase(node: Node, target: TensorBase) -> TensorBase:
+    """``target``, a view that ``node`` wrote to, and what it is a view of, with that history."""
+    attach(node, alias_of(target))
+    _rebase(target, node, node.count - 1)
+    return target
+
+
 def custom_view(written: str) -> AutogradError:
     """The error of a write that would replay a view past the derivative of a custom Function."""
     return AutogradError(
@@ -338,5 +362,7 @@ def _refresh_one(value: TensorBase, version: int) -> None:
 
 SLOTS.refresh = refresh
 GRAPH.record_inplace = record_inplace
+GRAPH.check_dirty = check_dirty
+GRAPH.rebase = rebase
 HOOKS.recorded = AUTOGRAD
 HOOKS.check_view_write = check_view_write

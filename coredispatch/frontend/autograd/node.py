@@ -107,6 +107,19 @@ class Node(Output):
         """Name as PyTorch shows it, such as ``AddBackward0``."""
         return str(GRAPH.node_name(self.opname))
 
+    def _sequence_nr(self) -> int:
+        return self.sequence
+
+    def __call__(self, *grads: Any) -> Any:
+        """The gradients of the inputs for those of the outputs, outside of any pass."""
+        results = self.backward(list(grads), None, GraphTask(True, False))
+        results = tuple(results)
+        return results[0] if len(results) == 1 else results
+
+    @property
+    def _input_metadata(self) -> Any:
+        return [self.output(number) for number in range(self.count)]
+
     @property
     def metadata(self) -> Any:
         """A dict for the user's own use."""
