@@ -24,7 +24,7 @@ finally:
     if _collects:
         _gc.enable()
 
-from coredispatch._namespaces import LATE_NAMES as _LATE_NAMES  # noqa: E402
+from coredispatch._late_names import LATE_NAMES as _LATE_NAMES  # noqa: E402
 from coredispatch._namespaces import NAMESPACES as _NAMESPACES  # noqa: E402
 from coredispatch._namespaces import OldPaths as _OldPaths  # noqa: E402
 from coredispatch._version import __version__  # noqa: E402

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LATE_NAMES", "NAMESPACES", "OldPaths", "behind", "publish"]
+__all__ = ["NAMESPACES", "OldPaths", "behind", "publish"]
 
 #: public name, without the package in front -> the module it stands for
 NAMESPACES: dict[str, str] = {
@@ -83,33 +83,6 @@ NAMESPACES: dict[str, str] = {
     "version": "coredispatch.frontend.version",
     "xpu": "coredispatch.frontend.xpu",
 }
-
-#: names of the package itself that stand in a namespace, which is imported when they are asked for
-LATE_NAMES: dict[str, str] = dict.fromkeys(
-    (
-        "BFloat16Storage",
-        "BoolStorage",
-        "ByteStorage",
-        "CharStorage",
-        "ComplexDoubleStorage",
-        "ComplexFloatStorage",
-        "DoubleStorage",
-        "FloatStorage",
-        "HalfStorage",
-        "IntStorage",
-        "LongStorage",
-        "ShortStorage",
-        "TypedStorage",
-        "UntypedStorage",
-    ),
-    "storage",
-)
-LATE_NAMES |= {
-    "_assert": "frontend.programs",
-    "classes": "frontend.programs",
-    "compile": "compiler",
-}
-
 
 def publish(public: str) -> None:
     """Put the module that the public name stands for, and all below it, in ``sys.modules``.

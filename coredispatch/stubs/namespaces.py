@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import coredispatch
-from coredispatch._namespaces import LATE_NAMES, NAMESPACES
+from coredispatch._late_names import LATE_NAMES
+from coredispatch._namespaces import NAMESPACES
 from coredispatch.frontend import public
 from coredispatch.frontend.operators import operators
 from coredispatch.registry import Operator

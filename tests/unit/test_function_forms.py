@@ -1,0 +1,156 @@
+"""Top-level functions that are another form of something, each beside PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import coredispatch as cd
+from coredispatch._late_names import COPIES, INPLACE
+
+X = np.random.default_rng(0).uniform(0.2, 0.9, (2, 6)).astype(np.float32)
+X3 = X.reshape(1, 2, 6)
+W = np.linspace(-1, 1, 6).astype(np.float32)
+UNSIGNED = np.array([4, 6], np.int64)
+
+#: what an in-place function takes beside the tensor, where it takes anything
+MORE: dict[str, tuple[Any, ...]] = {
+    "clamp_": (0.3, 0.6),
+    "clip_": (0.3, 0.6),
+    "clamp_max_": (0.5,),
+    "clamp_min_": (0.5,),
+    "fill_": (3.0,),
+    "addmv_": (X, W),
+    "gcd_": (UNSIGNED,),
+    "lcm_": (UNSIGNED,),
+    "ldexp_": (UNSIGNED[:1],),
+    "index_put_": ([np.array([0]), np.array([1])], np.array([7.0], np.float32)),
+    "resize_as_": (W,),
+    "embedding_renorm_": (np.array([0]), 0.5, 2.0),
+}
+FIRST = {"addmv_": X[:, 0], "gcd_": UNSIGNED + 2, "lcm_": UNSIGNED + 2, "arccosh_": X + 1}
+FIRST["acosh_"] = FIRST["arccosh_"]
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    "alias_copy": (X,),
+    "as_strided_copy": (X, (2, 2), (1, 2)),
+    "detach_copy": (X,),
+    "diagonal_copy": (X,),
+    "expand_copy": (X, (3, 2, 6)),
+    "narrow_copy": (X, 1, 1, 3),
+    "permute_copy": (X, (1, 0)),
+    "select_copy": (X, 1, 2),
+    "slice_copy": (X, 1, 1, 5, 2),
+    "split_copy": (X, 4, 1),
+    "split_with_sizes_copy": (X, [2, 4], 1),
+    "squeeze_copy": (X3,),
+    "t_copy": (X,),
+    "transpose_copy": (X, 0, 1),
+    "unbind_copy": (X,),
+    "unfold_copy": (X, 1, 3, 2),
+    "unsqueeze_copy": (X, 1),
+    "view_copy": (X, (3, 4)),
+    "view_as_complex_copy": (X.reshape(2, 3, 2),),
+    "view_as_real_copy": (X.astype(np.complex64),),
+    "adaptive_avg_pool1d": (X3, 3),
+    "adaptive_max_pool1d": (X3, 3),
+    "avg_pool1d": (X3, 2),
+    "max_pool1d": (X3, 2),
+    "max_pool1d_with_indices": (X3, 2),
+    "max_pool2d": (X3, 2),
+    "max_pool3d": (X.reshape(1, 2, 2, 3), 2),
+    "bilinear": (X, X, np.ones((3, 6, 6), np.float32)),
+    "batch_norm": (X, W, W, W * 0, W * 0 + 1, True, 0.1, 1e-5, True),
+    "instance_norm": (X3, None, None, None, None, True, 0.1, 1e-5, True),
+    "layer_norm": (X, (6,), W, W),
+    "group_norm": (X3, 2),
+    "embedding": (X, np.array([1, 0, 1])),
+    "binary_cross_entropy_with_logits": (X, X, None, None, 2),
+    "cosine_embedding_loss": (X, X * X, np.array([1.0, -1.0], np.float32), 0.1),
+    "hinge_embedding_loss": (X, np.sign(X - 0.5), 1.0, 0),
+    "kl_div": (np.log(X), X, 2),
+    "margin_ranking_loss": (X, X * X, np.sign(X - 0.5), 0.1, 1),
+    "poisson_nll_loss": (X, X, True, False, 1e-8, 1),
+    "triplet_margin_loss": (X, X * X, X + 1),
+    "lstm_cell": (X, (X[:, :3], X[:, 3:]), np.ones((12, 6)) / 9, np.ones((12, 3)) / 7),
+    "gru_cell": (X, X[:, :3], np.ones((9, 6)) / 9, np.ones((9, 3)) / 7),
+    "rnn_tanh_cell": (X, X[:, :3], np.ones((3, 6)) / 9, np.ones((3, 3)) / 7),
+    "rnn_relu_cell": (X, X[:, :3], np.ones((3, 6)) / 9, np.ones((3, 3)) / 7),
+    "frobenius_norm": (X, (0, 1), True),
+    "nuclear_norm": (X,),
+    "norm_except_dim": (X, 2, 1),
+    "split_with_sizes": (X, [2, 4], 1),
+    "unsafe_chunk": (X, 2, 1),
+    "unsafe_split": (X, 4, 1),
+    "unsafe_split_with_sizes": (X, [2, 4], 1),
+    "native_channel_shuffle": (X3, 2),
+    "as_strided_scatter": (X, X[0, :4].reshape(2, 2), (2, 2), (1, 2)),
+    "scalar_tensor": (3,),
+    "conj_physical_": (X.astype(np.complex64) * 1j,),
+    "is_nonzero": (W[:1],),
+    "is_signed": (UNSIGNED,),
+    "is_conj": (X,),
+    "is_neg": (X,),
+    "get_device": (X,),
+    "resolve_neg": (X,),
+}
+
+
+def given(make: Any, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return make(value.astype(np.float32) if value.dtype == np.float64 else value.copy())
+    if isinstance(value, (list, tuple)):
+        return type(value)(given(make, item) for item in value)
+    return value
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.detach().numpy() if hasattr(value, "detach") else value
+
+
+@pytest.mark.filterwarnings("ignore:at.*_norm is deprecated")
+@pytest.mark.parametrize("name", [*INPLACE, *CALLS])
+def test_as_in_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    arguments = (FIRST.get(name, X), *MORE.get(name, ())) if name in INPLACE else CALLS[name]
+    inputs = given(cd.from_numpy, arguments)
+    result = getattr(cd, name)(*inputs)
+    expected = getattr(torch, name)(*given(torch.from_numpy, arguments))
+    mine, theirs = plain(result), plain(expected)
+    if not isinstance(mine, list):
+        mine, theirs = [mine], [theirs]
+    assert len(mine) == len(theirs)
+    for one, other in zip(mine, theirs):
+        assert np.shape(one) == np.shape(other)
+        assert getattr(one, "dtype", type(one)) == getattr(other, "dtype", type(other))
+        if name != "resize_as_":
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+    if name in INPLACE:
+        assert result is inputs[0]
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_shares_no_memory(name: str) -> None:
+    x = given(cd.from_numpy, CALLS[name])
+    found = getattr(cd, name)(*x)
+    for part in found if isinstance(found, (list, tuple)) else [found]:
+        assert part.data_ptr() != x[0].data_ptr() and part.is_contiguous()
+
+
+def test_in_place_functions_are_operators_and_need_no_torch() -> None:
+    x = cd.tensor([-1.0, 4.0])
+    assert cd.abs_(x) is x and cd.sqrt_(x).tolist() == [1, 2]
+    assert {"abs_", "view_copy", "layer_norm"} <= set(dir(cd))
+    y = cd.ones(2, 3, requires_grad=True)
+    cd.view_copy(y, (6,)).sum().backward()
+    assert y.grad.tolist() == [[1] * 3] * 2
+    out = cd.empty(0)
+    assert cd.t_copy(x.reshape(1, 2), out=out) is out and out.shape == (2, 1)
+    assert cd.empty_strided((2, 3), (1, 2)).stride() == (1, 2)
+    assert cd.empty_permuted((2, 3, 4), (0, 2, 1)).stride() == (12, 1, 3)
+    kept = cd.feature_dropout(cd.ones(4, 50, 3), 0.5, True)
+    assert ((kept == 0).all(-1) | (kept == 2).all(-1)).all()
