@@ -84,6 +84,7 @@ NAMESPACES: dict[str, str] = {
     "xpu": "coredispatch.frontend.xpu",
 }
 
+
 def publish(public: str) -> None:
     """Put the module that the public name stands for, and all below it, in ``sys.modules``.
 
