@@ -29,10 +29,10 @@ def images(count, *shape):
 def initialized(module):
     """The module with parameters drawn here: every library draws its own initial ones."""
     with torch.no_grad():
-        for parameter in module.parameters():
+        for name, parameter in module.named_parameters():
             if parameter.dim() > 1:
                 fan = parameter[0].numel()
                 parameter.copy_(normal(*parameter.shape) / fan**0.5)
-            else:
-                parameter.add_(normal(*parameter.shape) * 0.01)
+            elif "bias" in name:
+                parameter.copy_(normal(*parameter.shape) * 0.01)
     return module
