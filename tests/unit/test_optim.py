@@ -292,5 +292,5 @@ def test_schedule_state_dict() -> None:
 def test_stepping_the_schedule_first_warns() -> None:
     optimizer = optim.SGD([nn.Parameter(cd.ones(1))], lr=1.0)
     scheduler = lr_scheduler.StepLR(optimizer, 2)
-    with pytest.warns(UserWarning, match="before optimizer"):
+    with pytest.warns(UserWarning, match="before `optimizer.step"):
         scheduler.step()

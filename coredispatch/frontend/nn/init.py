@@ -6,8 +6,10 @@ Gains and bounds: Glorot and Bengio, 2010 (Xavier); He et al., 2015 (Kaiming); S
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
@@ -53,7 +55,7 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     if nonlinearity == "selu":
         return 3.0 / 4
     raise ArgumentError(
-        f"unsupported nonlinearity {nonlinearity!r}",
+        f"Unsupported nonlinearity {nonlinearity}",
         fix="use linear, sigmoid, tanh, relu, leaky_relu or selu",
     )
 
@@ -73,6 +75,13 @@ def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f"mode={mode!r}", fix="use 'fan_in' or 'fan_out'")
     return fan_in if mode == "fan_in" else fan_out
+
+
+_calculate_fan_in_and_fan_out, _calculate_correct_fan = _fans, _fan
+
+
+def _warn_of_nothing() -> None:
+    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
 
 
 def _unrecorded(tensor: Tensor, name: str, *args: Any, generator: Any = None) -> Tensor:
@@ -181,6 +190,7 @@ def kaiming_uniform_(
 ) -> Tensor:
     """Uniform values with variance ``gain^2 / fan``; ``a`` is the slope of ``leaky_relu``."""
     if 0 in tensor.shape:
+        _warn_of_nothing()
         return tensor
     bound = calculate_gain(nonlinearity, a) * math.sqrt(3.0 / _fan(tensor, mode))
     return uniform_(tensor, -bound, bound, generator)
@@ -195,6 +205,7 @@ def kaiming_normal_(
 ) -> Tensor:
     """Normal values with variance ``gain^2 / fan``; ``a`` is the slope of ``leaky_relu``."""
     if 0 in tensor.shape:
+        _warn_of_nothing()
         return tensor
     std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     return normal_(tensor, 0.0, std, generator)
@@ -236,8 +247,30 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     return tensor
 
 
-# The names before they had their underscore.
-uniform, normal, constant, eye, dirac = uniform_, normal_, constant_, eye_, dirac_
-xavier_uniform, xavier_normal = xavier_uniform_, xavier_normal_
-kaiming_uniform, kaiming_normal = kaiming_uniform_, kaiming_normal_
-orthogonal, sparse = orthogonal_, sparse_
+# The functions under the names that programs import from PyTorch's module.
+_no_grad_uniform_, _no_grad_normal_, _no_grad_trunc_normal_ = uniform_, normal_, trunc_normal_
+_no_grad_fill_, _no_grad_zero_ = constant_, zeros_
+
+
+def _older(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function under its name from before it had its underscore, with PyTorch's warning."""
+    new = function.__name__
+
+    @functools.wraps(function)
+    def deprecated(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(
+            f"`nn.init.{new[:-1]}` is now deprecated in favor of `nn.init.{new}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return function(*args, **kwargs)
+
+    deprecated.__name__ = new[:-1]
+    return deprecated
+
+
+uniform, normal, constant = _older(uniform_), _older(normal_), _older(constant_)
+eye, dirac, sparse = _older(eye_), _older(dirac_), _older(sparse_)
+xavier_uniform, xavier_normal = _older(xavier_uniform_), _older(xavier_normal_)
+kaiming_uniform, kaiming_normal = _older(kaiming_uniform_), _older(kaiming_normal_)
+orthogonal = _older(orthogonal_)

@@ -106,6 +106,7 @@ def check_name(module: Any, name: Any, kind: str, table: str) -> None:
     if hasattr(module, name) and name not in module.__dict__[table]:
         raise KeyError(f"attribute '{name}' already exists")
     if "." in name:
-        raise KeyError(f'{kind} name can\'t contain ".", got: {name}')
+        got = f", got: {name}" if kind == "module" else ""
+        raise KeyError(f'{kind} name can\'t contain "."{got}')
     if name == "":
         raise KeyError(f'{kind} name can\'t be empty string ""')

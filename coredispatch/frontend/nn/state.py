@@ -16,7 +16,7 @@ __all__ = ["IncompatibleKeys", "load_own", "load_state_dict", "save_own", "state
 _EXTRA = _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
-class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpected_keys"))):
+class _IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpected_keys"))):
     """What a state dict lacked, and what it had too much."""
 
     __slots__ = ()
@@ -27,6 +27,9 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpect
         return super().__repr__()
 
     __str__ = __repr__
+
+
+IncompatibleKeys = _IncompatibleKeys
 
 
 def _own_state(module: Any) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer
-from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.optim.schedule import LRScheduler, _warn_get_lr_called_within_step
 
 __all__ = ["CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
@@ -26,6 +26,7 @@ class CosineAnnealingLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         t, low = self.last_epoch, self.eta_min
         if t == 0:
             return self._current()
@@ -70,6 +71,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
@@ -93,7 +95,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_cur = epoch - self.T_0 * (self.T_mult**n - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**n
         self.last_epoch = math.floor(epoch)
-        self._set(self.get_lr())
+        self._set(self._rates())
 
 
 def _cosine(start: float, end: float, share: float) -> float:
@@ -102,6 +104,10 @@ def _cosine(start: float, end: float, share: float) -> float:
 
 def _linear(start: float, end: float, share: float) -> float:
     return (end - start) * share + start
+
+
+def _per_group(value: Any, count: int) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value] * count
 
 
 class OneCycleLR(LRScheduler):
@@ -142,7 +148,7 @@ class OneCycleLR(LRScheduler):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
-        self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
+        self.total_steps, self._anneal_strategy = total_steps, anneal_strategy
         self.cycle_momentum = cycle_momentum
         rise = float(pct_start * total_steps) - 1
         if three_phase:
@@ -177,13 +183,14 @@ class OneCycleLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates; sets the momentum as well."""
+        _warn_get_lr_called_within_step(self)
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueError(
                 f"Tried to step {step} times. The specified number of total steps is "
                 f"{self.total_steps}"
             )
-        between = _cosine if self.anneal_strategy == "cos" else _linear
+        between = _cosine if self._anneal_strategy == "cos" else _linear
         rates = []
         for group in self.optimizer.param_groups:
             start = 0.0
@@ -225,13 +232,12 @@ class CyclicLR(LRScheduler):
         scale_fn: Callable[[float], float] | None = None,
         scale_mode: str = "cycle",
         cycle_momentum: bool = True,
-        base_momentum: float = 0.8,
-        max_momentum: float = 0.9,
+        base_momentum: Any = 0.8,
+        max_momentum: Any = 0.9,
         last_epoch: int = -1,
     ) -> None:
         groups = optimizer.param_groups
-        bases = list(base_lr) if isinstance(base_lr, (list, tuple)) else [base_lr] * len(groups)
-        tops = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * len(groups)
+        bases, tops = _per_group(base_lr, len(groups)), _per_group(max_lr, len(groups))
         if last_epoch == -1:
             for group, base in zip(groups, bases):
                 group["lr"] = base
@@ -242,7 +248,7 @@ class CyclicLR(LRScheduler):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
         self.mode, self.gamma = mode, gamma
-        self.scale_fn = scale_fn
+        self._scale_fn = scale_fn
         self.scale_mode = (
             scale_mode if scale_fn else ("iterations" if mode == "exp_range" else "cycle")
         )
@@ -253,31 +259,34 @@ class CyclicLR(LRScheduler):
                     "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
                 )
             self.use_beta1 = "betas" in optimizer.defaults
-            self.base_momentum, self.max_momentum = base_momentum, max_momentum
+            self.base_momentums = _per_group(base_momentum, len(groups))
+            self.max_momentums = _per_group(max_momentum, len(groups))
             if last_epoch == -1:
-                for group in groups:
-                    _set_momentum(group, self.use_beta1, max_momentum)
+                for group, top in zip(groups, self.max_momentums):
+                    _set_momentum(group, self.use_beta1, top)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = bases
 
-    def _scale(self, x: float) -> float:
-        if self.scale_fn is not None:
-            return float(self.scale_fn(x))
+    def scale_fn(self, x: float) -> float:
+        """The factor of the amplitude, by cycle or by iteration (``scale_mode``)."""
+        if self._scale_fn is not None:
+            return float(self._scale_fn(x))
         if self.mode == "triangular2":
             return float(2.0 ** (1 - x))
         return float(self.gamma**x) if self.mode == "exp_range" else 1.0
 
     def get_lr(self) -> list[float]:
         """The rates; sets the momentum as well."""
+        _warn_get_lr_called_within_step(self)
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         up = x <= self.step_ratio
         height = x / self.step_ratio if up else (x - 1) / (self.step_ratio - 1)
-        scale = self._scale(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
-            drop = (self.max_momentum - self.base_momentum) * height * scale
-            for group in self.optimizer.param_groups:
-                _set_momentum(group, self.use_beta1, self.max_momentum - drop)
+            momentums = zip(self.base_momentums, self.max_momentums)
+            for group, (base, top) in zip(self.optimizer.param_groups, momentums):
+                _set_momentum(group, self.use_beta1, top - (top - base) * height * scale)
         return [
             base + (top - base) * height * scale for base, top in zip(self.base_lrs, self.max_lrs)
         ]

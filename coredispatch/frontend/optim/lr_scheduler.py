@@ -17,7 +17,13 @@ from coredispatch.frontend.optim.cyclic_schedules import (
     CyclicLR,
     OneCycleLR,
 )
+from coredispatch.frontend.optim.schedule import (
+    EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING,
+)
 from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.optim.schedule import (
+    _warn_get_lr_called_within_step as _warn_get_lr_called_within_step,
+)
 from coredispatch.frontend.optim.simple_schedules import (
     ConstantLR,
     ExponentialLR,
@@ -29,7 +35,10 @@ from coredispatch.frontend.optim.simple_schedules import (
     StepLR,
 )
 
-_LRScheduler = LRScheduler
+
+class _LRScheduler(LRScheduler):
+    """The older name of the base."""
+
 
 __all__ = [
     "ChainedScheduler",

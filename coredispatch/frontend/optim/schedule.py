@@ -9,6 +9,24 @@ from coredispatch.frontend.optim.optimizer import Optimizer
 
 __all__ = ["LRScheduler"]
 
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+    "possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if "
+    "epoch is different from None, the closed form is used instead of the new chainable form, "
+    "where available. Please open an issue if you are unable to replicate your use case: "
+    "https://github.com/pytorch/pytorch/issues/new/choose."
+)
+
+
+def _warn_get_lr_called_within_step(lr_scheduler: LRScheduler) -> None:
+    """PyTorch's warning for those who ask ``get_lr`` what ``get_last_lr`` answers."""
+    if not lr_scheduler._get_lr_called_within_step:
+        warnings.warn(
+            "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
+            UserWarning,
+            stacklevel=3,
+        )
+
 
 class LRScheduler:
     """Sets the learning rate of every parameter group, step by step.
@@ -17,6 +35,9 @@ class LRScheduler:
     makes the first step itself. ``last_epoch`` other than -1 resumes a run, for which the groups
     must hold their ``initial_lr``.
     """
+
+    _get_lr_called_within_step = False
+    _is_initial = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -55,18 +76,36 @@ class LRScheduler:
         """Go on to the next epoch (or to ``epoch``) and set the rates."""
         if self._step_count == 1 and not self._optimizer_steps:
             warnings.warn(
-                "lr_scheduler.step() was called before optimizer.step(): the first value of the "
-                "schedule is skipped",
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch "
+                "1.1.0 and later, you should call them in the opposite order: `optimizer.step()` "
+                "before `lr_scheduler.step()`.  Failure to do this will result in PyTorch skipping "
+                "the first value of the learning rate schedule. See more details at "
+                "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
+                UserWarning,
                 stacklevel=2,
             )
         self._step_count += 1
+        if epoch is not None:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+        self._update_lr(epoch)
+
+    def _update_lr(self, epoch: int | None = None) -> None:
+        """Set the rates of the next epoch, or of ``epoch``."""
         if epoch is None:
             self.last_epoch += 1
-            self._set(self.get_lr())
+            self._set(self._rates())
         else:
             self.last_epoch = epoch
-            closed = getattr(self, "_get_closed_form_lr", self.get_lr)
-            self._set(closed())
+            closed = getattr(self, "_get_closed_form_lr", None)
+            self._set(self._rates() if closed is None else closed())
+
+    def _rates(self) -> list[float]:
+        """What :meth:`get_lr` gives, asked within a step."""
+        self._get_lr_called_within_step = True
+        try:
+            return self.get_lr()
+        finally:
+            self._get_lr_called_within_step = False
 
     def _set(self, rates: list[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer
-from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.optim.schedule import LRScheduler, _warn_get_lr_called_within_step
 
 __all__ = [
     "ConstantLR",
@@ -43,6 +43,7 @@ class LambdaLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         epoch = self.last_epoch
         return [base * f(epoch) for base, f in zip(self.base_lrs, self.lr_lambdas)]
 
@@ -68,6 +69,7 @@ class MultiplicativeLR(LambdaLR):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         if self.last_epoch == 0:
             return self._current()
         epoch = self.last_epoch
@@ -85,6 +87,7 @@ class StepLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         due = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
         return self._scaled(self.gamma) if due else self._current()
 
@@ -107,6 +110,7 @@ class MultiStepLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         times = self.milestones.get(self.last_epoch, 0)
         return self._scaled(self.gamma**times) if times else self._current()
 
@@ -124,6 +128,7 @@ class ExponentialLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         return self._current() if self.last_epoch == 0 else self._scaled(self.gamma)
 
     def _get_closed_form_lr(self) -> list[float]:
@@ -147,6 +152,7 @@ class ConstantLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         if self.last_epoch == 0:
             return self._scaled(self.factor)
         if self.last_epoch != self.total_iters:
@@ -182,6 +188,7 @@ class LinearLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         if self.last_epoch == 0:
             return self._scaled(self.start_factor)
         if self.last_epoch > self.total_iters:
@@ -207,6 +214,7 @@ class PolynomialLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rates."""
+        _warn_get_lr_called_within_step(self)
         if self.last_epoch == 0 or self.last_epoch > self.total_iters:
             return self._current()
         left = 1.0 - self.last_epoch / self.total_iters

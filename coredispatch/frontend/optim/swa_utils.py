@@ -16,7 +16,7 @@ from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.batchnorm import _BatchNorm
 from coredispatch.frontend.optim.optimizer import Optimizer
-from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.optim.schedule import LRScheduler, _warn_get_lr_called_within_step
 
 __all__ = [
     "SWALR",
@@ -214,6 +214,7 @@ class SWALR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         """The rate of each group at this step."""
+        _warn_get_lr_called_within_step(self)
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

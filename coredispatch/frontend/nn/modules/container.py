@@ -85,6 +85,13 @@ class _Sequence(Module):
         return module
 
 
+def _check_factor(factor: Any) -> None:
+    if not isinstance(factor, int):
+        raise TypeError(f"unsupported operand type(s) for *: {Sequential} and {type(factor)}")
+    if factor <= 0:
+        raise ValueError(f"Non-positive multiplication factor {factor} for {Sequential}")
+
+
 class Sequential(_Sequence):
     """Modules called one after the other, given as arguments or as an ordered dict of names."""
 
@@ -101,7 +108,31 @@ class Sequential(_Sequence):
         return type(self)(OrderedDict(list(self._modules.items())[index]))
 
     def __add__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                "add operator supports only objects of Sequential class, but "
+                f"{type(other)} is given."
+            )
         return Sequential(*self, *other)
+
+    def __iadd__(self, other: Sequential) -> Sequential:
+        if not isinstance(other, Sequential):
+            raise ValueError(
+                "add operator supports only objects of Sequential class, but "
+                f"{type(other)} is given."
+            )
+        return self.extend(list(other))
+
+    def __mul__(self, other: int) -> Sequential:
+        """The modules ``other`` times, the same objects each time."""
+        _check_factor(other)
+        return Sequential(*[module for _ in range(other) for module in self])
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: int) -> Sequential:
+        _check_factor(other)
+        return self.extend([module for _ in range(other - 1) for module in list(self)])
 
     def forward(self, input: Any) -> Any:
         """Pass ``input`` through all modules."""
