@@ -84,6 +84,7 @@ from coredispatch.frontend.random import (
     initial_seed,
     seed,
     set_rng_state,
+    thread_safe_generator,
 )
 from coredispatch.frontend.removed import eig, lstsq, matrix_rank, solve, symeig
 from coredispatch.frontend.size import Size

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coredispatch.frontend.creation import from_numpy
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
+from coredispatch.registry.model.dtypes import uint8
+from coredispatch.registry.model.errors import DeviceError, DTypeError
 from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
 from coredispatch.registry.wiring import HOOKS
 
@@ -25,6 +29,7 @@ __all__ = [
     "manual_seed",
     "seed",
     "set_rng_state",
+    "thread_safe_generator",
 ]
 
 
@@ -52,9 +57,25 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 @contextlib.contextmanager
-def fork_rng(devices: Iterable[Device | str] = (), enabled: bool = True) -> Iterator[None]:
-    """Leave the default generators of the CPU and of ``devices`` as they were before the block."""
-    generators = [default_generator(), *map(default_generator, devices)] if enabled else []
+def fork_rng(
+    devices: Iterable[Device | str | int] | None = None,
+    enabled: bool = True,
+    _caller: str = "fork_rng",
+    _devices_kw: str = "devices",
+    device_type: str | None = None,
+) -> Iterator[None]:
+    """Leave the default generators of the CPU and of ``devices`` as they were before the block.
+
+    Args:
+        devices: devices, or their numbers among those of ``device_type``; all of them by default.
+        enabled: False leaves everything as it is.
+        device_type: whose devices the numbers mean, ``"cuda"`` by default. Raises
+            :class:`DeviceError` where nobody brings that key.
+    """
+    if not enabled:
+        yield
+        return
+    generators = [default_generator(), *_generators(devices, device_type)]
     states = [g.state_bytes() for g in generators]
     try:
         yield
@@ -63,11 +84,42 @@ def fork_rng(devices: Iterable[Device | str] = (), enabled: bool = True) -> Iter
             generator.load_state_bytes(state)
 
 
+def _generators(
+    devices: Iterable[Device | str | int] | None, device_type: str | None
+) -> list[Generator]:
+    """The default generators of the devices beside the CPU."""
+    kind = "cuda" if device_type is None else device_type
+    plugins.discover()
+    found = TABLE.snapshot.backends.get(kind)
+    if device_type is not None and found is None:
+        raise DeviceError(
+            f"fork_rng: there is no device type {device_type!r}", fix=plugins.hint_for_key(kind)
+        )
+    if devices is None:
+        count = 0 if found is None or kind == "cpu" else found[0].device_count()
+        devices = range(count)
+    named = [Device(kind, d) if isinstance(d, int) else Device(d) for d in devices]
+    return [default_generator(device) for device in named]
+
+
+def thread_safe_generator() -> Generator | None:
+    """The generator of a DataLoader's worker thread.
+
+    Workers are processes here, each with generators of its own: None, which means those.
+    """
+    return None
+
+
 def _to_tensor(state: bytes) -> Any:
     return from_numpy(np.frombuffer(state, np.uint8).copy())
 
 
 def _from_tensor(state: Any) -> bytes:
+    if not hasattr(state, "is_floating_point") or state.dtype is not uint8:
+        kind = getattr(state, "dtype", type(state).__name__)
+        raise DTypeError(
+            f"the state of a generator is a uint8 tensor, not {kind}", fix="use get_state()"
+        )
     return bytes(np.asarray(state.numpy(force=True), np.uint8).tobytes())
 
 

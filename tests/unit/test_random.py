@@ -160,6 +160,38 @@ def test_distributions_pass_the_kolmogorov_smirnov_test(name: str) -> None:
     assert stats.kstest(drawn, distribution, parameters).pvalue > 1e-3
 
 
+def test_fork_rng_takes_device_types() -> None:
+    for options in ({}, {"devices": []}, {"device_type": "cpu"}, {"enabled": True}):
+        cd.manual_seed(1)
+        before = cd.rand(3)
+        cd.manual_seed(1)
+        with cd.random.fork_rng(**options):
+            cd.rand(7)
+        assert cd.equal(cd.rand(3), before)
+    with cd.random.fork_rng(enabled=False):
+        pass
+    with pytest.raises(RuntimeError, match="no device type 'nowhere'"):
+        with cd.random.fork_rng(device_type="nowhere"):
+            pass
+    assert cd.random.thread_safe_generator() is None
+
+
+def test_what_a_generator_refuses() -> None:
+    generator = cd.Generator()
+    for seed in ("a", 1.5, None):
+        with pytest.raises(RuntimeError, match="expected a long"):
+            generator.manual_seed(seed)  # type: ignore[arg-type]
+    assert generator.manual_seed(np.int64(5)).initial_seed() == 5
+    for state in (3, cd.zeros(30)):
+        with pytest.raises(TypeError, match="uint8 tensor"):
+            generator.set_state(state)
+    with pytest.raises(RuntimeError, match="does not use offset"):
+        generator.get_offset()
+    with pytest.raises(NotImplementedError, match="clone_state"):
+        generator.graphsafe_get_state()
+    assert cd.manual_seed(cd.tensor(3)).initial_seed() == 3
+
+
 @pytest.mark.parametrize("name", ["exponential", "_standard_gamma", "poisson", "binomial"])
 def test_bodies_draw_from_the_same_distribution_as_kernels(name: str) -> None:
     stats = pytest.importorskip("scipy.stats")

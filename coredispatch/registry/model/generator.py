@@ -7,6 +7,7 @@ backend that cannot save its streams leaves these two out.
 
 from __future__ import annotations
 
+import operator
 import secrets
 import threading
 from collections.abc import Callable
@@ -42,7 +43,12 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start over from ``seed``, an integer of at most 64 bits; returns the generator."""
-        seed = int(seed)
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            raise ArgumentError(
+                f"manual_seed expected a long, but got {type(seed).__name__}", fix="pass an int"
+            ) from None
         if not -(1 << 63) <= seed < 1 << 64:
             raise ArgumentError(f"seed {seed} does not fit 64 bits", fix="use seed % 2**64")
         with self._lock:
@@ -109,6 +115,22 @@ class Generator:
         twin.load_state_bytes(self.state_bytes())
         return twin
 
+    def get_offset(self) -> int:
+        """Refused: streams here have a state, and no offset in it."""
+        raise OpError(f"the {self.device} generator does not use offset", fix="use get_state()")
+
+    def set_offset(self, offset: int) -> None:
+        """Refused: streams here have a state, and no offset in it."""
+        raise OpError(f"the {self.device} generator does not use offset", fix="use set_state()")
+
+    def graphsafe_get_state(self) -> Generator:
+        """Not available: work is not captured into graphs."""
+        raise NotImplementedError("graphsafe_get_state: use get_state() or clone_state()")
+
+    def graphsafe_set_state(self, state: Generator) -> None:
+        """Not available: work is not captured into graphs."""
+        raise NotImplementedError("graphsafe_set_state: use set_state()")
+
     def __getstate__(self) -> dict[str, Any]:
         return {"device": str(self.device), "state": self.state_bytes()}
 
@@ -152,7 +174,7 @@ def manual_seed(seed: int) -> Generator:
     Returns the CPU's. Raises :class:`ArgumentError` for more than 64 bits.
     """
     generator = default_generator()
-    generator.manual_seed(seed)
+    generator.manual_seed(seed := int(seed))
     _process_seed[0] = generator.initial_seed()
     with _defaults_lock:
         for other in _defaults.values():
