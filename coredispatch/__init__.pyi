@@ -123,6 +123,7 @@ from coredispatch.frontend.random import get_rng_state as get_rng_state
 from coredispatch.frontend.random import initial_seed as initial_seed
 from coredispatch.frontend.random import seed as seed
 from coredispatch.frontend.random import set_rng_state as set_rng_state
+from coredispatch.frontend.random import thread_safe_generator as thread_safe_generator
 from coredispatch.frontend.removed import eig as eig
 from coredispatch.frontend.removed import lstsq as lstsq
 from coredispatch.frontend.removed import matrix_rank as matrix_rank
