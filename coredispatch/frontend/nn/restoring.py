@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
+
+from coredispatch.frontend.random import fork_rng
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["restore"]
 
@@ -39,12 +43,14 @@ def restore(module: Any, members: dict[str, Any]) -> None:
     if "_parameters" not in members:
         module.__dict__.update(members)
         return
-    from coredispatch.frontend.nn.module import Module
-
-    Module.__init__(module)
+    _initialize(module, members)
     for name, value in members.items():
-        if name not in _TABLES and name not in _HOOKS:
+        if name in _TABLES or name in _HOOKS:
+            continue
+        # What the class has worked out itself, in a form of its own, stays.
+        if name not in module.__dict__ or type(module.__dict__[name]) is type(value):
             module.__dict__[name] = value
+    module.training = bool(members.get("training", True))
     for name, parameter in members["_parameters"].items():
         module.register_parameter(name, parameter)
     transient = members.get("_non_persistent_buffers_set", ())
@@ -55,3 +61,52 @@ def restore(module: Any, members: dict[str, Any]) -> None:
     for table, method in _HOOKS.items():
         for hook in (members.get(table) or {}).values():
             getattr(module, method)(hook)
+
+
+def _initialize(module: Any, members: dict[str, Any]) -> None:
+    """Make a module of coredispatch's class with the options that the members say.
+
+    What the class works out of its options is then there, whatever PyTorch calls it.
+    """
+    from coredispatch.frontend.nn.module import Module
+
+    for cls in type(module).__mro__:
+        if SPELLING.module_of(cls).startswith("coredispatch.") and cls is not Module:
+            options = _options(cls, members)
+            if options is not None:
+                with fork_rng():  # loading draws no numbers
+                    cls.__init__(module, **options)
+                for table in ("_parameter_names", "_buffer_names", "_module_names"):
+                    for name in [*module.__dict__.get(table, ())]:
+                        delattr(module, name)
+                return
+            break
+    Module.__init__(module)
+
+
+def _options(cls: type, members: dict[str, Any]) -> dict[str, Any] | None:
+    """Arguments of the class, by the attributes of the same names; None where one is missing."""
+    known = {**members.get("_buffers", {}), **members}
+    weights = members["_parameters"]
+    options = {}
+    for name, parameter in _parameters(cls).items():
+        if name == "bias" and "bias" not in members:
+            found = [value for key, value in weights.items() if "bias" in key]
+            options[name] = any(value is not None for value in found)
+        elif name in known:
+            options[name] = known[name]
+        elif parameter.default is parameter.empty:
+            return None
+    return options
+
+
+def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """The parameters of a class by name, with those of the class that it hands ``**kwargs`` to."""
+    found = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = {n: p for n, p in found.items() if p.kind not in variable and n not in ("self", "mode")}
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found.values()):
+        base = cls.__mro__[1]
+        if base is not object:
+            own = {**_parameters(base), **own}
+    return own

@@ -10,6 +10,7 @@ from typing import Any
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn.parameter import Parameter, is_lazy
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["IncompatibleKeys", "load_own", "load_state_dict", "save_own", "state_dict"]
 
@@ -43,7 +44,7 @@ def _own_state(module: Any) -> list[tuple[str, Any]]:
 def _has_extra(module: Any, method: str) -> bool:
     """Whether the module's class defines ``get_extra_state`` or ``set_extra_state`` itself."""
     owner = next(cls for cls in type(module).__mro__ if method in cls.__dict__)
-    return owner.__module__ != "coredispatch.frontend.nn.module"
+    return SPELLING.module_of(owner) != "coredispatch.frontend.nn.module"
 
 
 def save_own(module: Any, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

@@ -346,3 +346,40 @@ class TestBesidePyTorch:
         assert found[1].requires_grad and found[1].label == [1]
         torch = self.torch
         assert found[2:] == [torch.Size([1, 2]), torch.device("cuda:1"), torch.float16, 2**70]
+
+    @pytest.mark.parametrize(
+        ("layer", "shape"),
+        [
+            ("Conv2d(3, 4, 3, padding=1, padding_mode='circular', bias=False)", (2, 3, 5, 5)),
+            ("ConvTranspose2d(3, 4, 2, stride=2)", (2, 3, 5, 5)),
+            ("Conv1d(3, 4, 3, padding='same')", (2, 3, 5)),
+            ("MaxPool2d(2, ceil_mode=True)", (2, 3, 5, 5)),
+            ("AdaptiveAvgPool2d((2, None))", (2, 3, 5, 5)),
+            ("BatchNorm2d(3, affine=False)", (2, 3, 5, 5)),
+            ("GroupNorm(1, 3)", (2, 3, 5, 5)),
+            ("InstanceNorm2d(3, affine=True)", (2, 3, 5, 5)),
+            ("LayerNorm((5,), bias=False)", (2, 5)),
+            ("Linear(5, 2, bias=False)", (2, 5)),
+            ("LSTM(5, 3, num_layers=2, bidirectional=True, batch_first=True)", (2, 4, 5)),
+            ("GRU(5, 3)", (2, 4, 5)),
+            ("RNN(5, 3, nonlinearity='relu', bias=False)", (2, 4, 5)),
+            ("TransformerEncoderLayer(4, 2, 8, activation='gelu', norm_first=True)", (3, 2, 4)),
+            ("PReLU(3)", (2, 3)),
+            ("Upsample(scale_factor=2, mode='bilinear')", (2, 3, 4, 4)),
+            ("PixelShuffle(2)", (1, 4, 2, 2)),
+            ("Sequential(nn.Flatten(), nn.Dropout(0.3), nn.GELU('tanh'), nn.Softmax(1))", (2, 3)),
+        ],
+    )  # fmt: skip
+    def test_layers_carry_over(self, layer: str, shape: tuple[int, ...]) -> None:
+        torch = self.torch
+        theirs = eval(f"nn.{layer}", {"nn": torch.nn, "torch": torch}).eval()
+        buffer = io.BytesIO()
+        torch.save(theirs, buffer)
+        mine = loaded(buffer.getvalue(), weights_only=False)
+        x = torch.randn(shape)
+        wanted, found = theirs(x), mine(cd.from_numpy(x.numpy()))
+        if isinstance(wanted, tuple):
+            wanted, found = wanted[0], found[0]
+        difference = found.detach().numpy() - wanted.detach().numpy()
+        assert abs(difference).max() < 1e-5
+        assert repr(mine) == repr(theirs) and mine.state_dict().keys() == theirs.state_dict().keys()

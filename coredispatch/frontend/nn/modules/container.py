@@ -268,12 +268,12 @@ class ParameterList(Module):
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
-        self._length = 0
+        self._size = 0
         if values is not None:
             self.extend(values)
 
     def __len__(self) -> int:
-        return self._length
+        return self._size
 
     def __iter__(self) -> Iterator[Any]:
         return iter([self[i] for i in range(len(self))])
@@ -288,8 +288,8 @@ class ParameterList(Module):
 
     def append(self, value: Any) -> ParameterList:
         """Add a value at the end; returns self."""
-        place = self._length
-        self._length = place + 1
+        place = self._size
+        self._size = place + 1
         self[place] = value
         return self
 
