@@ -238,6 +238,13 @@ def test_shape_facts_are_those_of_a_sample() -> None:
     assert seen == [((4, 5), 2, 4, 20, 4, cd.float32, "cpu")]
 
 
+def test_contiguous_samples_can_be_viewed() -> None:
+    x = cd.randn(3, 2, 5)
+    flat = vmap(lambda a: a.transpose(0, 1).contiguous().view(-1))(x)
+    close(flat, x.transpose(1, 2).reshape(3, -1))
+    assert vmap(lambda a: a.contiguous())(x).data_ptr() == x.data_ptr()
+
+
 def test_keyword_arguments_and_modules() -> None:
     model = cd.nn.Sequential(cd.nn.Linear(3, 4), cd.nn.ReLU())
     x = cd.randn(5, 3)

@@ -177,8 +177,9 @@ def _called(func: Callable[..., Any], inputs: Tensors, name: str, strict: bool) 
 
 
 def _scalar(func: Callable[..., Any], inputs: Tensors, name: str, strict: bool) -> Tensors:
+    outputs: Any
     several, outputs = _called(func, inputs, name, strict)
-    if several or not isinstance(outputs[0], TensorBase):
+    if several:
         raise RuntimeError(f"The function given to {name} should return a single Tensor")
     if outputs[0].numel() != 1:
         raise RuntimeError(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.transforms.forward import jvp
+from coredispatch.frontend.transforms.levels import Batched, current
 from coredispatch.frontend.transforms.reverse import vjp
 from coredispatch.frontend.transforms.trees import (
     check_argnums,
@@ -16,7 +17,7 @@ from coredispatch.frontend.transforms.trees import (
 )
 from coredispatch.frontend.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from coredispatch.frontend.vmap import vmap
-from coredispatch.plugin import AutogradError, dtype_of, operator
+from coredispatch.plugin import dtype_of, operator
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
@@ -35,13 +36,13 @@ def basis(leaves: list[Any]) -> list[Any]:
     return made
 
 
-def _rows(stacked: Any, leaves: list[Any], shape_of: Callable[[Any], tuple[int, ...]]) -> list[Any]:
-    """``stacked``, one entry per element of all ``leaves``, cut into one part for each of them."""
+def _rows(stacked: Any, leaves: list[Any], tail: tuple[int, ...]) -> list[Any]:
+    """``stacked``, one entry of shape ``tail`` per element of all ``leaves``, cut by leaf."""
     parts, start = [], 0
     for leaf in leaves:
         count = leaf.numel()
         part = operator("narrow")(stacked, 0, start, count)
-        parts.append(operator("reshape")(part, shape_of(leaf)))
+        parts.append(operator("reshape")(part, (*leaf.shape, *tail)))
         start += count
     return parts
 
@@ -97,7 +98,7 @@ def jacrev(
         columns = vmap(pull, chunk_size=chunk_size)(*basis(outs))
         # One row of the tree for each output, one entry for each input.
         cut = [
-            _rows(column, outs, lambda o, x=leaf: (*o.shape, *x.shape))
+            _rows(column, outs, tuple(leaf.shape))
             for column, leaf in zip(columns, leaves, strict=True)
         ]
         rows = [tree_unflatten(row, spec) for row in zip(*cut, strict=True)]
@@ -167,7 +168,6 @@ def _pushed(push: Any, vectors: list[Any], out_dims: Any, randomness: str) -> An
         return moved
 
     columns = vmap(one, randomness=randomness)(*vectors)
-    from coredispatch.frontend.transforms.levels import Batched
 
     def single(x: Any) -> Any:
         raw = getattr(x, "raw", None)
@@ -177,8 +177,6 @@ def _pushed(push: Any, vectors: list[Any], out_dims: Any, randomness: str) -> An
 
 
 def _ended(raw: Any) -> bool:
-    from coredispatch.frontend.transforms.levels import current
-
     return all(level.number != raw.level for level in current())
 
 
@@ -188,9 +186,3 @@ def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Cal
     For a scalar function of a tensor of shape ``s`` a tensor of shape ``(*s, *s)``.
     """
     return jacfwd(jacrev(func, argnums), argnums)
-
-
-def check_scalar(name: str, value: Any) -> None:
-    """Raise unless ``value`` is one tensor without dimensions."""
-    if tuple(value.shape) != ():
-        raise AutogradError(f"{name}: expected a scalar output, got shape {tuple(value.shape)}")

@@ -30,12 +30,13 @@ class TransformEntry(LayerEntry):
 
     def __init__(self, op: Any, *rest: Any) -> None:
         super().__init__(op, *rest)
+        self.random: bool = op.random
         self.recorder: Any = None  # autograd's entry, over the opening of wrappers
 
     def call(self, args: tuple[Any, ...]) -> Any:
         level = top_level(args)
         if not level:  # a mode brought the call here
-            return randomized(self, args) if self.op.random else self.below(args)
+            return randomized(self, args) if self.random else self.below(args)
         if self.keys & AUTOGRAD and _tracked(args, level) and level not in UNRECORDED.get():
             return self.record_at(level, args)
         return self.open(args, level)
@@ -52,7 +53,7 @@ class TransformEntry(LayerEntry):
         """Serve the call at this level, of whose graph it is no part."""
         serve = batching.serve if isinstance(_wrapper(args, level), Batched) else tangents.serve
         out = serve(self, args, level)
-        op = self.op
+        op: Any = self.op
         for target in op.schema.written(args) if op.mutates else ():
             if isinstance(target.raw, Leveled) and op.inplace_of is not None:
                 bump_version(target)
@@ -73,7 +74,7 @@ class _Opening(Entry):
         if isinstance(out, (list, tuple)):
             items = [_original(item, plain, args) for item in out]
             same = all(a is b for a, b in zip(items, out, strict=True))
-            return out if same else self.op.result_type(items)
+            return out if same else self.entry.record.result_type(items)
         return _original(out, plain, args)
 
 

@@ -154,6 +154,8 @@ def current() -> tuple[Any, ...]:
 class Leveled(Wrapper):
     """A wrapper that belongs to a level."""
 
+    value: Any
+
     layer = "transform"
     # Plain attributes, which are read several times in each call.
     shape: Any = ()

@@ -25,7 +25,7 @@ class Layout(NamedTuple):
     ``selected`` of them stand behind the samples', and belong behind ``place`` others.
     """
 
-    index: tuple[Any, ...]
+    items: tuple[Any, ...]
     selected: int
     place: int
 
@@ -116,7 +116,7 @@ def getitem(batch: Batch, self: Any, index: tuple[Any, ...]) -> Any:
     if not isinstance(self, Value):
         return op("getitem")(self, index)
     layout = _layout(batch, self, index)
-    out = op("getitem")(batch.front(self), layout.index)
+    out = op("getitem")(batch.front(self), layout.items)
     selected, place = layout.selected, layout.place
     if not selected or not place:
         return out
@@ -135,7 +135,7 @@ def index_put(
     target, layout = batch.front(self), _layout(batch, self, indices)
     if isinstance(values, Value):
         values = _laid_out(batch, target, layout, values)
-    return op("index_put")(target, layout.index, values, accumulate)
+    return op("index_put")(target, layout.items, values, accumulate)
 
 
 def _as_where(batch: Batch, self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
@@ -155,7 +155,7 @@ def _as_where(batch: Batch, self: Any, indices: Any, values: Any, accumulate: bo
 
 
 def _laid_out(batch: Batch, target: Any, layout: Layout, values: Any) -> Any:
-    """``values`` in the form of what ``layout.index`` selects of ``target``."""
+    """``values`` in the form of what ``layout.items`` selects of ``target``."""
     slot = _slot_shape(target, layout)
     selected, place = layout.selected, layout.place
     logical = [*slot[1 + selected :][:place], *slot[1 : 1 + selected]]
@@ -175,7 +175,7 @@ def _laid_out(batch: Batch, target: Any, layout: Layout, values: Any) -> Any:
 def _slot_shape(target: Any, layout: Layout) -> list[int]:
     from coredispatch.ops.indexing.rules import indexed
 
-    return list(indexed(tuple(target.raw.shape), tuple(map(_outline, layout.index))))
+    return list(indexed(tuple(target.raw.shape), tuple(map(_outline, layout.items))))
 
 
 def _outline(item: Any) -> Any:

@@ -48,10 +48,11 @@ def permute(batch: Batch, self: Any, dims: Any) -> Any:
 
 
 def clone(batch: Batch, self: Any, memory_format: Any) -> Any:
-    """A copy; an order of dimensions that counts four of them is none of the sample's."""
+    """A copy, or what is ``contiguous``; orders of four dimensions there are none behind the
+    samples'."""
     named = "" if memory_format is None else str(memory_format)
     kept = None if "channels_last" in named else memory_format
-    return op("clone")(batch.front(self), memory_format=kept)
+    return dispatch(batch.op, (batch.front(self), kept))
 
 
 def pad(batch: Batch, self: Any, pad: Any, value: Any) -> Any:
