@@ -45,7 +45,11 @@ def test_make_commands_exist(page: Path) -> None:
 
 
 #: pages whose blocks run in order, as one program
-TUTORIALS = [ROOT / "docs" / "write_a_layer.md", ROOT / "docs" / "graphs.md"]
+TUTORIALS = [
+    ROOT / "docs" / "write_a_layer.md",
+    ROOT / "docs" / "graphs.md",
+    ROOT / "docs" / "transforms.md",
+]
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=name)

@@ -61,8 +61,11 @@ __all__ = [
 PyTree = Any
 Context = Any
 T = TypeVar("T")
+DumpableContext = Any
+ToDumpableContextFn = FromDumpableContextFn = Callable[[Any], Any]
 FlattenFunc = Callable[[Any], tuple[list[Any], Any]]
 UnflattenFunc = Callable[[Iterable[Any], Any], Any]
+FlattenFn, UnflattenFn = FlattenFunc, UnflattenFunc
 IsLeaf = Callable[[Any], bool] | None
 
 
@@ -139,12 +142,23 @@ def register_pytree_node(
     """Make ``cls`` a container: ``flatten_fn(obj)`` gives ``(children, context)``,
     ``unflatten_fn(children, context)`` an object.
 
-    The names that PyTorch serializes a spec by are accepted and not used. Raises
-    :class:`ValueError` for a class that is registered already.
+    ``serialized_type_name`` is the name of the class in the texts of :func:`treespec_dumps`, where
+    the context is what ``to_dumpable_context`` makes of it. Raises :class:`ValueError` for a class
+    that is registered already.
     """
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
+    if (to_dumpable_context is None) != (from_dumpable_context is None):
+        raise ValueError(
+            f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or "
+            "registered."
+        )
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
+    if serialized_type_name is not None:
+        from coredispatch.frontend.utils._pytree_json import serialized_names
+
+        known = (serialized_type_name, to_dumpable_context, from_dumpable_context)
+        serialized_names[cls] = known
 
 
 _register_pytree_node = register_pytree_node
@@ -351,6 +365,9 @@ class TreeSpec:
         return f"TreeSpec({self.type.__name__}, {self.context}, [{inner}])"
 
 
+PyTreeSpec = TreeSpec
+
+
 class LeafSpec(TreeSpec):
     """The structure of a leaf."""
 
@@ -554,6 +571,21 @@ def key_get(tree: PyTree, path: KeyPath) -> Any:
 def treespec_pprint(treespec: TreeSpec) -> str:
     """The structure with a star for each leaf."""
     return repr(treespec.unflatten([_Star()] * treespec.num_leaves))
+
+
+def _register_namedtuple(cls: Any, *, serialized_type_name: str) -> None:
+    """Give a class of named tuples its name in the texts of :func:`treespec_dumps`."""
+    from coredispatch.frontend.utils._pytree_json import named_tuples
+
+    named_tuples[serialized_type_name] = cls
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("treespec_dumps", "treespec_loads"):
+        from coredispatch.frontend.utils import _pytree_json
+
+        return getattr(_pytree_json, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class _Star:
