@@ -16,7 +16,7 @@ plugins.builtin("wrappers", wrappers, __version__)
 plugins.builtin("numpy", numpy, __version__)
 plugins.builtin("meta", meta, __version__)
 
-from coredispatch.frontend import inference, torch_function, transfer  # noqa: E402
+from coredispatch.frontend import inference, torch_dispatch, torch_function, transfer  # noqa: E402
 from coredispatch.frontend.amp import layer as _autocast  # noqa: E402
 from coredispatch.frontend.autograd import layer as _autograd  # noqa: E402
 
@@ -25,5 +25,6 @@ plugins.builtin("autograd", _autograd, __version__)
 plugins.builtin("inference", inference, __version__)
 plugins.builtin("autocast", _autocast, __version__)
 plugins.builtin("torch_function", torch_function, __version__)
+plugins.builtin("torch_dispatch", torch_dispatch, __version__)
 
 from coredispatch.frontend import indexing, inplace_views, methods  # noqa: E402, F401

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.torch_dispatch import DISPATCH, disabled_torch_dispatch
 from coredispatch.frontend.torch_function import (
     OVERRIDE,
     become,
@@ -77,6 +78,8 @@ def declare(cls: Any) -> None:
     method = cls.__torch_function__
     disabled = method is disabled_torch_function
     cls._class_keys = 0 if disabled else OVERRIDE
+    if cls.__torch_dispatch__ is not disabled_torch_dispatch:
+        cls._class_keys |= DISPATCH
     cls._from_data = not cls._makes_itself
     if not disabled and not is_default(cls):
         _replace_methods(cls)
@@ -212,7 +215,7 @@ def make_subclass(cls: type, data: Any, require_grad: bool = False, **options: A
     leaf = HOOKS.value_type(data.raw, data.keys & ~(AUTOGRAD | OVERRIDE))
     leaf._dtype = data._dtype
     leaf._storage = storage_of(data)
-    become(leaf, cls)
+    leaf = become(leaf, cls)
     if require_grad:
         if not (leaf.dtype.is_floating_point or leaf.dtype.is_complex):
             raise AutogradError(

@@ -20,6 +20,7 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import is_inference_mode_enabled
 from coredispatch.frontend.subclasses import as_subclass, declare, fill, kept_class, make_subclass
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.torch_dispatch import disabled_torch_dispatch, make_wrapper_subclass
 from coredispatch.frontend.torch_function import OVERRIDE, default_torch_function
 from coredispatch.registry.around.devices import index_of
 from coredispatch.registry.around.loader import plugins
@@ -73,6 +74,7 @@ class Tensor(TensorBase):
 
     __array_priority__ = 1000
     __torch_function__ = classmethod(default_torch_function)
+    __torch_dispatch__ = staticmethod(disabled_torch_dispatch)
     #: of a subclass: the keys its instances carry; whether they are made as ``Tensor(data)`` is
     _class_keys = 0
     _from_data = False
@@ -100,6 +102,7 @@ class Tensor(TensorBase):
 
     as_subclass = as_subclass
     _make_subclass = staticmethod(make_subclass)
+    _make_wrapper_subclass = staticmethod(make_wrapper_subclass)
 
     # -- facts -----------------------------------------------------------------------------
 

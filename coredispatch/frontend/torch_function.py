@@ -8,9 +8,12 @@ Both lie above all other layers, so that what they see is what the program wrote
 
 from __future__ import annotations
 
+import weakref
+from types import FunctionType
 from typing import Any
 
 from coredispatch.plugin import Layer, LayerEntry, Mode, Registrar, Switch, Value, hookimpl, key_bit
+from coredispatch.registry.model.schema import REQUIRED
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
@@ -19,6 +22,7 @@ __all__ = [
     "OVERRIDE",
     "FunctionModes",
     "called_by",
+    "as_written",
     "become",
     "convert",
     "coredispatch_register",
@@ -33,6 +37,9 @@ __all__ = [
 
 OVERRIDE, MODE = key_bit("torch_function"), key_bit("torch_function_mode")
 
+
+#: what a tensor is, besides its class and its attributes
+_FIELDS = ("raw", "keys", "_dtype", "_storage", "_view", "_node", "_output_nr", "_grad")
 
 #: getters whose results keep their class: a gradient, and what a view is a view of
 NOT_CONVERTED: set[Any] = set()
@@ -146,8 +153,15 @@ def called_by(
     )
 
 
-def _as_written(op: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Complete arguments without those that have their default, as a user would write them."""
+def as_written(
+    op: Any, args: tuple[Any, ...], function: Any = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Complete arguments without those that have their default, as a user would write them.
+
+    A ``function`` in front of the operator may have its parameters in another order: what has a
+    default is then given by name.
+    """
+    named = isinstance(function, FunctionType) and not hasattr(function, "operator")
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     skipped = False
@@ -158,7 +172,7 @@ def _as_written(op: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[s
             plain and type(argument) is type(default) and argument == default
         ):
             skipped = True
-        elif skipped or param.keyword_only:
+        elif skipped or param.keyword_only or (named and default is not REQUIRED):
             keywords[param.name] = argument
         else:
             positional.append(argument)
@@ -171,6 +185,10 @@ def public_function(op: Any) -> Any:
 
     name = op.name.removesuffix("_dim")  # an overload of its own, called by the shorter name
     found = vars(coredispatch).get(name)
+    if found is None and "nn.functional" in op.namespaces:
+        from coredispatch.frontend.nn import functional
+
+        return vars(functional).get(name, op)  # where arguments of older spellings are read
     wrapped = getattr(found, "operator", None)
     return found if found is not None and (wrapped is op or name != op.name) else op
 
@@ -190,7 +208,9 @@ class OverrideEntry(LayerEntry):
             cls = type(objects[0])
             if all(issubclass(cls, type(item)) for item in objects):
                 return self._kept(self.below(args), args, cls)
-        return called_by(self.function, objects, *_as_written(self.op, args), self.op.name)
+        return called_by(
+            self.function, objects, *as_written(self.op, args, self.function), self.op.name
+        )
 
     def _kept(self, result: Any, args: tuple[Any, ...], cls: type) -> Any:
         """:func:`convert`, in place where the result is a new tensor: no history is added."""
@@ -213,9 +233,17 @@ def is_default(kind: type) -> bool:
 
 def become(tensor: Any, cls: Any) -> Any:
     """Give a tensor that nobody else holds the class ``cls``, and the keys of its instances."""
-    tensor.__class__ = cls
-    tensor.keys |= cls._class_keys
-    return tensor
+    try:
+        tensor.__class__ = cls
+        made = tensor
+    except TypeError:  # the class has __slots__: what the tensor is goes to a new object
+        made = cls.__mro__[cls.__mro__.index(HOOKS.value_type) + 1].__new__(cls)
+        for name in _FIELDS:
+            setattr(made, name, getattr(tensor, name))
+        if made._view is not None:
+            made._storage.aliases.append(weakref.ref(made))
+    made.keys |= cls._class_keys
+    return made
 
 
 def overload(op: Any, keys: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -247,7 +275,7 @@ class ModeEntry(LayerEntry):
         if not stack:
             return self.below(args)
         types = tuple([type(item) for item in overridden(flat(args))])
-        given, keywords = _as_written(self.op, args)
+        given, keywords = as_written(self.op, args, self.function)
         with FunctionModes(stack[:-1]):
             result = stack[-1].__torch_function__(self.function, types, given, keywords)
         if result is NotImplemented:

@@ -205,6 +205,24 @@ class TestCustomOp:
         with cd.autocast("cpu", dtype=cd.bfloat16):
             assert op(cd.ones(1), cd.ones(1)).dtype is cd.bfloat16
 
+    def test_vmap(self, numpy_sin):
+        @numpy_sin.register_vmap
+        def _(info, in_dims, x):
+            return numpy_sin(x), in_dims[0]
+
+        x = cd.randn(3, 4)
+        cd.testing.assert_close(cd.func.vmap(numpy_sin, in_dims=1, out_dims=1)(x), x.sin())
+
+        @library.custom_op("testlib::powered", mutates_args=())
+        def powered(x: Tensor, *, n: int = 2) -> Tensor:
+            return x**n
+
+        library.register_vmap(
+            "testlib::powered", lambda info, in_dims, x, *, n=2: (powered(x, n=n), in_dims[0])
+        )
+        made = cd.func.vmap(lambda row: powered(row, n=3))(x)
+        cd.testing.assert_close(made, x**3)
+
     def test_the_name_has_a_namespace(self):
         with pytest.raises(ValueError, match="namespace::name"):
             library.custom_op("lonely", mutates_args=())(lambda x: x)

@@ -168,7 +168,7 @@ class CustomOpDef:
         """The batching rule ``func(info, in_dims, *args)``, which gives results and their dims."""
 
         def register(function: F) -> F:
-            self._definition.vmap = function
+            self._definition.register_vmap(function)
             return function
 
         return register if func is None else register(func)

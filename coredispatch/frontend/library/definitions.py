@@ -52,7 +52,6 @@ class Definition:
         self.backward: Callable[..., Any] | None = None
         self.setup_context: Callable[..., Any] | None = None
         self.autograd: Callable[..., Any] | None = None
-        self.vmap: Callable[..., Any] | None = None
         self.autocast: dict[str, Any] = {}
         self.tags: tuple[Any, ...] = ()
         tensors = any(a.base == "Tensor" for a in schema.arguments)
@@ -171,6 +170,16 @@ class Definition:
         else:
             self.kernels[device] = kernel
         self._row(device)
+
+    def register_vmap(self, rule: Callable[..., Any]) -> None:
+        """Let ``vmap`` serve the operator by ``rule(info, in_dims, *args, **keywords)``."""
+
+        def served(info: Any, in_dims: Any, *args: Any) -> Any:
+            given, keywords = self.written_out(args)
+            return rule(info, tuple(in_dims)[: len(given)], *given, **keywords)
+
+        self.op.rules["vmap"] = served
+        TABLE.forget()
 
     def _row(self, device: str) -> None:
         """The row of the table for ``device``, once."""

@@ -284,7 +284,7 @@ def register_autograd(
 def register_vmap(op: Any, func: Any = None, /, *, lib: Library | None = None) -> Any:
     """The batching rule of an operator, ``func(info, in_dims, *args)``. Also a decorator."""
     definition = find(op)
-    return _decorator(lambda function: setattr(definition, "vmap", function), func)
+    return _decorator(definition.register_vmap, func)
 
 
 def register_autocast(
