@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from typing import Any
 
 #: of all backends; kept, and without effect: see ``set_float32_matmul_precision``
@@ -20,3 +21,7 @@ def __getattr__(name: str) -> Any:
             if error.name != f"{__name__}.{name}":
                 raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *(module.name for module in pkgutil.iter_modules(__path__))})

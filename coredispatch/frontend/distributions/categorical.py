@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import coredispatch as cd
 from coredispatch.frontend.distributions import constraints
@@ -23,7 +23,7 @@ class Categorical(ProbsOrLogits):
 
     arg_constraints = {"probs": constraints.simplex, "logits": constraints.real_vector}
     has_enumerate_support = True
-    _constants = ("_by_logits", "_num_events")
+    _constants: ClassVar[tuple[str, ...]] = ("_by_logits", "_num_events")
     _num_events: int
 
     def __init__(

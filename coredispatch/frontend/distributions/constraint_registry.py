@@ -110,28 +110,31 @@ transform_to.register(constraints.simplex, lambda _: transforms.SoftmaxTransform
 transform_to.register(constraints.lower_cholesky, lambda _: transforms.LowerCholeskyTransform())
 
 
-@transform_to.register(constraints.positive_definite)
-@transform_to.register(constraints.positive_semidefinite)
 def _to_positive_definite(constraint: Any) -> Any:
     return transforms.PositiveDefiniteTransform()
+
+
+transform_to.register(constraints.positive_definite, _to_positive_definite)
+transform_to.register(constraints.positive_semidefinite, _to_positive_definite)
 
 
 def _register_composed(registry: ConstraintRegistry) -> None:
     """The constraints that are made of others, whose parts the same registry knows."""
 
-    @registry.register(constraints.independent)
-    def _independent(constraint: Any) -> Any:
+    def of_independent(constraint: Any) -> Any:
         base = registry(constraint.base_constraint)
         return transforms.IndependentTransform(base, constraint.reinterpreted_batch_ndims)
 
-    @registry.register(constraints.cat)
-    def _cat(constraint: Any) -> Any:
+    def of_cat(constraint: Any) -> Any:
         parts = [registry(c) for c in constraint.cseq]
         return transforms.CatTransform(parts, constraint.dim, constraint.lengths)
 
-    @registry.register(constraints.stack)
-    def _stack(constraint: Any) -> Any:
+    def of_stack(constraint: Any) -> Any:
         return transforms.StackTransform([registry(c) for c in constraint.cseq], constraint.dim)
+
+    registry.register(constraints.independent, of_independent)
+    registry.register(constraints.cat, of_cat)
+    registry.register(constraints.stack, of_stack)
 
 
 _register_composed(biject_to)

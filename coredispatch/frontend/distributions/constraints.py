@@ -79,13 +79,13 @@ class _Dependent(Constraint):
         super().__init__()
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         if self._is_discrete is NotImplemented:
             raise NotImplementedError(".is_discrete cannot be determined statically")
         return bool(self._is_discrete)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         if self._event_dim is NotImplemented:
             raise NotImplementedError(".event_dim cannot be determined statically")
         return int(self._event_dim)
@@ -149,11 +149,11 @@ class _IndependentConstraint(Constraint):
         super().__init__()
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return bool(self.base_constraint.is_discrete)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         return int(self.base_constraint.event_dim) + self.reinterpreted_batch_ndims
 
     def check(self, value: Tensor) -> Tensor:
@@ -179,11 +179,11 @@ class MixtureSameFamilyConstraint(Constraint):
         super().__init__()
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return bool(self.base_constraint.is_discrete)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         return int(self.base_constraint.event_dim)
 
     def check(self, value: Tensor) -> Tensor:
@@ -202,11 +202,11 @@ class _Several(Constraint):
     dim: int
 
     @property
-    def is_discrete(self) -> bool:  # type: ignore[override]
+    def is_discrete(self) -> bool:
         return any(c.is_discrete for c in self.cseq)
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         return max(int(c.event_dim) for c in self.cseq)
 
     def _require_dim(self, value: Tensor) -> None:
@@ -248,7 +248,7 @@ class _Stack(_Several):
         super().__init__()
 
     @property
-    def event_dim(self) -> int:  # type: ignore[override]
+    def event_dim(self) -> int:
         dim = super().event_dim
         return dim + 1 if self.dim + dim < 0 else dim
 
@@ -270,7 +270,7 @@ class _LowerBound(Constraint):
 
 
 class _UpperBound(Constraint):
-    _shown = ("upper_bound",)
+    _shown: ClassVar[tuple[str, ...]] = ("upper_bound",)
 
     def __init__(self, upper_bound: Any) -> None:
         self.upper_bound = upper_bound

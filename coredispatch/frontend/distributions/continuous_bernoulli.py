@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import coredispatch as cd
 from coredispatch.frontend.distributions import constraints
@@ -32,7 +32,7 @@ class ContinuousBernoulli(BinaryParameter, ExponentialFamily):
     support = constraints.unit_interval
     has_rsample = True
     _mean_carrier_measure = 0
-    _constants = ("_by_logits", "_lims")
+    _constants: ClassVar[tuple[str, ...]] = ("_by_logits", "_lims")
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ class Independent(Distribution, Generic[D]):
     cd.Size([5])
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}  # type: ignore[assignment]
+    arg_constraints: dict[str, constraints.Constraint] = {}
     base_dist: D
 
     def __init__(

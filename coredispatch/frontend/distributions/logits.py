@@ -23,7 +23,7 @@ class ProbsOrLogits(Parametric):
 
     #: whether logits are the log odds of one probability, not logarithms along a dimension
     _binary: ClassVar[bool] = False
-    _constants = ("_by_logits",)
+    _constants: ClassVar[tuple[str, ...]] = ("_by_logits",)
     _by_logits: bool
 
     def _given(self, probs: Any, logits: Any) -> Any:

@@ -22,7 +22,7 @@ class MixtureSameFamily(Distribution):
     >>> MixtureSameFamily(mix, Normal(cd.randn(5), cd.rand(5)))  # a mixture of five Gaussians
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}  # type: ignore[assignment]
+    arg_constraints: dict[str, constraints.Constraint] = {}
     has_rsample = False
 
     def __init__(

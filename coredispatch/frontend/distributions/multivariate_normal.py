@@ -147,3 +147,9 @@ class MultivariateNormal(MatrixParameter):
         constant = 0.5 * self._event_shape[0] * (1.0 + math.log(2 * math.pi))
         entropy = constant + half_log_determinant(self._unbroadcasted_scale_tril)
         return entropy.expand(self._batch_shape)
+
+
+# Names that libraries over PyTorch import, although they begin with an underscore.
+_batch_mahalanobis = mahalanobis
+_batch_mv = matrix_vector
+_precision_to_scale_tril = precision_to_scale_tril

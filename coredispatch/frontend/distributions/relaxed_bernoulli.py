@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import coredispatch as cd
 from coredispatch.frontend.distributions import constraints
@@ -21,7 +21,7 @@ class LogitRelaxedBernoulli(BinaryParameter):
     arg_constraints = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.real
     has_rsample = True
-    _constants = ("_by_logits", "temperature")
+    _constants: ClassVar[tuple[str, ...]] = ("_by_logits", "temperature")
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class _SideBySide(Transform):
         return self._joined([t.inv(piece) for piece, t in zip(self._pieces(y), self.transforms)])
 
     @property
-    def bijective(self) -> bool:  # type: ignore[override]
+    def bijective(self) -> bool:
         return all(t.bijective for t in self.transforms)
 
 

@@ -27,7 +27,7 @@ class TransformedDistribution(Distribution):
             for anything else.
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}  # type: ignore[assignment]
+    arg_constraints: dict[str, constraints.Constraint] = {}
     base_dist: Any
 
     def __init__(

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 import coredispatch as cd
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.dtypes import default_dtype
 
 __all__ = [
     "broadcast_all",
@@ -44,7 +45,7 @@ def broadcast_all(*values: Tensor | Number) -> tuple[Tensor, ...]:
             "torch.Tensor or objects implementing __torch_function__."
         )
     first = next((v for v in values if isinstance(v, Tensor)), None)
-    dtype = cd.get_default_dtype() if first is None else first.dtype
+    dtype = default_dtype() if first is None else first.dtype
     device = None if first is None else first.device
     tensors = [
         v if isinstance(v, Tensor) else cd.tensor(v, dtype=dtype, device=device) for v in values
@@ -173,3 +174,11 @@ def infinite_where(condition: Tensor, values: Tensor) -> Tensor:
 def as_size(shape: Any) -> Size:
     """A shape in whatever form as :class:`Size`."""
     return shape if isinstance(shape, Size) else Size(shape)
+
+
+# Names that libraries over PyTorch import, although they begin with an underscore.
+_sum_rightmost = sum_rightmost
+
+
+def _standard_normal(shape: Sequence[int], dtype: Any, device: Any) -> Tensor:
+    return cd.randn(tuple(shape), dtype=dtype, device=device)

@@ -64,9 +64,8 @@ def summary(
     """
     given = input_size is not None or input_data is not None
     if col_names is None:
-        columns = ("output_size", "num_params") if given else ("num_params",)
-    else:
-        columns = tuple(col_names)
+        col_names = ("output_size", "num_params") if given else ("num_params",)
+    columns = tuple(col_names)
     rows_shown = {"depth"} if row_settings is None else set(row_settings)
     verbose = 1 if verbose is None else verbose
     _check_options(columns, rows_shown, col_width, verbose, input_size, input_data, mode)

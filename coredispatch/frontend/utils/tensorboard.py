@@ -42,7 +42,7 @@ def _writer_class() -> type:
             name="tensorboardX",
         ) from error
 
-    class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc,name-defined]
+    class SummaryWriter(tensorboardX.SummaryWriter):  # type: ignore[misc]
         """Writes scalars, histograms, images, texts and so on of a run to ``log_dir``.
 
         The methods are tensorboardX's, which are PyTorch's; tensors are taken everywhere.

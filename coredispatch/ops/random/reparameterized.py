@@ -89,9 +89,6 @@ def _standard_gamma(self: Tensor, generator: Generator | None = None) -> Tensor:
     return lazy.where(lazy.lt(shape, 1), out * boost, out).to_dtype(self.dtype)
 
 
-_standard_gamma.vjp(self=lambda grad, self, out: grad * _standard_gamma_grad(self, out))
-
-
 @composite(
     out=broadcast,
     dtype=promote_float,
@@ -130,6 +127,9 @@ def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
     has_tail = below & lazy.gt(end, _FAR)
     total = total * cut + lazy.where(has_tail, tail, 0.0)
     return (-sign * x * total).to_dtype(dtype)
+
+
+_standard_gamma.vjp(self=lambda grad, self, out: grad * _standard_gamma_grad(self, out))
 
 
 def _newton(end: Any, value: Any, slope: Any, where: Any) -> Any:

@@ -145,6 +145,18 @@ class CudaBackend(ArrayApiBackend):
         """The address of the cuBLAS handle of the current device."""
         return int(self.cupy.cuda.device.get_cublas_handle())
 
+    def solver_handle(self) -> int:
+        """The address of the cuSOLVER handle of the current device."""
+        return int(self.cupy.cuda.device.get_cusolver_handle())
+
+    def profile_start(self) -> None:
+        """Let the driver's profiler record."""
+        self.cupy.cuda.runtime.profilerStart()
+
+    def profile_stop(self) -> None:
+        """Let the driver's profiler record no longer."""
+        self.cupy.cuda.runtime.profilerStop()
+
     def set_memory_fraction(self, index: int, fraction: float) -> None:
         """Limit the pool of a device to a part of its memory."""
         with self.on(index):

@@ -78,7 +78,7 @@ class Timer:
         names.setdefault("torch", coredispatch)
         names.setdefault("cd", coredispatch)
         stmt, setup = (textwrap.dedent(code).strip() or "pass" for code in (stmt, setup))
-        self._globals = names
+        self._clock = timer
         self._timer = timeit.Timer(stmt, setup, timer, names)
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
 
@@ -106,7 +106,7 @@ class Timer:
     def _estimate_block_size(self, min_run_time: float) -> int:
         """So many runs that reading the clock is a thousandth of their time."""
         with set_torch_threads(self._task_spec.num_threads):
-            clock = timeit.Timer("pass", timer=self._timer.timer)
+            clock = timeit.Timer("pass", timer=self._clock)
             overhead = float(np.median([max(clock.timeit(0), 1e-9) for _ in range(5)]))
             number = 1
             while True:
@@ -126,7 +126,8 @@ class Timer:
         callback: Callable[[int, float], Any] | None,
     ) -> Measurement:
         """Blocks of ``number`` runs until the time is over, or enough was measured."""
-        total, times = 0.0, []
+        total = 0.0
+        times: list[float] = []
         with set_torch_threads(self._task_spec.num_threads):
             while total < min_run_time or not enough(times):
                 if max_run_time is not None and total >= max_run_time:
