@@ -93,6 +93,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
     table: dict[str, Callable[..., Any]] = {
         "view": view,
+        "view_dtype": lambda x, dtype: x.view(numpy_dtype(dtype)),
         "reshape": reshape,
         "permute": permute,
         "expand": expand,

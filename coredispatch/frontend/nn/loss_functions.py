@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.ops.loss.regression import check_margin
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError
 
@@ -34,6 +35,7 @@ def triplet_margin_with_distance_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """:func:`triplet_margin_loss` with any distance."""
+    check_margin(margin)
     distance = distance_function or _op("pairwise_distance")
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

@@ -15,6 +15,7 @@ from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.inspection import all_true, greatest
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
@@ -172,6 +173,8 @@ def matrix_exp(self: Tensor) -> Tensor:
     n = square_shape(self)[-1]
     if self.numel() == 0:
         return self.clone()
+    if self.dtype.is_floating_point and self.dtype.itemsize == 2:
+        return narrow(matrix_exp(wide(self)), self)
     largest = float(greatest(lazy.sum(lazy.abs(self.detach()), -2)))
     if not math.isfinite(largest):
         raise ArgumentError(

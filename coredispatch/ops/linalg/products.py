@@ -270,6 +270,11 @@ def inner(self: Tensor, other: Tensor) -> Tensor:
     """Products summed over the last dimension of both, for all pairs of the other indices."""
     if self.ndim == 0 or other.ndim == 0:
         return self * other
+    if self.shape[-1] != other.shape[-1]:
+        raise ShapeError(
+            f"the last dimensions have {self.shape[-1]} and {other.shape[-1]} elements",
+            fix="make them equal",
+        )
     return lazy.tensordot(self, other, ([self.ndim - 1], [other.ndim - 1]))
 
 

@@ -311,6 +311,12 @@ def cosine_embedding_loss(
     return reduce_loss(close + far, reduction)
 
 
+def check_margin(margin: float) -> None:
+    """Refuse a margin of a triplet loss that is not positive."""
+    if margin <= 0:
+        raise ArgumentError(f"margin must be greater than 0, got {margin}", fix="use 1.0")
+
+
 @composite(reference=triplet_reference, samples=triplet_samples, smooth=False, **LOSS_FACTS)
 def triplet_margin_loss(
     anchor: Tensor,
@@ -325,7 +331,9 @@ def triplet_margin_loss(
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)`` with the ``p``-norm ``d``.
 
     ``swap`` uses the nearer of anchor and positive to the negative. Balntas et al., 2016.
+    Raises ``ArgumentError`` unless ``margin`` is positive.
     """
+    check_margin(margin)
     near = lazy.pairwise_distance(anchor, positive, p, eps)
     far = lazy.pairwise_distance(anchor, negative, p, eps)
     if swap:

@@ -27,7 +27,7 @@ from coredispatch.ops.support.samples import Sample, scans
 from coredispatch.registry import DType as DTypeClass
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import bool_, int64
-from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 
@@ -214,6 +214,9 @@ def diff(
     ``prepend`` and ``append`` are joined to ``self`` along ``dim`` first. Bool differences are
     exclusive ors.
     """
+    if self.ndim == 0:
+        raise ShapeError("a 0-dim tensor has no differences", fix="reshape it to (1,) first")
+    normalize_dim(dim, self.ndim)
     if n == 0:
         return lazy.clone(self)
     parts = [part for part in (prepend, self, append) if part is not None]

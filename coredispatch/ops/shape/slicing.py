@@ -293,9 +293,7 @@ def dsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
 def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of all slices along ``dim``, without that dimension."""
     if self.ndim == 0:
-        raise ShapeError(
-            "a 0-dim tensor has no dimension to unbind", fix="reshape it to (1,) first"
-        )
+        raise DimError("a 0-dim tensor has no dimension to unbind", fix="reshape it to (1,) first")
     d = normalize_dim(dim, self.ndim)
     return tuple(self[along(d, i)] for i in range(self.shape[d]))
 

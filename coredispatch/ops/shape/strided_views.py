@@ -9,12 +9,13 @@ import numpy as np
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.slicing import along
 from coredispatch.ops.support import lazy
-from coredispatch.ops.support.annotations import IntList, Tensor
+from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.rules import exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry import composite
+from coredispatch.registry import composite, primitive
 from coredispatch.registry.around.wrappers import Wrapper
-from coredispatch.registry.model.errors import ArgumentError, DimError
+from coredispatch.registry.model.dtypes import float32, int32
+from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
 from coredispatch.registry.model.sizes import as_sizes, contiguous_strides
 
 __all__ = [
@@ -23,6 +24,43 @@ __all__ = [
     "diagonal_places",
     "unfold",
 ]
+
+
+def _reinterpreted_shape(self: Any, dtype: Any) -> tuple[int, ...]:
+    sizes, old, new = tuple(self.shape), DType.of(self.dtype).itemsize, DType.of(dtype).itemsize
+    if old == new:
+        return sizes
+    if not sizes or sizes[-1] * old % new:
+        raise ShapeError(
+            f"a tensor of shape {sizes} with {old} bytes an element has no whole number of "
+            f"elements of {new} bytes in its last dimension",
+            fix="view it in a dtype that divides it",
+        )
+    return (*sizes[:-1], sizes[-1] * old // new)
+
+
+@primitive(
+    out=_reinterpreted_shape,
+    dtype=lambda self, dtype: DType.of(dtype),
+    samples=lambda make: (Sample(make((3, 4)), int32), Sample(make(()), int32)),
+    dtypes=(float32,),
+    tolerance=exact,
+    view=True,
+    differentiable=False,
+    namespace=(),
+    method=False,
+)
+def view_dtype(self: Tensor, dtype: DType) -> Tensor:
+    """The same memory read as elements of ``dtype``: ``self.view(dtype)``.
+
+    Where the sizes of the elements differ the last dimension changes, and has to lie without gaps.
+    Raises :class:`ShapeError` where its bytes are no whole number of elements.
+    """
+
+
+@shape.view.overload
+def _(self: Tensor, dtype: DType) -> Tensor:
+    return self if dtype is self.dtype else view_dtype(self, dtype)
 
 
 def diagonal_places(rows: int, columns: int, offset: int) -> tuple[int, int, int]:

@@ -30,7 +30,7 @@ def _checked(ufunc: np.ufunc) -> Callable[..., Any]:
 
     def kernel(a: Any, b: Any, out: Any = None) -> Any:
         kind = b.dtype.kind if type(b) is np.ndarray else a.dtype.kind
-        if kind in "iub" and not np.all(b):
+        if kind in "iub" and not np.all(b) and np.size(a):
             raise ZeroDivisionError("integer division or modulo by zero")
         return quiet(a, b, out)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
 from coredispatch.registry.model.sizes import expand_size, infer_size, normalize_dim
 
@@ -27,6 +29,17 @@ def view(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
             fix="use reshape, which copies where it must",
         )
     return out
+
+
+def view_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """The memory of ``x`` read as elements of another dtype."""
+    native = numpy_dtype(dtype)
+    if native.itemsize != x.itemsize and x.ndim and x.strides[-1] != x.itemsize:
+        raise ShapeError(
+            f"the last dimension has steps of {x.strides[-1]} bytes and elements of {x.itemsize}",
+            fix="use .contiguous() first",
+        )
+    return x.view(native)
 
 
 def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -230,15 +243,14 @@ def chunk(x: np.ndarray, chunks: int, dim: int) -> list[np.ndarray]:
 def unbind(x: np.ndarray, dim: int) -> list[np.ndarray]:
     """The slices of ``x`` along ``dim``, as views."""
     if x.ndim == 0:
-        raise ShapeError(
-            "a 0-dim tensor has no dimension to unbind", fix="reshape it to (1,) first"
-        )
+        raise DimError("a 0-dim tensor has no dimension to unbind", fix="reshape it to (1,) first")
     moved = x if dim == 0 else x.swapaxes(0, dim) if x.ndim <= 2 else np.moveaxis(x, dim, 0)
     return [moved[i, ...] for i in range(moved.shape[0])]
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "view": view,
+    "view_dtype": view_dtype,
     "reshape": reshape,
     "permute": permute,
     "transpose": transpose,
