@@ -30,6 +30,7 @@ EXPRESSIONS = {
 
 #: PyTorch's kernels for the CPU were not compiled for a dtype in which the call has a meaning
 MORE_DTYPES = """
+igamma igammac
 addcmul addmm addmv arange argmax argmin bitwise_left_shift bitwise_right_shift bucketize cdist
 cholesky corrcoef cov cumulative_trapezoid div dot floor_divide fmod histc index_reduce inner isin
 kthvalue linalg.cholesky linalg.cholesky_ex linalg.cond linalg.multi_dot linalg.solve_triangular
@@ -82,6 +83,7 @@ SINGLE = {
     ("index_select", "out has shape"): "an out of another shape is refused",
     ("arange", "cannot be written"): "an out of another dtype is refused first",
     ("kthvalue", "result 1"): "which of equal elements",
+    ("as_strided_scatter", "gradient"): "what is overwritten has no gradient",
     ("masked_fill", "accepted"): "a 0-dim tensor is converted, as copy_ does",
     ("matrix_exp", "PyTorch gives [nan"): "half precision is computed in float32",
     ("linalg.vander", "refused"): "a number has no powers in rows",
@@ -97,7 +99,7 @@ SINGLE = {
 def reason(path: str, dtype: str, found: str) -> str | None:
     """Why a difference is meant, or None."""
     if found.startswith("accepted"):
-        if path in MORE_DTYPES and dtype != "error":
+        if dtype != "error" and (path in MORE_DTYPES or path.startswith("special.")):
             return "more dtypes"
         if path in NUMBERS and found.endswith("TypeError"):
             return "numbers as operands"

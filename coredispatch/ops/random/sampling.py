@@ -7,7 +7,7 @@ from typing import Any
 from coredispatch.ops.random.factories import random_normal, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Scalar, Tensor
-from coredispatch.ops.support.inspection import all_true
+from coredispatch.ops.support.inspection import all_true, any_true
 from coredispatch.ops.support.rules import broadcast_shapes, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -105,7 +105,7 @@ def _(
 
 def _check_std(std: Any) -> None:
     if hasattr(std, "shape"):
-        negative = std.device.type != "meta" and std.numel() and bool((std < 0).any())
+        negative = std.device.type != "meta" and std.numel() and any_true(std < 0)
     else:
         negative = std < 0
     if negative:

@@ -8,6 +8,7 @@ from coredispatch.frontend.transforms.batching.batch import Batch, op
 from coredispatch.ops.shape.rules import expanded, viewed
 from coredispatch.plugin import ShapeError, dispatch
 from coredispatch.registry.model.sizes import normalize_dim
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = ["RULES"]
 
@@ -84,10 +85,22 @@ def pairs(batch: Batch, self: Any) -> Any:
         return dispatch(batch.op, (op("clone")(value, memory_format="contiguous_format"),))
 
 
+def reinterpret(batch: Batch, self: Any, dtype: Any) -> Any:
+    """``view_dtype``: of samples in memory one after the other."""
+    value = batch.front(self)
+    if not self.raw.shape and dtype.itemsize != dtype_of(value).itemsize:
+        raise ShapeError("a number has no dimension that another size of elements could change")
+    try:
+        return dispatch(batch.op, (value, dtype))
+    except ShapeError:
+        return dispatch(batch.op, (op("clone")(value, memory_format="contiguous_format"), dtype))
+
+
 RULES: dict[str, Any] = {
     **dict.fromkeys(["detach", "view_as_real", "conj", "positive", "to_device"], unchanged),
     "view": view,
     "view_as_complex": pairs,
+    "view_dtype": reinterpret,
     "reshape": reshape,
     "expand": expand,
     "permute": permute,
