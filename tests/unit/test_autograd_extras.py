@@ -109,6 +109,26 @@ class TestFunction:
         base.sum().backward()
         assert w.grad.tolist() == [2.0, 2.0, 1.0, 1.0]
 
+    def test_saved_outputs_without_a_gradient(self, w):
+        class Sort(Function):
+            @staticmethod
+            def forward(ctx, x):
+                values, order = x.sort()
+                ctx.mark_non_differentiable(order)
+                ctx.save_for_backward(values, order)
+                return values, order
+
+            @staticmethod
+            def backward(ctx, grad, _):
+                values, order = ctx.saved_tensors
+                assert values.requires_grad and not order.requires_grad and order.grad_fn is None
+                return cd.zeros_like(grad).scatter(0, order, grad * values)
+
+        x = cd.tensor([3.0, 1.0, 2.0], requires_grad=True)
+        values, order = Sort.apply(x)
+        (values * cd.tensor([1.0, 2.0, 3.0])).sum().backward()
+        assert not order.requires_grad and x.grad.tolist() == [9.0, 1.0, 4.0]
+
     def test_refusals(self, w):
         class Empty(Function):
             pass

@@ -302,7 +302,8 @@ class Function(metaclass=FunctionMeta):
     def _keep(ctx: FunctionCtx, node: FunctionNode, outputs: list[Any]) -> None:
         """Saved outputs are kept as raw data: the node must not own its outputs."""
         ctx._node = node
-        numbers = {id(t): i for i, t in enumerate(t for t in outputs if isinstance(t, TensorBase))}
+        tensors = [t for t in outputs if isinstance(t, TensorBase)]
+        numbers = {id(t): i for i, t in enumerate(tensors) if t.keys & AUTOGRAD}
         saved = list(ctx._saved)
         ctx._versions = [version_of(t) if isinstance(t, TensorBase) else 0 for t in saved]
         hooks = current_hooks() if GRAPH.watched else None

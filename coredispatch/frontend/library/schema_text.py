@@ -73,7 +73,7 @@ class Argument:
         return self.text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FunctionSchema:
     """A schema as read; ``str`` of it is its text."""
 
@@ -90,6 +90,8 @@ class FunctionSchema:
 
     def __str__(self) -> str:
         return self.text
+
+    __repr__ = __str__
 
 
 def _refuse(text: str, why: str) -> RuntimeError:
