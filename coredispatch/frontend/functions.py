@@ -63,15 +63,43 @@ def is_complex(input: Tensor) -> bool:
     return input.is_complex()
 
 
-def save(obj: Any, f: Any, **options: Any) -> None:
-    """Write ``obj`` (tensors, containers, state dicts) to a path or file."""
+def save(
+    obj: Any,
+    f: Any,
+    pickle_module: Any = None,
+    pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,
+    **options: Any,
+) -> None:
+    """Write ``obj`` (tensors, containers, state dicts) to a path or file.
+
+    See :func:`coredispatch.serialization.save` for the options, such as ``format="torch"``.
+    """
     from coredispatch.frontend.serialization import save as write
 
-    write(obj, f, **options)
+    write(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, **options)
 
 
-def load(f: Any, map_location: Any = None, **options: Any) -> Any:
-    """Read what :func:`save` wrote; ``map_location`` says on which device."""
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Read what :func:`save` or ``torch.save`` wrote; ``map_location`` says on which device.
+
+    See :func:`coredispatch.serialization.load`.
+    """
     from coredispatch.frontend.serialization import load as read
 
-    return read(f, map_location, **options)
+    return read(
+        f,
+        map_location,
+        pickle_module,
+        weights_only=weights_only,
+        mmap=mmap,
+        **pickle_load_args,
+    )

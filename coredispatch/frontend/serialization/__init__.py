@@ -13,17 +13,15 @@ from coredispatch.frontend.serialization.errors import (
     UnsafeGlobalError,
     UnsavableObjectError,
 )
-from coredispatch.frontend.serialization.loading import (
-    get_default_mmap,
-    load,
-    set_default_mmap,
-)
+from coredispatch.frontend.serialization.loading import load
 from coredispatch.frontend.serialization.memory import (
     copy_tensor,
     deepcopy_tensor,
     rebuild_tensor,
     reduce_tensor,
 )
+from coredispatch.frontend.serialization.pytorch_names import *  # noqa: F403
+from coredispatch.frontend.serialization.pytorch_names import __all__ as _pytorch_names
 from coredispatch.frontend.serialization.saving import save
 
 __all__ = [
@@ -34,12 +32,11 @@ __all__ = [
     "clear_safe_globals",
     "copy_tensor",
     "deepcopy_tensor",
-    "get_default_mmap",
     "get_safe_globals",
     "load",
     "rebuild_tensor",
     "reduce_tensor",
     "safe_globals",
     "save",
-    "set_default_mmap",
+    *_pytorch_names,
 ]

@@ -30,7 +30,7 @@ from coredispatch.frontend.storage import TypedStorage, UntypedStorage
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType
 
-__all__ = ["get_default_mmap", "load", "set_default_mmap"]
+__all__ = ["load"]
 
 MapLocation = str | Device | Mapping[str, str] | Callable[[Any, str], Any] | None
 
@@ -60,9 +60,8 @@ def load(
         weights_only: make only tensors, numbers, strings, containers and what
             :func:`add_safe_globals` allows; so does None, the default. With False the file can
             run any code: use it for files you trust. Names of ``torch`` mean coredispatch's.
-        mmap: map the file into memory instead of reading it; None means
-            :func:`get_default_mmap` (False at first). Writes do not reach the file, and checksums
-            are not looked at. The file must not be shortened meanwhile.
+        mmap: map the file into memory instead of reading it. Writes do not reach the file, and
+            checksums are not looked at. The file must not be shortened meanwhile.
         pickle_load_args: ``encoding``, that of texts which Python 2 wrote (``"utf-8"``).
 
     Raises:
@@ -84,7 +83,7 @@ def load(
     encoding = pickle_load_args.pop("encoding", "utf-8")
     if pickle_load_args:
         raise TypeError(f"load() got an unexpected argument {next(iter(pickle_load_args))!r}")
-    options = Options(_default_mmap[0] if mmap is None else mmap, encoding, weights_only is False)
+    options = Options(bool(mmap), encoding, weights_only is False)
     if options.mmap and not isinstance(f, str | os.PathLike):
         raise ValueError("load(mmap=True) needs a path: only a file on a disk is mapped")
     name = repr(str(f)) if hasattr(f, "__fspath__") or isinstance(f, str) else "the file"
@@ -100,19 +99,6 @@ def load(
                 fix=error.fix
                 or "copy or save it again; coredispatch.save never leaves half a file behind",
             ) from error
-
-
-_default_mmap = [False]
-
-
-def get_default_mmap() -> bool:
-    """Whether :func:`load` maps files by default."""
-    return _default_mmap[0]
-
-
-def set_default_mmap(mmap: bool) -> None:
-    """Say whether :func:`load` maps files by default."""
-    _default_mmap[0] = bool(mmap)
 
 
 def _placement(location: MapLocation) -> Callable[[str], str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["OPTIONS", "Options"]
+__all__ = ["DEFAULTS", "OPTIONS", "Options"]
 
 
 class Options(NamedTuple):
@@ -22,3 +22,6 @@ class Options(NamedTuple):
 
 
 OPTIONS: Final = Options()
+
+#: what a caller has set for all files
+DEFAULTS: Final[dict[str, Any]] = {"endianness": None}

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
-from coredispatch.frontend.serialization.options import Options
+from coredispatch.frontend.serialization.options import DEFAULTS, Options
 from coredispatch.frontend.serialization.stored_zip import StoredZip
 from coredispatch.frontend.serialization.torch_pickle import StorageReference, TorchPickle
 
@@ -116,7 +116,7 @@ class ZipArchive(TorchArchive):
                 fix="load it with PyTorch and save its state_dict()",
             )
         order = f"{self._root}byteorder"
-        found = archive.read(order).decode("ascii", "replace") if order in names else "little"
+        found = _byte_order() if order not in names else archive.read(order).decode("latin1")
         if found not in ("little", "big"):
             raise Damage(order, f"it is {shown(found)}")
         self._swap = found != sys.byteorder
@@ -142,6 +142,12 @@ class ZipArchive(TorchArchive):
         block = np.empty(self.sizes[number], np.uint8)
         self._zip.read_into(entry, block.data)
         return _swapped(block, storage) if self._swap else block
+
+
+def _byte_order() -> str:
+    """The byte order of a file that does not name its own."""
+    said = DEFAULTS["endianness"]
+    return {"NATIVE": sys.byteorder, "BIG": "big"}.get(getattr(said, "name", ""), "little")
 
 
 def _swapped(block: Array, storage: StorageReference) -> Array:

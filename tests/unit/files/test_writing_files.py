@@ -116,16 +116,29 @@ def die(number):
     sync(number)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = die
-cd.save([cd.zeros(1000), "new"], sys.argv[1])
+if sys.argv[3] == "rec":
+    with cd.utils.data.recordio.MXRecordIO(sys.argv[1], "w") as file:
+        file.write(bytes(4000))
+else:
+    cd.save({"x": cd.zeros(1000)}, sys.argv[1], format=sys.argv[3])
 """
 
 
 @posix
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_killed_save_leaves_the_earlier_file(tmp_path: Path, moment: str) -> None:
+@pytest.mark.parametrize(
+    ("moment", "format"),
+    [
+        ("before", "coredispatch"),
+        ("after", "coredispatch"),
+        ("before", "torch"),
+        ("after", "safetensors"),
+        ("before", "rec"),
+    ],
+)
+def test_a_killed_save_leaves_the_earlier_file(tmp_path: Path, moment: str, format: str) -> None:
     path = tmp_path / "model.cd"
     cd.save(OLD, path)
-    assert run(KILLED, path, moment).returncode == -signal.SIGKILL
+    assert run(KILLED, path, moment, format).returncode == -signal.SIGKILL
     assert cd.load(path)[1] == OLD[1]
     (left,) = [name for name in os.listdir(tmp_path) if name != "model.cd"]
     assert re.fullmatch(r"model\.cd\.coredispatch-[0-9a-f]{8}\.tmp", left)
@@ -142,17 +155,22 @@ import coredispatch as cd
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
-    cd.save(cd.zeros(1_000_000), sys.argv[1])
+    if sys.argv[2] == "rec":
+        with cd.utils.data.recordio.MXRecordIO(sys.argv[1], "w") as file:
+            file.write(bytes(4_000_000))
+    else:
+        cd.save({"x": cd.zeros(1_000_000)}, sys.argv[1], format=sys.argv[2])
 except OSError as error:
     print("refused")
 """
 
 
 @posix
-def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["coredispatch", "torch", "safetensors", "rec"])
+def test_a_full_disk_leaves_the_earlier_file(tmp_path: Path, format: str) -> None:
     path = tmp_path / "model.cd"
     cd.save(OLD, path)
-    done = run(FULL_DISK, path)
+    done = run(FULL_DISK, path, format)
     assert done.stdout == "refused\n", done.stderr
     assert os.listdir(tmp_path) == ["model.cd"]
     assert cd.load(path)[0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
