@@ -13,6 +13,7 @@ from coredispatch.frontend.serialization.container import open_for_reading
 from coredispatch.frontend.serialization.errors import Damage, SerializationError
 from coredispatch.frontend.serialization.formats import open_archive
 from coredispatch.frontend.serialization.options import DEFAULTS, OPTIONS
+from coredispatch.frontend.serialization.pickled import read_pickle
 from coredispatch.frontend.storage import UntypedStorage, legacy_class
 from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.dtypes import DType
@@ -114,7 +115,9 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     with open_for_reading(f) as file:
         try:
             structure = open_archive(file, "the file", OPTIONS).structure()
-            nodes = (read_pickle(structure) if isinstance(structure, bytes) else structure)["nodes"]
+            if isinstance(structure, bytes):  # of version 1
+                structure = read_pickle(structure)
+            nodes = structure["nodes"]
         except (Damage, TypeError, KeyError) as error:
             raise SerializationError(f"the file is cut off or damaged: {error}") from error
     named = {node["global"] for node in nodes if isinstance(node, dict) and "global" in node}
