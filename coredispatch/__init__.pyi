@@ -17,6 +17,7 @@ from coredispatch import _utils as _utils
 from coredispatch import accelerator as accelerator
 from coredispatch import amp as amp
 from coredispatch import ao as ao
+from coredispatch import array_api as array_api
 from coredispatch import autograd as autograd
 from coredispatch import compiler as compiler
 from coredispatch import cpu as cpu
@@ -55,6 +56,10 @@ from coredispatch import types as types
 from coredispatch import utils as utils
 from coredispatch import version as version
 from coredispatch import xpu as xpu
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from coredispatch.frontend.amp.autocast import autocast as autocast
 from coredispatch.frontend.amp.autocast import get_autocast_dtype as get_autocast_dtype
 from coredispatch.frontend.amp.autocast import is_autocast_available as is_autocast_available
@@ -205,6 +210,7 @@ cfloat = complex64
 cdouble = complex128
 layout = TensorLayout
 memory_format = MemoryFormat
+newaxis = None
 strided = TensorLayout('strided')
 sparse_coo = TensorLayout('sparse_coo')
 sparse_csr = TensorLayout('sparse_csr')

@@ -29,6 +29,7 @@ NAMESPACES: dict[str, str] = {
     "accelerator": "coredispatch.frontend.accelerator",
     "amp": "coredispatch.frontend.amp",
     "ao": "coredispatch.frontend.ao",
+    "array_api": "coredispatch.frontend.array_api",
     "autograd": "coredispatch.frontend.autograd",
     "compiler": "coredispatch.frontend.compiler",
     "cpu": "coredispatch.frontend.cpu",

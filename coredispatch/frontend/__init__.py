@@ -27,4 +27,7 @@ plugins.builtin("autocast", _autocast, __version__)
 plugins.builtin("torch_function", torch_function, __version__)
 plugins.builtin("torch_dispatch", torch_dispatch, __version__)
 
+from coredispatch.frontend import einops_backend as _einops_backend  # noqa: E402
 from coredispatch.frontend import indexing, inplace_views, methods  # noqa: E402, F401
+
+_einops_backend.install()

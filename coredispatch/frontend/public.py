@@ -3,6 +3,8 @@
 With every operator of the top-level namespace (see :mod:`.operators`) they are the public names.
 """
 
+from math import e, inf, nan, pi
+
 from coredispatch.frontend.amp.autocast import (
     autocast,
     get_autocast_dtype,
@@ -147,6 +149,7 @@ cfloat = complex64
 cdouble = complex128
 layout = TensorLayout
 memory_format = MemoryFormat
+newaxis = None
 strided = TensorLayout("strided")
 sparse_coo = TensorLayout("sparse_coo")
 sparse_csr = TensorLayout("sparse_csr")

@@ -869,14 +869,51 @@ class Tensor(TensorBase):
 
         return reduce_tensor(self)
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __array_wrap__(
+        self, array: Any, context: Any = None, return_scalar: bool = False
+    ) -> Tensor:
+        """What NumPy functions make of their results: ``np.sin(tensor)`` is a tensor."""
+        from coredispatch.frontend.creation import from_numpy
+
+        return from_numpy(np.asarray(array))
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the array API standard, :mod:`coredispatch.array_api`.
+
+        Raises :class:`ArgumentError` for a version of the standard that it has not.
+        """
+        from coredispatch.frontend import array_api
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ArgumentError(
+                f"the version {api_version!r} of the array API is not there",
+                fix="use 2024.12 or earlier",
+            )
+        return array_api
+
+    def to_device(self, device: DeviceLike, /, *, stream: Any = None) -> Tensor:
+        """:meth:`to` under its name in the array API standard."""
+        return self.to(device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         if self.keys & AUTOGRAD:
             raise AutogradError("can't export a tensor that requires grad", fix="use .detach()")
+        given = {
+            "stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy
+        }  # fmt: skip
+        options = {name: value for name, value in given.items() if value is not None}
         if self.dtype is dtypes.bfloat16 and isinstance(self.raw, np.ndarray):
             from coredispatch.frontend.dlpack import export
 
-            return export(self.raw, **kwargs)
-        return self.raw.__dlpack__(**kwargs)
+            return export(self.raw, **options)
+        return self.raw.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         device: tuple[int, int] = self.raw.__dlpack_device__()

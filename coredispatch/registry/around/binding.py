@@ -34,7 +34,9 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             return written(op, args, kwargs)
     if "out" in kwargs and all(p.name != "out" for p in op.schema.params):
         kwargs = dict(kwargs)
-        return _into(op, args, kwargs.pop("out"), kwargs)
+        out = kwargs.pop("out")
+        if out is not None:
+            return _into(op, args, out, kwargs)
     full = completed(op, args, kwargs)
     error: DTypeError | None = None
     if isinstance(full, tuple):
