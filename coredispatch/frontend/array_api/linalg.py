@@ -9,6 +9,7 @@ from coredispatch.frontend.array_api.manipulation import matrix_transpose
 from coredispatch.frontend.array_api.promotion import call, operands
 from coredispatch.frontend.array_api.statistics import sum as sum_of
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.dtypes import int64
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 __all__ = [
@@ -108,13 +109,24 @@ def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     values = svdvals(x)
     if rtol is None:
         return call("linalg_matrix_rank", x)  # type: ignore[no-any-return]
-    limit = call("amax", values, -1) * rtol
-    return (values > limit[..., None]).sum(-1)  # type: ignore[no-any-return]
+    if not values.shape[-1]:
+        return call("zeros", tuple(x.shape[:-2]), dtype=int64)  # type: ignore[no-any-return]
+    limit = call("amax", values, -1, True)
+    limit = limit * (rtol[..., None] if isinstance(rtol, Tensor) else rtol)
+    return (values > limit).sum(-1)  # type: ignore[no-any-return]
 
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     """The Moore-Penrose inverse."""
-    return call("linalg_pinv", x, rtol)  # type: ignore[no-any-return]
+    if not isinstance(rtol, Tensor):
+        return call("linalg_pinv", x, rtol)  # type: ignore[no-any-return]
+    u, values, vh = svd(x, full_matrices=False)
+    if not values.shape[-1]:
+        return call("zeros_like", matrix_transpose(x))  # type: ignore[no-any-return]
+    # A limit for each matrix of the stack.
+    small = values <= call("amax", values, -1, True) * rtol[..., None]
+    reciprocal = call("masked_fill", call("reciprocal", values), small, 0)
+    return (vh.mH * reciprocal[..., None, :].to(x.dtype)) @ u.mH  # type: ignore[no-any-return]
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> Any:
