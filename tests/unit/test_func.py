@@ -516,3 +516,47 @@ def test_a_custom_function_without_a_rule_is_refused() -> None:
     with pytest.raises(RuntimeError, match="must implement the jvp function"):
         jvp(Split.apply, (x,), (x,))
     assert grad(lambda x: Plain.apply(x).sum())(x).tolist() == [2.0, 2.0]
+
+
+def test_errors_show_the_shapes_of_a_sample() -> None:
+    with pytest.raises(RuntimeError, match=r"shapes \(4,\) and \(3,\)"):
+        vmap(lambda a: a + cd.ones(3))(cd.ones(2, 4))
+    with pytest.raises(IndexError, match="dimension 0 with size 4"):
+        vmap(lambda a: a[7])(cd.ones(2, 4))
+
+
+def test_checkpoints_and_gradients_inside_a_backward_pass() -> None:
+    from coredispatch.utils.checkpoint import checkpoint
+
+    class Implicit(cd.autograd.Function):
+        """Its backward computes a gradient itself, as those of implicit layers do."""
+
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x.sin() * x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            with cd.enable_grad():
+                inner = x.detach().requires_grad_()
+                out = inner.sin() * inner
+            return cd.autograd.grad(out, inner, g)[0]
+
+        generate_vmap_rule = True
+
+    x = cd.randn(3, 4)
+    want = vmap(grad(lambda a: (a.sin() * a).sum()))(x)
+    close(vmap(grad(lambda a: Implicit.apply(a).sum()))(x), want)
+    kept = vmap(grad(lambda a: checkpoint(lambda y: y.sin() * y, a, use_reentrant=False).sum()))(x)
+    close(kept, want)
+
+
+def test_a_trace_sees_what_is_in_the_wrappers() -> None:
+    x = cd.randn(3, 4)
+    traced = cd.jit.trace(lambda a: vmap(lambda b: b.sin() * 2)(a), (x,))
+    close(traced(x + 1), (x + 1).sin() * 2)

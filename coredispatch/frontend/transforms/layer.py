@@ -11,14 +11,23 @@ from coredispatch.frontend.autograd.recording import RecordEntry
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.frontend.transforms import batching, tangents
 from coredispatch.frontend.transforms.levels import (
-    UNRECORDED,
     Batched,
     Leveled,
     stripped,
     top_level,
+    unrecorded_depths,
 )
 from coredispatch.frontend.transforms.randomness import randomized
-from coredispatch.plugin import Layer, LayerEntry, bump_version, hookimpl, link_results
+from coredispatch.plugin import (
+    CoreDispatchError,
+    Layer,
+    LayerEntry,
+    bump_version,
+    describe_call,
+    hookimpl,
+    link_results,
+)
+from coredispatch.registry.around.checks import check_call
 from coredispatch.registry.dispatch.dispatcher import Entry
 from coredispatch.registry.model.value import Value, storage_of
 
@@ -37,7 +46,7 @@ class TransformEntry(LayerEntry):
         level = top_level(args)
         if not level:  # a mode brought the call here
             return randomized(self, args) if self.random else self.below(args)
-        if self.keys & AUTOGRAD and _tracked(args, level) and level not in UNRECORDED.get():
+        if self.keys & AUTOGRAD and _tracked(args, level) and level not in unrecorded_depths():
             return self.record_at(level, args)
         return self.open(args, level)
 
@@ -52,7 +61,10 @@ class TransformEntry(LayerEntry):
     def open(self, args: tuple[Any, ...], level: int) -> Any:
         """Serve the call at this level, of whose graph it is no part."""
         serve = batching.serve if isinstance(_wrapper(args, level), Batched) else tangents.serve
-        out = serve(self, args, level)
+        try:
+            out = serve(self, args, level)
+        except CoreDispatchError as error:
+            raise _as_of_samples(self.op, args, error) from None
         op: Any = self.op
         for target in op.schema.written(args) if op.mutates else ():
             if isinstance(target.raw, Leveled) and op.inplace_of is not None:
@@ -76,6 +88,18 @@ class _Opening(Entry):
             same = all(a is b for a, b in zip(items, out, strict=True))
             return out if same else self.entry.record.result_type(items)
         return _original(out, plain, args)
+
+
+def _as_of_samples(op: Any, args: tuple[Any, ...], error: CoreDispatchError) -> Exception:
+    """The error of a call on what is in the wrappers, in the shapes that the program sees."""
+    try:
+        check_call(op, args)
+    except CoreDispatchError as seen:
+        seen.call = describe_call(op, args)
+        return seen
+    except Exception:
+        return error
+    return error
 
 
 def _shares(item: Any, argument: Any) -> bool:
@@ -152,5 +176,9 @@ def _original(out: Any, plain: Any, args: Any) -> Any:
 def coredispatch_register(registrar: Any) -> None:
     """Register the layer ``transform``, above all others."""
     registrar.layer(
-        Layer("transform", generic=TransformEntry, above=("autograd", "autocast", "inference"))
+        Layer(
+            "transform",
+            generic=TransformEntry,
+            above=("autograd", "autocast", "inference", "trace"),
+        )
     )

@@ -31,8 +31,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from coredispatch.frontend.autograd.recording import alias_of
+from coredispatch.frontend.modes import Recording
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.plugin import Wrapper
+from coredispatch.plugin import Switch, Wrapper
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import Value, storage_of
 from coredispatch.registry.wiring import HOOKS
@@ -53,6 +54,8 @@ __all__ = [
     "retyped",
     "stripped",
     "top_level",
+    "unrecorded",
+    "unrecorded_depths",
     "wrapped",
 ]
 
@@ -61,10 +64,6 @@ _BITS = TRANSFORM | TABLE.bit("wrapped")
 _NUMBERS = itertools.count(1)
 #: the forward modes that are not finished: a tangent of any other has no meaning any more
 IN_FORCE: set[int] = set()
-#: depths at which nothing is recorded: of graphs whose backward pass nobody differentiates
-UNRECORDED: ContextVar[frozenset[int]] = ContextVar(
-    "coredispatch_unrecorded_depths", default=frozenset()
-)
 _STACK: ContextVar[tuple[Any, ...]] = ContextVar("coredispatch_transforms", default=())
 
 
@@ -149,6 +148,36 @@ class below:
 def current() -> tuple[Any, ...]:
     """The levels in force in this thread or task, outermost first."""
     return _STACK.get()
+
+
+class unrecorded(Recording):
+    """A block in which nothing is recorded at ``depth``: a backward pass that nobody
+    differentiates.
+
+    Any ``enable_grad`` inside ends it, as it ends ``no_grad``.
+    """
+
+    asks = True
+
+    def __init__(self, depth: int) -> None:
+        self.depths = unrecorded_depths() | {depth}
+
+    def switches(self) -> Switch:
+        """Nothing: autograd itself stays on, for graphs of other depths."""
+        return _NOTHING
+
+    def state(self) -> Any:
+        """The depths, of this block and of those around."""
+        return self.depths
+
+
+_NOTHING = Switch()
+
+
+def unrecorded_depths() -> frozenset[int]:
+    """The depths of the :class:`unrecorded` blocks in force."""
+    found = Recording.current()
+    return found if type(found) is frozenset else frozenset()
 
 
 class Leveled(Wrapper):

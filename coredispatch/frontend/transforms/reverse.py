@@ -7,6 +7,7 @@ history: an input that has one goes through a node of its own, at which the walk
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from coredispatch.frontend.autograd.recording import (
 )
 from coredispatch.frontend.modes import enable_grad, is_recording
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.frontend.transforms.levels import UNRECORDED, Leveled, current, inside, level_of
+from coredispatch.frontend.transforms.levels import Leveled, current, inside, level_of, unrecorded
 from coredispatch.frontend.transforms.trees import (
     check_argnums,
     described,
@@ -125,9 +126,7 @@ class Graph:
         wanted = [c for _, c in pairs if c is not None]
         create = recording and (self.shared or self.depth > 0 or any(map(_has_history, wanted)))
         kept = self.shared or any(_requires_grad_at(c, self.depth) for c in wanted)
-        depths = UNRECORDED.get() | (frozenset() if kept else {self.depth})
-        token = UNRECORDED.set(depths)
-        try:
+        with contextlib.nullcontext() if kept else unrecorded(self.depth):
             found = walk_back(
                 [o for o, _ in pairs],
                 self.inputs,
@@ -136,8 +135,6 @@ class Graph:
                 create_graph=create,
                 allow_unused=True,
             )
-        finally:
-            UNRECORDED.reset(token)
         return [self._finished(g, x, kept) for g, x in zip(found, self.inputs, strict=True)]
 
     def _finished(self, gradient: Any, source: Any, kept: bool) -> Any:

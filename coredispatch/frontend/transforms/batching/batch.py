@@ -38,7 +38,8 @@ class Batch:
             if isinstance(item, Value):
                 inside = self.of(item)
                 if inside is not None:
-                    return int(inside.value.raw.shape[0])
+                    size: int = inside.value.raw.shape[0]
+                    return size
             elif isinstance(item, (list, tuple)):
                 size = self._size(item)
                 if size is not None:
