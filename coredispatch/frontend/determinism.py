@@ -6,6 +6,7 @@ nobody wrote is filled, by kernels that cover those of ``empty`` while the setti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.limits import iinfo
@@ -100,7 +101,7 @@ def _cover() -> None:
         if wanted and not covered:
             HOOKS.load_plugins()
             registrar = Registrar(_PLUGIN)
-            kernels = {"empty": _filled, "empty_like": _filled_like}
+            kernels: dict[str, Callable[..., Any]] = {"empty": _filled, "empty_like": _filled_like}
             for backend in TABLE.snapshot.backends:
                 if backend != "meta":
                     registrar.kernels(backend, kernels, boxed=True, priority=1_000_000)

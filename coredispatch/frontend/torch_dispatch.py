@@ -112,7 +112,7 @@ def make_wrapper_subclass(
     from coredispatch.registry.model.dtypes import default_dtype
 
     place = default_device() if device is None else Device(device)
-    facts = _Facts(tuple(size), dtype or default_dtype(), place, strides)
+    facts: Any = _Facts(tuple(size), dtype or default_dtype(), place, strides)
     made = HOOKS.value_type(SubclassData(facts), HOOKS.device_bit(place) | DISPATCH | _WRAPPED)
     made = become(made, cls)
     if requires_grad:

@@ -145,8 +145,8 @@ def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
     if not target.keys & AUTOGRAD:
         try:
             check_view_write(target)
-        except AutogradError as error:
-            error.call = describe_call(op, args)
+        except AutogradError as refused:
+            refused.call = describe_call(op, args)
             raise
     if root.keys & AUTOGRAD and root._node is None:
         what = "a view of a leaf tensor" if path else "a leaf tensor"

@@ -7,7 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
-from coredispatch.frontend.torch_function import disabled_torch_function
+from coredispatch.frontend.torch_function import OVERRIDE, disabled_torch_function
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import storage_of
@@ -47,7 +47,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     def __new__(cls, data: Any = None, requires_grad: bool = True, **options: Any) -> Any:
         if type(data) in (Tensor, NoneType, cls) or not isinstance(data, Tensor):
             return super().__new__(cls)
-        if isinstance(data, Parameter) and type(data)._class_keys == 0:
+        if isinstance(data, Parameter) and not data.keys & OVERRIDE:
             return super().__new__(cls)
         twin = data.detach().requires_grad_(requires_grad)
         if type(twin) is not type(data):
@@ -55,7 +55,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
                 f"Parameter({type(data).__name__}): detach() gave {type(twin).__name__}",
                 fix=f"let {type(data).__name__}.__torch_function__ keep the class for detach()",
             )
-        twin._is_param = True
+        twin.__dict__["_is_param"] = True
         return twin
 
     def __init__(self, data: Any = None, requires_grad: bool = True) -> None:

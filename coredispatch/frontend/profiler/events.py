@@ -209,7 +209,7 @@ class EventList(list[Any]):
     @property
     def self_cpu_time_total(self) -> float:
         """The time of all events, each microsecond counted once."""
-        return sum(event.self_cpu_time_total for event in self)
+        return float(sum(event.self_cpu_time_total for event in self))
 
     def key_averages(
         self,

@@ -265,11 +265,11 @@ def flops(name: str, args: tuple[Any, ...]) -> int:
     shapes = [tuple(a.raw.shape) if isinstance(a, Value) else () for a in args]
     if name in ("matmul", "mm", "bmm") and shapes[0] and shapes[1]:
         columns = shapes[1][-1] if len(shapes[1]) > 1 else 1
-        return 2 * _product(shapes[0]) * columns
+        return int(2 * _product(shapes[0]) * columns)
     if name == "linear" and shapes[0]:
         return 2 * _product(shapes[0]) * (shapes[1][0] if len(shapes[1]) > 1 else 1)
     if name in ("addmm", "baddbmm") and len(shapes) > 2:
-        return 2 * _product(shapes[1]) * shapes[2][-1]
+        return int(2 * _product(shapes[1]) * shapes[2][-1])
     if name in ("add", "mul"):
         return max(_product(shape) for shape in shapes[:2])
     if name in ("conv1d", "conv2d", "conv3d") and len(shapes) > 1:

@@ -58,7 +58,7 @@ def attributes(tensor: Tensor) -> dict[str, Any]:
     return {name: value for name, value in tensor.__dict__.items() if name not in _OWN}
 
 
-def instance(cls: type[Tensor], raw: Any, keys: int) -> Any:
+def instance(cls: Any, raw: Any, keys: int) -> Any:
     """A tensor of class `cls`, whatever arguments the class itself takes."""
     tensor = TensorBase.__new__(cls)
     TensorBase.__init__(tensor, raw, keys | cls._class_keys)

@@ -193,8 +193,8 @@ def _compare(actual: Any, expected: Any, rules: _Rules) -> None:
     related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
     if related and (rules.allow_subclasses or type(actual) is type(expected)):
         with contextlib.suppress(TypeError, RuntimeError, ValueError):
-            tensors = [x if isinstance(x, Tensor) else as_tensor(x) for x in (actual, expected)]
-            _compare_tensors(*tensors, rules)
+            one, other = (x if isinstance(x, Tensor) else as_tensor(x) for x in (actual, expected))
+            _compare_tensors(one, other, rules)
             return
     raise _Mismatch(
         TypeError,
