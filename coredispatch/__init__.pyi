@@ -49,6 +49,7 @@ from coredispatch import random as random
 from coredispatch import return_types as return_types
 from coredispatch import serialization as serialization
 from coredispatch import signal as signal
+from coredispatch import sparse as sparse
 from coredispatch import special as special
 from coredispatch import storage as storage
 from coredispatch import testing as testing
@@ -135,6 +136,8 @@ from coredispatch.frontend.removed import matrix_rank as matrix_rank
 from coredispatch.frontend.removed import solve as solve
 from coredispatch.frontend.removed import symeig as symeig
 from coredispatch.frontend.size import Size as Size
+from coredispatch.frontend.sparse import sparse_coo_tensor as sparse_coo_tensor
+from coredispatch.frontend.sparse import sparse_csr_tensor as sparse_csr_tensor
 from coredispatch.frontend.tensor import Tensor as Tensor
 from coredispatch.frontend.tensor import is_tensor as is_tensor
 from coredispatch.frontend.vmap import vmap as vmap

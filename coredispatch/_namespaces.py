@@ -75,6 +75,7 @@ NAMESPACES: dict[str, str] = {
     "return_types": "coredispatch.frontend.return_types",
     "serialization": "coredispatch.frontend.serialization",
     "signal": "coredispatch.frontend.signal",
+    "sparse": "coredispatch.frontend.sparse",
     "special": "coredispatch.frontend.special",
     "storage": "coredispatch.frontend.storage",
     "testing": "coredispatch.frontend.testing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -474,3 +475,43 @@ def test_printed_forms() -> None:
     for name, module in theirs.items():
         assert repr(mine[name]) == repr(module).replace("torch.", "cd."), name
         assert list(mine[name].state_dict()) == list(module.state_dict()), name
+
+
+def test_attention_kernels_and_masks() -> None:
+    q, k = normal(2, 3, 4, 5), normal(2, 3, 6, 5)
+    importlib.import_module("torch.nn.attention.bias")
+
+    def call(library: Any, q: Any, k: Any) -> Any:
+        attention, sdpa = library.nn.attention, library.nn.functional.scaled_dot_product_attention
+        lower = attention.bias.causal_lower_right(4, 6)
+        upper = attention.bias.causal_upper_left(4, 6)
+        with attention.sdpa_kernel([attention.SDPBackend.MATH]):
+            assert not library.backends.cuda.flash_sdp_enabled()
+            found = sdpa(q, k, k, attn_mask=lower), sdpa(q, k, k, attn_mask=upper)
+        assert library.backends.cuda.flash_sdp_enabled()
+        return found
+
+    same(call, q, k)
+    with pytest.raises(AssertionError), cd.nn.attention.sdpa_kernel("math"):
+        pass
+
+
+def test_gradients_of_convolutions() -> None:
+    def call(library: Any, x: Any, w: Any, g: Any) -> Any:
+        grad = library.nn.grad
+        return (
+            grad.conv2d_input(x.shape, w.detach(), g.detach(), 2, 1),
+            grad.conv2d_weight(x.detach(), w.shape, g.detach(), 2, 1),
+        )
+
+    same(call, normal(2, 3, 6, 5), normal(4, 3, 3, 3), normal(2, 4, 3, 3))
+
+
+def test_linear_cross_entropy_layer() -> None:
+    def call(library: Any, x: Any, y: Any) -> Any:
+        layer = library.nn.LinearCrossEntropyLoss(3, 4, out_features=(2,), bias=True)
+        layer = load(library, layer, np.random.default_rng(1))
+        assert list(layer.state_dict()) == ["linear.weight", "linear.bias"]
+        return layer(x, y)
+
+    same(call, normal(5, 3), RNG.integers(0, 4, (5, 2)))

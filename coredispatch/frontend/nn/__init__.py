@@ -4,7 +4,10 @@
 from typing import TYPE_CHECKING
 
 from coredispatch.frontend.nn import (
+    attention as attention,
+    common_types as common_types,
     functional as functional,
+    grad as grad,
     init as init,
     modules as modules,
     parallel as parallel,
@@ -37,7 +40,10 @@ if not TYPE_CHECKING:
         "Parameter",
         "UninitializedBuffer",
         "UninitializedParameter",
+        "attention",
+        "common_types",
         "functional",
+        "grad",
         "init",
         "DataParallel",
         "modules",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.argument_types import IntList
 from coredispatch.frontend.nn import (
     attention_functions,
@@ -59,9 +60,22 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     return result.permute(2, 0, 1)
 
 
+def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
+    """Raise ``AssertionError`` unless ``arg`` is an int or has two elements."""
+    if not (isinstance(arg, int) or len(arg) == 2):
+        raise AssertionError(message.format(arg_name))
+
+
 def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """:func:`channel_shuffle`."""
     return _operators["channel_shuffle"](input, groups)
+
+
+grouped_mm = announced_function("nn.functional.grouped_mm", "multiply group by group")
+scaled_mm = announced_function("nn.functional.scaled_mm", "scale and multiply in float32")
+scaled_grouped_mm = announced_function(
+    "nn.functional.scaled_grouped_mm", "scale and multiply group by group"
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -79,9 +93,13 @@ __all__ = sorted(
         *loss_functions.__all__,
         *pool_functions.__all__,
         *resampling_functions.__all__,
+        "assert_int_or_pair",
         "conv_tbc",
         "fold",
+        "grouped_mm",
         "native_channel_shuffle",
+        "scaled_grouped_mm",
+        "scaled_mm",
         "unfold",
     }
 )

@@ -148,6 +148,11 @@ def row_pointers(self: Any) -> Any:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
+def coordinates(self: Any) -> Any:
+    """Row and column of every element that is not zero."""
+    return np.stack(np.nonzero(np.asarray(self))).astype(np.int64)
+
+
 def columns(self: Any) -> Any:
     """The column of every element that is not zero."""
     return np.nonzero(np.asarray(self))[1].astype(np.int64)

@@ -29,14 +29,17 @@ IntList: TypeAlias = int | Sequence[int]
 
 __all__ = [
     "OPERATORS",
+    "coalesce",
     "col_indices",
     "crow_indices",
+    "indices",
     "is_sparse_csr",
     "nnz",
     "sampled_matmul",
     "sparse_mask",
     "spmm",
     "to_dense",
+    "to_sparse",
     "to_sparse_csr",
     "values",
 ]
@@ -199,6 +202,7 @@ csr_sampled_matmul.vjp(
 
 
 @primitive(
+    alias=("_values",),
     out=shapes.stored,
     dtype=rules.same,
     namespace=(),
@@ -336,6 +340,53 @@ def sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return csr_sampled_matmul(self, x, y)
 
 
+# ---- PyTorch's names of the coordinate form ----------------------------------------------------
+#
+# A matrix in coordinates whose elements stand in order, each place once, has what CSR has.
+
+
+@composite(
+    alias=("to_sparse_coo",),
+    namespace=(),
+    samples=definitions.either,
+    reference=definitions.sparse,
+    tolerance=tolerance.exact,
+    gradcheck=lambda self: to_dense(to_sparse(self if is_sparse_csr(self) else self + 8)),
+)
+def to_sparse(self: Tensor) -> Tensor:
+    """:func:`to_sparse_csr`, which also has :func:`indices`: PyTorch's coordinates."""
+    return to_sparse_csr(self)
+
+
+@composite(
+    differentiable=False,
+    alias=("_indices",),
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.coordinates,
+    tolerance=tolerance.exact,
+)
+def indices(self: Tensor) -> Tensor:
+    """Row and column of each stored element of a sparse tensor, ``(2, nnz)`` int64, in order."""
+    starts = self.crow_indices().long()
+    numbers = starts.new_ones((starts.shape[0] - 1,)).cumsum(0) - 1
+    rows = numbers.repeat_interleave(starts[1:] - starts[:-1])
+    pair = rows.new_tensor([0, 1]).unsqueeze(1)
+    return rows * (1 - pair) + self.col_indices().long() * pair
+
+
+@composite(
+    namespace=(),
+    samples=definitions.matrices,
+    reference=definitions.sparse,
+    tolerance=tolerance.exact,
+    gradcheck=lambda self: to_dense(coalesce(self)),
+)
+def coalesce(self: Tensor) -> Tensor:
+    """The tensor itself: a sparse_csr tensor stores every place once, in order."""
+    return self
+
+
 OPERATORS = (
     csr_assemble,
     csr_from_dense,
@@ -354,4 +405,7 @@ OPERATORS = (
     sparse_mask,
     spmm,
     sampled_matmul,
+    to_sparse,
+    indices,
+    coalesce,
 )

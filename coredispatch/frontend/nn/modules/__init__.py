@@ -17,6 +17,7 @@ from coredispatch.frontend.nn.modules import (
     fold,
     instancenorm,
     linear,
+    linear_cross_entropy_options,
     loss,
     normalization,
     padding,
@@ -43,6 +44,7 @@ from coredispatch.frontend.nn.modules.flatten import *  # noqa: F403
 from coredispatch.frontend.nn.modules.fold import *  # noqa: F403
 from coredispatch.frontend.nn.modules.instancenorm import *  # noqa: F403
 from coredispatch.frontend.nn.modules.linear import *  # noqa: F403
+from coredispatch.frontend.nn.modules.linear_cross_entropy_options import *  # noqa: F403
 from coredispatch.frontend.nn.modules.loss import *  # noqa: F403
 from coredispatch.frontend.nn.modules.normalization import *  # noqa: F403
 from coredispatch.frontend.nn.modules.padding import *  # noqa: F403
@@ -70,6 +72,7 @@ if not TYPE_CHECKING:
         fold,
         instancenorm,
         linear,
+        linear_cross_entropy_options,
         loss,
         normalization,
         padding,

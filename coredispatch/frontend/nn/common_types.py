@@ -1,0 +1,30 @@
+"""PyTorch's names of the types of sizes, for annotations."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypeVar
+
+from coredispatch.frontend.tensor import Tensor
+
+__all__: list[str] = []
+
+T = TypeVar("T")
+_scalar_or_tuple_any_t: TypeAlias = "T | tuple[T, ...]"
+_scalar_or_tuple_1_t: TypeAlias = "T | tuple[T]"
+_scalar_or_tuple_2_t: TypeAlias = "T | tuple[T, T]"
+_scalar_or_tuple_3_t: TypeAlias = "T | tuple[T, T, T]"
+_scalar_or_tuple_4_t: TypeAlias = "T | tuple[T, T, T, T]"
+_scalar_or_tuple_5_t: TypeAlias = "T | tuple[T, T, T, T, T]"
+_scalar_or_tuple_6_t: TypeAlias = "T | tuple[T, T, T, T, T, T]"
+_size_any_t: TypeAlias = int | tuple[int, ...]
+_size_1_t: TypeAlias = int | tuple[int]
+_size_2_t: TypeAlias = int | tuple[int, int]
+_size_3_t: TypeAlias = int | tuple[int, int, int]
+_size_4_t: TypeAlias = int | tuple[int, int, int, int]
+_size_5_t: TypeAlias = int | tuple[int, int, int, int, int]
+_size_6_t: TypeAlias = int | tuple[int, int, int, int, int, int]
+_ratio_any_t: TypeAlias = float | tuple[float, ...]
+_ratio_2_t: TypeAlias = float | tuple[float, float]
+_ratio_3_t: TypeAlias = float | tuple[float, float, float]
+_tensor_list_t: TypeAlias = Tensor | list[Tensor]
+_maybe_indices_t: TypeAlias = Any

@@ -1,0 +1,175 @@
+"""``coredispatch.sparse``: sparse matrices under PyTorch's names, over the layout ``sparse_csr``.
+
+The layout is the plugin ``coredispatch-sparse``. A matrix in coordinates (COO) whose places are
+sorted and occur once has what CSR has; that is how :func:`sparse_coo_tensor` keeps one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from coredispatch.frontend.announced import announced_function
+from coredispatch.frontend.creation import tensor
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import DimError, RegistrationError, ShapeError
+
+__all__ = [
+    "addmm",
+    "log_softmax",
+    "mm",
+    "softmax",
+    "sparse_coo_tensor",
+    "sparse_csr_tensor",
+    "sum",
+]
+
+_op = TABLE.operator
+
+
+def _of_plugin(name: str) -> Any:
+    """An operator that the sparse plugin brings. Raises ``RuntimeError`` where it is missing."""
+    plugins.discover()
+    try:
+        return TABLE.operator(name)
+    except RegistrationError as error:
+        raise RuntimeError(
+            "sparse tensors are a plugin that is not installed\n  fix: pip install "
+            "coredispatch-sparse"
+        ) from error
+
+
+def _values(values: Any, dtype: Any, device: Any) -> Any:
+    found = values if isinstance(values, Tensor) else tensor(values, dtype=dtype)
+    if dtype is not None:
+        found = found.to(DType.of(dtype))
+    return found if device is None else found.to(device)
+
+
+def _made(crow: Any, col: Any, values: Any, size: Sequence[int], requires_grad: bool) -> Tensor:
+    result: Tensor = _of_plugin("csr_assemble")(crow, col, values, tuple(size))
+    return result.detach().requires_grad_() if requires_grad else result
+
+
+def sparse_coo_tensor(
+    indices: Any,
+    values: Any = None,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+    is_coalesced: bool | None = None,
+) -> Tensor:
+    """A sparse matrix from the places ``indices`` ``(2, nnz)`` and the ``values`` ``(nnz,)`` there.
+
+    Values of one place are added. Without ``size`` it is as large as the places need; with ``size``
+    alone the matrix is empty. The result has the layout ``sparse_csr``: ``indices()`` and
+    ``values()`` give what ``coalesce()`` gives in PyTorch. Gradients reach ``values``. Raises
+    ``ShapeError`` for other than two dimensions and ``DimError`` for places outside ``size``.
+    """
+    if values is None and size is None:  # sparse_coo_tensor((2, 3)): an empty one
+        indices, size = None, indices
+    if indices is None or values is None:
+        indices, values = tensor([[], []], dtype="int64"), tensor([], dtype=dtype)
+    places = indices if isinstance(indices, Tensor) else tensor(indices)
+    stored = _values(values, dtype, device)
+    places = places.to(stored.device).long()
+    if places.ndim != 2 or places.shape[0] != 2 or stored.ndim != 1:
+        raise ShapeError(
+            f"indices of shape {tuple(places.shape)} and values of shape {tuple(stored.shape)}",
+            fix="use matrices: indices (2, nnz) and values (nnz,)",
+        )
+    if places.shape[1] != stored.shape[0]:
+        raise ShapeError(
+            f"{places.shape[1]} places and {stored.shape[0]} values", fix="give one value per place"
+        )
+    count = places.shape[1]
+    if size is None:
+        size = tuple((places.amax(1) + 1).tolist()) if count else (0, 0)
+    rows, columns = (int(n) for n in size)
+    if count and (
+        int(places.min()) < 0 or int(places[0].max()) >= rows or int(places[1].max()) >= columns
+    ):
+        raise DimError(
+            f"indices beyond a matrix of size {(rows, columns)}", fix="give a larger size"
+        )
+    flat = places[0] * columns + places[1]
+    unique, inverse = _op("unique")(flat, return_inverse=True)
+    total = stored.new_zeros((unique.shape[0],)).index_add(0, inverse, stored)
+    row = _op("div")(unique, max(columns, 1), rounding_mode="floor").long()
+    starts = _op("bincount")(row, minlength=rows).cumsum(0)
+    crow = _op("cat")([starts.new_zeros((1,)), starts])
+    return _made(crow, unique - row * columns, total, (rows, columns), requires_grad)
+
+
+def sparse_csr_tensor(
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """A sparse matrix from where its rows start, the columns and the values of its elements.
+
+    ``crow_indices`` is ``(rows + 1,)``, the others ``(nnz,)``, with rising columns in each row.
+    """
+    crow, col = (x if isinstance(x, Tensor) else tensor(x) for x in (crow_indices, col_indices))
+    stored = _values(values, dtype, device)
+    if size is None:
+        size = (crow.shape[0] - 1, int(col.max()) + 1 if col.numel() else 0)
+    return _made(crow.to(stored.device), col.to(stored.device), stored, size, requires_grad)
+
+
+def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
+    """``mat1 @ mat2`` of a sparse and a dense matrix; the gradient of the sparse one is sparse."""
+    product: Tensor = _of_plugin("spmm")(mat1, mat2)
+    return product
+
+
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0
+) -> Tensor:
+    """``beta * input + alpha * mat1 @ mat2``, with a sparse ``mat1``."""
+    return input * beta + mm(mat1, mat2) * alpha
+
+
+def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
+    """The sum of all elements, or the sums along a dimension, as a dense tensor."""
+    values = input.values()
+    if dtype is not None:
+        values = values.to(DType.of(dtype))
+    if dim is None:
+        return values.sum()
+    dims = {int(d) % 2 for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
+    if len(dims) == 2:
+        return values.sum()
+    kept = 1 - dims.pop()
+    total: Tensor = values.new_zeros((input.shape[kept],))
+    return total.index_add(0, input.indices()[kept], values)
+
+
+softmax = announced_function("sparse.softmax", "take the softmax of x.to_dense()")
+log_softmax = announced_function("sparse.log_softmax", "take the log_softmax of x.to_dense()")
+
+
+def _typed(dtype: str) -> Any:
+    def make(indices: Any = None, values: Any = None, size: Any = None) -> Tensor:
+        return sparse_coo_tensor(indices, values, size, dtype=dtype)
+
+    make.__doc__ = f"The older name of :func:`sparse_coo_tensor` with dtype {dtype}."
+    return make
+
+
+FloatTensor, DoubleTensor = _typed("float32"), _typed("float64")
+HalfTensor, BFloat16Tensor = _typed("float16"), _typed("bfloat16")
+LongTensor, IntTensor, ShortTensor = _typed("int64"), _typed("int32"), _typed("int16")
+CharTensor, ByteTensor = _typed("int8"), _typed("uint8")
