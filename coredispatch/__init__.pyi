@@ -65,6 +65,7 @@ from coredispatch.frontend.amp.autocast import autocast as autocast
 from coredispatch.frontend.amp.autocast import get_autocast_dtype as get_autocast_dtype
 from coredispatch.frontend.amp.autocast import is_autocast_available as is_autocast_available
 from coredispatch.frontend.amp.autocast import is_autocast_enabled as is_autocast_enabled
+from coredispatch.frontend.amp.grad_scaler import GradScaler as GradScaler
 from coredispatch.frontend.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from coredispatch.frontend.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from coredispatch.frontend.creation import as_tensor as as_tensor

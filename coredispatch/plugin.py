@@ -61,6 +61,7 @@ from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, k
 from coredispatch.registry.around.raw_values import (
     backends,
     check,
+    device_count,
     from_raw,
     operator,
     reference,
@@ -145,6 +146,7 @@ __all__ = [
     "composite",
     "default_dtype",
     "default_generator",
+    "device_count",
     "describe_call",
     "dispatch",
     "dtype_of",

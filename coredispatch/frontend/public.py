@@ -11,6 +11,7 @@ from coredispatch.frontend.amp.autocast import (
     is_autocast_available,
     is_autocast_enabled,
 )
+from coredispatch.frontend.amp.grad_scaler import GradScaler
 from coredispatch.frontend.autograd.anomaly import (
     is_anomaly_check_nan_enabled,
     is_anomaly_enabled,

@@ -108,6 +108,17 @@ def test_the_older_names_of_amp_warn_and_are_off() -> None:
         cd.cuda.amp.autocast()
 
 
+@needs_no_device
+def test_autocast_and_scaler_for_cuda_warn_and_are_off_without_a_device() -> None:
+    with pytest.warns(UserWarning, match="CUDA is not available"):
+        block = cd.autocast("cuda")
+    with block, cd.autocast("cpu"), cd.autocast("cuda", enabled=False):
+        assert (cd.ones(2, 2) @ cd.ones(2, 2)).dtype is cd.bfloat16
+    with pytest.warns(UserWarning, match="CUDA is not available"):
+        scaler = cd.GradScaler("cuda")
+    assert not scaler.is_enabled()
+
+
 def test_a_functions_state_of_autocast_is_kept_for_backward() -> None:
     seen: dict[str, Any] = {}
 

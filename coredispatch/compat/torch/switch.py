@@ -40,7 +40,7 @@ class TorchModule(ModuleType):
     """``torch`` while the names are installed."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name not in NAMESPACES:
             raise AttributeError(f"module 'torch' has no attribute {name!r}")
         if name in NAMESPACES or name in record():
             with contextlib.suppress(ModuleNotFoundError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from coredispatch.plugin import (
@@ -11,6 +12,7 @@ from coredispatch.plugin import (
     Mode,
     Switch,
     backends,
+    device_count,
     dtypes,
     is_masked,
     is_on,
@@ -93,7 +95,13 @@ class autocast(Mode):
                 f"autocast: device_type must be a string, not {type(device_type).__name__}",
                 fix="autocast('cpu')",
             )
-        if not is_autocast_available(device_type):
+        if device_type == "cuda" and enabled and not device_count("cuda"):
+            warnings.warn(
+                "User provided device_type of 'cuda', but CUDA is not available. Disabling",
+                stacklevel=2,
+            )
+            enabled = False
+        elif device_type != "cuda" and not is_autocast_available(device_type):
             raise DeviceError(
                 f"autocast: there is no backend {device_type!r}",
                 fix=f"use one of {', '.join(backends())}",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-from coredispatch.plugin import ArgumentError, OpError, no_grad
+from coredispatch.plugin import ArgumentError, OpError, device_count, no_grad
 
 __all__ = ["GradScaler"]
 
@@ -30,6 +31,12 @@ class GradScaler:
             raise ArgumentError(f"growth_factor must exceed 1, not {growth_factor}")
         if enabled and not 0.0 < backoff_factor < 1.0:
             raise ArgumentError(f"backoff_factor must lie in (0, 1), not {backoff_factor}")
+        if enabled and device == "cuda" and not device_count("cuda"):
+            warnings.warn(
+                "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
+                stacklevel=2,
+            )
+            enabled = False
         self._scale = float(init_scale)
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor

@@ -15,6 +15,7 @@ rest is constant beyond ``s = 40``, and that tail is integrated in closed form.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,12 +40,10 @@ _FAR = 40.0
 _TINY = 1e-300
 
 
+@functools.cache  # numpy.polynomial is not imported before somebody asks
 def _rule() -> list[tuple[float, float]]:
     nodes, weights = np.polynomial.legendre.leggauss(64)
     return list(zip(((nodes + 1) / 2).tolist(), (weights / 2).tolist()))
-
-
-_RULE = _rule()
 
 
 def _positive(make: Any) -> Iterator[Sample]:
@@ -120,7 +119,7 @@ def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
         end = _newton(end, value, sign * (x * decay - a), True)
     cut = lazy.where(below, lazy.clamp(end, None, _FAR), end)
     total = lazy.zeros_like(cut)
-    for node, weight in _RULE:
+    for node, weight in _rule():
         s = sign * cut * node
         total = total + weight * (centre - s) * lazy.exp(-a * s - x * lazy.expm1(-s))
     tail = lazy.exp(lazy.clamp(x, None, 2.0) - a * cut) * ((centre - cut) / a - 1 / (a * a))
@@ -180,7 +179,7 @@ def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         end = _newton(end, value, other * y / (1 - y) - power, lazy.gt(other, 0))
     cut = lazy.clamp(end, None, _FAR)
     integral = lazy.zeros_like(cut)
-    for node, weight in _RULE:
+    for node, weight in _rule():
         s = cut * node
         rest = lazy.log1p(-edge * lazy.exp(-s))
         log_t = lazy.where(low, log_x - s, rest)

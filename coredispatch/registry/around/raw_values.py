@@ -12,7 +12,7 @@ from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.model.keys import KeyOrder
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["backends", "check", "from_raw", "operator", "reference", "to_raw"]
+__all__ = ["backends", "check", "device_count", "from_raw", "operator", "reference", "to_raw"]
 
 
 def to_raw(tensor: Any) -> Any:
@@ -75,6 +75,13 @@ def backends() -> tuple[str, ...]:
     """The names of the backends that are there, those of plugins included."""
     HOOKS.load_plugins()
     return tuple(TABLE.snapshot.backends)
+
+
+def device_count(name: str) -> int:
+    """How many devices the backend of that name has; 0 where there is no such backend."""
+    HOOKS.load_plugins()
+    found = TABLE.snapshot.backends.get(name)
+    return 0 if found is None else found[0].device_count()
 
 
 def reference(name: str) -> Callable[..., Any]:
