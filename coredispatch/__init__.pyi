@@ -83,6 +83,7 @@ from coredispatch.frontend.functions import broadcast_shapes as broadcast_shapes
 from coredispatch.frontend.functions import is_complex as is_complex
 from coredispatch.frontend.functions import is_floating_point as is_floating_point
 from coredispatch.frontend.functions import is_inference as is_inference
+from coredispatch.frontend.functions import is_storage as is_storage
 from coredispatch.frontend.functions import load as load
 from coredispatch.frontend.functions import numel as numel
 from coredispatch.frontend.functions import result_type as result_type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "is_complex",
     "is_floating_point",
     "is_inference",
+    "is_storage",
     "load",
     "numel",
     "result_type",
@@ -46,6 +48,12 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
 def numel(input: Tensor) -> int:
     """Number of elements of ``input``."""
     return input.numel()
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether ``obj`` is a typed or untyped storage."""
+    storage = sys.modules.get("coredispatch.frontend.storage")  # without it there is none
+    return storage is not None and isinstance(obj, storage.TypedStorage | storage.UntypedStorage)
 
 
 def is_inference(input: Tensor) -> bool:

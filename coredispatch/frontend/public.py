@@ -36,6 +36,7 @@ from coredispatch.frontend.functions import (
     is_complex,
     is_floating_point,
     is_inference,
+    is_storage,
     load,
     numel,
     result_type,

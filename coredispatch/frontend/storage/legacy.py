@@ -6,6 +6,7 @@ from typing import Any
 
 from coredispatch.frontend.storage.typed import STORAGE_NAMES, TypedStorage
 from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["LEGACY", "legacy_class"]
 
@@ -44,7 +45,7 @@ LEGACY: dict[str, Any] = {
         name,
         (),
         {
-            "__module__": "coredispatch",
+            "__module__": SPELLING.package.replace("cd", "coredispatch"),
             "__doc__": f"A :class:`TypedStorage` of {dtype} elements; calling it makes one.",
             "dtype": DType.of(dtype),
         },
