@@ -344,7 +344,8 @@ def check_taken(op: Operator, args: tuple[Any, ...]) -> None:
     assert op.taken is not None
     tensors = [argument for argument in found if isinstance(argument, Value)]
     computed = result_type(*tensors), result_type(*found)
-    dtype = next((d for d in computed if d not in op.taken), None)
+    # What a layout stores (quantized numbers) its own kernels take or refuse.
+    dtype = next((d for d in computed if d not in op.taken and d in ALL_DTYPES), None)
     if dtype is not None:
         first = tensors[0]
         position = next((p for p in op.tensors if args[p] is first), None)

@@ -409,7 +409,7 @@ def _taking(op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
         for position in positions:
             dtype = getattr(args[position], "dtype", None)
             if dtype is not None and dtype not in known:
-                if DType.of(dtype) in taken:
+                if DType.of(dtype) in taken or DType.of(dtype) not in ALL_DTYPES:
                     known.add(dtype)
                 elif isinstance(args[position], Value):
                     HOOKS.check_types(op, args)  # which says more
