@@ -158,6 +158,7 @@ from coredispatch.registry.dispatch.operator import Operator as Operator
 from coredispatch.registry.model.device import Device as Device
 from coredispatch.registry.model.device import set_default_device as set_default_device
 from coredispatch.registry.model.device import default_device as get_default_device
+from coredispatch.registry.model.dtypes import STORAGE_DTYPES as STORAGE_DTYPES
 from coredispatch.registry.model.dtypes import DType as DType
 from coredispatch.registry.model.dtypes import bfloat16 as bfloat16
 from coredispatch.registry.model.dtypes import bool_ as bool_
@@ -201,6 +202,7 @@ from coredispatch.registry.model.generator import default_generator as default_g
 from coredispatch.registry.model.generator import manual_seed as manual_seed
 from coredispatch.registry.model.spelling import MemoryFormat as MemoryFormat
 from coredispatch.registry.model.spelling import TensorLayout as TensorLayout
+float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn_x2 = STORAGE_DTYPES
 device = Device
 OutOfMemoryError = MemoryError
 dtype = DType

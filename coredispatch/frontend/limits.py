@@ -25,7 +25,8 @@ class finfo:
         if not (self.dtype.is_floating_point or self.dtype.is_complex):
             raise DTypeError(f"finfo: {self.dtype} is not floating", fix="use cd.iinfo")
         read: Any = ml_dtypes.finfo  # np.finfo does not know bfloat16
-        info = read(numpy_dtype(self.dtype.to_real()))
+        stored = getattr(ml_dtypes, self.dtype.name, None) if self.dtype.itemsize == 1 else None
+        info = read(numpy_dtype(self.dtype.to_real()) if stored is None else stored)
         self.bits = int(info.bits)
         self.eps = float(info.eps)
         self.max = float(info.max)

@@ -113,6 +113,7 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.device import Device, set_default_device
 from coredispatch.registry.model.device import default_device as get_default_device
 from coredispatch.registry.model.dtypes import (
+    STORAGE_DTYPES,
     DType,
     bfloat16,
     bool_,
@@ -138,6 +139,14 @@ from coredispatch.registry.model.errors import *  # noqa: F403
 from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
 from coredispatch.registry.model.spelling import MemoryFormat, TensorLayout
 
+(
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
+    float4_e2m1fn_x2,
+) = STORAGE_DTYPES
 device = Device
 OutOfMemoryError = MemoryError
 dtype = DType

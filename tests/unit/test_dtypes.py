@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.registry.model.dtypes import (
     ALL_DTYPES,
+    STORAGE_DTYPES,
     DType,
     Promotion,
     bool_,
@@ -239,3 +240,26 @@ def test_no_imaginary_part_is_dropped_silently(name: str) -> None:
     with pytest.raises((cd.DTypeError, NotImplementedError, TypeError)) as caught:
         getattr(cd, name)(cd.tensor([1 + 1j]))
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", STORAGE_DTYPES)
+def test_types_without_tensors_have_names_and_refuse_by_name(dtype: Any) -> None:
+    assert getattr(cd, dtype.name) is dtype and DType.of(f"torch.{dtype.name}") is dtype
+    assert dtype.itemsize == 1 and dtype.is_floating_point
+    assert pickle.loads(pickle.dumps(dtype)) is dtype
+    array = np.ones(2, np.uint8)
+    if hasattr(ml_dtypes, dtype.name):
+        array = np.ones(2, getattr(ml_dtypes, dtype.name))
+        assert cd.finfo(dtype).bits == 8 and cd.finfo(dtype).resolution == 1
+        for make in (cd.tensor, cd.from_numpy, cd.as_tensor):
+            with pytest.raises(TypeError, match=dtype.name):
+                make(array)
+    for call in (
+        lambda: cd.zeros(2, dtype=dtype),
+        lambda: cd.ones(2).to(dtype),
+        lambda: cd.promote_types(dtype, float32),
+        lambda: cd.set_default_dtype(dtype),
+    ):
+        with pytest.raises(TypeError, match=dtype.name):
+            call()
+    assert cd.promote_types(dtype, dtype) is dtype

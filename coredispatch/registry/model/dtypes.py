@@ -144,6 +144,20 @@ float64 = DType("float64", "f", 8)
 complex64 = DType("complex64", "c", 8)
 complex128 = DType("complex128", "c", 16)
 
+# Types of which tensors are not made yet: programs name them in tables of dtypes. They take no part
+# in promotion; the last one holds two numbers of 4 bits in each element.
+STORAGE_DTYPES: tuple[DType, ...] = tuple(
+    DType(name, "f", 1)
+    for name in (
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn_x2",
+    )
+)
+
 ALL_DTYPES: tuple[DType, ...] = (
     bool_,
     uint8,
@@ -177,7 +191,7 @@ ALIASES: dict[str, DType] = {
     "cdouble": complex128,
 }
 
-DType._by_name.update({d.name: d for d in ALL_DTYPES})
+DType._by_name.update({d.name: d for d in (*ALL_DTYPES, *STORAGE_DTYPES)})
 DType._by_name.update(ALIASES)
 DType._by_object.update({bool: bool_, int: int64, float: float64, complex: complex128})
 
@@ -193,7 +207,7 @@ def default_dtype() -> DType:
 def set_default_dtype(dtype: Any) -> None:
     """Set :func:`default_dtype`. Raises :class:`DTypeError` unless ``dtype`` is floating."""
     dtype = DType.of(dtype)
-    if not dtype.is_floating_point:
+    if not dtype.is_floating_point or dtype in STORAGE_DTYPES:
         raise DTypeError(
             f"the default dtype must be floating point, got {dtype!r}",
             fix="use float32, float64, float16 or bfloat16",
@@ -241,6 +255,13 @@ def promote_types(a: Any, b: Any) -> DType:
     try:
         return _JOIN[a, b]
     except KeyError:
+        if a in STORAGE_DTYPES or b in STORAGE_DTYPES:
+            if a is b:
+                return a
+            raise DTypeError(
+                f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}",
+                fix="convert one side first",
+            ) from None
         raise DTypeError(
             f"no integer type holds both {a!r} and {b!r}",
             fix=f"convert one side first, x.to({(a if a.is_signed else b)!r})",
