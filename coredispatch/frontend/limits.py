@@ -32,7 +32,7 @@ class finfo:
         self.max = float(info.max)
         self.min = float(info.min)
         self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.resolution = 10.0 ** -int(info.precision)
+        self.resolution = 1.0 if stored is not None else 10.0 ** -int(info.precision)
 
     def __repr__(self) -> str:
         return (
