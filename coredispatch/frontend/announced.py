@@ -22,6 +22,7 @@ def announced_function(name: str, fix: str) -> Any:
     function.__doc__ = f"Not there yet: raises NotImplementedError. Instead: {fix}."
     function.__name__ = function.__qualname__ = name.rpartition(".")[2]
     function.__module__ = f"coredispatch.{name.rpartition('.')[0]}".rstrip(".")
+    function.announced = fix  # type: ignore[attr-defined]
     return function
 
 
@@ -36,6 +37,7 @@ def announced_class(name: str, fix: str, *bases: type) -> Any:
 
     facts = {
         "__init__": __init__,
+        "announced": fix,
         "__doc__": f"Not there yet: raises NotImplementedError. Instead: {fix}.",
         "__module__": f"coredispatch.{name.rpartition('.')[0]}".rstrip("."),
     }

@@ -10,11 +10,11 @@ import given
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 6, 3)
+        self.conv1 = nn.Conv2d(1, 6, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(6)
-        self.conv2 = nn.Conv2d(6, 12, 3)
+        self.conv2 = nn.Conv2d(6, 12, 3, bias=False)
         self.bn2 = nn.BatchNorm2d(12)
-        self.fc = nn.Linear(12 * 5 * 5, 16)
+        self.fc = nn.Linear(12 * 5 * 5, 16, bias=False)
         self.bn3 = nn.BatchNorm1d(16, affine=False)
 
     def forward_once(self, x):

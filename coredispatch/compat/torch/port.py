@@ -1,0 +1,180 @@
+"""``coredispatch port FILE``: what a program uses of PyTorch and coredispatch lacks.
+
+The program is read, not run. Names are followed through ``import torch.nn as nn``, ``from torch
+import x`` and chains of attributes; of methods only those are known that PyTorch's ``Tensor`` has, ours
+has not, and no container of Python's has either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import coredispatch
+from coredispatch.compat.torch.names import known_names, nearest, record
+from coredispatch.compat.torch.paths import is_provided
+
+__all__ = ["Finding", "main", "missing_names"]
+
+_TOP = "torch"
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """A name that a program uses and that is not there."""
+
+    file: str
+    line: int
+    name: str
+    reason: str
+    nearest: tuple[str, ...]
+
+    def __str__(self) -> str:
+        close = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
+        return f"{self.file}:{self.line}: {self.name} {self.reason}{close}"
+
+
+def missing_names(source: str, file: str) -> list[Finding]:
+    """What the program `source` uses and coredispatch lacks, in the order of its lines.
+
+    Raises SyntaxError for what is no Python.
+    """
+    tree = ast.parse(source, file)
+    bound, found = _imports(tree, file)
+    found |= _chains(tree, bound, file)
+    found |= _methods(tree, bound, file)
+    return sorted(found)
+
+
+def _imports(tree: ast.AST, file: str) -> tuple[dict[str, str], set[Finding]]:
+    """``{name in the program: what it stands for}`` and what cannot be imported."""
+    bound: dict[str, str] = {}
+    found: set[Finding] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.partition(".")[0] == _TOP:
+                    found |= _checked(alias.name, node.lineno, file)
+                    bound[alias.asname or _TOP] = alias.name if alias.asname else _TOP
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            if (node.module or "").partition(".")[0] != _TOP:
+                continue
+            module = str(node.module)
+            missing = _checked(module, node.lineno, file)
+            found |= missing
+            for alias in node.names:
+                if alias.name != "*" and not missing:
+                    name = f"{module}.{alias.name}"
+                    bound[alias.asname or alias.name] = name
+                    found |= _checked(name, node.lineno, file)
+    return bound, found
+
+
+def _chain(node: ast.AST) -> list[str]:
+    """``["torch", "nn", "Linear"]`` for ``torch.nn.Linear``; empty for other expressions."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(names)] if isinstance(node, ast.Name) else []
+
+
+def _chains(tree: ast.AST, bound: dict[str, str], file: str) -> set[Finding]:
+    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    found: set[Finding] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            head, *rest = _chain(node) or [""]
+            if head in bound:
+                found |= _checked(".".join([bound[head], *rest]), node.lineno, file)
+    return found
+
+
+def _methods(tree: ast.AST, bound: dict[str, str], file: str) -> set[Finding]:
+    """Calls of what looks like a method of a tensor that our tensors have not."""
+    ours = set(dir(coredispatch.Tensor))
+    others = {name for cls in (str, bytes, list, tuple, dict, set) for name in dir(cls)}
+    theirs = {name for name in known_names("Tensor") if name not in ours | others}
+    defined = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    found: set[Finding] = set()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        name = node.func.attr
+        if name in theirs - defined and (_chain(node.func) or [""])[0] not in bound:
+            close = tuple(nearest(name, ours))
+            found.add(Finding(file, node.lineno, f"Tensor.{name}", "is missing", close))
+    return found
+
+
+def _checked(name: str, line: int, file: str) -> set[Finding]:
+    """Nothing, or what is missing of ``torch.a.b.c``; attributes of objects are not followed."""
+    holder: Any = coredispatch
+    path = ""
+    for part in name.split(".")[1:]:
+        if not isinstance(holder, (ModuleType, type)):
+            return set()
+        below = f"{path}.{part}".lstrip(".")
+        value = _attribute(holder, below, part)
+        if value is None:
+            shown = f"{_TOP}.{below}"
+            reason = "is missing" if _pytorch_has(path, part) else "is no name of PyTorch's"
+            return {Finding(file, line, shown, reason, tuple(nearest(part, dir(holder))))}
+        holder, path = value, below
+    fix = getattr(holder, "announced", None) if callable(holder) else None
+    return {Finding(file, line, name, f"is not there yet: {fix}", ())} if fix else set()
+
+
+def _attribute(holder: Any, below: str, part: str) -> Any:
+    try:
+        found = getattr(holder, part)
+    except AttributeError:
+        if isinstance(holder, ModuleType) and below in record() and is_provided(below):
+            return importlib.import_module(f"coredispatch.{below}")
+        return None
+    return ... if found is None else found  # a name that is None, such as version.cuda
+
+
+def _pytorch_has(path: str, part: str) -> bool:
+    return part in known_names(path) or f"{path}.{part}".lstrip(".") in record()
+
+
+def _files(paths: Sequence[str]) -> Iterator[Path]:
+    for given in paths:
+        path = Path(given)
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what is missing; 0 where nothing is, 1 where something is, 2 for a wrong call."""
+    parser = argparse.ArgumentParser(
+        prog="coredispatch port",
+        description="List what programs that were written for PyTorch use and coredispatch lacks.",
+    )
+    parser.add_argument("paths", nargs="+", metavar="FILE", help="a script, or a folder of them")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    found: list[Finding] = []
+    files = list(_files(options.paths))
+    for file in files:
+        try:
+            found += missing_names(file.read_text(encoding="utf-8"), str(file))
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            print(f"coredispatch port: {file}: {error}", file=sys.stderr)
+            return 2
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    else:
+        for finding in found:
+            print(finding)
+        count = len({finding.name for finding in found})
+        print(f"{count} name(s) missing in {len(files)} file(s)" if found else "nothing is missing")
+    return 1 if found else 0

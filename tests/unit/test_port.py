@@ -1,0 +1,69 @@
+"""``coredispatch port`` lists what a program uses and coredispatch lacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coredispatch.cli import main
+from coredispatch.compat.torch.port import missing_names
+
+PROGRAM = """
+import torch, numpy as np
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn import Linear, Linaer
+import torch.distributed as dist
+from torch.utils.data.dataloader import DataLoader
+import torch.no.such.module
+
+x = torch.onez(3)
+model = nn.Sequential(nn.Linear(2, 3), nn.NoSuch())
+dist.init_process_group("gloo")
+F.relu(x); torch.nn.functional.gumbel_sofmax(x)
+x.refine_names("a").split(".")
+torch.float32.whatever, torch.version.cuda.split, np.ones(3), model.onez
+"""
+
+
+def test_it_names_lines_reasons_and_the_nearest() -> None:
+    found = {(f.line, f.name): f for f in missing_names(PROGRAM, "p.py")}
+    assert set(found) == {
+        (5, "torch.nn.Linaer"),
+        (8, "torch.no"),
+        (10, "torch.onez"),
+        (11, "torch.nn.NoSuch"),
+        (12, "torch.distributed.init_process_group"),
+        (13, "torch.nn.functional.gumbel_sofmax"),
+        (14, "Tensor.refine_names"),
+    }
+    assert found[10, "torch.onez"].nearest[0] == "ones"
+    assert "no name of PyTorch's" in found[10, "torch.onez"].reason
+    assert "not there yet" in found[12, "torch.distributed.init_process_group"].reason
+    assert str(found[13, "torch.nn.functional.gumbel_sofmax"]).startswith("p.py:13: torch.nn.fun")
+
+
+def test_the_exit_status_says_whether_something_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad, broken = tmp_path / "good.py", tmp_path / "bad.py", tmp_path / "broken.py"
+    good.write_text("import torch\nprint(torch.ones(3).sum())\n")
+    assert main(["port", str(good)]) == 0
+    assert "nothing is missing" in capsys.readouterr().out
+    bad.write_text("from torch import onez\n")
+    assert main(["port", str(tmp_path)]) == 1
+    assert "1 name(s) missing in 2 file(s)" in capsys.readouterr().out
+    assert main(["port", "--json", str(bad)]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "torch.onez"
+    broken.write_text("def")
+    assert main(["port", str(broken)]) == 2
+
+
+def test_our_own_programs_lack_nothing() -> None:
+    programs = Path(__file__).parents[1] / "integration" / "programs"
+    found = [
+        f for path in programs.glob("*.py") for f in missing_names(path.read_text(), path.name)
+    ]
+    assert not found or {f.file for f in found} == {"per_sample_gradients.py"}
