@@ -1,8 +1,8 @@
 """``coredispatch port FILE``: what a program uses of PyTorch and coredispatch lacks.
 
 The program is read, not run. Names are followed through ``import torch.nn as nn``, ``from torch
-import x`` and chains of attributes; of methods only those are known that PyTorch's ``Tensor`` has, ours
-has not, and no container of Python's has either.
+import x`` and chains of attributes. Of methods only those are known that PyTorch's ``Tensor`` has,
+ours has not, and no container of Python's has either.
 """
 
 from __future__ import annotations

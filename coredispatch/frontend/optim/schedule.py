@@ -62,6 +62,7 @@ class LRScheduler:
         self._optimizer_steps += 1
 
     def _initial_step(self) -> None:
+        self._step_count = 0  # SequentialLR begins again, which is no step of the program's
         self.step()
 
     def get_lr(self) -> list[float]:
