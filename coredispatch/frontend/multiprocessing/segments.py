@@ -107,6 +107,9 @@ _open: weakref.WeakValueDictionary[tuple[int, int], Segment] = weakref.WeakValue
 _named: weakref.WeakSet[Segment] = weakref.WeakSet()
 
 
+_made: set[str] = set()  # names of segments that this process itself made
+
+
 class _Names(set[str]):
     """A set that can be referred to weakly."""
 
@@ -133,6 +136,7 @@ def new_segment(size: int) -> Segment:
     name = f"{_PREFIX}{os.getpid()}_{secrets.token_hex(8)}"
     number = _posixshmem.shm_open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     resource_tracker.register(name, "shared_memory")
+    _made.add(name)
     os.ftruncate(number, size + _COUNT.size)
     os.pwrite(number, _COUNT.pack(1), size)
     return Segment(number, size, name)
@@ -208,8 +212,7 @@ def _release(address: int, length: int, number: int, name: str | None) -> None:
     if number >= 0:
         os.close(number)
     if name is not None and name not in _left:
-        with contextlib.suppress(FileNotFoundError):
-            _count(name, length - _COUNT.size, -1)
+        _give_up(name, length - _COUNT.size)
 
 
 # -- counting the users of segments with a name --------------------------------------------------
@@ -230,10 +233,19 @@ def _count(name: str, size: int, change: int) -> None:
         (users,) = _COUNT.unpack(os.pread(number, _COUNT.size, size))
         os.pwrite(number, _COUNT.pack(users + change), size)
         if users + change <= 0:
-            from multiprocessing import resource_tracker
-
             _posixshmem.shm_unlink(name)
-            resource_tracker.unregister(name, "shared_memory")
+
+
+def _give_up(name: str, size: int) -> None:
+    """Count one user less: this process."""
+    if name in _made:
+        # Only who made it has told a tracker; other processes may have another tracker.
+        from multiprocessing import resource_tracker
+
+        _made.discard(name)
+        resource_tracker.unregister(name, "shared_memory")
+    with contextlib.suppress(FileNotFoundError):
+        _count(name, size, -1)
 
 
 def _count_for_child() -> None:
@@ -248,7 +260,7 @@ def _release_all() -> None:
         assert segment.name is not None
         _left.add(segment.name)
         with contextlib.suppress(OSError):
-            _count(segment.name, segment.size, -1)
+            _give_up(segment.name, segment.size)
 
 
 def _release_at_end(_: Any = None) -> None:
@@ -257,7 +269,7 @@ def _release_at_end(_: Any = None) -> None:
 
 
 if fcntl is not None:
-    os.register_at_fork(before=_count_for_child)
+    os.register_at_fork(before=_count_for_child, after_in_child=_made.clear)
     _release_at_end()
     register_after_fork(_left, _release_at_end)  # children forget their parent's finalizers
 

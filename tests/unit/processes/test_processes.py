@@ -50,6 +50,20 @@ def test_the_hogwild_example(method: str, strategy: str) -> None:
     assert files <= 1 and left == []  # Python's resource tracker has one
 
 
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_many_messages_leave_nothing_behind(strategy: str) -> None:
+    program, before = Path(__file__).with_name("messages.py"), mine()
+    done = subprocess.run(
+        [sys.executable, str(program), strategy],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COREDISPATCH_PLUGINS": "none"},
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert mine() == before
+
+
 def add_one(tensor: Any) -> None:
     tensor.add_(1)
 
