@@ -22,6 +22,18 @@ from coredispatch.frontend.nn.loss_functions import *  # noqa: F403
 from coredispatch.frontend.nn.pool_functions import *  # noqa: F403
 from coredispatch.frontend.nn.resampling_functions import *  # noqa: F403
 from coredispatch.frontend.operators import operators
+from coredispatch.frontend.overrides import (
+    handle_torch_function as handle_torch_function,
+)
+from coredispatch.frontend.overrides import (
+    has_torch_function as has_torch_function,
+)
+from coredispatch.frontend.overrides import (
+    has_torch_function_unary as has_torch_function_unary,
+)
+from coredispatch.frontend.overrides import (
+    has_torch_function_variadic as has_torch_function_variadic,
+)
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -66,6 +78,37 @@ def assert_int_or_pair(arg: Any, arg_name: str, message: str) -> None:
         raise AssertionError(message.format(arg_name))
 
 
+class _BroadcastingList:
+    """One value, or as many as there are dimensions: PyTorch's annotation of sizes."""
+
+    def __getitem__(self, types: Any) -> None:
+        return None
+
+
+BroadcastingList1, BroadcastingList2 = _BroadcastingList(), _BroadcastingList()
+BroadcastingList3 = _BroadcastingList()
+
+
+def boolean_dispatch(
+    arg_name: str,
+    arg_index: int,
+    default: bool,
+    if_true: Any,
+    if_false: Any,
+    module_name: str,
+    func_name: str,
+) -> Any:
+    """One function out of two: by the argument ``arg_name``, at the position ``arg_index``."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        chosen = args[arg_index] if arg_index < len(args) else kwargs.get(arg_name, default)
+        return (if_true if chosen else if_false)(*args, **kwargs)
+
+    function.__name__, function.__module__ = func_name, module_name
+    function.__doc__ = if_true.__doc__ if if_false.__doc__ is None else if_false.__doc__
+    return function
+
+
 def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """:func:`channel_shuffle`."""
     return _operators["channel_shuffle"](input, groups)
@@ -93,10 +136,18 @@ __all__ = sorted(
         *loss_functions.__all__,
         *pool_functions.__all__,
         *resampling_functions.__all__,
+        "BroadcastingList1",
+        "BroadcastingList2",
+        "BroadcastingList3",
         "assert_int_or_pair",
+        "boolean_dispatch",
         "conv_tbc",
         "fold",
         "grouped_mm",
+        "handle_torch_function",
+        "has_torch_function",
+        "has_torch_function_unary",
+        "has_torch_function_variadic",
         "native_channel_shuffle",
         "scaled_grouped_mm",
         "scaled_mm",

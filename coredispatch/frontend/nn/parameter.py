@@ -98,6 +98,8 @@ _ABSENT = (
 class UninitializedTensorMixin(Tensor):
     """What a lazy module's tensors share until their shape is known."""
 
+    __torch_function__ = disabled_torch_function
+    _makes_itself = True
     cls_to_become: type = Tensor
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:

@@ -22,15 +22,39 @@ from coredispatch.frontend.autograd.saved_tensors import saved_tensors_hooks
 from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.random import fork_rng
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.utils.checkpoint_policies import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    DefaultDeviceType,
+    GraphExecGroup,
+    SelectiveCheckpointContext,
+    check_backward_validity,
+    create_selective_checkpoint_contexts,
+    detach_variable,
+    get_device_states,
+    set_checkpoint_debug_enabled,
+    set_device_states,
+)
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.generator import default_generator
 
 __all__ = [
+    "SAC_IGNORED_OPS",
     "CheckpointError",
+    "CheckpointPolicy",
+    "DefaultDeviceType",
+    "GraphExecGroup",
+    "SelectiveCheckpointContext",
+    "check_backward_validity",
     "checkpoint",
     "checkpoint_sequential",
+    "create_selective_checkpoint_contexts",
+    "detach_variable",
+    "get_device_states",
     "noop_context_fn",
+    "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 
