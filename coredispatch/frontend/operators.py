@@ -37,6 +37,18 @@ class _Operators:
                 raise AttributeError(str(error)) from None
         return found
 
+    @property
+    def loaded_libraries(self) -> set[str]:
+        """The shared libraries that brought operators: none."""
+        return set()
+
+    def load_library(self, path: str) -> None:
+        """Not supported: PyTorch's libraries of operators need its C++ part."""
+        raise NotImplementedError(
+            f"ops.load_library({path!r}): libraries compiled for PyTorch cannot be loaded; define "
+            "the operators with cd.library.custom_op"
+        )
+
     def __dir__(self) -> list[str]:
         return sorted(TABLE.snapshot.ops)
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import coredispatch as cd
 from coredispatch import library
@@ -402,3 +404,45 @@ class TestOpcheck:
                 (cd.ones(2, requires_grad=True),),
                 test_utils=["test_autograd_registration"],
             )
+
+
+TYPES = [
+    "Tensor",
+    "Tensor?",
+    "Tensor[]",
+    "int",
+    "SymInt",
+    "float?",
+    "bool",
+    "str",
+    "Scalar",
+    "int[]",
+]
+DEFAULTS = {"int": "3", "SymInt": "-1", "float?": "None", "bool": "True", "str": '"a, b"'}
+DEFAULTS |= {"int[]": "[1, 2]", "Scalar": "2.5", "Tensor?": "None"}
+
+
+@given(st.lists(st.sampled_from(TYPES), min_size=1, max_size=6), st.integers(0, 6))
+def test_a_schema_says_what_it_was_made_of(types, keywords):
+    """Parameters, defaults and keyword-only ones arrive in the operator's signature."""
+    parts, with_default = [], False
+    for i, kind in enumerate(types):
+        if i == keywords:
+            parts.append("*")
+        with_default = (with_default or i % 2 == 1) and kind in DEFAULTS
+        parts.append(f"{kind} x{i}" + (f"={DEFAULTS[kind]}" if with_default else ""))
+    from coredispatch.library import Library
+
+    text = f"f({', '.join(parts)}) -> Tensor"
+    plain = parts[: parts.index("*") if "*" in parts else None]
+    ordered = ["=" in p for p in plain] == sorted("=" in p for p in plain)
+    if not ordered:
+        return  # Python has no such signature
+    with Library("testlib4", "DEF") as lib:
+        lib.define(text)
+        schema = cd.ops.testlib4.f.default._schema
+        assert str(schema) == "testlib4::" + text
+        assert [a.type for a in schema.arguments] == types
+        assert [a.kwarg_only for a in schema.arguments] == [
+            i >= keywords for i in range(len(types))
+        ]

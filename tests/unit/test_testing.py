@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 import coredispatch as cd
 from coredispatch.testing import assert_allclose, assert_close, make_tensor
@@ -43,7 +46,8 @@ class TestAssertClose:
             "Tensor-likes are not close!\n\n"
             "Mismatched elements: 1 / 3 (33.3%)\n"
             "Greatest absolute difference: 0.5 at index (1,) (up to 1e-05 allowed)\n"
-            "Greatest relative difference: 0.2 at index (1,) (up to 1.3e-06 allowed)"
+            "Greatest relative difference: 0.20000000298023224 at index (1,) "
+            "(up to 1.3e-06 allowed)"
         )
         assert text_of(AssertionError, tensor([1]), tensor([2])) == (
             "Tensor-likes are not equal!\n\n"
@@ -217,3 +221,44 @@ class TestDeterministicAlgorithms:
         cd.use_deterministic_algorithms(True, warn_only=True)
         with pytest.warns(UserWarning, match="warn_only=True"):
             alert_not_deterministic("my kernel")
+
+
+NUMBERS = st.sampled_from([0.0, 1.0, -1.0, 0.5, 3.0, 1e-9, 1e8, math.inf, -math.inf, nan])
+
+
+class TestAgainstPyTorch:
+    """The same verdict, and the same text, as ``torch.testing.assert_close``."""
+
+    @given(
+        data=st.data(),
+        kind=st.sampled_from(["float64", "int64", "bool"]),
+        tolerances=st.sampled_from([{}, {"rtol": 0.0, "atol": 0.0}, {"rtol": 0.1, "atol": 0.6}]),
+        equal_nan=st.booleans(),
+    )
+    def test_tensors(self, data, kind, tolerances, equal_nan):
+        torch = pytest.importorskip("torch")
+        shape = data.draw(arrays.array_shapes(min_dims=0, max_dims=3, max_side=3))
+        items = {"float64": NUMBERS, "int64": st.integers(-5, 5), "bool": st.booleans()}[kind]
+        one, other = (data.draw(arrays.arrays(kind, shape, elements=items)) for _ in range(2))
+        found, wanted = (
+            self.outcome(library, one, other, equal_nan=equal_nan, **tolerances)
+            for library in (cd, torch)
+        )
+        assert found == wanted
+
+    @given(one=NUMBERS, other=NUMBERS | st.integers(-2, 2) | st.none())
+    def test_numbers(self, one, other):
+        torch = pytest.importorskip("torch")
+        pair = ([one, {"k": other}], [one, {"k": one}])
+        outcomes = [self.outcome(library, *pair, equal_nan=True) for library in (cd, torch)]
+        assert outcomes[0] == outcomes[1]
+
+    @staticmethod
+    def outcome(library, one, other, **options):
+        if isinstance(one, np.ndarray):
+            one, other = (library.from_numpy(x) for x in (one, other))
+        try:
+            library.testing.assert_close(one, other, **options)
+        except (AssertionError, TypeError) as error:
+            return type(error), str(error)
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coredispatch.frontend.profiler.events import (
+    DeviceType,
     EventList,
     FunctionEvent,
     FunctionEventAvg,
@@ -11,5 +12,5 @@ from coredispatch.frontend.profiler.events import (
 from coredispatch.frontend.profiler.events import format_memory as _format_memory
 from coredispatch.frontend.profiler.events import format_time as _format_time
 
-__all__ = ["EventList", "FunctionEvent", "FunctionEventAvg", "Interval"]
+__all__ = ["DeviceType", "EventList", "FunctionEvent", "FunctionEventAvg", "Interval"]
 _formatters = (_format_memory, _format_time)

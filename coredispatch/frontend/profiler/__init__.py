@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from coredispatch._version import __version__
 from coredispatch.frontend.profiler import layer as _layer
+from coredispatch.frontend.profiler.events import DeviceType
 from coredispatch.frontend.profiler.profile import (
+    ExecutionTraceObserver,
     ProfilerAction,
     ProfilerActivity,
     kineto_available,
@@ -17,6 +19,8 @@ from coredispatch.frontend.profiler.profile import (
 from coredispatch.registry import plugins as _plugins
 
 __all__ = [
+    "DeviceType",
+    "ExecutionTraceObserver",
     "ProfilerAction",
     "ProfilerActivity",
     "kineto_available",

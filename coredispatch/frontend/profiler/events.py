@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from typing import Any
 
 from coredispatch.frontend.profiler.layer import Span
 
 __all__ = [
+    "DeviceType",
     "EventList",
     "FunctionEvent",
     "FunctionEventAvg",
@@ -34,6 +36,18 @@ def format_memory(nbytes: float) -> str:
         if abs(nbytes) >= size:
             return f"{nbytes / size:.2f} {name}"
     return f"{nbytes} B"
+
+
+class DeviceType(enum.Enum):
+    """Kinds of devices that PyTorch's events name; those here are of the CPU."""
+
+    CPU = 0
+    CUDA = 1
+    MKLDNN = 2
+    XPU = 12
+    MPS = 13
+    Meta = 14
+    PrivateUse1 = 20
 
 
 class Interval:
@@ -80,7 +94,7 @@ class FunctionEvent(_Times):
         kernel: the plugin whose kernel served the call.
     """
 
-    device_type = "cpu"
+    device_type = DeviceType.CPU
     node_id = -1
     is_async = is_remote = is_legacy = False
     overload_name = ""
@@ -139,7 +153,7 @@ class FunctionEventAvg(_Times):
     """The events of one key, added up; ``cpu_time`` is the average."""
 
     is_async = is_remote = is_legacy = False
-    device_type = "cpu"
+    device_type = DeviceType.CPU
     node_id = -1
     overload_name = ""
 

@@ -17,6 +17,7 @@ from coredispatch.frontend.profiler.layer import Recorder, profiling
 from coredispatch.frontend.profiler.trace import write_trace
 
 __all__ = [
+    "ExecutionTraceObserver",
     "ProfilerAction",
     "ProfilerActivity",
     "kineto_available",
@@ -122,6 +123,15 @@ def _always(_: int) -> ProfilerAction:
 
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
+class ExecutionTraceObserver:
+    """Not supported: execution traces are a format of Kineto's."""
+
+    def __init__(self) -> None:
+        raise NotImplementedError(
+            "ExecutionTraceObserver is not supported; profile.export_chrome_trace writes a trace"
+        )
 
 
 class profile:

@@ -228,8 +228,13 @@ def _compare_numbers(actual: Any, expected: Any, rules: _Rules) -> None:
     difference = abs(actual - expected)
     if cmath.isfinite(difference) and difference <= atol + rtol * abs(expected):
         return
+    raise _scalar_mismatch(actual, expected, rtol, atol)
+
+
+def _scalar_mismatch(actual: Any, expected: Any, rtol: float, atol: float) -> _Mismatch:
+    difference = abs(actual - expected)
     relative = float("inf") if expected == 0 else difference / abs(expected)
-    raise _Mismatch(
+    return _Mismatch(
         AssertionError,
         _numbers_text(
             "Scalars",
@@ -313,18 +318,16 @@ def _compare_values(
             close |= np.isnan(x) & np.isnan(y)
         if close.all():
             return
+        # The texts have differences in the tensors' own precision, those of integers in float32.
+        if not exact and (single := _SINGLE.get(actual.dtype.name)):
+            x, y = x.astype(single), y.astype(single)
+            difference = np.abs(x - y)
         difference = np.where(close, 0, difference)
-        relative = np.where(close, 0, difference / np.abs(y))
+        size = np.abs(y)
+        relative = difference.astype("f4") / size.astype("f4") if exact else difference / size
+        relative = np.where(close, 0, relative)
     if not x.shape:
-        raise _Mismatch(
-            AssertionError,
-            _numbers_text(
-                "Scalars",
-                f"Expected {expected.item()} but got {actual.item()}.",
-                (difference.item(), None, atol),
-                (relative.item(), None, rtol),
-            ),
-        )
+        raise _scalar_mismatch(actual.item(), expected.item(), rtol, atol)
     wrong, count = int((~close).sum()), close.size
     raise _Mismatch(
         AssertionError,
@@ -335,6 +338,9 @@ def _compare_values(
             (*_greatest(relative), rtol),
         ),
     )
+
+
+_SINGLE = {"float32": "f4", "float16": "f4", "bfloat16": "f4", "complex64": "c8"}
 
 
 def _comparable(tensor: Tensor) -> np.ndarray[Any, Any]:
