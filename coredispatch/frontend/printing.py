@@ -244,6 +244,9 @@ def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
     if absent:  # nobody is there who could read the data
         return f"{prefix}..., size={tuple(tensor.shape)}, {', '.join(absent)} not loaded)"
     if isinstance(tensor.raw, Wrapper):
+        whole = tensor.raw.printed()
+        if whole is not None:
+            return whole
         return f"{prefix}{tensor.raw.describe()}, layer='{tensor.raw.layer}')"
     layout = tensor.layout
     indent = len(prefix)

@@ -168,6 +168,8 @@ def test_randomness() -> None:
     assert (nested[0, 0] != nested[0, 1]).item()
     with pytest.raises(RuntimeError, match="randomness error mode"):
         vmap(lambda a: a + cd.randn(50))(x)
+    chunks = vmap(lambda a: a + cd.randn(50), randomness="same", chunk_size=2)(x)
+    close(chunks[0], chunks[2])
 
 
 @pytest.mark.parametrize(
@@ -479,10 +481,12 @@ def test_debug_unwrap_and_functionalize() -> None:
         functionalize(cd.sin)
 
 
-def test_wrappers_print() -> None:
-    seen = []
+def test_wrappers_print_as_in_pytorch() -> None:
+    seen: list[str] = []
     vmap(lambda x: seen.append(repr(x)) or x)(cd.zeros(2))
-    assert "BatchedTensor(lvl=" in seen[0] and "bdim=0" in seen[0]
+    assert seen == ["BatchedTensor(lvl=1, bdim=0, value=\n    tensor([0., 0.])\n)"]
+    jvp(lambda x: seen.append(repr(x)) or x, (cd.zeros(2),), (cd.ones(2),))
+    assert seen[1] == "tensor([0., 0.], tangent=tensor([1., 1.]))"
 
 
 def test_a_custom_function_without_a_rule_is_refused() -> None:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import itertools
 from contextvars import ContextVar
+from textwrap import indent
 from typing import Any
 
 from coredispatch.frontend.autograd.recording import alias_of
@@ -243,9 +244,10 @@ class Batched(Leveled):
         inner = self.value.stride()
         return inner[1:] if self.batched else inner
 
-    def describe(self) -> str:
+    def printed(self) -> str:
         bdim = 0 if self.batched else None
-        return f"BatchedTensor(lvl={self.level}, bdim={bdim}, value={self.value!r})"
+        value = indent(repr(self.value), "    ")
+        return f"BatchedTensor(lvl={_depth(self.level)}, bdim={bdim}, value=\n{value}\n)"
 
 
 class Dual(Leveled):
@@ -274,8 +276,16 @@ class Dual(Leveled):
     def own_strides(self) -> Any:
         return self.value.stride()
 
-    def describe(self) -> str:
-        return f"DualTensor(lvl={self.level}, primal={self.value!r}, tangent={self.tangent!r})"
+    def printed(self) -> str:
+        if self.tangent is None:
+            return repr(self.value)
+        return f"{repr(self.value)[:-1]}, tangent={self.tangent!r})"
+
+
+def _depth(number: int) -> int:
+    """How deep a level in force is nested, counted from 1; the number of one that has ended."""
+    numbers = [level.number for level in current()]
+    return numbers.index(number) + 1 if number in numbers else number
 
 
 def wrapped(wrapper: Leveled) -> Any:

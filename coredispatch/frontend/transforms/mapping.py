@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from coredispatch.frontend.random import get_rng_state, set_rng_state
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.frontend.transforms.batching.batch import moved_to_front, op
 from coredispatch.frontend.transforms.levels import Batched, Vmap, entered, level_of, wrapped
@@ -232,7 +233,11 @@ def _chunked(
     columns: list[list[Any]] = []
     out_spec: Any = None
     start = 0
+    # The same numbers for all samples are those of the first chunk.
+    state = get_rng_state() if randomness == "same" else None
     for size in chunks:
+        if state is not None:
+            set_rng_state(state)
         part = [
             leaf if dim is None else op("narrow")(leaf, dim, start, size)
             for leaf, dim in zip(leaves, dims, strict=True)

@@ -64,6 +64,10 @@ class Wrapper:
         """What ``repr`` of the tensor shows between its parentheses."""
         return f"{type(self).__name__}({self.value!r})"
 
+    def printed(self) -> str | None:
+        """The whole ``repr`` of the tensor, None for the usual one around :meth:`describe`."""
+        return None
+
     def own_strides(self) -> tuple[int, ...] | None:
         """What ``stride()`` says; refused unless a subclass knows."""
         raise OpError(
