@@ -564,3 +564,26 @@ def test_a_trace_sees_what_is_in_the_wrappers() -> None:
     x = cd.randn(3, 4)
     traced = cd.jit.trace(lambda a: vmap(lambda b: b.sin() * 2)(a), (x,))
     close(traced(x + 1), (x + 1).sin() * 2)
+
+
+def test_custom_operators() -> None:
+    @cd.library.custom_op("func_tests::numpy_cube", mutates_args=())
+    def numpy_cube(x: cd.Tensor) -> cd.Tensor:
+        return cd.from_numpy(x.detach().numpy() ** 3)
+
+    numpy_cube.register_autograd(
+        lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2,
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    )
+    numpy_cube.register_vmap(lambda info, in_dims, x: (numpy_cube(x), in_dims[0]))
+    x = cd.randn(3, 4)
+
+    def total(x: Any) -> Any:
+        return numpy_cube(x).sum()
+
+    close(vmap(numpy_cube)(x), x**3)
+    close(grad(total)(x), 3 * x**2)
+    close(vmap(grad(total))(x), 3 * x**2)
+    close(grad(lambda x: vmap(total)(x).sum())(x), 3 * x**2)
+    with pytest.raises(NotImplementedError, match="forward mode cannot go through it"):
+        jvp(numpy_cube, (x,), (x,))

@@ -165,6 +165,8 @@ class Function(metaclass=FunctionMeta):
     samples in it; forward mode for a static method ``jvp(ctx, *tangents)``.
     """
 
+    #: whether ``forward`` is one operator, which every transform serves by itself
+    _one_operator = False
     #: whether ``vmap`` maps over ``forward`` and ``backward`` themselves
     generate_vmap_rule = False
 

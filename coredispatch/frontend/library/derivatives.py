@@ -113,7 +113,11 @@ class _Recorded:
             return _spread(definition, result, lengths)
 
         name = definition.qualname.replace("::", "_").replace(".", "_")
-        members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        members = {
+            "forward": staticmethod(forward),
+            "backward": staticmethod(backward),
+            "_one_operator": True,
+        }
         return type(f"GeneratedBackwardFor_{name}", (Function,), members), lambda: kept["list"]
 
 

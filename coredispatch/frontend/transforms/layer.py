@@ -56,6 +56,9 @@ class TransformEntry(LayerEntry):
             self.recorder = recorder = RecordEntry(self.op, self.keys, 0, self.op, None, True, 0)
             recorder.next = _Opening(self)
         lift = _wrapper(args, level).lift
+        rule = self.record.rules.get("autograd")
+        if rule is not None:
+            return rule(_RuleCall(self), *_mapped(lambda x: _constant(x, level, lift), args))
         return self.recorder.call(_mapped(lambda x: _constant(x, level, lift), args))
 
     def open(self, args: tuple[Any, ...], level: int) -> Any:
@@ -70,6 +73,26 @@ class TransformEntry(LayerEntry):
             if isinstance(target.raw, Leveled) and op.inplace_of is not None:
                 bump_version(target)
         return link_results(op, args, out, _shares) if op.view and out is not None else out
+
+
+class _RuleCall:
+    """The call as an operator's own rule for autograd sees it: below it the wrappers are opened."""
+
+    def __init__(self, entry: TransformEntry) -> None:
+        self.entry = entry
+        self.op = entry.op
+
+    def below(self, args: tuple[Any, ...]) -> Any:
+        """Serve the call without history."""
+        return _Opening(self.entry).call(args)
+
+    def redispatch(self, *args: Any) -> Any:
+        """Serve the call with other arguments, without history."""
+        return self.below(args)
+
+    def decompose(self, args: tuple[Any, ...]) -> Any:
+        """Run the decomposition, whose operators are recorded."""
+        return self.entry.decompose(args)
 
 
 class _Opening(Entry):

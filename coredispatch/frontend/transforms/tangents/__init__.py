@@ -38,6 +38,11 @@ def serve(call: Any, args: tuple[Any, ...], level: int) -> Any:
     if op.inplace_of is not None:
         return inplace.derived(op, args, level)
     rule = op.rules.get("jvp") or RULES.get(op.name)
+    if rule is None and "autograd" in op.rules:
+        # What it is made of may be no operators: its tangent would be lost.
+        if _any(opened(args, level)[1]):
+            raise _no_tangent(op, args)
+        return dispatch(op, opened(args, level)[0])
     if rule is None and op.vjp_rule is None and op.differentiable and op.decomposition:
         return call.decompose(args)
     primals, tangents = opened(args, level)
