@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
-from coredispatch.plugin import ArgumentError, OpError, device_count, no_grad
+from coredispatch.plugin import (
+    ArgumentError,
+    OpError,
+    RequirementError,
+    device_count,
+    dtypes,
+    no_grad,
+)
 
 __all__ = ["GradScaler"]
+
+
+_UNSCALED, _STEPPED = "unscaled", "stepped"
 
 
 class GradScaler:
@@ -43,8 +54,9 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._growth_tracker = 0
         self._enabled = enabled
-        self._found_inf: dict[int, bool] = {}
-        self._unscaled: set[int] = set()
+        # by id of the optimizer, since the last update()
+        self._found_inf: dict[int, bool | None] = {}
+        self._stages: dict[int, str] = {}
 
     def is_enabled(self) -> bool:
         """Whether the scaler does anything."""
@@ -75,47 +87,116 @@ class GradScaler:
         return outputs * self._scale
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divide the gradients of the optimizer's parameters by the scale, once per step."""
+        """Divide the gradients of the optimizer's parameters by the scale, once per step.
+
+        Raises :class:`OpError` where that was done, or stepped, since the last :meth:`update`,
+        and :class:`ArgumentError` for float16 gradients, which have no room for it.
+        """
         if not self._enabled:
             return
-        if id(optimizer) in self._unscaled:
-            raise OpError("unscale_() has already been called on this optimizer since update()")
-        found = False
+        stage = self._stages.get(id(optimizer))
+        if stage == _UNSCALED:
+            raise OpError(
+                "unscale_() has already been called on this optimizer since the last update()",
+                fix="call it once in each step",
+            )
+        if stage == _STEPPED:
+            raise OpError("unscale_() is being called after step()", fix="call it before step()")
+        self._found_inf[id(optimizer)] = self._unscale(optimizer)
+        self._stages[id(optimizer)] = _UNSCALED
+
+    def _unscale(self, optimizer: Any) -> bool | None:
+        """Whether a gradient is infinite or NaN; None where there is no gradient."""
+        found: bool | None = None
         with no_grad():
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.mul_(1.0 / self._scale)
-                        found = found or not bool(parameter.grad.isfinite().all())
-        self._found_inf[id(optimizer)] = found
-        self._unscaled.add(id(optimizer))
+                    gradient = parameter.grad
+                    if gradient is None:
+                        continue
+                    if gradient.dtype is dtypes.float16:
+                        raise ArgumentError(
+                            "Attempting to unscale FP16 gradients.",
+                            fix="keep parameters in float32 and compute under autocast",
+                        )
+                    gradient.mul_(1.0 / self._scale)
+                    found = bool(found) or not bool(gradient.isfinite().all())
+        return found
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """``optimizer.step()`` unless a gradient is infinite or NaN."""
+        """``optimizer.step()`` unless a gradient is infinite or NaN.
+
+        Raises :class:`OpError` for a closure and for a second step before :meth:`update`,
+        :class:`RequirementError` where no parameter has a gradient.
+        """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
-        if id(optimizer) not in self._unscaled:
+        if "closure" in kwargs:
+            raise OpError(
+                "Closure use is not currently supported if GradScaler is enabled.",
+                fix="compute the gradients before the step",
+            )
+        stage = self._stages.get(id(optimizer))
+        if stage == _STEPPED:
+            raise OpError(
+                "step() has already been called since the last update()",
+                fix="call update() after the steps of all optimizers",
+            )
+        if stage is None:
             self.unscale_(optimizer)
+        if self._found_inf[id(optimizer)] is None:
+            raise RequirementError(
+                "No inf checks were recorded for this optimizer.",
+                fix="call backward() first: none of its parameters has a gradient",
+            )
+        self._stages[id(optimizer)] = _STEPPED
         if self._found_inf[id(optimizer)]:
             return None
         return optimizer.step(*args, **kwargs)
 
-    def update(self, new_scale: float | None = None) -> None:
-        """Adjust the scale after all optimizers have stepped."""
+    def update(self, new_scale: Any = None) -> None:
+        """Adjust the scale after all optimizers have stepped; ``new_scale`` (a number or a tensor
+        of one) sets it.
+
+        Raises :class:`RequirementError` where no gradient was looked at since the last update.
+        """
         if not self._enabled:
             return
         if new_scale is not None:
             self._scale = float(new_scale)
-        elif any(self._found_inf.values()):
+        else:
+            checked = [found for found in self._found_inf.values() if found is not None]
+            if not checked:
+                raise RequirementError(
+                    "No inf checks were recorded prior to update.",
+                    fix="call step() or unscale_() first",
+                )
+            self._adjust(any(checked))
+        self._found_inf.clear()
+        self._stages.clear()
+
+    def _adjust(self, overflowed: bool) -> None:
+        if overflowed:
             self._scale *= self._backoff_factor
             self._growth_tracker = 0
-        else:
-            self._growth_tracker += 1
-            if self._growth_tracker == self._growth_interval:
+            return
+        self._growth_tracker += 1
+        if self._growth_tracker == self._growth_interval:
+            if math.isfinite(self._scale * self._growth_factor):
                 self._scale *= self._growth_factor
-                self._growth_tracker = 0
-        self._found_inf.clear()
-        self._unscaled.clear()
+            self._growth_tracker = 0
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Replace the factor after a run of clean steps."""
+        self._growth_factor = new_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Replace the factor after an overflow."""
+        self._backoff_factor = new_factor
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Replace the number of clean steps before the scale grows."""
+        self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
         """Scale, factors and tracker; empty when disabled."""
