@@ -121,10 +121,17 @@ def test_autocast_casts_by_policy_and_is_restored() -> None:
     x, w = cd.ones(2, 3), cd.ones(3, 2)
     with cd.autocast("cpu"):
         assert (x @ w).dtype is cd.bfloat16
-        assert (x @ w).softmax(0).dtype is cd.float32
+        assert cd.nn.functional.mse_loss(x @ w, w[:2]).dtype is cd.float32
+        assert (x @ w).softmax(0).dtype is cd.bfloat16  # PyTorch's list for the CPU
         with cd.autocast("cpu", enabled=False):
             assert (x @ w).dtype is cd.float32
     assert (x @ w).dtype is cd.float32
+
+
+def test_other_devices_have_another_list() -> None:
+    x = cd.ones(2, 2, dtype=cd.bfloat16, device="meta")
+    with cd.autocast("meta"):
+        assert x.softmax(0).dtype is cd.float32 and x.sum().dtype is cd.float32
 
 
 def test_autocast_blocks_of_several_devices_do_not_hide_each_other() -> None:

@@ -83,7 +83,7 @@ def expit(self: Tensor) -> Tensor:
     dtypes="float",
     values=(0.1, 0.9),
     tolerance=conditioned,
-    cast="float32",
+    cast="float32_accelerated",
     namespace=("", "special"),
     inplace=True,
 )

@@ -260,6 +260,7 @@ def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float
 
 
 @composite(
+    cast="lower",
     takes="real",
     out=same_shape,
     dtype=promote,

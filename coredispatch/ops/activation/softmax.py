@@ -72,7 +72,7 @@ _SOFTMAX = {
     "samples": rows,
     "dtypes": "float",
     "tolerance": conditioned,
-    "cast": "float32",
+    "cast": "float32_accelerated",
     "namespace": ("", "nn.functional", "special"),
 }
 
@@ -139,7 +139,7 @@ _BACKWARD = {
     "samples": _backward_samples,
     "dtypes": "float",
     "tolerance": conditioned,
-    "cast": "float32",
+    "cast": "float32_accelerated",
     "namespace": (),
     "method": False,
 }
@@ -282,7 +282,7 @@ def _logsumexp_samples(make: Any) -> Iterator[Sample]:
     samples=_logsumexp_samples,
     dtypes="float",
     tolerance=conditioned,
-    cast="float32",
+    cast="float32_accelerated",
     namespace=("", "special"),
 )
 def logsumexp(self: Tensor, dim: IntList, keepdim: bool = False) -> Tensor:

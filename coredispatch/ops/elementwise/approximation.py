@@ -27,7 +27,7 @@ def special_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
         "samples": unary,
         "dtypes": "real",
         "tolerance": ulp(ulps),
-        "cast": "float32",
+        "cast": "float32_accelerated",
         "inplace": True,
         "namespace": ("", "special"),
     }

@@ -43,7 +43,7 @@ def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
         "samples": unary,
         "dtypes": "all",
         "tolerance": ulp(ulps),
-        "cast": "float32",
+        "cast": "float32_accelerated",
         "inplace": True,
     }
     return facts | more
@@ -56,7 +56,7 @@ def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     out=broadcast,
     dtype=promote,
     reference=np.power,
-    cast="float32",
+    cast="float32_accelerated",
     samples=powers,
     dtypes=NUMBER,
     tolerance=ulp(4),

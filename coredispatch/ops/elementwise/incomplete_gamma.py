@@ -283,7 +283,7 @@ _FACTS: dict[str, Any] = {
     "dtypes": "float",
     "values": (0.2, 4.0),
     "tolerance": ulp(64),
-    "cast": "float32",
+    "cast": "float32_accelerated",
     "unbroadcast": True,
 }
 

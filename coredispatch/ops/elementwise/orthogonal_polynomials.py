@@ -128,7 +128,7 @@ def _facts(value: Callable[[Any, int], Any]) -> dict[str, Any]:
         "dtypes": "float",
         "values": (0.2, 1.5),
         "tolerance": ulp(4096),
-        "cast": "float32",
+        "cast": "float32_accelerated",
         "namespace": "special",
         "method": False,
     }

@@ -63,7 +63,7 @@ def _(grad, self):
     return neg(mul(grad, adjoint(sin(self))))
 
 
-@composite(**_facts(np.tan, 4), cast="float32")
+@composite(**_facts(np.tan, 4), cast="float32_accelerated")
 def tan(self: Tensor) -> Tensor:
     """Elementwise tangent."""
     if self.dtype.is_complex:  # -i tanh(iz): sine and cosine overflow where the tangent does not
@@ -88,7 +88,7 @@ def _(grad, self):
     return div(grad, adjoint(add(square(self), 1)))
 
 
-@composite(**_facts(np.asin, 4, values=(-0.9, 0.9)), cast="float32", alias=("arcsin",))
+@composite(**_facts(np.asin, 4, values=(-0.9, 0.9)), cast="float32_accelerated", alias=("arcsin",))
 def asin(self: Tensor) -> Tensor:
     """Elementwise inverse sine, in ``[-pi/2, pi/2]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
@@ -115,7 +115,7 @@ def _(grad, self):
     return mul(grad, adjoint(exponential.rsqrt(sub(1, square(self)))))
 
 
-@composite(**_facts(np.acos, 4, values=(-0.9, 0.9)), cast="float32", alias=("arccos",))
+@composite(**_facts(np.acos, 4, values=(-0.9, 0.9)), cast="float32_accelerated", alias=("arccos",))
 def acos(self: Tensor) -> Tensor:
     """Elementwise inverse cosine, in ``[0, pi]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
@@ -182,7 +182,7 @@ def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
     return mul(grad, adjoint(sub(1, mul(out, out))))
 
 
-@composite(**_facts(np.sinh, 4), cast="float32")
+@composite(**_facts(np.sinh, 4), cast="float32_accelerated")
 def sinh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic sine, ``(exp(x) - exp(-x)) / 2``, accurate near 0."""
     x = floating(self)
@@ -199,7 +199,7 @@ def _(grad, self):
     return mul(grad, adjoint(cosh(self)))
 
 
-@composite(**_facts(np.cosh, 4), cast="float32")
+@composite(**_facts(np.cosh, 4), cast="float32_accelerated")
 def cosh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic cosine, ``(exp(x) + exp(-x)) / 2``."""
     x = floating(self)

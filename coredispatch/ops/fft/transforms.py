@@ -117,6 +117,7 @@ def _c2c_reference(self: Any, dim: Any, norm: str, forward: bool = True) -> Any:
 
 
 @primitive(
+    cast="float32",
     out=_c2c_shape,
     dtype=_complex_input,
     reference=_c2c_reference,
@@ -165,6 +166,7 @@ def _r2c_reference(self: Any, dim: Any, norm: str, onesided: bool = True) -> Any
 
 
 @primitive(
+    cast="float32",
     out=_r2c_shape,
     dtype=_real_input,
     reference=_r2c_reference,
@@ -229,6 +231,7 @@ def _c2r_reference(self: Any, dim: Any, norm: str, last_dim_size: int) -> Any:
 
 
 @primitive(
+    cast="float32",
     out=_c2r_shape,
     dtype=lambda self, *_: _complex_input(self).to_real(),
     reference=_c2r_reference,

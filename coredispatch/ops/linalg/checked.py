@@ -50,6 +50,7 @@ def _no_failure(A: Any) -> Any:
 
 
 @composite(
+    cast="float32",
     out=lambda A, *_: [square_shape(A), square_shape(A)[:-2]],
     dtype=_result_and_info,
     reference=lambda A, **_: (np.linalg.cholesky(A), np.zeros(A.shape[:-2], np.int32)),
@@ -117,6 +118,7 @@ def _made_regular(A: Any, info: Any) -> tuple[Any, Any]:
 
 
 @composite(
+    cast="float32",
     out=lambda A, *_: [square_shape(A), square_shape(A)[:-2]],
     dtype=_result_and_info,
     reference=lambda A, **_: (np.linalg.inv(A), np.zeros(A.shape[:-2], np.int32)),
@@ -138,7 +140,7 @@ def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Ten
     return linalg_inv_ex.result_type((inverse, info))
 
 
-@composite(samples=systems, **_with_info("result", "info"))
+@composite(cast="float32", samples=systems, **_with_info("result", "info"))
 def linalg_solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,7 @@ def _eigh_shapes(self: Any, UPLO: str = "L") -> list[tuple[int, ...]]:
 
 
 @primitive(
+    cast="float32",
     out=_eigh_shapes,
     dtype=lambda self, *_: (lapack_dtype(self).to_real(), lapack_dtype(self)),
     samples=symmetric,
@@ -79,6 +80,7 @@ def _eigh_invariants(A: Any, UPLO: str = "L") -> Any:
 
 
 @composite(
+    cast="float32",
     name="linalg_eigvalsh",
     reference=lambda A: np.linalg.eigvalsh(A),
     samples=symmetric,
@@ -113,6 +115,7 @@ def _apart(make: Any) -> Iterator[Sample]:
 
 
 @primitive(
+    cast="float32",
     out=_eig_shapes,
     dtype=lambda A: (lapack_dtype(A).to_complex(),) * 2,
     samples=_apart,
@@ -150,7 +153,7 @@ def _(grads, out):
     return lazy.linalg_solve(mH(vectors), matmul(inner, mH(vectors)))
 
 
-@composite(name="linalg_eigvals", namespace="linalg", method=False, dtypes=FLOATS,
+@composite(cast="float32", name="linalg_eigvals", namespace="linalg", method=False, dtypes=FLOATS,
            tolerance=conditioned)  # fmt: skip
 def linalg_eigvals(A: Tensor) -> Tensor:
     """Eigenvalues of square matrices, complex, in no order."""

@@ -108,6 +108,7 @@ def _numbered(columns: Any) -> Any:
 
 
 @primitive(
+    cast="float32",
     out=square_shape,
     dtype=lapack_dtype,
     reference=lambda self: np.linalg.cholesky(self),
@@ -151,6 +152,7 @@ def _two(self: Any, *_: Any) -> tuple[DType, DType]:
 
 
 @primitive(
+    cast="float32",
     out=_qr_shapes,
     dtype=_two,
     reference=lambda A, mode="reduced": tuple(np.linalg.qr(A, mode)),
@@ -233,6 +235,7 @@ def _svd_dtypes(self: Any, *_: Any) -> tuple[DType, DType, DType]:
 
 
 @primitive(
+    cast="float32",
     out=_svd_shapes,
     dtype=_svd_dtypes,
     samples=tall_and_wide,
@@ -297,6 +300,7 @@ def _svd_invariants(A: Any, full_matrices: bool = True) -> Any:
 
 
 @composite(
+    cast="float32",
     name="linalg_svdvals",
     reference=lambda A: np.linalg.svd(A, compute_uv=False),
     samples=tall_and_wide,

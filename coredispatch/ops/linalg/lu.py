@@ -228,6 +228,7 @@ def _permutation(pivots: Any, rows: int, dtype: Any) -> Any:
 
 
 @composite(
+    cast="float32",
     reference=lambda A, *, pivot=True: _lu_reference(A, pivot),
     samples=proportions,
     dtypes=FLOATS,
@@ -255,6 +256,7 @@ def _unpack_reference(A: Any, *, pivot: bool = True) -> tuple[Any, Any, Any]:
 
 
 @composite(
+    cast="float32",
     reference=_unpack_reference,
     samples=proportions,
     dtypes=FLOATS,

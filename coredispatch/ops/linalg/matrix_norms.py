@@ -67,7 +67,7 @@ def _vector_norms(make: Any) -> Iterator[Sample]:
     reference=_vector_norm_reference,
     samples=_vector_norms,
     dtypes="float",
-    cast="float32",
+    cast="float32_accelerated",
     tolerance=conditioned,
     smooth=False,
     namespace="linalg",
@@ -217,6 +217,7 @@ def linalg_norm(
 
 
 @composite(
+    cast="float32",
     name="linalg_matrix_rank",
     reference=lambda A, tol=None: np.linalg.matrix_rank(A, tol),
     samples=lambda make: (Sample(make(s)) for s in ((4, 4), (3, 5), (2, 4, 3))),
@@ -251,6 +252,7 @@ def linalg_matrix_rank(
 
 
 @composite(
+    cast="float32",
     name="linalg_cond",
     reference=lambda A, p=None: np.linalg.cond(A, p),
     samples=lambda make: (Sample(make((4, 4)), p) for p in (None, 2, 1, "fro", math.inf)),
@@ -322,7 +324,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
         Sample(make((3, 2)), 3.0),
     ),
     dtypes=(float32, float64),
-    cast="float32",
+    cast="float32_accelerated",
     tolerance=conditioned,
     smooth=False,
     method=False,

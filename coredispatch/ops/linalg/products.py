@@ -280,6 +280,7 @@ def inner(self: Tensor, other: Tensor) -> Tensor:
 
 @composite(
     takes="float+complex",
+    cast="lower",
     name="linalg_vecdot",
     reference=lambda x, y, *, dim=-1: np.sum(np.conj(x) * y, axis=dim),
     samples=products(((5,), (5,)), ((3, 5), (3, 5)), ((2, 1, 5), (3, 5))),

@@ -99,6 +99,7 @@ def _solve_reference(A: Any, B: Any, *, left: bool = True) -> Any:
 
 
 @primitive(
+    cast="float32",
     out=_solve_shape,
     dtype=promote,
     reference=_solve_reference,
@@ -130,6 +131,7 @@ def _(grad, out, A, B_shape, left):
 
 
 @composite(
+    cast="float32",
     name="linalg_solve_triangular",
     reference=lambda A, B, *, upper, left=True: _solve_reference(
         np.triu(A) if upper else np.tril(A), B, left=left
@@ -158,6 +160,7 @@ def linalg_solve_triangular(
 
 
 @composite(
+    cast="float32",
     reference=lambda self, input2, upper=False: np.linalg.solve(
         input2 @ np.conj(np.swapaxes(input2, -2, -1)), self
     ),
@@ -175,6 +178,7 @@ def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
 
 
 @composite(
+    cast="float32",
     reference=lambda self, upper=False: np.linalg.inv(
         np.conj(self.T) @ self if upper else self @ np.conj(self.T)
     ),
@@ -196,6 +200,7 @@ def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
 
 
 @composite(
+    cast="float32",
     name="linalg_inv",
     out=square_shape,
     dtype=lapack_dtype,
@@ -225,6 +230,7 @@ def inverse(self: Tensor) -> Tensor:
 
 
 @composite(
+    cast="float32",
     name="linalg_pinv",
     reference=lambda A: np.linalg.pinv(A),
     samples=lambda make: (Sample(make(s)) for s in ((4, 4), (5, 3), (3, 5), (2, 4, 3))),
@@ -279,6 +285,7 @@ def _(grad, out, A):
 
 
 @composite(
+    cast="float32",
     name="linalg_lstsq",
     namespace="linalg",
     method=False,

@@ -53,7 +53,7 @@ def _norm_reference(self: Any, p: Any = "fro", dim: Any = None, keepdim: Any = F
     dtypes="float+complex",
     tolerance=dot,
     smooth=False,
-    cast="float32",
+    cast="float32_accelerated",
 )
 def norm(
     self: Tensor,

@@ -310,7 +310,7 @@ def _same_shapes(input: Tensor, target: Tensor) -> None:
     reference=bce_reference,
     samples=binary_samples,
     values=(0.05, 0.95),
-    **{**LOSS_FACTS, "cast": None},
+    **LOSS_FACTS,
 )
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"

@@ -192,7 +192,7 @@ def kl_div(
     reference=gaussian_reference,
     samples=gaussian_samples,
     smooth=False,
-    **LOSS_FACTS,
+    **{**LOSS_FACTS, "cast": "float32_accelerated"},
 )
 def gaussian_nll_loss(
     input: Tensor,

@@ -208,7 +208,7 @@ def _similarity_samples(make: Any) -> Iterator[Sample]:
 
 
 @composite(
-    cast="float32",
+    cast="float32_accelerated",
     reference=_similarity_reference,
     samples=_similarity_samples,
     dtypes="float",
@@ -245,7 +245,7 @@ def _distance_samples(make: Any) -> Iterator[Sample]:
 
 
 @composite(
-    cast="float32",
+    cast="float32_accelerated",
     reference=_distance_reference,
     samples=_distance_samples,
     dtypes="float",

@@ -42,7 +42,7 @@ from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 FACTS: dict[str, Any] = {
-    "cast": "float32",
+    "cast": "float32_accelerated",
     "dtypes": "float",
     "tolerance": conditioned,
     "namespace": "nn.functional",

@@ -182,6 +182,7 @@ def _quantile_reference(
 
 
 @composite(
+    cast="float32",
     reference=_quantile_reference,
     **_QUANTILE,
 )
@@ -204,7 +205,7 @@ def quantile(
     return _quantiles(self, q, dim, keepdim, interpolation, False)
 
 
-@composite(**_QUANTILE)
+@composite(cast="float32", **_QUANTILE)
 def nanquantile(
     self: Tensor,
     q: Tensor | Scalar,

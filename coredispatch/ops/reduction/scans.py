@@ -50,7 +50,7 @@ def _scan_reference(function: Any) -> Any:
     return reference
 
 
-_SCAN = {"out": _along, "dtype": _scan_dtype, "samples": scans, "cast": "float32"}
+_SCAN = {"out": _along, "dtype": _scan_dtype, "samples": scans, "cast": "float32_accelerated"}
 
 
 @primitive(reference=_scan_reference(np.cumsum), tolerance=dot, inplace=True, **_SCAN)
@@ -177,7 +177,7 @@ def cummin(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     samples=scans,
     dtypes="float",
     tolerance=conditioned,
-    cast="float32",
+    cast="float32_accelerated",
 )
 def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     """``log(cumsum(exp(self)))`` along ``dim`` without overflow."""

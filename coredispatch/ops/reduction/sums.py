@@ -78,7 +78,7 @@ def reduction_reference(function: Any, wide: bool = True) -> Any:
     reference=reduction_reference(np.sum),
     samples=reductions,
     tolerance=dot,
-    cast="float32",
+    cast="float32_accelerated",
 )
 def sum(
     self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None
@@ -179,7 +179,7 @@ def _(grad, self_shape, dim, keepdim):
     samples=reductions,
     takes="real",
     tolerance=dot,
-    cast="float32",
+    cast="float32_accelerated",
 )
 def nansum(
     self: Tensor, dim: IntList | None = None, keepdim: bool = False, *, dtype: DType | None = None

@@ -57,7 +57,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-CAST_POLICIES = (None, "lower", "float32", "widest")
+#: ``lower``: in the half precision of the block. ``float32``: in that. ``float32_accelerated``: in
+#: float32 on every device but the CPU, whose kernels add up in float32 anyway, and which keeps the
+#: dtype as PyTorch's does. ``widest``: in the widest dtype of the operands.
+CAST_POLICIES = (None, "lower", "float32", "float32_accelerated", "widest")
 _NORMAL = {
     "int": CANONICAL_INT,
     "IntList": CANONICAL_INTLIST,

@@ -102,6 +102,16 @@ def upper(context: Context) -> None:
     _policy(context, low, cd.float32)
 
 
+@check(13, plan=_plan, variant="float32_accelerated")
+def upper_where_accelerated(context: Context) -> None:
+    """Inputs in half precision run in float32, on the CPU in their own dtype."""
+    domain = context.facts.dtypes  # type: ignore[union-attr]
+    low = half(context.subject) or "bfloat16"
+    if low not in domain:
+        raise NotRun(f"the op takes no {low}")
+    _policy(context, low, getattr(cd, low) if context.subject.name == "cpu" else cd.float32)
+
+
 @check(13, plan=_plan, variant="widest")
 def widest(context: Context) -> None:
     """Inputs of two floating dtypes run in the wider one."""
