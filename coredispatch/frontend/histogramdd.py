@@ -12,7 +12,7 @@ from coredispatch.registry.model.errors import OpError
 
 __all__ = ["histogramdd"]
 
-HistogramResult = namedtuple("histogramdd", ("hist", "bin_edges"))
+HistogramResult = namedtuple("HistogramResult", ("hist", "bin_edges"))
 _NAME = "torch.histogramdd"
 
 

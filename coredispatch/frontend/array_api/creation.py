@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend import creation, limits
@@ -188,7 +189,7 @@ def iinfo(type: Any, /) -> Any:
     return limits.iinfo(type.dtype if isinstance(type, Tensor) else type)
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[DType], bool]] = {
     "bool": lambda d: d.kind == "b",
     "signed integer": lambda d: d.kind == "i",
     "unsigned integer": lambda d: d.kind == "u",
@@ -206,5 +207,5 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ArgumentError(f"there is no kind {kind!r}", fix=f"use one of {[*_KINDS]}")
-        return bool(_KINDS[kind](DType.of(dtype)))
+        return _KINDS[kind](DType.of(dtype))
     return DType.of(dtype) is DType.of(kind)

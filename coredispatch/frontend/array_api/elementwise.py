@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.array_api.promotion import call, operands
@@ -16,7 +15,7 @@ _UNARY = {
         "log2 log10 logical_not negative positive reciprocal sign signbit sin sinh sqrt square tan "
         "tanh"
     ).split()
-} | {"bitwise_invert": "bitwise_not"}
+} | {"bitwise_invert": "bitwise_not", "negative": "neg"}
 #: these give integers back as they are
 _ROUNDING = ("ceil", "floor", "round", "trunc")
 _BINARY = {
@@ -33,7 +32,7 @@ _BINARY |= {"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": 
 __all__ = ["clip", "conj", "imag", "real", *_UNARY, *_ROUNDING, *_BINARY]
 
 
-def _unary(name: str, op: str) -> Callable[[Tensor], Tensor]:
+def _unary(name: str, op: str) -> Any:
     def function(x: Tensor, /) -> Tensor:
         found: Tensor = call(op, x)
         return found
@@ -41,7 +40,7 @@ def _unary(name: str, op: str) -> Callable[[Tensor], Tensor]:
     return _named(function, name, op)
 
 
-def _rounding(name: str) -> Callable[[Tensor], Tensor]:
+def _rounding(name: str) -> Any:
     def function(x: Tensor, /) -> Tensor:
         found: Tensor = call(name, x)
         return found
@@ -49,7 +48,7 @@ def _rounding(name: str) -> Callable[[Tensor], Tensor]:
     return _named(function, name, name)
 
 
-def _binary(name: str, op: str) -> Callable[[Any, Any], Tensor]:
+def _binary(name: str, op: str) -> Any:
     def function(x1: Any, x2: Any, /) -> Tensor:
         found: Tensor = call(op, *operands(x1, x2))
         return found

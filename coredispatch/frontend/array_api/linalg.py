@@ -169,7 +169,7 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
     """A norm of vectors over ``axis``: all elements, one dimension, or several."""
     if axis == ():
         if ord == 0:
-            return (x != 0).to(x.dtype.to_real())  # type: ignore[no-any-return]
+            return (x != 0).to(x.dtype.to_real())
         return call("abs", x)  # type: ignore[no-any-return]
     if not isinstance(ord, (int, float)):
         raise ArgumentError(f"ord={ord!r} is no number", fix="ord=2")

@@ -96,7 +96,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """``x`` with its last two dimensions exchanged."""
-    return x.mT  # type: ignore[no-any-return]
+    return x.mT
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -111,8 +111,8 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> 
     if copy:
         x = x.clone()
     elif copy is False:
-        return x.view(tuple(shape))  # type: ignore[no-any-return]
-    return x.reshape(tuple(shape))  # type: ignore[no-any-return]
+        return x.view(tuple(shape))
+    return x.reshape(tuple(shape))
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:

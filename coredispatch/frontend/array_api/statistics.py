@@ -33,7 +33,7 @@ def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = F
     """The sum; of integers an int64 or uint64."""
     dtype = _summed_dtype(x, dtype)
     if axis == ():
-        return x.to(dtype, copy=True)  # type: ignore[no-any-return]
+        return x.to(dtype, copy=True)
     return call("sum", x.to(dtype), _over(x, axis) or None, keepdims, dtype=dtype)  # type: ignore[no-any-return]
 
 
@@ -47,12 +47,12 @@ def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = 
 
 def _without(out: Tensor, x: Tensor, axis: Any) -> Tensor:
     axes = tuple(a % x.ndim for a in _over(x, axis))
-    return out.squeeze(axes) if axes else out  # type: ignore[no-any-return]
+    return out.squeeze(axes) if axes else out
 
 
 def _extreme(op: str, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
     axes = _over(x, axis)
-    return call(op, x, axes, keepdims) if axes else x.clone()  # type: ignore[no-any-return]
+    return call(op, x, axes, keepdims) if axes else x.clone()
 
 
 def max(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -68,7 +68,7 @@ def min(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
 def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean."""
     axes = _over(x, axis)
-    return call("mean", x, axes, keepdims) if axes else x.clone()  # type: ignore[no-any-return]
+    return call("mean", x, axes, keepdims) if axes else x.clone()
 
 
 def var(
@@ -92,14 +92,14 @@ def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Whether all elements are true, bool."""
     x = x.bool()
     axes = _over(x, axis)
-    return call("all", x, axes, keepdims) if axes else x.clone()  # type: ignore[no-any-return]
+    return call("all", x, axes, keepdims) if axes else x.clone()
 
 
 def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Whether an element is true, bool."""
     x = x.bool()
     axes = _over(x, axis)
-    return call("any", x, axes, keepdims) if axes else x.clone()  # type: ignore[no-any-return]
+    return call("any", x, axes, keepdims) if axes else x.clone()
 
 
 def _cumulative(op: str, first: int, x: Tensor, axis: Any, dtype: Any, initial: bool) -> Tensor:

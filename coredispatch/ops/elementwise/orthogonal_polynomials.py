@@ -44,7 +44,7 @@ def _evaluated(name: str, x: Any, n: Any, first: First, step: Step) -> Any:
     x = x if dtype_of(x) is float64 else lazy.to_dtype(x, float64)
     if not isinstance(n, Value):
         return lazy.to_dtype(_recurrence(x, int(n), first, step), dtype)
-    degree = rounding.trunc(lazy.to_dtype(n.detach(), float64))
+    degree = rounding.trunc(lazy.to_dtype(lazy.detach(n), float64))
     top = int(lazy.amax(degree)) if degree.numel() else -1
     if top > _MOST:
         raise ArgumentError(f"{name} of degree {top}", fix=f"use degrees up to {_MOST}")

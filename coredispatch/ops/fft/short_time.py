@@ -69,7 +69,7 @@ def _stft_reference(
     win_length: Any = None,
     window: Any = None,
     center: bool = True,
-    pad_mode: str = "reflect",
+    pad_mode: Any = "reflect",
     normalized: bool = False,
     onesided: Any = None,
     return_complex: Any = None,
@@ -181,7 +181,7 @@ def overlap_add(frames: Any, hop: int) -> Any:
     rounds = -(-size // hop)
     total = size + hop * (count - 1)
     frames = lazy.constant_pad_nd(frames, (0, rounds * hop - size))
-    out = None
+    out: Any = None
     for i in range(rounds):
         # The i-th block of all frames: side by side, they do not overlap.
         blocks = lazy.reshape(frames[:, :, i * hop : (i + 1) * hop], (batch, count * hop))

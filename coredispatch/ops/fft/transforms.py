@@ -112,7 +112,7 @@ def _both_ways(make: Any) -> Iterator[Sample]:
         yield Sample(x, dim, NORMS[(i + 1) % 3], not i % 2)
 
 
-def _c2c_reference(self: Any, dim: Any, norm: str, forward: bool = True) -> Any:
+def _c2c_reference(self: Any, dim: Any, norm: Any, forward: bool = True) -> Any:
     return (np.fft.fftn if forward else np.fft.ifftn)(self, axes=dim, norm=norm)
 
 
@@ -161,7 +161,7 @@ def _real_samples(make: Any) -> Iterator[Sample]:
         yield Sample(x, dim, NORMS[(i + 1) % 3], False)
 
 
-def _r2c_reference(self: Any, dim: Any, norm: str, onesided: bool = True) -> Any:
+def _r2c_reference(self: Any, dim: Any, norm: Any, onesided: bool = True) -> Any:
     return (np.fft.rfftn if onesided else np.fft.fftn)(self, axes=dim, norm=norm)
 
 
@@ -225,7 +225,7 @@ def _c2r_samples(make: Any) -> Iterator[Sample]:
             yield Sample(x, dim, NORMS[i % 3], size)
 
 
-def _c2r_reference(self: Any, dim: Any, norm: str, last_dim_size: int) -> Any:
+def _c2r_reference(self: Any, dim: Any, norm: Any, last_dim_size: int) -> Any:
     sizes = [self.shape[d] for d in dim[:-1]] + [last_dim_size]
     return np.fft.irfftn(self, sizes, axes=dim, norm=norm)
 

@@ -257,7 +257,7 @@ def promote_types(a: Any, b: Any) -> DType:
     except KeyError:
         if a in STORAGE_DTYPES or b in STORAGE_DTYPES:
             if a is b:
-                return a
+                return DType.of(a)
             raise DTypeError(
                 f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}",
                 fix="convert one side first",
