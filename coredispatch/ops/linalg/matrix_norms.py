@@ -328,7 +328,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     tolerance=conditioned,
     smooth=False,
     method=False,
-    namespace=("nn.functional", ""),
+    namespace="nn.functional",
 )
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The ``p``-norms of the differences of all pairs of rows of ``(N, M)``: ``(N (N - 1) / 2,)``.

@@ -180,7 +180,9 @@ def grid_sample(
 
 def _one_tap(flat: Tensor, taps: Any, sizes: tuple[int, ...]) -> Tensor:
     """The elements at one position per place, times their weight; 0 beyond the image."""
-    index, weight, inside = None, None, None
+    index: Any = None
+    weight: Any = None
+    inside: Any = None
     for (position, share), size in zip(taps, sizes):
         here = (position >= 0) & (position < size)
         step = position.clamp(0, size - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.registry.dispatch.table import TABLE
 

@@ -13,6 +13,9 @@ from coredispatch.frontend.nn.calling import (
     register_module_parameter_registration_hook,
 )
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.module import _addindent as _addindent
+from coredispatch.frontend.nn.state import _EXTRA_STATE_KEY_SUFFIX as _EXTRA_STATE_KEY_SUFFIX
+from coredispatch.frontend.nn.state import _IncompatibleKeys as _IncompatibleKeys
 
 __all__ = [
     "Module",
