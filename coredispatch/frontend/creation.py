@@ -272,7 +272,8 @@ def _adopted(source: Any) -> Tensor:
     for name, (backend, _) in TABLE.snapshot.backends.items():
         adopt = getattr(backend, "from_dlpack", None)
         if adopt is not None and name != "cpu":
-            return Tensor(adopt(source), TABLE.bit(name))
+            adopted: Tensor = Tensor(adopt(source), TABLE.bit(name))
+            return adopted
     raise DTypeError(f"from_dlpack(): no backend takes DLPack device type {int(device_type)}")
 
 

@@ -25,10 +25,11 @@ import numpy as np
 from coredispatch.frontend.memory_spans import bytes_between, owner_behind
 
 try:
-    import _posixshmem
+    import _posixshmem  # type: ignore[import-not-found]
     import fcntl
 except ImportError:  # Windows
-    _posixshmem = fcntl = None  # type: ignore[assignment]
+    _posixshmem = None
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "Segment",

@@ -15,7 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 __all__ = [
     "ENV_VAR_PARALLEL_START",
@@ -137,7 +137,7 @@ class ProcessContext:
             return True
         failed = None
         for sentinel in multiprocessing.connection.wait(list(self.sentinels), timeout):
-            index = self.sentinels.pop(sentinel)  # type: ignore[index]
+            index = self.sentinels.pop(cast(int, sentinel))
             self.processes[index].join()
             if self.processes[index].exitcode != 0:
                 failed = index

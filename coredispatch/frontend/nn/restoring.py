@@ -75,7 +75,7 @@ def _initialize(module: Any, members: dict[str, Any]) -> None:
             options = _options(cls, members)
             if options is not None:
                 with fork_rng():  # loading draws no numbers
-                    cls.__init__(module, **options)
+                    cls.__init__(module, **options)  # type: ignore[misc]
                 for table in ("_parameter_names", "_buffer_names", "_module_names"):
                     for name in [*module.__dict__.get(table, ())]:
                         delattr(module, name)

@@ -187,6 +187,7 @@ class _TorchLoader(_Loader):
     """The same for a file of PyTorch, whose names of classes and functions mean coredispatch's."""
 
     builder = TorchBuilder
+    archive: TorchArchive  # type: ignore[assignment]
     all_used = False  # arguments of calls are nodes, too
 
     def record(self, kind: str, number: Any) -> Any:
@@ -200,7 +201,7 @@ class _TorchLoader(_Loader):
         """The storage that a file refers to, on the CPU."""
         block = self.archive.block(self.archive.pickle.block(reference))
         start = reference.offset * reference.itemsize
-        part = block[start : start + reference.count * reference.itemsize]
+        part = block[start : start + reference.elements * reference.itemsize]
         untyped = UntypedStorage._over(part).to(device=self._place(reference.location))
         return TypedStorage._of(untyped, DType.of(reference.dtype)) if reference.typed else untyped
 

@@ -88,7 +88,7 @@ class PickleReader:
     # -- bytes, stack and nodes ------------------------------------------------------------------
 
     def _take(self, count: int) -> bytes:
-        piece = self._data[self.position : self.position + count]
+        piece: bytes = self._data[self.position : self.position + count]
         if len(piece) != count:
             raise Damage("", "the pickle ends here")
         self.position += count

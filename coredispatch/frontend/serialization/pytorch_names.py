@@ -192,16 +192,16 @@ def validate_cuda_device(location: Any) -> int:
     Raises:
         RuntimeError: there is none.
     """
-    import coredispatch
+    from coredispatch.frontend import cuda
 
     found: Device = current_device(location)
-    if not coredispatch.cuda.is_available():
+    if not cuda.is_available():
         raise RuntimeError(
             "Attempting to deserialize object on a CUDA device but cuda.is_available() is False. "
             "If you are running on a CPU-only machine, please use load with "
             "map_location=device('cpu') to map your storages to the CPU."
         )
-    count = coredispatch.cuda.device_count()
+    count = cuda.device_count()
     index = found.index or 0
     if index >= count:
         raise RuntimeError(

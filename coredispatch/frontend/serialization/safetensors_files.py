@@ -18,7 +18,8 @@ from coredispatch.frontend.serialization.blocks import element_count, read_shape
 from coredispatch.frontend.serialization.element_types import dtype_named, only_valid_elements
 from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
 from coredispatch.frontend.serialization.memory import host_array
-from coredispatch.frontend.tensor import Tensor, _contiguous_strides
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.model.sizes import contiguous_strides
 
 __all__ = ["SafetensorsArchive", "looks_like", "write"]
 
@@ -109,8 +110,8 @@ class SafetensorsArchive:
         size = element_count(shape) * dtype.itemsize
         if offsets[1] - offsets[0] != size or offsets[0] < 0:
             raise Damage(where, f"bytes {shown(offsets)} do not hold {size} bytes of elements")
-        strides = [step * dtype.itemsize for step in _contiguous_strides(shape)]
-        place = {"dtype": known, "shape": list(shape), "strides": strides}
+        strides = [step * dtype.itemsize for step in contiguous_strides(shape)]
+        place: dict[str, Any] = {"dtype": known, "shape": list(shape), "strides": strides}
         place |= {"block": len(self.sizes) if size else -1, "offset": 0}
         self.records.append(
             {

@@ -71,10 +71,10 @@ class TorchArchive:
 
     def _checked_sizes(self, sizes: list[int], place: str) -> None:
         for storage, size in zip(self.pickle.storages, sizes):
-            if (storage.offset + storage.count) * storage.itemsize > size:
+            if (storage.offset + storage.elements) * storage.itemsize > size:
                 raise Damage(
                     f"{place} {shown(storage.key)}",
-                    f"{storage.count} elements of {storage.dtype} do not fit its {size} bytes",
+                    f"{storage.elements} elements of {storage.dtype} do not fit its {size} bytes",
                 )
         self.sizes = [*sizes, *map(len, self.pickle.bytes)]
 

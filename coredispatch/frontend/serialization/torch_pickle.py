@@ -48,7 +48,7 @@ class StorageReference(NamedTuple):
         key: the name of its bytes in the file.
         dtype: the name of its element type; what its bytes are swapped by.
         location: the device.
-        count: of elements.
+        elements: how many there are.
         typed: whether PyTorch's object has a dtype.
         offset: elements before its first one in the bytes of its key.
     """
@@ -56,7 +56,7 @@ class StorageReference(NamedTuple):
     key: str
     dtype: str
     location: str
-    count: int
+    elements: int
     typed: bool
     offset: int = 0
 
@@ -102,7 +102,7 @@ class TorchPickle(NumpyPickle):
         self._memo[number] = self._stack[-1]
 
     def _line(self) -> str:
-        piece = self._data[self.position : self.position + 512]
+        piece: bytes = self._data[self.position : self.position + 512]
         end = piece.find(b"\n")
         if end < 0:
             raise Damage("", "a name has no end")
@@ -237,9 +237,9 @@ class TorchPickle(NumpyPickle):
         )
 
     def _tensor_1(self, arguments: list[Any]) -> tuple[str, Any]:
-        storage, *rest = self._exactly(arguments, 4, 4)
+        storage, offset, size, stride = self._exactly(arguments, 4, 4)
         dtype = self._parts_of(storage, "storage").dtype
-        return self._tensor(storage, dtype, *rest, False, None)
+        return self._tensor(storage, dtype, offset, size, stride, False, None)
 
     def _tensor_2(self, arguments: list[Any]) -> tuple[str, Any]:
         storage, offset, size, stride, grad, _, *bits = self._exactly(arguments, 6, 7)
@@ -406,10 +406,10 @@ class TorchPickle(NumpyPickle):
         if make is None:
             self._push("call", [self._as_value(callee), *arguments])
             return
-        kind, payload, *extra = make(self, arguments)
-        self._push(kind, payload)
-        if extra:
-            self._top_node().update(extra[0])
+        made: tuple[Any, ...] = make(self, arguments)
+        self._push(made[0], made[1])
+        if len(made) > 2:
+            self._top_node().update(made[2])
 
 
 _DTYPE_NAMES: Final = {

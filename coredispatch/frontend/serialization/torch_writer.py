@@ -14,7 +14,7 @@ import struct
 import sys
 import types
 import zipfile
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
@@ -114,10 +114,13 @@ def _layout(places: list[_Place]) -> tuple[list[_Placed], list[Any]]:
     return found, blocks
 
 
-class _Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
+_PythonPickler: Any = pickle._Pickler  # its methods for single types can be replaced
+
+
+class _Pickler(_PythonPickler):  # type: ignore[misc]
     """Writes PyTorch's names. Two passes are made: the first collects the arrays."""
 
-    dispatch = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[Any, Any]] = dict(_PythonPickler.dispatch)
 
     def __init__(
         self, file: IO[bytes], protocol: int, placed: list[_Placed] | None, archive: bool
@@ -198,6 +201,8 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
                 fix="save x.to_dense(), or use format='coredispatch'",
             )
         grad = tensor.requires_grad
+        facts: tuple[Any, ...]
+        made: tuple[Any, tuple[Any, ...]]
         hooks: Any = collections.OrderedDict()
         if tensor.is_meta:
             facts = (tensor.dtype, tuple(tensor.shape), tensor.stride(), grad)
@@ -240,7 +245,7 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
             data = _Reduced(*made)
             hooks: Any = collections.OrderedDict()
             if state:
-                facts: tuple[Any, ...] = (data, tensor.requires_grad, hooks, state)
+                facts = (data, tensor.requires_grad, hooks, state)
                 return _name("torch._utils", "_rebuild_parameter_with_state"), facts
             return _name("torch._utils", "_rebuild_parameter"), (data, tensor.requires_grad, hooks)
         if state:

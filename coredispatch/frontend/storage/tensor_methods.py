@@ -12,10 +12,11 @@ from coredispatch.frontend.modes import is_grad_enabled
 from coredispatch.frontend.storage.memory import memory_of, strided
 from coredispatch.frontend.storage.typed import TypedStorage
 from coredispatch.frontend.storage.untyped import UntypedStorage
-from coredispatch.frontend.tensor import Tensor, _contiguous_strides
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, DTypeError, OpError
+from coredispatch.registry.model.sizes import contiguous_strides
 from coredispatch.registry.model.value import bump_version, storage_of
 
 __all__ = ["refuse_pinning", "set_tensor", "share_tensor", "tensor_in"]
@@ -43,7 +44,8 @@ def tensor_in(
     array = strided(storage._memory, numpy_dtype(dtype), int(offset), shape, steps, what)
     storage._lent = True
     backend = TABLE.snapshot.backends["cpu"][0]
-    return Tensor(backend.from_numpy(array), TABLE.bit("cpu"))
+    tensor: Tensor = Tensor(backend.from_numpy(array), TABLE.bit("cpu"))
+    return tensor
 
 
 def set_tensor(
@@ -80,7 +82,7 @@ def set_tensor(
         if size is None:
             size = ((untyped.nbytes() // self.dtype.itemsize) - offset,)
         shape = (size,) if isinstance(size, int) else tuple(size)
-        steps = _contiguous_strides(shape) if stride is None else tuple(stride)
+        steps = contiguous_strides(shape) if stride is None else tuple(stride)
         other = tensor_in(untyped, self.dtype, offset, shape, steps)
     if other.device != self.device:
         raise OpError(f"set_(): the tensor is on {self.device}, the source on {other.device}")
