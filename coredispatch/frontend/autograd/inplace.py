@@ -99,9 +99,9 @@ def check_view_write(target: TensorBase) -> None:
         value = base
         if value.keys & AUTOGRAD:
             raise AutogradError(
-                "A view was created in no_grad mode (or inference mode, or before its base "
-                "required grad) and is being modified inplace with grad mode enabled: its base "
-                "requires grad, and the write would not be recorded",
+                "A view was created in no_grad mode and is being modified inplace with grad mode "
+                "enabled (or it was made in inference mode, or before its base required grad): its "
+                "base requires grad, and the write would not be recorded",
                 fix="make both the view and the write under cd.no_grad(), or both outside of it; "
                 "use .detach() where no gradient is wanted",
             )
