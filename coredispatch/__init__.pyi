@@ -331,7 +331,6 @@ neg_: Any
 negative_: Any
 norm_except_dim: Any
 nuclear_norm: Any
-pdist: Any
 permute_copy: Any
 poisson_nll_loss: Any
 rad2deg_: Any

@@ -59,7 +59,7 @@ COPIES = tuple(
 NN_FUNCTIONS = tuple(
     (
         "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d bilinear conv_tbc "
-        "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pdist"
+        "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d"
     ).split()
 )
 

@@ -154,3 +154,11 @@ def test_in_place_functions_are_operators_and_need_no_torch() -> None:
     assert cd.empty_permuted((2, 3, 4), (0, 2, 1)).stride() == (12, 1, 3)
     kept = cd.feature_dropout(cd.ones(4, 50, 3), 0.5, True)
     assert ((kept == 0).all(-1) | (kept == 2).all(-1)).all()
+
+
+def test_a_late_name_is_no_operator_and_is_there() -> None:
+    from coredispatch._late_names import LATE_NAMES
+
+    for name in LATE_NAMES:
+        assert name not in vars(cd), name
+        assert getattr(cd, name) is not None

@@ -41,6 +41,10 @@ from torch.utils.data.dataset import Dataset; assert Dataset is cd.data.Dataset
 from torch.optim.adam import Adam; assert Adam is cd.optim.Adam
 import sys, torch.nn; assert sys.modules['torch.nn'] is torch.nn is cd.nn
 import sys, torch.nn; assert sys.modules['torch.nn.init'] is torch.nn.init
+from torch.nn.modules.activation import MultiheadAttention; assert MultiheadAttention
+from torch.cuda.amp.grad_scaler import GradScaler; assert GradScaler is cd.cuda.amp.GradScaler
+from torch.nn.modules.module import _IncompatibleKeys, _addindent
+from torch.torch_version import TorchVersion as V; import torch; assert torch.__version__ > (2,)
 from torch import *; assert ones is cd.ones
 from torch.nn.functional import *; assert relu is cd.nn.functional.relu
 """

@@ -130,7 +130,7 @@ class PathLoader:
 def old_path(fullname: str) -> ModuleSpec | None:
     """The spec of ``coredispatch.PATH`` where PyTorch has the path and we some of its names."""
     path = fullname.partition(".")[2]
-    if path not in record() or not any(True for _ in _present(path)):
+    if path not in record().keys() | PLACES.keys() or not any(True for _ in _present(path)):
         return None
     spec = ModuleSpec(fullname, PathLoader(OldPath(fullname, path)), is_package=True)  # type: ignore[arg-type]
     return spec
@@ -149,6 +149,9 @@ def late_attribute(
     place = PLACES.get(path, {}).get(name)
     if place is not None:
         return _at(place, name)
+    if path and f"{path}.{name}" not in record():
+        with contextlib.suppress(AttributeError):  # PyTorch has it here, we in another file
+            return _find(path, name)
     package = "coredispatch" if SPELLING.package == "cd" else SPELLING.package
     if f"{path}.{name}".lstrip(".") in record():
         try:

@@ -197,6 +197,8 @@ def _respell_below(path: str) -> None:
         module = sys.modules[name]
         below = name.partition(".")[2]
         sys.modules.setdefault(f"torch.{below}", module)
+        if not hasattr(module, "__path__") and any(p.startswith(f"{below}.") for p in record()):
+            module.__path__ = []  # PyTorch has a package there, whose modules are old paths here
         _TEXTS.module(module, below)
 
 

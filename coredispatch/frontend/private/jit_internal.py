@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Dict, Final, List, Optional, Tuple, TypeVar, Union  # noqa: UP035
 
 from coredispatch.frontend.jit import (
     annotate,
@@ -17,6 +17,11 @@ from coredispatch.frontend.jit import (
 )
 
 __all__ = [
+    "Dict",
+    "List",
+    "Optional",
+    "Tuple",
+    "Union",
     "BroadcastingList1",
     "BroadcastingList2",
     "BroadcastingList3",
