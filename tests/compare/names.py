@@ -20,7 +20,8 @@ TABLE = HERE.parents[1] / "docs" / "names.md"
 NAMESPACES = (
     "", "Tensor", "nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.rnn", "optim",
     "optim.lr_scheduler", "optim.swa_utils", "linalg", "fft", "special", "distributions",
-    "distributions.constraints", "distributions.transforms", "utils.data", "autograd", "func", "amp",
+    "distributions.constraints", "distributions.transforms", "utils.data", "autograd",
+    "func", "amp",
 )  # fmt: skip
 
 #: the first pattern that a name matches tells why it is missing
@@ -145,7 +146,7 @@ def rendered() -> str:
     lines = [
         "# Names of PyTorch",
         "",
-        "Written by `python tests/compare/names.py`. Public names are those of PyTorch 2.13: what the",
+        "Written by `python tests/compare/names.py`. Public names are those of PyTorch 2.13: what",
         "modules list in `__all__`, and whatever `torch` and `torch.Tensor` show.",
     ]
     for namespace, (count, names) in missing().items():
