@@ -20,7 +20,11 @@ from coredispatch.registry.dispatch.table import TABLE
 LARGEST = 200  # elements of an array; larger ones only cost time
 
 #: parameters whose derivative PyTorch does not have either
-CONSTANT = dict.fromkeys(["binary_cross_entropy", "cross_entropy", "nll_loss"], "weight")
+CONSTANT = {
+    **dict.fromkeys(["binary_cross_entropy", "cross_entropy", "nll_loss"], "weight"),
+    **dict.fromkeys(["igamma", "igammac"], "self"),
+    **dict.fromkeys(["gammainc", "gammaincc"], "input"),
+}
 
 
 def _operators() -> list[Operator]:

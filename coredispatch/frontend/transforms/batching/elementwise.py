@@ -6,13 +6,14 @@ from functools import cache
 from typing import Any
 
 from coredispatch.frontend.transforms.batching.batch import Batch
-from coredispatch.ops.support.rules import same_shape
+from coredispatch.ops.support.rules import broadcast, same_shape
 from coredispatch.plugin import Operator, Promotion, Value, dispatch, dtype_of, operator
 from coredispatch.registry.around.checks import participants
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["ELEMENTWISE", "RULES", "elementwise"]
 
-ELEMENTWISE = """
+_NAMED = """
 abs add acos acosh addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_left_shift
 bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min complex
 conj conj_physical copysign cos cosh deg2rad digamma div dropout_backward elu elu_backward entr eq
@@ -27,6 +28,21 @@ signbit silu silu_backward sin sinc sinh softplus softplus_backward softshrink s
 sub tan tanh tanh_backward tanhshrink threshold threshold_backward to_dtype trunc trunc_divide where
 xlog1py xlogy zeta
 """.split()
+
+
+def _of_family() -> list[str]:
+    """The operators of the family ``elementwise`` whose result has the shape of what goes in."""
+    return [
+        op.name
+        for op in TABLE.snapshot.ops.values()
+        if op.__module__.startswith("coredispatch.ops.elementwise")
+        and op.out_rule in (same_shape, broadcast)
+        and not op.mutates
+    ]
+
+
+#: computed element by element, of arguments that broadcast
+ELEMENTWISE = frozenset([*_NAMED, *_of_family()])
 
 
 @cache
