@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -180,3 +181,52 @@ class TestEinops:
     def test_einops_is_not_imported(self) -> None:
         program = "import coredispatch, sys; assert not {'einops', 'scipy'} & {*sys.modules}"
         subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class TestLibraries:
+    """Libraries take tensors as they take PyTorch's."""
+
+    def test_matplotlib(self) -> None:
+        matplotlib = pytest.importorskip("matplotlib")
+        matplotlib.use("Agg")
+        from matplotlib.figure import Figure
+
+        axes = Figure().add_subplot()
+        x = cd.linspace(0, 1, 5)
+        (line,) = axes.plot(x, x * 2)
+        np.testing.assert_allclose(line.get_ydata(), (x * 2).numpy())
+        counts, _, _ = axes.hist(cd.tensor([0.1, 0.2, 0.9]), bins=2)
+        assert counts.tolist() == [2, 1]
+        assert axes.imshow(cd.eye(3)).get_array().shape == (3, 3)
+
+    def test_pandas(self) -> None:
+        pandas = pytest.importorskip("pandas")
+        x = cd.tensor([1.0, 2.5])
+        assert pandas.Series(x).tolist() == [1.0, 2.5]
+        assert pandas.DataFrame(cd.ones(2, 3)).shape == (2, 3)
+        assert pandas.DataFrame({"a": x, "b": x * 2})["b"].tolist() == [2.0, 5.0]
+
+    def test_scikit_learn_dispatches_to_the_namespace(self) -> None:
+        pytest.importorskip("sklearn")
+        pytest.importorskip("array_api_compat")
+        program = """
+import numpy as np, sklearn, coredispatch as cd
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.metrics import accuracy_score, mean_squared_error
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+cd.manual_seed(0)
+x = cd.randn(40, 5, dtype=cd.float64)
+y = x[:, 0]
+assert abs(LinearRegression().fit(x, y).coef_[0] - 1) < 1e-9
+with sklearn.config_context(array_api_dispatch=True):
+    assert accuracy_score(y > 0, y > 0) == 1.0 and mean_squared_error(y, y) == 0
+    for model in (StandardScaler(), MinMaxScaler(), PCA(2, svd_solver="full")):
+        found = model.fit_transform(x)
+        assert isinstance(found, cd.Tensor)
+        wanted = type(model)(**model.get_params()).fit_transform(np.asarray(x))
+        np.testing.assert_allclose(np.abs(found.numpy()), np.abs(wanted), atol=1e-9)
+    assert isinstance(Ridge(solver="svd").fit(x, y).coef_, cd.Tensor)
+"""
+        environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONWARNINGS": "ignore"}
+        subprocess.run([sys.executable, "-c", program], check=True, env=environment)

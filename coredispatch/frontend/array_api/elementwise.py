@@ -87,6 +87,16 @@ def expm1(x: Tensor, /) -> Tensor:
     return call("where", usual, call("expm1", x), call("exp", x) - 1)  # type: ignore[no-any-return]
 
 
+def tanh(x: Tensor, /) -> Tensor:
+    """Hyperbolic tangent; of complex numbers with an infinite real part 1 or -1 with +0j."""
+    out: Tensor = call("tanh", x)
+    if not x.dtype.is_complex:
+        return out
+    real = call("real", x)
+    end = call("sign", real)
+    return call("where", call("isinf", real), call("complex", end, end * 0 + 0.0), out)  # type: ignore[no-any-return]
+
+
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     """The greatest integer not above the quotient; with infinity by the rules of division."""
     x1, x2 = operands(x1, x2)

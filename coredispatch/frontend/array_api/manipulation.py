@@ -140,7 +140,9 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.ndim != 1:
             raise ArgumentError(f"take of a {x.ndim}-d array needs axis=", fix="axis=0")
         axis = 0
-    return call("index_select", x, axis, indices.long())  # type: ignore[no-any-return]
+    indices = indices.long()
+    indices = call("where", indices < 0, indices + x.shape[axis], indices)
+    return call("index_select", x, axis, indices)  # type: ignore[no-any-return]
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:

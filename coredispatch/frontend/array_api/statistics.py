@@ -76,8 +76,9 @@ def var(
 ) -> Tensor:
     """The variance: squares over ``N - correction``."""
     axes = _over(x, axis)
-    if not axes:
-        return call("zeros_like", x)  # type: ignore[no-any-return]
+    if not axes:  # of single elements: 0, or NaN of what is not finite
+        left = 1 - correction
+        return (x - x) / (left if left > 0 else 0.0)  # type: ignore[no-any-return]
     return call("var", x, axes, correction=correction, keepdim=keepdims)  # type: ignore[no-any-return]
 
 

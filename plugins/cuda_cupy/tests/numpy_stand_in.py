@@ -251,6 +251,11 @@ def _linalg() -> Any:
     return types.SimpleNamespace(LinAlgError=np.linalg.LinAlgError, **functions)
 
 
+def _fft() -> Any:
+    names = ("fftn", "ifftn", "rfftn", "irfftn")
+    return types.SimpleNamespace(**{name: wrapped(getattr(np.fft, name)) for name in names})
+
+
 @contextlib.contextmanager
 def errstate(*, linalg: str) -> Any:
     """`cupyx.errstate`."""
@@ -294,6 +299,7 @@ def make_cupy(devices: int = 1) -> tuple[Any, Any]:
     cupy.asnumpy = lambda x: x.get()
     cupy.from_dlpack = lambda x: asarray(np.from_dlpack(x))
     cupy.linalg = _linalg()
+    cupy.fft = _fft()
     cupy.random = types.SimpleNamespace(default_rng=Generator)
     stride_tricks = types.SimpleNamespace(as_strided=wrapped(np.lib.stride_tricks.as_strided))
     cupy.lib = types.SimpleNamespace(stride_tricks=stride_tricks)
