@@ -128,6 +128,9 @@ def test_printed_form_and_options(name: str) -> None:
         k: set(v) for k, v in theirs["state"].items() if v
     }
     assert own.defaults == other.defaults
+    for optimizer, library in ((own, cd), (other, torch)):
+        optimizer.add_param_group({"params": [library.zeros(1, requires_grad=True)], "lr": 0.5})
+    assert repr(own) == repr(other)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "LBFGS"])

@@ -328,6 +328,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [type(self).__name__ + " ("]
         for number, group in enumerate(self.param_groups):
+            lines += [""] * (number > 0)
             lines.append(f"Parameter Group {number}")
             lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
         return "\n".join([*lines, ")"])

@@ -166,11 +166,13 @@ def grid_sample(
         at = places[..., n - 1 - i].reshape(shape[0], count)
         at = (at + 1) * ((size - 1) / 2) if align_corners else ((at + 1) * size - 1) / 2
         along.append(_weighted(at, size, mode, padding_mode, align_corners))
-    flat = x.reshape(*shape[:2], -1)
+    # Rows of channels: one index per place fetches them all.
+    rows = x.movedim(1, -1).reshape(-1, shape[1])
     total: Any = None
     for taps in itertools.product(*along):
-        part = _one_tap(flat, taps, sizes)
+        part = _one_tap(rows, taps, sizes)
         total = part if total is None else total + part
+    total = total.movedim(-1, 1)
     if mode == "nearest":
         # The grid has a gradient, which is 0.
         everywhere = lazy.ones_like(places, dtype="bool")
@@ -178,8 +180,8 @@ def grid_sample(
     return narrow(total.reshape(shape), input)
 
 
-def _one_tap(flat: Tensor, taps: Any, sizes: tuple[int, ...]) -> Tensor:
-    """The elements at one position per place, times their weight; 0 beyond the image."""
+def _one_tap(rows: Tensor, taps: Any, sizes: tuple[int, ...]) -> Tensor:
+    """The channels at one position per place, times their weight; 0 beyond the image."""
     index: Any = None
     weight: Any = None
     inside: Any = None
@@ -190,9 +192,11 @@ def _one_tap(flat: Tensor, taps: Any, sizes: tuple[int, ...]) -> Tensor:
         inside = here if inside is None else inside & here
         if share is not None:
             weight = share if weight is None else weight * share
-    picked = flat.gather(2, index.unsqueeze(1).expand(-1, flat.shape[1], -1))
-    picked = picked.masked_fill(~inside.unsqueeze(1), 0)
-    return picked if weight is None else picked * weight.unsqueeze(1)
+    batch = index.shape[0]
+    first = lazy.arange(batch, device=rows.device).unsqueeze(1) * (rows.shape[0] // max(batch, 1))
+    picked = rows.index_select(0, (index + first).reshape(-1))
+    picked = picked.reshape(*index.shape, rows.shape[1]).masked_fill(~inside.unsqueeze(2), 0)
+    return picked if weight is None else picked * weight.unsqueeze(2)
 
 
 def _weighted(at: Tensor, size: int, mode: str, padding_mode: str, align: bool) -> list[Any]:
