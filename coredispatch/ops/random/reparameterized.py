@@ -9,7 +9,7 @@ derivative ``dx/da = -(dF/da) / (dF/dx)`` (implicit reparameterization: Figurnov
 and minus the integral from ``x`` to the end of the support, because the whole is 0. With
 ``t = x exp(-s)`` (or the like above ``x``) and divided by ``p(x)``, the integrand is smooth and
 falls off beyond a point that a few steps of Newton's method find: 64 Gauss-Legendre nodes give it
-to 12 digits for every parameter. Where the exponential falls off slower than the rest changes, the
+to 12 digits for every parameter (32 to 8). Where the exponential falls off slower than the rest changes, the
 rest is constant beyond ``s = 40``, and that tail is integrated in closed form.
 """
 
@@ -29,7 +29,7 @@ from coredispatch.ops.support.inspection import all_true, any_true
 from coredispatch.ops.support.rules import broadcast, promote_float, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import float64
+from coredispatch.registry.model.dtypes import DType, float64
 from coredispatch.registry.model.errors import ArgumentError
 
 __all__: list[str] = []
@@ -41,8 +41,10 @@ _TINY = 1e-300
 
 
 @functools.cache  # numpy.polynomial is not imported before somebody asks
-def _rule() -> list[tuple[float, float]]:
-    nodes, weights = np.polynomial.legendre.leggauss(64)
+def _rule(dtype: DType) -> list[tuple[float, float]]:
+    """Nodes in (0, 1) and weights; half of them are enough for a result in single precision."""
+    count = 64 if dtype.itemsize > 4 else 32
+    nodes, weights = np.polynomial.legendre.leggauss(count)
     return list(zip(((nodes + 1) / 2).tolist(), (weights / 2).tolist()))
 
 
@@ -119,7 +121,7 @@ def _standard_gamma_grad(self: Tensor, output: Tensor) -> Tensor:
         end = _newton(end, value, sign * (x * decay - a), True)
     cut = lazy.where(below, lazy.clamp(end, None, _FAR), end)
     total = lazy.zeros_like(cut)
-    for node, weight in _rule():
+    for node, weight in _rule(dtype):
         s = sign * cut * node
         total = total + weight * (centre - s) * lazy.exp(-a * s - x * lazy.expm1(-s))
     tail = lazy.exp(lazy.clamp(x, None, 2.0) - a * cut) * ((centre - cut) / a - 1 / (a * a))
@@ -179,7 +181,7 @@ def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
         end = _newton(end, value, other * y / (1 - y) - power, lazy.gt(other, 0))
     cut = lazy.clamp(end, None, _FAR)
     integral = lazy.zeros_like(cut)
-    for node, weight in _rule():
+    for node, weight in _rule(dtype):
         s = cut * node
         rest = lazy.log1p(-edge * lazy.exp(-s))
         log_t = lazy.where(low, log_x - s, rest)
