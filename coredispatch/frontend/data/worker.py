@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import parent_process
@@ -128,7 +129,9 @@ def _serve(setup: WorkerSetup, tasks: Any, results: Any) -> None:
     _info = WorkerInfo(setup.id, setup.num_workers, setup.seed, setup.dataset)
     startup: Failure | None = None
     try:
-        set_num_threads(1)  # the workers share the processors among them, as in PyTorch
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a BLAS that cannot be told is not every worker's news
+            set_num_threads(1)  # the workers share the processors among them, as in PyTorch
         seed_all(setup.seed, setup.id)
         if setup.init_fn is not None:
             setup.init_fn(setup.id)
