@@ -37,7 +37,7 @@ def facts() -> None:
     assert_type(x.numel(), int)
     assert_type(x.requires_grad, bool)
     assert_type(x.is_leaf, bool)
-    assert_type(x.layout, str)
+    assert_type(x.layout, cd.layout)
     assert_type(x.T, Tensor)
     assert_type(len(x), int)
     rows, columns = x.shape
