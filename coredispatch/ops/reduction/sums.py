@@ -33,7 +33,7 @@ from coredispatch.ops.support.samples import (
 )
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import bool_, int64
-from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
 
 
 def kept_shape(shape: Any, dim: Any) -> tuple[int, ...]:
@@ -246,3 +246,36 @@ def any(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tens
 )
 def all(self: Tensor, dim: IntList | None = None, keepdim: bool = False) -> Tensor:
     """Whether every element over ``dim`` is nonzero, as bool; true for no elements."""
+
+
+def _sum_to_size_reference(self: Any, size: Any) -> Any:
+    lead = tuple(range(self.ndim - len(size)))
+    ones = tuple(i - len(size) for i, n in enumerate(size) if n == 1)
+    return np.sum(np.sum(self, axis=ones, keepdims=True), axis=lead)
+
+
+@composite(
+    reference=_sum_to_size_reference,
+    samples=lambda make: (
+        Sample(make((2, 3, 4)), (3, 1)),
+        Sample(make((3, 4)), (3, 4)),
+        Sample(make((3, 4)), ()),
+        Sample(make((3, 1)), (1, 1)),
+    ),
+    tolerance=dot,
+    namespace=(),
+)
+def sum_to_size(self: Tensor, size: IntList) -> Tensor:
+    """``self`` added up to ``size``, which it is the broadcast form of: the gradient of ``expand``.
+
+    Raises :class:`ShapeError` where ``size`` does not expand to the shape of ``self``.
+    """
+    shape, size = tuple(self.shape), tuple(size)
+    lead = len(shape) - len(size)
+    if lead < 0 or [n for n, m in zip(size, shape[lead:]) if n not in (1, m)]:
+        raise ShapeError(
+            f"size {size} does not expand to shape {shape}",
+            fix="use lengths of 1, or those of the tensor",
+        )
+    dims = [i for i, n in enumerate(shape) if i < lead or (size[i - lead] == 1 and n != 1)]
+    return lazy.reshape(sum(self, tuple(dims), True), size) if dims else self
