@@ -296,6 +296,7 @@ feature_dropout_: Any
 fill_: Any
 fix_: Any
 floor_: Any
+fork: Any
 frac_: Any
 frobenius_norm: Any
 gcd_: Any
@@ -366,6 +367,7 @@ unsqueeze_copy: Any
 view_as_complex_copy: Any
 view_as_real_copy: Any
 view_copy: Any
+wait: Any
 zero_: Any
 
 __version__: builtins.str

@@ -31,6 +31,8 @@ LATE_NAMES |= {
     "_assert": "frontend.programs",
     "classes": "frontend.programs",
     "compile": "compiler",
+    "fork": "jit",
+    "wait": "jit",
 }
 
 #: ``NAME(x, ...)`` is ``x.NAME(...)``

@@ -142,3 +142,10 @@ def test_dense_tensors_are_flattened_and_unflattened() -> None:
     assert flat.tolist() == [1, 1, 1, 1, 0, 0, 0]
     one, two = _unflatten_dense_tensors(flat, [cd.ones(2, 2), cd.zeros(3)])
     assert one.shape == (2, 2) and two.tolist() == [0, 0, 0]
+
+
+def test_an_optimizer_shows_its_groups_apart() -> None:
+    one, two = cd.ones(1, requires_grad=True), cd.ones(1, requires_grad=True)
+    text = repr(cd.optim.SGD([{"params": [one]}, {"params": [two], "lr": 0.5}], lr=0.1))
+    assert text.startswith("SGD (\nParameter Group 0\n    dampening: 0\n")
+    assert "    weight_decay: 0\n\nParameter Group 1\n" in text and text.endswith("\n)")
