@@ -123,6 +123,7 @@ KERNELS |= {
     "cholesky": lambda x, upper: np.linalg.cholesky(x, upper=upper),
     "linalg_qr": lambda x, m: qr(x, m) if m != "r" else (x.reshape(-1)[:0], qr(x)[1]),
     "linalg_eig": lambda x: np.linalg.eig(x.astype(np.result_type(x, np.complex64))),
+    "fft_c2c": lambda x, dim, n, on: (np.fft.fftn if on else np.fft.ifftn)(x, None, dim, n),
     "linalg_solve": lambda a, b, left: solve(a, b) if left else solve(a.mT, b.mT).mT,
 }
 

@@ -1,4 +1,4 @@
-"""The three transforms that backends supply, each over several dims, and their derivatives.
+"""The transform that backends supply, those of real input and output, and their derivatives.
 
 A transform is linear, so its derivative is its adjoint: the transform in the other direction with
 the scale of this one. Gradients of what a symmetric spectrum leaves out are added to what it holds.
@@ -15,7 +15,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import conditioned, normalize_dim, require_one_of
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry import primitive
+from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import (
     DType,
     complex64,
@@ -165,7 +165,7 @@ def _r2c_reference(self: Any, dim: Any, norm: Any, onesided: bool = True) -> Any
     return (np.fft.rfftn if onesided else np.fft.fftn)(self, axes=dim, norm=norm)
 
 
-@primitive(
+@composite(
     cast="float32",
     out=_r2c_shape,
     dtype=_real_input,
@@ -180,6 +180,9 @@ def fft_r2c(self: Tensor, dim: IntList, norm: str, onesided: bool = True) -> Ten
     """The transform of a real tensor. ``onesided`` leaves out what follows by symmetry: the last
     of ``dim`` then has n // 2 + 1 elements.
     """
+    out = fft_c2c(lazy.complex(self, lazy.zeros_like(self)), dim, norm, True)
+    last = dim[-1]
+    return lazy.narrow(out, last, 0, self.shape[last] // 2 + 1) if onesided else out
 
 
 @fft_r2c.vjp
@@ -230,7 +233,7 @@ def _c2r_reference(self: Any, dim: Any, norm: Any, last_dim_size: int) -> Any:
     return np.fft.irfftn(self, sizes, axes=dim, norm=norm)
 
 
-@primitive(
+@composite(
     cast="float32",
     out=_c2r_shape,
     dtype=lambda self, *_: _complex_input(self).to_real(),
@@ -248,6 +251,11 @@ def fft_c2r(self: Tensor, dim: IntList, norm: str, last_dim_size: int) -> Tensor
     ``last_dim_size``; the imaginary part of its first (and, where the size is even, last)
     frequency is not read.
     """
+    last = dim[-1]
+    half = fft_c2c(self, dim[:-1], norm, False) if len(dim) > 1 else self
+    mirrored = lazy.narrow(half, last, 1, (last_dim_size - 1) // 2)
+    mirrored = lazy.conj(lazy.flip(mirrored, (last,)))
+    return lazy.real(fft_c2c(lazy.cat([half, mirrored], last), (last,), norm, False))
 
 
 @fft_c2r.vjp
