@@ -12,7 +12,7 @@ from coredispatch.frontend.autograd.mutation import (
     allow_mutation_on_saved_tensors,
     increment_version,
 )
-from coredispatch.frontend.autograd.node import Node
+from coredispatch.frontend.autograd.node import GraphTask, Node
 from coredispatch.frontend.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
     save_on_cpu,
@@ -61,3 +61,14 @@ def queue_callback(callback: Callable[[], None]) -> None:
             fix="call queue_callback from a hook",
         )
     task.callbacks.append(callback)
+
+
+def _called(self: Node, *grads: Any) -> Any:
+    """The gradients of the inputs for those of the outputs, outside of any pass."""
+    results = tuple(self.backward(list(grads), None, GraphTask(True, False)))
+    return results[0] if len(results) == 1 else results
+
+
+# Not in the class itself: mypyc gives a class with __call__ a slot that only its own constructor
+# fills, and nodes are made on shorter ways (the first recorded call would crash).
+setattr(Node, "__call__", _called)  # noqa: B010

@@ -110,12 +110,6 @@ class Node(Output):
     def _sequence_nr(self) -> int:
         return self.sequence
 
-    def __call__(self, *grads: Any) -> Any:
-        """The gradients of the inputs for those of the outputs, outside of any pass."""
-        results = self.backward(list(grads), None, GraphTask(True, False))
-        results = tuple(results)
-        return results[0] if len(results) == 1 else results
-
     @property
     def _input_metadata(self) -> Any:
         return [self.output(number) for number in range(self.count)]
