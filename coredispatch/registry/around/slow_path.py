@@ -96,7 +96,8 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
     op = entry.op
     assert isinstance(op, Operator)
     check_types(op, args)
-    assert isinstance(op.dtype_rule, Promotion)
+    if not isinstance(op.dtype_rule, Promotion):  # asked only whether it takes the dtype
+        return [v.raw if isinstance(v, Value) else v for v in args]
     dtype = op.dtype_rule.compute(*participants(op, args))
     cast = entry.wrap_output.cast
     raws: list[Any] = []

@@ -487,7 +487,9 @@ class Operator(Dispatcher):
         for mine, theirs in zip(self.schema.params, other.schema.params, strict=False):
             if theirs.keyword_only or mine.keyword_only:
                 break
-            if theirs.kind != mine.kind and not (mine.kind == "IntList" and theirs.kind == "bool"):
+            # What is no list of numbers is refused on the way, and finds its overload then.
+            plain = mine.kind == "IntList" and theirs.kind in ("bool", "DType")
+            if theirs.kind != mine.kind and not plain:
                 self.ambiguous, self.full_arity = True, -1
         return function
 

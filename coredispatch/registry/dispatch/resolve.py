@@ -43,7 +43,7 @@ from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfl
 from coredispatch.registry.model.errors import MissingKernel, OpError
 from coredispatch.registry.model.keys import Key
 from coredispatch.registry.model.results import returning
-from coredispatch.registry.model.value import Value, storage_of
+from coredispatch.registry.model.value import Value, dtype_of, storage_of
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Resolution", "Step", "walk"]
@@ -306,7 +306,7 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.kernel_context = entry.fn.fn, entry.fn.kernel_context
     _promotion(entry, op)
-    if op.taken is not None and not isinstance(op.dtype_rule, Promotion):
+    if op.taken is not None and not isinstance(op.dtype_rule, Promotion) and op.arity > 1:
         entry.fn = _taking(op, entry.fn)
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = None if op.schema.plain else backend.array_type
@@ -388,7 +388,7 @@ def _promotion(entry: Any, op: Operator) -> None:
     if op.taken is not None:  # what is asked of each call anyway serves as the refusal
         entry.floats = FLOATS & op.taken if entry.promotion == PROMOTE_FLOAT else op.taken
         entry.weak = WEAK & op.taken
-        if entry.promotion == PROMOTE_COMMON:
+        if entry.promotion == PROMOTE_COMMON or op.arity == 1:
             entry.promotion = PROMOTE_FLOAT
     # What is written to is never the operand of a promotion: a copy would be written to.
     skip = (*rule.skip, *op.mutates) if isinstance(rule, Promotion) else ()
@@ -399,26 +399,41 @@ def _promotion(entry: Any, op: Operator) -> None:
 
 def _taking(op: Operator, fn: Callable[..., Any]) -> Callable[..., Any]:
     """``fn``, a kernel or a decomposition, that refuses tensors of dtypes not in ``op.taken``."""
-    taken = op.taken
-    assert taken is not None
-    promotes = isinstance(op.dtype_rule, Promotion)
-    positions = op.tensors if promotes else op.tensors[:1]
+    assert op.taken is not None
+    first, *others = op.tensors if isinstance(op.dtype_rule, Promotion) else op.tensors[:1]
     known: set[Any] = set()  # of the array library as well
+    seen: Any = None  # the one of the last call: most programs have one dtype
 
     def checked(*args: Any, **options: Any) -> Any:
-        for position in positions:
-            dtype = getattr(args[position], "dtype", None)
-            if dtype is not None and dtype not in known:
-                if DType.of(dtype) in taken or DType.of(dtype) not in ALL_DTYPES:
-                    known.add(dtype)
-                elif isinstance(args[position], Value):
-                    HOOKS.check_types(op, args)  # which says more
-                    break  # beside a tensor of another dtype it may do
-                else:
-                    raise TypeError(f"{op.name} of {dtype}")
+        nonlocal seen
+        given = args[first]
+        dtype = dtype_of(given) if isinstance(given, Value) else getattr(given, "dtype", seen)
+        if dtype is not seen:
+            if not _taken(op, args, given, known):
+                return fn(*args, **options)
+            seen = dtype
+        for position in others:
+            if not _taken(op, args, args[position], known):
+                break
         return fn(*args, **options)
 
     return checked
+
+
+def _taken(op: Operator, args: tuple[Any, ...], given: Any, known: set[Any]) -> bool:
+    """Whether the operator takes ``given`` whatever is beside it; raises where it never does."""
+    dtype = dtype_of(given) if isinstance(given, Value) else getattr(given, "dtype", None)
+    if dtype is None or dtype in known:
+        return True
+    assert op.taken is not None
+    found = DType.of(dtype)
+    if found in op.taken or found not in ALL_DTYPES:
+        known.add(dtype)
+        return True
+    if isinstance(given, Value):
+        HOOKS.check_types(op, args)  # which says more
+        return False  # beside a tensor of another dtype it may do
+    raise TypeError(f"{op.name} of {dtype}")
 
 
 def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> InplaceEntry:
