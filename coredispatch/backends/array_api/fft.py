@@ -13,7 +13,8 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family, where the namespace ``xp`` has the ``fft`` extension."""
-    if not hasattr(xp, "fft"):
+    # ``dir`` first: NumPy imports its ``fft`` when it is asked for the attribute.
+    if "fft" not in dir(xp) and not hasattr(xp, "fft"):
         return {}
 
     def of_kind(out: Any, dtype: DType) -> Any:
