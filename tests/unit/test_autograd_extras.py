@@ -290,7 +290,63 @@ class TestSettings:
         options = {"check_undefined_grad": True, "check_grad_dtypes": True}
         assert cd.autograd.gradcheck(lambda x: x * x, x, check_batched_grad=True, **options)
         assert cd.autograd.gradgradcheck(lambda x: x**3, x, check_batched_grad=False)
+        assert cd.autograd.gradgradcheck(lambda x: x**3, x, check_batched_grad=True, **options)
         with pytest.raises(ValueError, match="at least one input"):
             cd.autograd.gradcheck(lambda x: x, cd.ones(1))
         with pytest.raises(NotImplementedError, match="check_forward_ad"):
             cd.autograd.gradcheck(lambda x: x, x, check_forward_ad=True)
+
+    @pytest.mark.parametrize(
+        "option",
+        ["check_forward_ad", "check_batched_forward_grad", "check_sparse_nnz", "masked"],
+    )
+    def test_gradcheck_refuses_by_name_what_it_does_not_check(self, option):
+        x = cd.randn(3, dtype=cd.float64, requires_grad=True)
+        with pytest.raises(NotImplementedError, match=option):
+            cd.autograd.gradcheck(lambda x: x * x, x, **{option: True})
+        assert cd.autograd.gradcheck(lambda x: x * x, x, **{option: False})
+
+    @pytest.mark.parametrize(
+        "option", ["check_fwd_over_rev", "gen_non_contig_grad_outputs", "masked"]
+    )
+    def test_gradgradcheck_does_so_too(self, option):
+        x = cd.randn(3, dtype=cd.float64, requires_grad=True)
+        with pytest.raises(NotImplementedError, match=option):
+            cd.autograd.gradgradcheck(lambda x: x**3, x, **{option: True})
+        assert cd.autograd.gradgradcheck(lambda x: x**3, x, **{option: False})
+
+    def test_gradgradcheck_of_no_direction(self):
+        x = cd.randn(3, dtype=cd.float64, requires_grad=True)
+        with pytest.raises(ValueError, match="check_rev_over_rev"):
+            cd.autograd.gradgradcheck(lambda x: x**3, x, check_rev_over_rev=False)
+
+    def test_gradgradcheck_acts_on_the_options_of_gradcheck(self):
+        """A second derivative that reads a number, which a batch of gradients does not have."""
+
+        class Cube(cd.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x**3
+
+            @staticmethod
+            def backward(ctx, grad):
+                (x,) = ctx.saved_tensors
+                return Slope.apply(x, grad)
+
+        class Slope(cd.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, grad):
+                ctx.save_for_backward(x, grad)
+                return 3 * x**2 * grad
+
+            @staticmethod
+            def backward(ctx, again):
+                x, grad = ctx.saved_tensors
+                sign = 1 if float(again.abs().sum()) >= 0 else -1
+                return sign * 6 * x * grad * again, 3 * x**2 * again
+
+        x = cd.randn(3, dtype=cd.float64, requires_grad=True)
+        assert cd.autograd.gradgradcheck(Cube.apply, x)
+        with pytest.raises(cd.autograd.GradcheckError, match="batched"):
+            cd.autograd.gradgradcheck(Cube.apply, x, check_batched_grad=True)

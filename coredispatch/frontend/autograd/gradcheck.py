@@ -37,6 +37,13 @@ def _as_tuple(inputs: Any) -> tuple[Any, ...]:
     return tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)
 
 
+def _refuse(function: str, **options: bool | None) -> None:
+    """Raise ``NotImplementedError`` for the first option that asks for a check there is not."""
+    for name, asked in options.items():
+        if asked:
+            raise NotImplementedError(f"{function}({name}=True) is not supported; leave it out")
+
+
 def gradcheck(
     func: Callable[..., Any],
     inputs: Any,
@@ -60,17 +67,22 @@ def gradcheck(
 
     ``inputs`` that require grad must be float64 or complex128. Returns True, or raises
     :class:`GradcheckError` (returns False without ``raise_exception``).
+
+    ``check_grad_dtypes`` compares the dtypes of gradients and inputs, ``check_batched_grad`` a
+    batch of gradients with its members. Not checked, whatever ``check_undefined_grad`` says: that
+    a backward pass takes None for the gradient of an output. ``check_sparse_nnz``,
+    ``check_batched_forward_grad``, ``check_forward_ad`` and ``masked`` raise
+    ``NotImplementedError`` where they are true.
     """
     if not check_backward_ad and not check_forward_ad:
         raise ValueError("gradcheck: check_forward_ad or check_backward_ad has to be true")
-    for name, asked in (
-        ("check_sparse_nnz", check_sparse_nnz),
-        ("check_batched_forward_grad", check_batched_forward_grad),
-        ("check_forward_ad", check_forward_ad),
-        ("masked", masked),
-    ):
-        if asked:
-            raise NotImplementedError(f"gradcheck({name}=True) is not supported; leave it out")
+    _refuse(
+        "gradcheck",
+        check_sparse_nnz=check_sparse_nnz,
+        check_batched_forward_grad=check_batched_forward_grad,
+        check_forward_ad=check_forward_ad,
+        masked=masked,
+    )
     given = _as_tuple(inputs)
     if not any(isinstance(x, TensorBase) and x.keys & AUTOGRAD for x in given):
         raise ValueError(
@@ -113,7 +125,10 @@ def _check_batched(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
         options = {"retain_graph": True, "allow_unused": True}
         each = [grad(output, checked, probe, **options) for probe in probes]
         stacked = _op("stack")(probes)
-        together = grad(output, checked, stacked, is_grads_batched=True, **options)
+        try:
+            together = grad(output, checked, stacked, is_grads_batched=True, **options)
+        except RuntimeError as error:
+            raise GradcheckError(f"while computing batched gradients, got: {error}") from error
         for i, batch in enumerate(together):
             if batch is None:
                 continue
@@ -310,7 +325,20 @@ def gradgradcheck(
     check_rev_over_rev: bool = True,
     masked: bool = False,
 ) -> bool:
-    """:func:`gradcheck` of the gradient of ``func``; arguments as there."""
+    """:func:`gradcheck` of the gradient of ``func``; arguments as there.
+
+    ``grad_outputs`` are the gradients at which to take it, random ones if None.
+    ``gen_non_contig_grad_outputs``, ``check_fwd_over_rev`` and ``masked`` raise
+    ``NotImplementedError`` where they are true.
+    """
+    if not check_rev_over_rev and not check_fwd_over_rev:
+        raise ValueError("gradgradcheck: check_fwd_over_rev or check_rev_over_rev has to be true")
+    _refuse(
+        "gradgradcheck",
+        gen_non_contig_grad_outputs=gen_non_contig_grad_outputs,
+        check_fwd_over_rev=check_fwd_over_rev,
+        masked=masked,
+    )
     inputs = _as_tuple(inputs)
     outputs = _outputs(func(*inputs))
     rng = np.random.default_rng(1)
@@ -349,4 +377,7 @@ def gradgradcheck(
         raise_exception=raise_exception,
         nondet_tol=nondet_tol,
         fast_mode=fast_mode,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
     )
