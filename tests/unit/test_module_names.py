@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import pkgutil
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -16,40 +17,35 @@ from coredispatch._namespaces import NAMESPACES
 
 ROOT = Path(coredispatch.__file__).parent
 
-# Runs in a process in which no public namespace has been imported yet, and forks for each case.
-CASES = """
-import importlib, os, sys, traceback, types
+# Runs in a process in which no public namespace has been imported yet: imports the names that it
+# reads, in their order. The first line has public names; then a line is a name to import, and the
+# name below frontend of the same module.
+ORDER = """
+import importlib, sys, types
 import coredispatch
 
-def check(first, second, attribute):
-    one, other = importlib.import_module(first), importlib.import_module(second)
-    assert one is other, (first, second)
+assert not [name for name in sys.stdin.readline().split() if name in sys.modules]
+found, pairs = {}, []
+for line in sys.stdin:
+    name, real = line.split()
+    pairs.append((name, real))
+    module = importlib.import_module(name)
+    assert found.setdefault(real, module) is module, (name, real)
+
+for name, real in pairs:
+    assert sys.modules[name] is sys.modules[real] is found[real], (name, real)
     value = coredispatch
-    for part in attribute.split(".")[1:]:
+    for part in name.split(".")[1:]:
         value = getattr(value, part)
     # cd.amp.autocast is the class, as in PyTorch, although a module is called so, too.
-    assert value is one or not isinstance(value, types.ModuleType), attribute
-    objects = {}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "coredispatch":
-            assert "frontend" in module.__name__ or module.__name__ == name, name
-            file = getattr(module, "__file__", None)
-            assert objects.setdefault(file, module) is module, (name, module.__name__)
+    assert value is found[real] or not isinstance(value, types.ModuleType), name
 
-before = set(sys.modules)
-failed = 0
-for line in sys.stdin:
-    assert set(sys.modules) == before, set(sys.modules) - before
-    child = os.fork()
-    if not child:
-        try:
-            check(*line.split())
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    failed += os.waitpid(child, 0)[1] != 0
-sys.exit(failed != 0)
+objects = {}
+for name, module in list(sys.modules.items()):
+    if name.partition(".")[0] == "coredispatch":
+        assert "frontend" in module.__name__ or module.__name__ == name, name
+        file = getattr(module, "__file__", None)
+        assert objects.setdefault(file, module) is module, (name, module.__name__)
 """
 
 
@@ -77,15 +73,18 @@ def test_there_are_modules_of_two_names() -> None:
     assert ("coredispatch.utils.data.sampler", "coredispatch.frontend.data.sampler") in names()
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="each case is a fork of a fresh process")
-@pytest.mark.parametrize("public_first", [True, False])
-def test_both_names_give_one_object(public_first: bool) -> None:
-    lines = [
-        f"{public} {real} {public}" if public_first else f"{real} {public} {public}"
-        for public, real in names()
-    ]
-    done = python("-c", CASES, text="\n".join(lines))
+# By which name a module is imported first decides how it is found.
+@pytest.mark.parametrize("first", ["public", "real", "drawn 1", "drawn 2", "drawn 3"])
+def test_both_names_give_one_object(first: str) -> None:
+    draw = random.Random(first)
+    pairs = names()
+    draw.shuffle(pairs)
+    public, real = [(p, r) for p, r in pairs], [(r, r) for _, r in pairs]
+    spellings = real + public if first == "real" else public + real
+    if first.startswith("drawn"):
+        draw.shuffle(spellings)
+    lines = [" ".join(p for p, _ in pairs), *(f"{name} {real}" for name, real in spellings)]
+    done = python("-c", ORDER, text="\n".join(lines))
     assert done.returncode == 0, done.stderr[-3000:]
 
 
