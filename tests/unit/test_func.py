@@ -66,7 +66,7 @@ def _applied(names: tuple[str, ...], mapped: bool) -> Any:
     return f
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(TRANSFORMS), min_size=1, max_size=4).map(tuple))
 def test_transforms_nest_in_any_order(names: tuple[str, ...]) -> None:
     x = cd.tensor(0.7, dtype=cd.float64)
