@@ -139,12 +139,14 @@ def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0
 ) -> Tensor:
     """``beta * input + alpha * mat1 @ mat2``, with a sparse ``mat1``."""
-    return input * beta + mm(mat1, mat2) * alpha
+    result: Tensor = input * beta + mm(mat1, mat2) * alpha
+    return result
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     """The sum of all elements, or the sums along a dimension, as a dense tensor."""
-    values = input.values()
+    sparse: Any = input  # its methods are the plugin's
+    values: Tensor = sparse.values()
     if dtype is not None:
         values = values.to(DType.of(dtype))
     if dim is None:
@@ -153,8 +155,8 @@ def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     if len(dims) == 2:
         return values.sum()
     kept = 1 - dims.pop()
-    total: Tensor = values.new_zeros((input.shape[kept],))
-    return total.index_add(0, input.indices()[kept], values)
+    total = values.new_zeros((input.shape[kept],))
+    return total.index_add(0, sparse.indices()[kept], values)
 
 
 softmax = announced_function("sparse.softmax", "take the softmax of x.to_dense()")

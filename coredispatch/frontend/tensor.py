@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Tensor(TensorBase):
     _from_data = False
     _makes_itself = False
 
-    def __new__(cls, *args: Any, **options: Any) -> Any:
+    def __new__(cls, *args: Any, **options: Any) -> Self:
         self = super().__new__(cls)
         if cls._from_data:
             fill(self, args, options)

@@ -43,8 +43,25 @@ def namespace_stub(module: Any, namespace: str) -> list[str]:
     source = Source(module)
     by_hand = [f for f in source.functions if not f.name.startswith("_")]
     lines = [line for f in by_hand for line in function(f)]
-    lines += _operators(namespace, {f.name for f in by_hand})
-    return [*header(lines, IMPORTS, source.imports), *lines]
+    imported = dict(_passed_on(source))
+    lines += _operators(namespace, {*imported, *(f.name for f in by_hand)})
+    return [
+        *(f"from {where} import {name} as {name}" for name, where in sorted(imported.items())),
+        *header(lines, IMPORTS, source.imports),
+        *lines,
+    ]
+
+
+def _passed_on(source: Source) -> Iterator[tuple[str, str]]:
+    """``(name, module)`` of what a module imports for others: by ``*``, or as its own name."""
+    for node in source.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if alias.name == "*":
+                    names = importlib.import_module(node.module).__all__
+                    yield from ((name, node.module) for name in names)
+                elif alias.asname == alias.name:
+                    yield alias.name, node.module
 
 
 def package_stub() -> list[str]:

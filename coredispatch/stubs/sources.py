@@ -85,7 +85,8 @@ def _arguments(arguments: ast.arguments) -> str:
     first_default = len(positional) - len(arguments.defaults)
     parts = []
     for index, a in enumerate(positional):
-        text = a.arg if a.arg == "self" else f"{a.arg}: {_annotation(a.annotation)}"
+        bound = index == 0 and a.arg in ("self", "cls")
+        text = a.arg if bound else f"{a.arg}: {_annotation(a.annotation)}"
         parts.append(text + (" = ..." if index >= first_default else ""))
         if index + 1 == len(arguments.posonlyargs):
             parts.append("/")

@@ -64,7 +64,7 @@ MISTAKES = [
     "x.item().shape",
     "x.to(1.5)",
     "x + 'one'",
-    "x.view('a')",
+    "x.view(1.5)",
     "F.relu('x')",
     "F.no_such_function(x)",
     "F.max_pool1d(x, 2, return_indices=True).shape",

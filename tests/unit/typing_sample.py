@@ -248,6 +248,19 @@ def operators() -> None:
         assert_type(something, Tensor)
 
 
+def beside_operators() -> None:
+    """Names that are written by hand: constructors, functions made of operators, devices."""
+    assert_type(cd.Tensor(2, 3), Tensor)
+    assert_type(cd.Tensor([1.0, 2.0]).sum(), Tensor)
+    scores = cd.rand(5, 1, 4).log_softmax(2)
+    assert_type(F.ctc_loss(scores, cd.tensor([[1, 2]]), [5], [2]), Tensor)
+    assert_type(F.affine_grid(cd.rand(1, 2, 3), (1, 1, 4, 4), align_corners=False), Tensor)
+    assert_type(cd.cuda.is_available(), bool)
+    assert_type(cd.cuda.device_count(), int)
+    layers = nn.Sequential(nn.Linear(2, 3))
+    assert_type(layers.append(nn.ReLU()), nn.Sequential)
+
+
 if __name__ == "__main__":
     facts()
     numbers()
@@ -258,3 +271,4 @@ if __name__ == "__main__":
     gradients()
     training()
     operators()
+    beside_operators()

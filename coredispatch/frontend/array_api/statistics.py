@@ -78,7 +78,7 @@ def var(
     axes = _over(x, axis)
     if not axes:  # of single elements: 0, or NaN of what is not finite
         left = 1 - correction
-        return (x - x) / (left if left > 0 else 0.0)  # type: ignore[no-any-return]
+        return (x - x) / (left if left > 0 else 0.0)
     return call("var", x, axes, correction=correction, keepdim=keepdims)  # type: ignore[no-any-return]
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coredispatch.frontend.cuda import (
-    amp,
-    devices,
-    graphs,
-    memory,
-    nccl,
-    nvtx,
-    profiler,
-    random,
-    streams,
-    unavailable,
-)
+from coredispatch.frontend.cuda import amp as amp
+from coredispatch.frontend.cuda import devices, unavailable
+from coredispatch.frontend.cuda import graphs as graphs
+from coredispatch.frontend.cuda import memory as memory
+from coredispatch.frontend.cuda import nccl as nccl
+from coredispatch.frontend.cuda import nvtx as nvtx
+from coredispatch.frontend.cuda import profiler as profiler
+from coredispatch.frontend.cuda import random as random
+from coredispatch.frontend.cuda import streams as streams
 from coredispatch.frontend.cuda.devices import *  # noqa: F403
 from coredispatch.frontend.cuda.graphs import *  # noqa: F403
 from coredispatch.frontend.cuda.memory import *  # noqa: F403
@@ -27,24 +24,25 @@ from coredispatch.frontend.cuda.unavailable import *  # noqa: F403
 OutOfMemoryError = MemoryError
 
 
-__all__ = [
-    "OutOfMemoryError",
-    "amp",
-    "graphs",
-    "memory",
-    "nccl",
-    "nvtx",
-    "profiler",
-    "random",
-    "streams",
-]
-# In the one form that type checkers follow.
-__all__ += devices.__all__
-__all__ += graphs.__all__
-__all__ += memory.__all__
-__all__ += random.__all__
-__all__ += streams.__all__
-__all__ += unavailable.__all__
+# mypy reads literal lists only; where it sees none it takes what is imported.
+if not TYPE_CHECKING:
+    __all__ = [
+        "OutOfMemoryError",
+        "amp",
+        "graphs",
+        "memory",
+        "nccl",
+        "nvtx",
+        "profiler",
+        "random",
+        "streams",
+        *devices.__all__,
+        *graphs.__all__,
+        *memory.__all__,
+        *random.__all__,
+        *streams.__all__,
+        *unavailable.__all__,
+    ]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,7 +24,7 @@ def _mha_shape_check(
             f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query "
             "tensor"
         )
-    batched = query.ndim == 3
+    batched: bool = query.ndim == 3
     kind = "batched (3-D)" if batched else "unbatched (2-D)"
     if key.ndim != query.ndim or value.ndim != query.ndim:
         raise AssertionError(

@@ -2,6 +2,31 @@
 
 # ruff: noqa
 
+from coredispatch.frontend.nn.resampling_functions import GRID_SAMPLE_INTERPOLATION_MODES as GRID_SAMPLE_INTERPOLATION_MODES
+from coredispatch.frontend.nn.resampling_functions import GRID_SAMPLE_PADDING_MODES as GRID_SAMPLE_PADDING_MODES
+from coredispatch.frontend.nn.resampling_functions import affine_grid as affine_grid
+from coredispatch.frontend.nn.loss_functions import ctc_loss as ctc_loss
+from coredispatch.frontend.nn.pool_functions import fractional_max_pool2d as fractional_max_pool2d
+from coredispatch.frontend.nn.pool_functions import fractional_max_pool2d_with_indices as fractional_max_pool2d_with_indices
+from coredispatch.frontend.nn.pool_functions import fractional_max_pool3d as fractional_max_pool3d
+from coredispatch.frontend.nn.pool_functions import fractional_max_pool3d_with_indices as fractional_max_pool3d_with_indices
+from coredispatch.frontend.nn.resampling_functions import grid_sample as grid_sample
+from coredispatch.frontend.overrides import handle_torch_function as handle_torch_function
+from coredispatch.frontend.overrides import has_torch_function as has_torch_function
+from coredispatch.frontend.overrides import has_torch_function_unary as has_torch_function_unary
+from coredispatch.frontend.overrides import has_torch_function_variadic as has_torch_function_variadic
+from coredispatch.frontend.nn.loss_functions import linear_cross_entropy as linear_cross_entropy
+from coredispatch.frontend.nn.pool_functions import lp_pool1d as lp_pool1d
+from coredispatch.frontend.nn.pool_functions import lp_pool2d as lp_pool2d
+from coredispatch.frontend.nn.pool_functions import lp_pool3d as lp_pool3d
+from coredispatch.frontend.nn.pool_functions import max_unpool1d as max_unpool1d
+from coredispatch.frontend.nn.pool_functions import max_unpool2d as max_unpool2d
+from coredispatch.frontend.nn.pool_functions import max_unpool3d as max_unpool3d
+from coredispatch.frontend.nn.attention_functions import multi_head_attention_forward as multi_head_attention_forward
+from coredispatch.frontend.nn.loss_functions import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from coredispatch.frontend.nn.resampling_functions import upsample as upsample
+from coredispatch.frontend.nn.resampling_functions import upsample_bilinear as upsample_bilinear
+from coredispatch.frontend.nn.resampling_functions import upsample_nearest as upsample_nearest
 import builtins
 from coredispatch.frontend.argument_types import DTypeLike, IntList, Scalar
 from coredispatch.frontend.tensor import Tensor

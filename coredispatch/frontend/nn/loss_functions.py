@@ -127,9 +127,10 @@ def ctc_loss(
     if zero_infinity:
         loss = loss.masked_fill(loss == float("inf"), 0)
     if reduction == "mean":
-        return (loss / whole.clamp_min(1).to(loss.dtype)).mean()
-    loss = _reduced(loss, reduction)
-    return loss if batched or reduction != "none" else loss.squeeze(0)
+        mean: Tensor = (loss / whole.clamp_min(1).to(loss.dtype)).mean()
+        return mean
+    reduced: Tensor = _reduced(loss, reduction)
+    return reduced if batched or reduction != "none" else reduced.squeeze(0)
 
 
 def linear_cross_entropy(

@@ -131,23 +131,23 @@ class Module:
         """Parameters by name, None included; writing to it writes to the module."""
         return Members(self, "_parameter_names")
 
+    @_parameters.setter
+    def _parameters(self, values: Any) -> None:
+        replace(self, "_parameter_names", values)
+
     @property
     def _buffers(self) -> Members:
         """Buffers by name, None included; writing to it writes to the module."""
         return Members(self, "_buffer_names")
 
+    @_buffers.setter
+    def _buffers(self, values: Any) -> None:
+        replace(self, "_buffer_names", values)
+
     @property
     def _modules(self) -> Members:
         """Submodules by name, None included; writing to it writes to the module."""
         return Members(self, "_module_names")
-
-    @_parameters.setter
-    def _parameters(self, values: Any) -> None:
-        replace(self, "_parameter_names", values)
-
-    @_buffers.setter
-    def _buffers(self, values: Any) -> None:
-        replace(self, "_buffer_names", values)
 
     @_modules.setter
     def _modules(self, values: Any) -> None:

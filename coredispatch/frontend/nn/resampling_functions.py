@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from coredispatch.frontend.argument_types import IntList
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -64,7 +64,7 @@ def grid_sample(
     return sampled
 
 
-def affine_grid(theta: Tensor, size: IntList, align_corners: bool | None = None) -> Tensor:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Grids for :func:`grid_sample` from affine maps ``theta`` ``(N, 2, 3)`` or ``(N, 3, 4)``.
 
     ``size`` is the result's, ``(N, C, H, W)`` or ``(N, C, D, H, W)``.

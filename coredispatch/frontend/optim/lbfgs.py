@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from coredispatch.frontend.modes import enable_grad, no_grad
@@ -83,7 +84,7 @@ class LBFGS(Optimizer):
             real.add_(update[offset : offset + count].view_as(real), alpha=step_size)
             offset += count
 
-    def _evaluate(self, closure: Callable[[], Any], start: list[Any], t: float, d: Any) -> Any:
+    def _evaluate(self, closure: Callable[[], Any], start: list[Any], d: Any, t: float) -> Any:
         """Loss and gradient at the distance ``t``; the parameters are back at ``start`` then."""
         self._add_grad(t, d)
         loss = float(closure())
@@ -151,7 +152,7 @@ class LBFGS(Optimizer):
                     raise RuntimeError("only 'strong_wolfe' is supported")
                 start = [parameter.clone() for parameter in self._params]
                 loss, gradient, t, calls = strong_wolfe(
-                    lambda t, start=start, d=d: self._evaluate(closure, start, t, d),
+                    partial(self._evaluate, closure, start, d),
                     t,
                     d,
                     loss,

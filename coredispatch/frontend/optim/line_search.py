@@ -26,7 +26,7 @@ def _cubic_minimum(a: _Point, b: _Point, bounds: tuple[float, float] | None = No
     square = d1 * d1 - a.slope * b.slope
     if not square >= 0:
         return (low + high) / 2
-    d2 = square**0.5
+    d2: float = square**0.5
     denominator = b.slope - a.slope + 2 * d2
     if denominator == 0:
         return (low + high) / 2

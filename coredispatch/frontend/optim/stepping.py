@@ -52,7 +52,8 @@ def step_of(operator: Any, group: dict[str, Any]) -> Callable[..., Any]:
     if group.get("differentiable"):
         operator = operator.decomposition
     if not any(parameter.is_complex() for parameter in group["params"]):
-        return operator
+        plain: Callable[..., Any] = operator
+        return plain
 
     def step(*args: Any) -> None:
         is_pair = args[0].is_complex()

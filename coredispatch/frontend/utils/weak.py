@@ -26,7 +26,7 @@ class WeakIdRef(weakref.ref):  # type: ignore[type-arg]
     __slots__ = ("_id",)
 
     def __init__(self, key: Any, callback: Any = None) -> None:
-        super().__init__(key, callback)
+        # ``weakref.ref`` takes both arguments where it is made.
         self._id = id(key)
 
     def __hash__(self) -> int:

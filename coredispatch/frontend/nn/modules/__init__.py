@@ -27,10 +27,10 @@ from coredispatch.frontend.nn.modules import (
     sparse,
     transformer,
     upsampling,
+    utils,  # noqa: F401 (without ``as``: for type checkers, * would replace nn.utils)
 )
 from coredispatch.frontend.nn.modules import lazy as lazy
 from coredispatch.frontend.nn.modules import module as module
-from coredispatch.frontend.nn.modules import utils as utils
 from coredispatch.frontend.nn.modules.activation import *  # noqa: F403
 from coredispatch.frontend.nn.modules.adaptive import *  # noqa: F403
 from coredispatch.frontend.nn.modules.attention import *  # noqa: F403

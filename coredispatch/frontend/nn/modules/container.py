@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import index as as_index
-from typing import Any
+from typing import Any, Self
 
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
@@ -76,18 +76,18 @@ class _Sequence(Module):
         for number, module in enumerate(modules):
             self.add_module(str(number), module)
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns self."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns self."""
         for module in modules:
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
+    def insert(self, index: int, module: Module) -> Self:
         """Add a module before position ``index``."""
         modules = list(self._modules.values())
         modules.insert(index, module)
@@ -361,7 +361,8 @@ class ParameterDict(_Dictionary):
         return ParameterDict(dict.fromkeys(keys, default))
 
     def __reversed__(self) -> Iterator[str]:
-        return reversed(list(self._entries()))
+        names: list[str] = list(self._entries())
+        return reversed(names)
 
     def __or__(self, other: Any) -> ParameterDict:
         result = self.copy()

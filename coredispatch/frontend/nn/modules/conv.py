@@ -282,6 +282,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
 
     _n: int
     _transposed: bool
+    in_channels: int
     weight: Any
     bias: Any
 

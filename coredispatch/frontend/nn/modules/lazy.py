@@ -80,7 +80,7 @@ class LazyModuleMixin(Module):
         delattr(self, "_initialize_hook")
         delattr(self, "_load_hook")
         if self.cls_to_become is not None:
-            self.__class__ = self.cls_to_become  # type: ignore[assignment]
+            self.__class__ = self.cls_to_become
 
     def _replicate_for_data_parallel(self) -> Any:
         raise RuntimeError(

@@ -396,9 +396,15 @@ class CTCLoss(_Loss):
 
     def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
         """The loss."""
-        lengths = input_lengths, target_lengths
-        options = self.blank, self.reduction, self.zero_infinity
-        return F.ctc_loss(log_probs, targets, *lengths, *options)
+        return F.ctc_loss(
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )
 
 
 class NLLLoss2d(NLLLoss):

@@ -74,7 +74,8 @@ def fuse_conv_bn_eval(conv: T, bn: Any, transpose: bool = False) -> T:
     fused.weight, fused.bias = fuse_conv_bn_weights(
         fused.weight, fused.bias, *statistics, transpose
     )
-    return fused
+    result: T = fused
+    return result
 
 
 def fuse_linear_bn_eval(linear: T, bn: Any) -> T:
@@ -87,4 +88,5 @@ def fuse_linear_bn_eval(linear: T, bn: Any) -> T:
         )
     statistics = bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
     fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, *statistics)
-    return fused
+    result: T = fused
+    return result

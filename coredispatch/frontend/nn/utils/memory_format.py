@@ -9,10 +9,11 @@ from coredispatch.frontend.nn.modules.conv import Conv2d, Conv3d, ConvTranspose2
 
 __all__ = ["convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format"]
 
+_Conv = Conv2d | Conv3d | ConvTranspose2d | ConvTranspose3d
 T = TypeVar("T", bound=Module)
 
 
-def _convert(module: Any, memory_format: Any, kinds: tuple[type, ...]) -> None:
+def _convert(module: Any, memory_format: Any, kinds: tuple[type[_Conv], ...]) -> None:
     if isinstance(module, kinds):
         weight = module.weight.detach().clone()
         module.weight.data = weight.contiguous(memory_format=memory_format)

@@ -138,7 +138,7 @@ def orthogonal(
     that are not square). With ``use_trivialization`` the map is taken around the first value
     (Lezcano-Casado, 2019), and the matrix can be assigned.
     """
-    weight = getattr(module, name, None)
+    weight: Any = getattr(module, name, None)
     if not hasattr(weight, "shape"):
         raise ValueError(f"Module '{module}' has no parameter or buffer with name '{name}'")
     if weight.ndim < 2:

@@ -48,7 +48,7 @@ def _register(module: Module, name: str, tensor: Any) -> None:
 
 
 def _same_form(before: Any, after: Any) -> bool:
-    return before.shape == after.shape and before.dtype == after.dtype
+    return bool(before.shape == after.shape and before.dtype == after.dtype)
 
 
 class ParametrizationList(ModuleList):
@@ -80,8 +80,8 @@ class ParametrizationList(ModuleList):
                 f"Got {type(new).__name__}"
             )
         self.is_tensor = isinstance(new, Tensor)
-        self.ntensors = 1 if self.is_tensor else len(new)
-        if self.is_tensor:
+        self.ntensors = 1 if isinstance(new, Tensor) else len(new)
+        if isinstance(new, Tensor):
             if given.dtype != new.dtype:
                 raise ValueError(
                     "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
@@ -159,7 +159,7 @@ class ParametrizationList(ModuleList):
             for i, part in enumerate(value):
                 getattr(self, f"original{i}").data = part.detach()
 
-    def forward(self) -> Any:  # type: ignore[override]
+    def forward(self) -> Any:
         """The tensor."""
         modules = list(self)
         if self.is_tensor:

@@ -77,9 +77,7 @@ class BasePruningMethod(ABC):
             raise AssertionError(f"more than one pruning hook on {name}")
         for key, hook in earlier:
             del module._forward_pre_hooks[key]
-            container = hook
-            if not isinstance(hook, PruningContainer):
-                container = PruningContainer(hook)
+            container = hook if isinstance(hook, PruningContainer) else PruningContainer(hook)
             container.add_pruning_method(method)
             method = container
         original = getattr(module, name)
@@ -406,7 +404,8 @@ def _validate_pruning_amount_init(amount: Any) -> None:
     if not isinstance(amount, numbers.Real):
         raise TypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     is_count = isinstance(amount, numbers.Integral)
-    if (is_count and amount < 0) or (not is_count and (amount > 1.0 or amount < 0.0)):
+    number: Any = amount  # type checkers know no ``>`` of ``numbers.Real``
+    if (is_count and number < 0) or (not is_count and (number > 1.0 or number < 0.0)):
         raise ValueError(
             f"amount={amount} should either be a float in the range [0, 1] or a non-negative "
             "integer"

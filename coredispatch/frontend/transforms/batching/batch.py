@@ -41,9 +41,9 @@ class Batch:
                     size: int = inside.value.raw.shape[0]
                     return size
             elif isinstance(item, (list, tuple)):
-                size = self._size(item)
-                if size is not None:
-                    return size
+                among = self._size(item)
+                if among is not None:
+                    return among
         return None
 
     def of(self, item: Any) -> Batched | None:
