@@ -1,4 +1,4 @@
-"""Starts and stops what the driver's profiler records, such as ``nsys profile -c cudaProfilerApi``."""
+"""Starts and stops what the driver's profiler records: ``nsys profile -c cudaProfilerApi``."""
 
 from __future__ import annotations
 

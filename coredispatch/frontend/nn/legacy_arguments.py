@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.registry.dispatch.dispatcher import invoke
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["FUNCTIONS", "legacy_reduction"]
@@ -131,10 +132,11 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
     names = list(layout)
     legacy = [n for n in names if n in _LEGACY]
     plain = min(names.index(n) for n in legacy)  # so many positions mean the same in both
+    unusual = frozenset(legacy)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        if len(args) <= plain and not any(n in kwargs for n in legacy):
-            return operator(*args, **kwargs)
+        if len(args) <= plain and (not kwargs or unusual.isdisjoint(kwargs)):
+            return invoke(operator, args, kwargs)
         if len(args) > len(names):
             raise TypeError(
                 f"{name}() takes from {sum(v is _REQUIRED for v in layout.values())} to "

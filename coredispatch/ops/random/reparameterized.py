@@ -9,8 +9,8 @@ derivative ``dx/da = -(dF/da) / (dF/dx)`` (implicit reparameterization: Figurnov
 and minus the integral from ``x`` to the end of the support, because the whole is 0. With
 ``t = x exp(-s)`` (or the like above ``x``) and divided by ``p(x)``, the integrand is smooth and
 falls off beyond a point that a few steps of Newton's method find: 64 Gauss-Legendre nodes give it
-to 12 digits for every parameter (32 to 8). Where the exponential falls off slower than the rest changes, the
-rest is constant beyond ``s = 40``, and that tail is integrated in closed form.
+to 12 digits for every parameter (32 to 8). Where the exponential falls off slower than the rest
+changes, the rest is constant beyond ``s = 40``, and that tail is integrated in closed form.
 """
 
 from __future__ import annotations
