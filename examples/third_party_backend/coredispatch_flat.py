@@ -95,7 +95,7 @@ NAMES = """add sub=subtract mul=multiply neg=negative div=divide floor_divide re
     bitwise_right_shift=right_shift eq=equal lt=less le=less_equal exp log sin cos tanh abs floor
     atan=arctan atan2=arctan2 maximum minimum round nextafter matmul detach=asarray nonzero=argwhere
     view=reshape permute=transpose linalg_svd=linalg.svd linalg_eigh=linalg.eigh
-    linalg_slogdet=linalg.slogdet"""
+    linalg_slogdet=linalg.slogdet view_dtype=ndarray.view"""
 KERNELS = {o: attrgetter(f or o)(np) for o, _, f in (n.partition("=") for n in NAMES.split())}
 for name in ("any", "all", "amax", "amin", "argmax", "argmin", "sum", "prod"):
     KERNELS[name] = lambda x, dim, keep, dtype=None, f=name: getattr(np, f)(

@@ -122,7 +122,10 @@ def stft(
     hop = n_fft // 4 if hop_length is None else hop_length
     length = n_fft if win_length is None else win_length
     if center and align_to_window is not None:
-        raise OpError("stft align_to_window should only be set when center = false")
+        raise OpError(
+            "stft align_to_window should only be set when center = false",
+            fix="leave align_to_window out, or pass center=False",
+        )
     _require(
         "stft", self.ndim in (1, 2), f"a 1D or 2D tensor, got {self.ndim}D", "use (L) or (B, L)"
     )
@@ -285,9 +288,14 @@ def istft(
     if window is None:
         window = lazy.ones((n_fft,), dtype=x.dtype.to_real(), device=x.device)
     if window.dtype.is_complex and not return_complex:
-        raise OpError("Complex windows are incompatible with return_complex=False")
+        raise OpError(
+            "Complex windows are incompatible with return_complex=False",
+            fix="pass return_complex=True",
+        )
     if return_complex and half:
-        raise OpError("Cannot have onesided output if window or input is complex")
+        raise OpError(
+            "Cannot have onesided output if window or input is complex", fix="pass onesided=False"
+        )
     norm = "ortho" if normalized else "backward"
     x = lazy.transpose(x, 1, 2)
     if return_complex:
