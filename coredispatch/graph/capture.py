@@ -1,6 +1,6 @@
 """Tracing: running a program on examples, and keeping what it did as a graph.
 
-The layer ``trace`` lies above autograd and autocast, so it sees the operators that the program
+The layer ``capture`` lies above autograd and autocast, so it sees the operators that the program
 calls, before anything is derived from them; a traced program is therefore trained and autocast like
 the original. What the program computes with are wrappers (:class:`Traced`) around the real tensors
 of the example: whatever is made from them is known to the graph. Factories without tensor arguments
@@ -44,7 +44,7 @@ class TracerWarning(Warning):
 class Traced(Wrapper):
     """A tensor of the example, with the node that stands for it."""
 
-    layer = "trace"
+    layer = "capture"
     node: Node
     recorder: Recorder
 
@@ -69,7 +69,7 @@ def _size(recorder: Recorder, node: Node, dim: int) -> Callable[[], Node]:
 class tracing(Mode):
     """Puts what is called inside into the graph of ``recorder``."""
 
-    switch = Switch(on=("trace",))
+    switch = Switch(on=("capture",))
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -275,13 +275,13 @@ def source() -> tuple[str, int, str]:
 
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
-    """Register the layer ``trace``."""
-    registrar.layer(Layer("trace", generic=record, above=("autograd", "autocast")))
+    """Register the layer ``capture``."""
+    registrar.layer(Layer("capture", generic=record, above=("autograd", "autocast")))
 
 
 def load() -> None:
     """Put the layer in the table, the first time it is needed."""
     from coredispatch.registry import plugins
 
-    if "trace" not in {plugin.name for plugin in plugins}:
-        plugins.builtin("trace", sys.modules[__name__], __version__)
+    if "capture" not in {plugin.name for plugin in plugins}:
+        plugins.builtin("capture", sys.modules[__name__], __version__)

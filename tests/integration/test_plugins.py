@@ -21,6 +21,7 @@ PLUGINS: dict[str, tuple[str, str, set[str]]] = {
     "flat": ("examples/third_party_backend", "coredispatch-flat", {"flat"}),
 }
 BUILTIN = {"cpu", "meta", "autograd", "autocast", "inference", "inference_mode", "wrapped"}
+BUILTIN |= {"torch_function", "torch_function_mode", "torch_dispatch", "torch_dispatch_mode"}
 
 REPORT = """
 import json

@@ -103,6 +103,11 @@ def factored(a: Any, mode: str) -> Any:
     return (q.reshape(-1)[:0], r) if mode == "r" else (q, r)
 
 
+def transformed(x: Any, dim: Any, norm: Any, forward: bool) -> Any:
+    transform = np.fft.fftn if forward else np.fft.ifftn
+    return transform(x, axes=dim, norm=norm)
+
+
 def solved(a: Any, b: Any, left: bool) -> Any:
     return np.linalg.solve(a, b) if left else np.linalg.solve(a.mT, b.mT).mT
 
@@ -165,4 +170,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg_svd": linear_algebra("svd"),
     "linalg_qr": factored,
     "linalg_solve": solved,
+    "fft_c2c": transformed,
+    "view_dtype": lambda x, dtype: x.view(dtype),
 }

@@ -29,6 +29,8 @@ from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
 SAMPLED = ("bool", "uint8", "int64", "bfloat16", "float32", "float64", "complex64")
 # Operators whose results hold whatever was in memory: dtype and shape are all there is to check.
 UNDEFINED = ("empty", "empty_like")
+# Operators that refuse the derivative with respect to their first argument, as PyTorch does.
+NO_FIRST_DERIVATIVE = ("igamma", "igammac", "gammainc", "gammaincc")
 # How far two backward passes may lie apart: some units in the last place of gradients around 100.
 NOISE = 1e-11
 _DOMAINS: dict[str, Callable[[DType], bool]] = {
@@ -121,6 +123,8 @@ class Family:
         for sample in op.samples(Make(dtype, seed=1, values=op.values)):
             inputs: list[Any] = []
             call = sample.map(lambda a, inputs=inputs: _leaf(a, inputs))
+            if name in NO_FIRST_DERIVATIVE:
+                inputs[0].requires_grad_(False)
             sizes = [x.numel() for x in inputs if x.requires_grad]
             if not sizes or max(sizes) > limit or not _has_elements(op, call):
                 continue

@@ -20,6 +20,7 @@ NOISE = 1e-11
 
 #: parameters whose derivative PyTorch does not have either
 CONSTANT = {"cross_entropy": "weight", "nll_loss": "weight"}
+CONSTANT |= {"igamma": "self", "igammac": "self", "gammainc": "input", "gammaincc": "input"}
 
 
 def _operators() -> list[Operator]:

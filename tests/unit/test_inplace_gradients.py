@@ -35,7 +35,13 @@ def domain(op: Operator) -> str | None:
     return next((name for name in FLOATING if name in names), None)
 
 
-DIFFERENTIABLE = [op for op in FORMS if op.differentiable and domain(op) and op.samples]
+#: whose derivative with respect to self is not there, as in PyTorch
+NONE_FOR_SELF = ("igamma_", "igammac_")
+DIFFERENTIABLE = [
+    op
+    for op in FORMS
+    if op.differentiable and domain(op) and op.samples and op.name not in NONE_FOR_SELF
+]
 
 
 def calls(op: Operator) -> Iterator[tuple[Any, ...]]:

@@ -28,7 +28,7 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
             raise RuntimeError(f"Cannot swap {name} because it shares memory with a view of it")
         if tensor._accumulator is not None and tensor._accumulator.has_hooks():
             raise RuntimeError(f"Cannot swap {name} because it has hooks for its gradient")
-        if weakref.getweakrefcount(tensor):
+        if weakref.getweakrefcount(tensor) > (tensor._accumulator is not None):  # which has one
             raise RuntimeError(f"Cannot swap {name} because it has weakref associated with it")
     slots = {name: (getattr(t1, name), getattr(t2, name)) for name in _SLOTS}
     own = {*slots, "_accumulator"}

@@ -158,7 +158,8 @@ def test_number_of_threads() -> None:
     assert run_python(program, COREDISPATCH_NUM_THREADS="1", OMP_NUM_THREADS="") == "1\n"
     assert run_python(program, COREDISPATCH_NUM_THREADS="", OMP_NUM_THREADS="1") == "1\n"
     cpus = min(len(os.sched_getaffinity(0)), thread_count.MOST)
-    everything_unset = {"COREDISPATCH_NUM_THREADS": "", "OMP_NUM_THREADS": ""}
+    names = ("COREDISPATCH", "OMP", "OPENBLAS", "MKL")
+    everything_unset = {f"{name}_NUM_THREADS": "" for name in names}
     assert run_python(program, **everything_unset) == f"{cpus}\n"
     with pytest.raises(ValueError, match="at least 1"):
         pack.set_num_threads(0)
