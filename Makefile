@@ -88,7 +88,8 @@ test-compiled: dev $(ORACLE)
 	$(TEST) --numprocesses=auto --dist=loadgroup $(ARGS)
 
 test-interpreted: dev $(ORACLE)
-	COREDISPATCH_INTERPRETED=1 $(TEST) --numprocesses=auto --dist=loadgroup -m "not slow" $(ARGS)
+	COREDISPATCH_INTERPRETED=1 COREDISPATCH_COMPARE=recorded \
+	    $(TEST) --numprocesses=auto --dist=loadgroup -m "not slow" $(ARGS)
 
 # One setting: make test-machines ARGS="openblas-haswell"; what this machine has: ARGS=--list.
 test-machines: dev
