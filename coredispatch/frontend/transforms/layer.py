@@ -202,6 +202,6 @@ def coredispatch_register(registrar: Any) -> None:
         Layer(
             "transform",
             generic=TransformEntry,
-            above=("autograd", "autocast", "inference", "trace"),
+            above=("autograd", "autocast", "inference", "capture"),
         )
     )
