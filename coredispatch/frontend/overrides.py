@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 from coredispatch.frontend.operators import operators
+from coredispatch.frontend.stacked_modes import StackedMode
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.torch_function import (
     NOT_CONVERTED,
@@ -151,7 +151,7 @@ class DisableTorchFunction(Mode):
     switch = Switch(off=("torch_function", "torch_function_mode"))
 
 
-class TorchFunctionMode:
+class TorchFunctionMode(StackedMode):
     """Sees every operator called in its block, whatever the arguments.
 
     Subclasses define ``__torch_function__(self, func, types, args=(), kwargs=None)``. In it the
@@ -159,6 +159,7 @@ class TorchFunctionMode:
     by that name (``cd.add`` for ``a + b``), with the arguments that have not their default.
     """
 
+    family = FunctionModes
     inner: TorchFunctionMode
 
     def __init__(self) -> None:
@@ -172,23 +173,6 @@ class TorchFunctionMode:
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        FunctionModes((*(FunctionModes.current() or ()), self)).__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        stack = FunctionModes.current()
-        FunctionModes(stack).__exit__(*error)
-
-    @classmethod
-    def push(cls, *args: Any, **kwargs: Any) -> Self:
-        """Deprecated: ``with Mode():`` does it."""
-        warnings.warn(
-            "`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`",
-            stacklevel=2,
-        )
-        return cls(*args, **kwargs)
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):

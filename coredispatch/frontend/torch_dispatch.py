@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.stacked_modes import ModeStack
 from coredispatch.frontend.torch_function import as_written, become, flat
 from coredispatch.plugin import (
     Layer,
@@ -37,7 +38,6 @@ __all__ = [
 
 DISPATCH = key_bit("torch_dispatch")
 _WRAPPED = key_bit("wrapped")
-_ON, _RELEASED = Switch(on=("torch_dispatch_mode",)), Switch(released=("torch_dispatch_mode",))
 _TENSOR_OVERLOADS = ("add", "sub", "mul", "div", "remainder", "floor_divide")
 
 
@@ -55,19 +55,10 @@ class without_dispatch(Mode):
     switch = Switch(off=("torch_dispatch", "torch_dispatch_mode"))
 
 
-class DispatchModes(Mode):
+class DispatchModes(ModeStack):
     """The stack of modes that is in force, innermost last."""
 
-    def __init__(self, stack: tuple[Any, ...]) -> None:
-        self.stack = stack
-
-    def switches(self) -> Switch:
-        """On while there is a mode in the stack."""
-        return _ON if self.stack else _RELEASED
-
-    def state(self) -> tuple[Any, ...]:
-        """The stack itself."""
-        return self.stack
+    filled, empty = Switch(on=("torch_dispatch_mode",)), Switch(released=("torch_dispatch_mode",))
 
 
 class _Facts:

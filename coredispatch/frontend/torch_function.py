@@ -12,6 +12,7 @@ import weakref
 from types import FunctionType
 from typing import Any
 
+from coredispatch.frontend.stacked_modes import ModeStack
 from coredispatch.plugin import Layer, LayerEntry, Mode, Registrar, Switch, Value, hookimpl, key_bit
 from coredispatch.registry.model.schema import REQUIRED
 from coredispatch.registry.wiring import HOOKS
@@ -51,22 +52,10 @@ class without_overrides(Mode):
     switch = Switch(off=("torch_function",))
 
 
-class FunctionModes(Mode):
+class FunctionModes(ModeStack):
     """The stack of :class:`TorchFunctionMode` that is in force, innermost last."""
 
-    def __init__(self, stack: tuple[Any, ...]) -> None:
-        self.stack = stack
-
-    def switches(self) -> Switch:
-        """On while there is a mode in the stack."""
-        return _ON if self.stack else _RELEASED
-
-    def state(self) -> tuple[Any, ...]:
-        """The stack itself."""
-        return self.stack
-
-
-_ON, _RELEASED = Switch(on=("torch_function_mode",)), Switch(released=("torch_function_mode",))
+    filled, empty = Switch(on=("torch_function_mode",)), Switch(released=("torch_function_mode",))
 
 
 def disabled_torch_function(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
+from coredispatch.frontend.stacked_modes import StackedMode
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.torch_dispatch import DispatchModes
 
@@ -19,13 +19,15 @@ __all__ = [
 ]
 
 
-class TorchDispatchMode:
+class TorchDispatchMode(StackedMode):
     """Sees every operator in its block as autograd leaves it, backward passes included.
 
     Subclasses define ``__torch_dispatch__(self, func, types, args=(), kwargs=None)``. ``func`` is
     an overload such as ``coredispatch.ops.aten.add.Tensor``, of the operators that there are here:
     a linear layer is ``aten.linear.default``. Inside, the mode itself is not in force.
     """
+
+    family = DispatchModes
 
     def __init__(self, _dispatch_key: Any = None) -> None:
         pass
@@ -38,22 +40,6 @@ class TorchDispatchMode:
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        DispatchModes((*(DispatchModes.current() or ()), self)).__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        DispatchModes(DispatchModes.current()).__exit__(*error)
-
-    @classmethod
-    def push(cls, *args: Any, **kwargs: Any) -> Self:
-        """Deprecated: ``with Mode():`` does it."""
-        warnings.warn(
-            "`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`",
-            stacklevel=2,
-        )
-        return cls(*args, **kwargs)
 
 
 class BaseTorchDispatchMode(TorchDispatchMode):
