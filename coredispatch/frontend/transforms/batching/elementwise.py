@@ -35,7 +35,7 @@ def _of_family() -> list[str]:
     return [
         op.name
         for op in TABLE.snapshot.ops.values()
-        if op.__module__.startswith("coredispatch.ops.elementwise")
+        if (op.__module__ or "").startswith("coredispatch.ops.elementwise")  # a user's has none
         and op.out_rule in (same_shape, broadcast)
         and not op.mutates
     ]
