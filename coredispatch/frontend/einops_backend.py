@@ -6,10 +6,9 @@ imported first, else when it is, through a finder that passes everything else on
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
 from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -76,7 +75,7 @@ def _register(einops: ModuleType) -> None:
     _made.append(type("CoreDispatchBackend", (einops.AbstractBackend,), members))
 
 
-class _Loader(importlib.abc.Loader):
+class _Loader:
     """Loads the module as its own loader does, and then registers."""
 
     def __init__(self, loader: Any) -> None:
@@ -90,18 +89,18 @@ class _Loader(importlib.abc.Loader):
         _register(module)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Waits for one module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: Any = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         if fullname != _MODULE:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
         return spec
 
 
@@ -111,4 +110,4 @@ def install() -> None:
     if einops is not None:
         _register(einops)
     else:
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]

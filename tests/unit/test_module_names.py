@@ -224,6 +224,31 @@ def test_importing_coredispatch_imports_no_public_namespace() -> None:
     assert "multiprocessing" not in loaded
 
 
+#: what a program that only calculates does not use, and what takes long to import
+LATE = (
+    "asyncio decimal email fractions importlib.metadata multiprocessing numba numpy.ma "
+    "numpy.random numpy.testing platform scipy secrets shutil tempfile typing_extensions "
+    "unittest zipfile coredispatch.conformance coredispatch.stubs"
+).split()
+
+
+def test_importing_coredispatch_imports_nothing_that_is_used_rarely() -> None:
+    program = "import numpy, sys; of_numpy = {*sys.modules}; import coredispatch; "
+    program += "print(*{*sys.modules} - of_numpy)"
+    loaded = {*python("-c", program).stdout.split()}
+    assert loaded.isdisjoint(LATE), loaded.intersection(LATE)
+
+
+@pytest.mark.parametrize("before", ["enable", "disable", "freeze"])
+def test_importing_coredispatch_leaves_the_garbage_collector_as_it_was(before: str) -> None:
+    program = f"import gc; gc.{before}(); import coredispatch; "
+    program += "print(gc.isenabled(), gc.get_freeze_count() > 0, gc.get_count()[0] < 10_000)"
+    enabled, frozen, few = python("-c", program).stdout.split()
+    assert enabled == str(before != "disable")
+    assert frozen == str(before == "freeze")
+    assert few == "True" or before == "freeze"  # the first collection does not see our operators
+
+
 def test_the_package_itself_uses_the_names_below_frontend() -> None:
     """A public name imported half way through its own module would see half a module."""
     public = {f"coredispatch.{namespace}" for namespace in NAMESPACES}

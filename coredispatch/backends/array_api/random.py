@@ -22,7 +22,8 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
-    own = hasattr(getattr(xp, "random", None), "default_rng")
+    # NumPy imports its generators when somebody asks for them: not while kernels are registered.
+    own = xp is not numpy and hasattr(getattr(xp, "random", None), "default_rng")
     namespace = xp if own else numpy
 
     def stream(generator: Generator | None, device: Any) -> Any:

@@ -7,7 +7,6 @@ inputs are computed in float32 and float32 ones in float64 where a difference wo
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -242,6 +241,8 @@ def _normal_reference(v: float) -> float:
     z = -v * _ROOT_HALF
     tail = math.erfc(z)
     if 1 < z < 30:  # the rounding error of z, times the derivative of erfc
+        from fractions import Fraction
+
         error = float(Fraction(v) ** 2 / 2 - Fraction(z) ** 2) / (2 * z)
         tail -= error * 2 / math.sqrt(math.pi) * math.exp(-z * z)
     return 0.5 * tail

@@ -13,9 +13,8 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import metadata
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pluggy
 
@@ -27,6 +26,9 @@ from coredispatch.registry.model.errors import (
     PluginError,
     text_of,
 )
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["GROUP", "Plugin", "PluginLoader", "plugins"]
 
@@ -60,7 +62,7 @@ class Plugin:
     error: str | None = None
     hint: str | None = None
     builtin: bool = False
-    entry_point: metadata.EntryPoint | None = field(default=None, repr=False)
+    entry_point: EntryPoint | None = field(default=None, repr=False)
     cause: BaseException | None = field(default=None, repr=False)
 
 
@@ -128,6 +130,9 @@ class PluginLoader:
         with self._lock:
             if self._discovered or self._discovering:
                 return
+            # Here, not above: it brings the whole of email and zipfile, a tenth of our import.
+            from importlib import metadata
+
             self._discovering = True
             try:
                 selected = self._selection()
@@ -146,7 +151,7 @@ class PluginLoader:
             for callback in self.discovered:
                 callback()
 
-    def _found(self, point: metadata.EntryPoint, selected: set[str] | None) -> None:
+    def _found(self, point: EntryPoint, selected: set[str] | None) -> None:
         """Load the plugin of one entry point, if it is selected and its name is free."""
         plugin = Plugin(point.name, entry_point=point)
         try:

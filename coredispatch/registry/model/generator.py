@@ -8,7 +8,7 @@ backend that cannot save its streams leaves these two out.
 from __future__ import annotations
 
 import operator
-import secrets
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -58,7 +58,7 @@ class Generator:
 
     def seed(self) -> int:
         """Start over from a seed that the operating system picks; returns it."""
-        seed = secrets.randbits(63)
+        seed = int.from_bytes(os.urandom(8), "little") >> 1
         self.manual_seed(seed)
         return seed
 
