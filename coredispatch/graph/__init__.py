@@ -9,6 +9,7 @@ from coredispatch.graph.codegen import PythonCode, compile_code, python_code
 from coredispatch.graph.graph import Graph, GraphError, NodeList
 from coredispatch.graph.interpreter import Interpreter, run
 from coredispatch.graph.node import Node, map_aggregate, map_arg
+from coredispatch.graph.values import ValueInfo
 
 __all__ = [
     "Graph",
@@ -17,6 +18,7 @@ __all__ = [
     "Node",
     "NodeList",
     "PythonCode",
+    "ValueInfo",
     "compile_code",
     "map_aggregate",
     "map_arg",

@@ -21,6 +21,7 @@ from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
 from coredispatch.graph.numbers import TracedFloat, TracedInt, plain, traced_number
 from coredispatch.graph.targets import spelled
+from coredispatch.graph.values import info_of
 from coredispatch.plugin import (
     Layer,
     Mode,
@@ -30,6 +31,7 @@ from coredispatch.plugin import (
     Value,
     Wrapper,
     hookimpl,
+    is_view,
 )
 
 __all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
@@ -109,6 +111,7 @@ class Recorder:
         """An input: numbers know their node, as sizes do."""
         if type(value) in (int, float):
             return traced_number(value, self, lambda: node)
+        node.meta["value"] = info_of(value)
         return self.wrap(value, node)
 
     def argument(self, value: Any) -> Any:
@@ -138,6 +141,7 @@ class Recorder:
             following = graph._insert_after is head  # nothing was called yet
             with graph.inserting_after(head):
                 node = self.attributes[path] = graph.get_attr(path)
+            node.meta["value"] = info_of(tensor)
             if following:
                 graph._insert_after = node
             self.head = node
@@ -169,19 +173,21 @@ class Recorder:
         if isinstance(value, Value):
             return Traced.wrap(value, node=node, recorder=self)
         if isinstance(value, (tuple, list)):
-            items = [
-                self.wrap(item, self.function(operator.getitem, (node, i)))
-                for i, item in enumerate(value)
-            ]
+            items = [self.wrap(item, self.part(node, i)) for i, item in enumerate(value)]
             if hasattr(value, "_fields"):
                 return type(value)(*items)
             return type(value)(items)
         if isinstance(value, dict):
-            return {
-                key: self.wrap(item, self.function(operator.getitem, (node, key)))
-                for key, item in value.items()
-            }
+            return {key: self.wrap(item, self.part(node, key)) for key, item in value.items()}
         return value
+
+    def part(self, node: Node, key: Any) -> Node:
+        """Item ``key`` of a result of several."""
+        made = self.function(operator.getitem, (node, key))
+        info = node.meta.get("value")
+        if isinstance(info, (tuple, list, dict)):
+            made.meta["value"] = info[key]  # type: ignore[call-overload]
+        return made
 
     def output(self, result: Any) -> None:
         """End the graph with what the program returned."""
@@ -231,12 +237,20 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
     if op.name == "from_host":  # a constant of the program
         return out
     node = recorder.call(op, args)
+    node.meta["value"] = info_of(out)
+    if op.view == "maybe":
+        node.meta["aliases"] = _aliases(out)
     if isinstance(out, Value):
         # What was written in place is the same tensor, and has a new value in the graph's order.
         for given, own in zip(args, real):
             if own is out and isinstance(given, Value):
                 return given
     return recorder.wrap(out, node)
+
+
+def _aliases(out: Any) -> bool:
+    """Whether a result of an operator that may give views is one."""
+    return any(_aliases(item) for item in out) if isinstance(out, (tuple, list)) else is_view(out)
 
 
 def _recorder(args: tuple[Any, ...]) -> Recorder:

@@ -31,6 +31,7 @@ class _Number:
         """The node of the number; made the first time it is asked for."""
         if self._node is None:
             self._node = self._make()
+            self._node.meta.setdefault("value", plain(self))
         return self._node
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.graph.calls import operator_of
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_arg
 from coredispatch.graph.targets import function_name
-from coredispatch.plugin import Operator
 
 __all__ = ["Aliases"]
 
@@ -34,9 +34,8 @@ class Aliases:
             elif node.op == "output":
                 outside += node.all_input_nodes
             else:
-                if may_alias(node):
-                    for used in node.all_input_nodes:
-                        self._join(node, used)
+                for used in aliased_by(node):
+                    self._join(node, used)
                 writes += written_by(node)
         self.written = {self.of(node) for node in writes}
         self.returned = {self.of(node) for node in outside}
@@ -56,23 +55,39 @@ class Aliases:
         return self.of(node) not in self.written and self.of(node) not in self.returned
 
 
-def operator_of(node: Node) -> Operator | None:
-    """The operator that a node calls, as a function or as a method."""
-    if isinstance(node.target, Operator):
-        return node.target
-    if node.op == "call_method":
-        from coredispatch.registry import TABLE
-
-        return TABLE.snapshot.ops.get(node.target)
-    return None
-
-
 def may_alias(node: Node) -> bool:
     """Whether a result of the node may share memory with an argument."""
     op = operator_of(node)
-    if op is not None:
-        return bool(op.view) or bool(op.mutates)
-    return True
+    if op is None:
+        return True
+    if op.view == "maybe" and not op.mutates:
+        return bool(node.meta.get("aliases", True))
+    return bool(op.view) or bool(op.mutates)
+
+
+def aliased_by(node: Node) -> list[Node]:
+    """The arguments that a result of the node may share memory with."""
+    if node.graphs:
+        return _through_graphs(node)[0]
+    return node.all_input_nodes if may_alias(node) else []
+
+
+def _through_graphs(node: Node) -> tuple[list[Node], list[Node]]:
+    """Of a control node: the arguments that its results may alias, and those that it writes to."""
+    aliased: list[Node] = []
+    written: list[Node] = []
+    for inner in node.graphs:
+        classes = Aliases(inner)
+        last = inner.output_node()
+        results = {classes.of(n) for n in last.all_input_nodes} if last is not None else set()
+        places = inner.placeholders[1:] if node.op == "loop" else inner.placeholders
+        for place, argument in zip(reversed(places), reversed(node.args)):
+            if isinstance(argument, Node):
+                aliased += [argument] if classes.of(place) in results else []
+                written += [argument] if classes.of(place) in classes.written else []
+    if node.op == "loop" and (aliased or written):  # a turn gets what the last one returned
+        return node.all_input_nodes, written and node.all_input_nodes
+    return aliased, written
 
 
 def written_by(node: Node) -> list[Node]:
@@ -90,4 +105,6 @@ def written_by(node: Node) -> list[Node]:
         return found
     if node.op == "call_function" and function_name(node.target) is not None:
         return node.all_input_nodes[:1] if node.is_impure() else []
+    if node.graphs:
+        return _through_graphs(node)[1]
     return node.all_input_nodes

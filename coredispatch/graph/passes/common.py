@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.graph.calls import operator_of
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node
-from coredispatch.graph.passes.aliasing import Aliases, operator_of
+from coredispatch.graph.passes.aliasing import Aliases
 from coredispatch.graph.targets import function_name
 
 __all__ = ["eliminate_common_nodes"]
