@@ -71,10 +71,10 @@ FORMS = tuple(
         "alpha_dropout_ as_strided_scatter batch_norm binary_cross_entropy_with_logits "
         "conj_physical_ cosine_embedding_loss ctc_loss dropout_ embedding empty_permuted "
         "empty_strided feature_dropout feature_dropout_ frobenius_norm get_device group_norm "
-        "gru_cell hinge_embedding_loss instance_norm is_conj is_distributed is_neg is_nonzero "
-        "is_signed kl_div layer_norm lstm_cell margin_ranking_loss native_channel_shuffle "
-        "native_dropout norm_except_dim nuclear_norm poisson_nll_loss resolve_neg rnn_relu_cell "
-        "rnn_tanh_cell scalar_tensor split_with_sizes triplet_margin_loss unsafe_chunk "
+        "hinge_embedding_loss instance_norm is_conj is_distributed is_neg is_nonzero "
+        "is_signed kl_div layer_norm margin_ranking_loss native_channel_shuffle "
+        "native_dropout norm_except_dim nuclear_norm poisson_nll_loss resolve_neg "
+        "scalar_tensor split_with_sizes triplet_margin_loss unsafe_chunk "
         "unsafe_split unsafe_split_with_sizes"
     ).split()
 )

@@ -200,46 +200,7 @@ def adaptive_max_pool1d(input: Any, output_size: Any) -> Any:
     return F.adaptive_max_pool1d(input, output_size, return_indices=True)
 
 
-# -- cells and facts -----------------------------------------------------------------------
-
-
-def _gates(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Any, Any]:
-    return F.linear(input, w_ih, b_ih), F.linear(hx, w_hh, b_hh)
-
-
-def lstm_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> tuple[Any, Any]:
-    """One step of an LSTM; see :class:`coredispatch.nn.LSTMCell`. Returns ``(h, c)``."""
-    from_input, from_state = _gates(input, hx[0], w_ih, w_hh, b_ih, b_hh)
-    i, f, g, o = (from_input + from_state).chunk(4, -1)
-    c = f.sigmoid() * hx[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
-
-
-def gru_cell(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
-    """One step of a GRU; see :class:`coredispatch.nn.GRUCell`."""
-    from_input, from_state = _gates(input, hx, w_ih, w_hh, b_ih, b_hh)
-    (r, z, n), (r_state, z_state, n_state) = from_input.chunk(3, -1), from_state.chunk(3, -1)
-    z = (z + z_state).sigmoid()
-    n = (n + (r + r_state).sigmoid() * n_state).tanh()
-    return (1 - z) * n + z * hx
-
-
-def rnn_tanh_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    """``tanh(w_ih input + b_ih + w_hh hx + b_hh)``."""
-    from_input, from_state = _gates(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return (from_input + from_state).tanh()
-
-
-def rnn_relu_cell(
-    input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
-    """``relu(w_ih input + b_ih + w_hh hx + b_hh)``."""
-    from_input, from_state = _gates(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return (from_input + from_state).relu()
+# -- facts ----------------------------------------------------------------------------------
 
 
 def is_nonzero(input: Tensor) -> bool:

@@ -54,7 +54,7 @@ REASONS: tuple[tuple[str, str], ...] = (
         "layouts and sparse operators of the plugin `coredispatch-sparse`, which has the CSR ones",
     ),
     (
-        r"batch_norm_(stats|elemt|gather|update|backward).*|native_.*|.*_copy|(gru|lstm|rnn_\w+)|"
+        r"batch_norm_(stats|elemt|gather|update|backward).*|native_.*|.*_copy|"
         r"(affine_)?grid.*|embedding_bag|segment_reduce|_.*",
         "kernels below the functions of `nn.functional` and the layers",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +14,6 @@ from coredispatch.frontend.jit.script_module import (
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn import calling
 from coredispatch.frontend.nn.module import Module, buffers_of
-from coredispatch.frontend.nn.modules.rnn import RNNBase
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import Recorder, Traced, TracerWarning, load, tracing
@@ -240,13 +238,6 @@ class _watched:
     def before(self, module: Module, args: Any) -> None:
         if tracing.current() is None:
             return
-        if isinstance(module, RNNBase):
-            warnings.warn(
-                f"{type(module).__name__} is traced step by step: the trace takes sequences of the "
-                "example's length only, whatever the batch",
-                TracerWarning,
-                stacklevel=2,
-            )
         path = self.paths.get(id(module), "")
         self.open.append((module, path, self.recorder.graph._insert_after, args))
         self.recorder.scope.append(path)

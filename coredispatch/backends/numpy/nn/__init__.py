@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.backends.numpy.nn import embedding, linear, optim_steps
+from coredispatch.backends.numpy.nn import embedding, linear, optim_steps, recurrent
 
 __all__ = ["KERNELS"]
 
@@ -13,4 +13,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **embedding.KERNELS,
     **linear.KERNELS,
     **optim_steps.KERNELS,
+    **recurrent.KERNELS,
 }

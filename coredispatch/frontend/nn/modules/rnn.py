@@ -6,77 +6,24 @@ import math
 import warnings
 from typing import Any
 
-from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
-from coredispatch.frontend.nn.utils.rnn import (
-    PackedSequence,
-    pack_padded_sequence,
-    pad_packed_sequence,
-)
+from coredispatch.frontend.nn.utils.rnn import PackedSequence
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
-_linear = TABLE.operator("linear")
 _empty = TABLE.operator("empty")
-_sigmoid, _tanh, _relu = (TABLE.operator(n) for n in ("sigmoid", "tanh", "relu"))
-_cat, _stack, _where = (TABLE.operator(n) for n in ("cat", "stack", "where"))
-
-State = Any  # one tensor (N, H), or the pair (h, c) of an LSTM
-
-
-def _plain_step(activation: Any) -> Any:
-    def step(gates: Any, state: State, w: Any, b: Any) -> State:
-        return activation(gates + _linear(state, w, b))
-
-    return step
-
-
-def _lstm_step(gates: Any, state: State, w: Any, b: Any) -> State:
-    h, c = state
-    i, f, g, o = (gates + _linear(h, w, b)).chunk(4, -1)
-    c = _sigmoid(f) * c + _sigmoid(i) * _tanh(g)
-    return _sigmoid(o) * _tanh(c), c
-
-
-def _gru_step(gates: Any, state: State, w: Any, b: Any) -> State:
-    r, z, n = gates.chunk(3, -1)
-    hr, hz, hn = _linear(state, w, b).chunk(3, -1)
-    n = _tanh(n + _sigmoid(r + hr) * hn)
-    return n + _sigmoid(z + hz) * (state - n)
-
-
-_STEPS = {
-    "RNN_TANH": (_plain_step(_tanh), 1),
-    "RNN_RELU": (_plain_step(_relu), 1),
-    "LSTM": (_lstm_step, 4),
-    "GRU": (_gru_step, 3),
+#: the operators of a layer and of a cell, and how many gates it has
+_OPERATORS = {
+    "RNN_TANH": (TABLE.operator("rnn_tanh"), TABLE.operator("rnn_tanh_cell"), 1),
+    "RNN_RELU": (TABLE.operator("rnn_relu"), TABLE.operator("rnn_relu_cell"), 1),
+    "LSTM": (TABLE.operator("lstm"), TABLE.operator("lstm_cell"), 4),
+    "GRU": (TABLE.operator("gru"), TABLE.operator("gru_cell"), 3),
 }
 
-
-def _projecting(step: Any, weight: Any) -> Any:
-    """An LSTM's step whose output is multiplied by ``weight``. Sak et al., 2014."""
-
-    def projected(gates: Any, state: State, w: Any, b: Any) -> State:
-        h, c = step(gates, state, w, b)
-        return _linear(h, weight, None), c
-
-    return projected
-
-
-def _output(state: State) -> Any:
-    return state[0] if isinstance(state, tuple) else state
-
-
-def _kept(member: Any, new: State, old: State) -> State:
-    """The new state for sequences that have this step, the old one for those that ended."""
-    if member is None:
-        return new
-    if isinstance(new, tuple):
-        return tuple(_where(member, a, b) for a, b in zip(new, old))
-    return _where(member, new, old)
+State = Any  # one tensor (N, H), or the pair (h, c) of an LSTM
 
 
 class RNNBase(Module):
@@ -131,7 +78,7 @@ class RNNBase(Module):
         self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
         self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
         self.dropout, self.bidirectional = float(dropout), bidirectional
-        _, gates = _STEPS[mode]
+        gates = _OPERATORS[mode][2]
         where = {"device": device, "dtype": dtype}
         for layer in range(num_layers):
             width = input_size if layer == 0 else self._real_hidden_size * (1 + bidirectional)
@@ -187,45 +134,55 @@ class RNNBase(Module):
         ``(layers * directions, N, H)``, zeros unless given.
         """
         packed = isinstance(input, PackedSequence)
-        member = None
-        if packed:
-            x, lengths = pad_packed_sequence(input)
-            steps = TABLE.operator("arange")(x.shape[0], device=x.device)
-            member = (steps.unsqueeze(1) < lengths.to(x.device).unsqueeze(0)).unsqueeze(2)
-        else:
-            x = input
-        unbatched = x.ndim == 2
-        if x.ndim not in (2, 3):
+        x = input.data if packed else input
+        unbatched = not packed and x.ndim == 2
+        if x.ndim not in ((2,) if packed else (2, 3)):
             raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {x.ndim}D")
-        if unbatched:
-            x = x.unsqueeze(1)
-        elif self.batch_first and not packed:
-            x = x.transpose(0, 1)
         if x.shape[-1] != self.input_size:
             raise RuntimeError(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, "
                 f"got {x.shape[-1]}"
             )
-        x, last = self._run(x, self._initial(hx, x, unbatched), member)
         if packed:
-            sorted_ = input.sorted_indices is None
-            return pack_padded_sequence(x, lengths, False, sorted_), last
+            return self._packed(input, hx)
         if unbatched:
-            x = x.squeeze(1)
-            last = tuple(s.squeeze(1) for s in last) if isinstance(last, tuple) else last.squeeze(1)
-        elif self.batch_first:
-            x = x.transpose(0, 1)
-        return x, last
+            x = x.unsqueeze(0 if self.batch_first else 1)
+        batch = x.shape[0 if self.batch_first else 1]
+        out, *last = self._run(x, self._initial(hx, x, batch, unbatched), (self.batch_first,))
+        if unbatched:
+            out = out.squeeze(0 if self.batch_first else 1)
+            last = [state.squeeze(1) for state in last]
+        return out, self._states(last)
 
-    def _initial(self, hx: Any, x: Any, unbatched: bool) -> State:
-        """The first state as tensors ``(layers * directions, N, H)``."""
-        lead = self.num_layers * (1 + self.bidirectional), x.shape[1]
+    def _packed(self, input: PackedSequence, hx: Any) -> tuple[Any, Any]:
+        """:meth:`forward` of a packed sequence; states stand in the caller's order."""
+        data, sizes, order, back = input
+        state = self._initial(hx, data, int(sizes[0]), False)
+        if hx is not None and order is not None:
+            state = [s.index_select(1, order) for s in state]
+        out, *last = self._run(data, state, (), sizes)
+        if back is not None:
+            last = [s.index_select(1, back) for s in last]
+        return input._replace(data=out), self._states(last)
+
+    def _states(self, last: list[Any]) -> State:
+        return tuple(last) if self.mode == "LSTM" else last[0]
+
+    def _run(self, x: Any, state: list[Any], order: tuple[bool, ...], *sizes: Any) -> Any:
+        given = state if self.mode == "LSTM" else state[0]
+        options = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
+        operator = _OPERATORS[self.mode][0]
+        return operator(x, *sizes, given, self._flat_weights, *options, *order)
+
+    def _initial(self, hx: Any, x: Any, batch: Any, unbatched: bool) -> list[Any]:
+        """The first states, each ``(layers * directions, N, H)``."""
+        lead = self.num_layers * (1 + self.bidirectional), batch
         shapes = [(*lead, self._real_hidden_size), (*lead, self.hidden_size)]
         if hx is None:
             zeros = x.new_zeros(shapes[0])
             if self.mode != "LSTM":
-                return zeros
-            return zeros, x.new_zeros(shapes[1]) if self.proj_size else zeros
+                return [zeros]
+            return [zeros, x.new_zeros(shapes[1]) if self.proj_size else zeros]
         states = hx if self.mode == "LSTM" else (hx,)
         for state in states:
             if state.ndim != (2 if unbatched else 3):
@@ -234,49 +191,12 @@ class RNNBase(Module):
                     f"For {kind} input, hx should also be {2 if unbatched else 3}-D but got "
                     f"{state.ndim}-D tensor"
                 )
-        states = tuple(s.unsqueeze(1) if unbatched else s for s in states)
+        states = [s.unsqueeze(1) if unbatched else s for s in states]
         labels = ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)
         for label, state, shape in zip(labels, states, shapes):
             if tuple(state.shape) != shape:
                 raise RuntimeError(f"Expected {label} size {shape}, got {list(state.shape)}")
-        return states if self.mode == "LSTM" else states[0]
-
-    def _run(self, x: Any, state: State, member: Any) -> tuple[Any, State]:
-        last: list[State] = []
-        for layer in range(self.num_layers):
-            if layer and self.dropout and self.training:
-                x = F.dropout(x, self.dropout, True)
-            directions = []
-            for suffix in self._suffixes(layer):
-                place = len(last)
-                first = tuple(s[place] for s in state) if isinstance(state, tuple) else state[place]
-                outputs, end = self._direction(x, first, suffix, member)
-                directions.append(outputs)
-                last.append(end)
-            x = directions[0] if len(directions) == 1 else _cat(directions, -1)
-        if isinstance(state, tuple):
-            return x, tuple(_stack(list(part)) for part in zip(*last))
-        return x, _stack(last)
-
-    def _direction(self, x: Any, state: State, suffix: str, member: Any) -> tuple[Any, State]:
-        """One layer in one direction. The input's part of all steps is one matrix product."""
-        step, _ = _STEPS[self.mode]
-        # Attributes, not entries: a parametrized weight is a property.
-        if self.proj_size:
-            step = _projecting(step, getattr(self, "weight_hr" + suffix))
-        bias = None
-        if self.bias:
-            bias = getattr(self, "bias_ih" + suffix), getattr(self, "bias_hh" + suffix)
-        gates = _linear(x, getattr(self, "weight_ih" + suffix), bias and bias[0])
-        weight, bias = getattr(self, "weight_hh" + suffix), bias and bias[1]
-        times = range(x.shape[0])
-        outputs: list[Any] = [None] * x.shape[0]
-        for t in reversed(times) if suffix.endswith("reverse") else times:
-            here = None if member is None else member[t]
-            state = _kept(here, step(gates[t], state, weight, bias), state)
-            out = _output(state)
-            outputs[t] = out if here is None else out.masked_fill(~here, 0)
-        return _stack(outputs), state
+        return states
 
     def extra_repr(self) -> str:
         """Sizes, and what differs from the defaults."""
@@ -346,7 +266,7 @@ class RNNCellBase(Module):
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        _, gates = _STEPS[self._mode]
+        gates = _OPERATORS[self._mode][2]
         where = {"device": device, "dtype": dtype}
         self.weight_ih = Parameter(_empty((gates * hidden_size, input_size), **where))
         self.weight_hh = Parameter(_empty((gates * hidden_size, hidden_size), **where))
@@ -378,8 +298,8 @@ class RNNCellBase(Module):
             hx = (zeros, zeros) if self._mode == "LSTM" else zeros
         elif self._mode == "LSTM":
             hx = tuple(hx)
-        gates = _linear(input, self.weight_ih, self.bias_ih)
-        return _STEPS[self._mode][0](gates, hx, self.weight_hh, self.bias_hh)
+        parameters = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        return _OPERATORS[self._mode][1](input, hx, *parameters)
 
     def extra_repr(self) -> str:
         """Sizes."""

@@ -143,6 +143,44 @@ def pool_backward(batch: Batch, grad: Any, input: Any, *options: Any) -> Any:
     return _unfolded(batch, dispatch(batch.op, (_folded(batch, grad), inner, *options)))
 
 
+# ---- recurrences --------------------------------------------------------------------------------
+
+
+def _beside(batch: Batch, x: Any) -> Any:
+    """``(B, rows, ...)`` as ``(rows * B, ...)``: the samples of each row one after the other."""
+    value = op("transpose")(batch.front(x), 0, 1)
+    shape = value.raw.shape
+    return op("reshape")(value, (shape[0] * shape[1], *shape[2:]))
+
+
+def _apart(batch: Batch, out: Any) -> Any:
+    shape = out.raw.shape
+    value = op("reshape")(out, (shape[0] // (batch.size or 1), batch.size, *shape[1:]))
+    return op("transpose")(value, 0, 1)
+
+
+def recurrence(shared: tuple[int, ...]) -> Any:
+    """The rule of a sequence operator: the samples are more sequences of each step.
+
+    ``shared`` are the positions of weights, which must be the same for all samples.
+    """
+
+    def rule(batch: Batch, *args: Any) -> Any:
+        *tensors, sizes, reverse = args
+        if not batch.size or any(batch.of(tensors[i]) is not None for i in shared):
+            return DECOMPOSE
+        opened = [
+            x if not isinstance(x, Value) else batch.open(x) if i in shared else _beside(batch, x)
+            for i, x in enumerate(tensors)
+        ]
+        out = dispatch(batch.op, (*opened, tuple([n * batch.size for n in sizes]), reverse))
+        if isinstance(out, Value):
+            return _apart(batch, out)
+        return [_apart(batch, item) for item in out]
+
+    return rule
+
+
 # ---- norms and losses ---------------------------------------------------------------------------
 
 
@@ -245,6 +283,12 @@ FUSED: dict[str, Any] = {
     "max_pool_backward": pool_backward,
     "avg_pool_backward": pool_backward,
     "adaptive_avg_pool_backward": pool_backward,
+    "lstm_sequence": recurrence((3, 4)),
+    "lstm_sequence_backward": recurrence((6, 7)),
+    "gru_sequence": recurrence((2, 3)),
+    "gru_sequence_backward": recurrence((4,)),
+    "rnn_sequence": recurrence((2,)),
+    "rnn_sequence_backward": recurrence((2,)),
     "layer_norm": layer_norm,
     "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward,

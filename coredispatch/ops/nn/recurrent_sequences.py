@@ -1,0 +1,421 @@
+"""Recurrences over the steps of a sequence, one direction of one layer: what is slow in an RNN.
+
+The part of the input is given for all steps at once (``gates``), the rest is a loop. Steps lie one
+after the other as in a packed sequence: ``batch_sizes[t]`` sequences have step ``t``, never more
+than had the step before; a rectangular batch has one size for all steps. ``reverse`` begins at the
+last step. Each is one autograd node with a backward operator; what the backward operator reads is
+among the results.
+
+LSTM: Hochreiter and Schmidhuber, 1997; its projection: Sak et al., 2014; GRU: Cho et al., 2014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from coredispatch.ops.nn import recurrent_reference as reference
+from coredispatch.ops.support import lazy
+from coredispatch.ops.support.annotations import IntList, Tensor
+from coredispatch.ops.support.precision import narrow, wide
+from coredispatch.ops.support.rules import conditioned, same
+from coredispatch.registry import composite
+
+__all__ = [
+    "gru_sequence",
+    "gru_sequence_backward",
+    "last_states",
+    "lstm_sequence",
+    "lstm_sequence_backward",
+    "rnn_sequence",
+    "rnn_sequence_backward",
+]
+
+_FACTS: dict[str, Any] = {
+    "dtype": same,
+    "dtypes": "float",
+    "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
+    "tolerance": conditioned,
+    "unbroadcast": False,
+    "namespace": (),
+    "method": False,
+}
+
+
+def _steps(batch_sizes: IntList, reverse: bool) -> Iterator[tuple[int, int]]:
+    """First row and number of rows of each step, in the order of computation."""
+    steps = list(zip(accumulate(batch_sizes, initial=0), batch_sizes))
+    return reversed(steps) if reverse else iter(steps)
+
+
+def _rows(x: Tensor, start: int, count: int) -> Tensor:
+    return lazy.narrow(x, 0, start, count)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else lazy.cat(parts, 0)
+
+
+def _replaced(state: Tensor, rows: Tensor) -> Tensor:
+    """``state`` with its first rows replaced: sequences that have no such step keep theirs."""
+    count, all_rows = rows.shape[0], state.shape[0]
+    if count == all_rows:
+        return rows
+    return lazy.cat([rows, _rows(state, count, all_rows - count)], 0)
+
+
+def _stacked(steps: list[Tensor], reverse: bool) -> Tensor:
+    return _joined(steps[::-1] if reverse else steps)
+
+
+def _before(states: Tensor, first: Tensor, batch_sizes: IntList, reverse: bool) -> Tensor:
+    """The state that each row began with, from the states ``(rows, H)`` that they ended with."""
+    starts = list(accumulate(batch_sizes, initial=0))
+    parts = []
+    for t, count in enumerate(batch_sizes):
+        other = t + 1 if reverse else t - 1
+        known = min(batch_sizes[other], count) if 0 <= other < len(batch_sizes) else 0
+        if known:
+            parts.append(_rows(states, starts[other], known))
+        if known < count:
+            parts.append(_rows(first, known, count - known))
+    return _joined(parts) if parts else states
+
+
+def last_states(states: Tensor, batch_sizes: IntList, reverse: bool) -> Tensor:
+    """The state that each sequence ended with, ``(N, H)``."""
+    if reverse:
+        return _rows(states, 0, batch_sizes[0])
+    parts = []
+    for (start, count), following in zip(_steps(batch_sizes, False), (*batch_sizes[1:], 0)):
+        if count > following:
+            parts.append(_rows(states, start + following, count - following))
+    return _joined(parts[::-1]) if parts else _rows(states, 0, 0)
+
+
+def _weight_grad(grad: Tensor, input: Tensor) -> Tensor:
+    return lazy.linear_weight_grad(grad, input)
+
+
+def _plus(total: Tensor, part: Tensor | None, start: int, count: int) -> Tensor:
+    return total if part is None else total + _rows(part, start, count)
+
+
+def _known(grads: Any) -> list[Any]:
+    """Gradients in at least single precision; None where there is none."""
+    return [None if grad is None else wide(grad) for grad in grads]
+
+
+# ---- LSTM -------------------------------------------------------------------------------------
+
+
+def _lstm_shapes(gates: Any, h0: Any, c0: Any, *_: Any) -> list[tuple[int, ...]]:
+    rows = gates.shape[0]
+    return [(rows, h0.shape[1]), (rows, c0.shape[1]), (rows, gates.shape[1])]
+
+
+@composite(
+    out=_lstm_shapes,
+    reference=reference.lstm_sequence,
+    samples=reference.lstm_samples,
+    **_FACTS,
+)
+def lstm_sequence(
+    gates: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    weight_hh: Tensor,
+    weight_hr: Tensor | None,
+    batch_sizes: IntList,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The steps of an LSTM: outputs ``(rows, P)``, cells ``(rows, H)``, activations ``(rows, 4H)``.
+
+    ``gates`` is the input's part of the four gates with all biases, ``(rows, 4H)``; the states
+    begin with ``h0`` ``(N, P)`` and ``c0`` ``(N, H)``. ``weight_hr`` ``(P, H)`` projects outputs;
+    without it P is H.
+    """
+    z, h, c = wide(gates), wide(h0), wide(c0)
+    w = wide(weight_hh).t()
+    projection = None if weight_hr is None else wide(weight_hr).t()
+    outputs, cells, activations = list[Tensor](), list[Tensor](), list[Tensor]()
+    for start, count in _steps(batch_sizes, reverse):
+        total = _rows(z, start, count) + _rows(h, 0, count).matmul(w)
+        i, f, g, o = total.chunk(4, -1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        cell = f * _rows(c, 0, count) + i * g
+        out = o * cell.tanh()
+        if projection is not None:
+            out = out.matmul(projection)
+        outputs.append(out)
+        cells.append(cell)
+        activations.append(lazy.cat([i, f, g, o], -1))
+        h, c = _replaced(h, out), _replaced(c, cell)
+    found = outputs, cells, activations
+    a, b, d = [narrow(_stacked(steps, reverse), gates) for steps in found]
+    return a, b, d
+
+
+@lstm_sequence.vjp
+def _(grads, out0, out1, out2, h0, c0, weight_hh, weight_hr, batch_sizes, reverse):
+    gates_grad, h_grad, c_grad, totals = lstm_sequence_backward(
+        *grads, out1, out2, c0, weight_hh, weight_hr, batch_sizes, reverse
+    )
+    return (
+        gates_grad,
+        h_grad,
+        c_grad,
+        lambda: _weight_grad(gates_grad, _before(out0, h0, batch_sizes, reverse)),
+        None
+        if weight_hr is None
+        else lambda: _weight_grad(totals, out2.chunk(4, -1)[3] * out1.tanh()),
+    )
+
+
+def _lstm_backward_shapes(
+    of_output: Any, of_cells: Any, of_gates: Any, cells: Any, activations: Any, c0: Any,
+    weight_hh: Any, weight_hr: Any, *_: Any,
+) -> list[tuple[int, ...]]:  # fmt: skip
+    rows, n = cells.shape[0], c0.shape[0]
+    width = weight_hh.shape[1]
+    return [
+        tuple(activations.shape),
+        (n, width),
+        tuple(c0.shape),
+        (0 if weight_hr is None else rows, width),
+    ]
+
+
+@composite(
+    out=_lstm_backward_shapes,
+    reference=reference.lstm_sequence_backward,
+    samples=reference.lstm_backward_samples,
+    **{**_FACTS, "dtype": lambda *args: args[3].dtype},
+)
+def lstm_sequence_backward(
+    of_output: Tensor | None,
+    of_cells: Tensor | None,
+    of_activations: Tensor | None,
+    cells: Tensor,
+    activations: Tensor,
+    c0: Tensor,
+    weight_hh: Tensor,
+    weight_hr: Tensor | None,
+    batch_sizes: IntList,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of :func:`lstm_sequence`: of the gates, ``h0``, ``c0``, and the outputs' whole one.
+
+    The last is what arrives at each output from all sides ``(rows, P)``, which the gradient of the
+    projection is made of; without a projection it has no rows.
+    """
+    of_output, of_cells, of_activations = _known((of_output, of_cells, of_activations))
+    w = wide(weight_hh)
+    projection = None if weight_hr is None else wide(weight_hr)
+    acts, ends = wide(activations), wide(cells)
+    begins = _before(ends, wide(c0), batch_sizes, reverse)
+    dh, dc = lazy.zeros_like(_rows(w, 0, 1)).expand(c0.shape[0], w.shape[1]), None
+    dc = lazy.zeros_like(wide(c0))
+    gates, totals = list[Tensor](), list[Tensor]()
+    for start, count in _steps(batch_sizes, not reverse):
+        total = _plus(_rows(dh, 0, count), of_output, start, count)
+        inner = total if projection is None else total.matmul(projection)
+        i, f, g, o = _rows(acts, start, count).chunk(4, -1)
+        bent = _rows(ends, start, count).tanh()
+        cell = _plus(_rows(dc, 0, count), of_cells, start, count)
+        cell = cell + inner * o * (1 - bent * bent)
+        parts = [cell * g, cell * _rows(begins, start, count), cell * i, inner * bent]
+        if of_activations is not None:
+            extra = _rows(of_activations, start, count).chunk(4, -1)
+            parts = [part + more for part, more in zip(parts, extra)]
+        slopes = [i * (1 - i), f * (1 - f), 1 - g * g, o * (1 - o)]
+        z = lazy.cat([part * slope for part, slope in zip(parts, slopes)], -1)
+        gates.append(z)
+        totals.append(total)
+        dh, dc = _replaced(dh, z.matmul(w)), _replaced(dc, cell * f)
+    whole = _stacked(totals, not reverse)
+    if projection is None:
+        whole = _rows(whole, 0, 0)
+    results = _stacked(gates, not reverse), dh, dc, whole
+    a, b, c, d = [narrow(x, cells) for x in results]
+    return a, b, c, d
+
+
+# ---- GRU --------------------------------------------------------------------------------------
+
+
+@composite(
+    out=lambda gates, h0, *_: [
+        (gates.shape[0], h0.shape[1]),
+        (gates.shape[0], 4 * h0.shape[1]),
+    ],
+    reference=reference.gru_sequence,
+    samples=reference.gru_samples,
+    **_FACTS,
+)
+def gru_sequence(
+    gates: Tensor,
+    h0: Tensor,
+    weight_hh: Tensor,
+    bias_hh: Tensor | None,
+    batch_sizes: IntList,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """The steps of a GRU: outputs ``(rows, H)``, and what the derivative reads, ``(rows, 4H)``.
+
+    ``gates`` is the input's part of the reset, update and new gate ``(rows, 3H)``. The second
+    result has the three gates and the state's part of the new gate, before the reset.
+    """
+    z, h = wide(gates), wide(h0)
+    w, b = wide(weight_hh), None if bias_hh is None else wide(bias_hh)
+    outputs, kept = list[Tensor](), list[Tensor]()
+    for start, count in _steps(batch_sizes, reverse):
+        state = _rows(h, 0, count)
+        xr, xz, xn = _rows(z, start, count).chunk(3, -1)
+        hr, hz, hn = lazy.linear(state, w, b).chunk(3, -1)
+        reset, update = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+        new = (xn + reset * hn).tanh()
+        out = new + update * (state - new)
+        outputs.append(out)
+        kept.append(lazy.cat([reset, update, new, hn], -1))
+        h = _replaced(h, out)
+    out, activations = [narrow(_stacked(x, reverse), gates) for x in (outputs, kept)]
+    return out, activations
+
+
+@gru_sequence.vjp
+def _(grads, out0, out1, h0, weight_hh, bias_hh, batch_sizes, reverse):
+    before = _before(out0, h0, batch_sizes, reverse)
+    gates_grad, state_grad, h_grad = gru_sequence_backward(
+        *grads, before, out1, weight_hh, batch_sizes, reverse
+    )
+    return (
+        gates_grad,
+        h_grad,
+        lambda: _weight_grad(state_grad, before),
+        None if bias_hh is None else lambda: state_grad.sum(0),
+    )
+
+
+@composite(
+    out=lambda of_output, of_kept, before, kept, weight_hh, batch_sizes, *_: [
+        (before.shape[0], 3 * before.shape[1]),
+        (before.shape[0], 3 * before.shape[1]),
+        (batch_sizes[0], before.shape[1]),
+    ],
+    reference=reference.gru_sequence_backward,
+    samples=reference.gru_backward_samples,
+    **{**_FACTS, "dtype": lambda *args: args[2].dtype},
+)
+def gru_sequence_backward(
+    of_output: Tensor | None,
+    of_activations: Tensor | None,
+    before: Tensor,
+    activations: Tensor,
+    weight_hh: Tensor,
+    batch_sizes: IntList,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of :func:`gru_sequence`: of the input's and the state's part of the gates, of h0.
+
+    ``before`` is the state that each row began with.
+    """
+    of_output, of_activations = _known((of_output, of_activations))
+    w, states, kept = wide(weight_hh), wide(before), wide(activations)
+    dh = lazy.zeros_like(_rows(states, 0, batch_sizes[0]))
+    inputs, hidden = list[Tensor](), list[Tensor]()
+    for start, count in _steps(batch_sizes, not reverse):
+        total = _plus(_rows(dh, 0, count), of_output, start, count)
+        reset, update, new, hn = _rows(kept, start, count).chunk(4, -1)
+        d_update = total * (_rows(states, start, count) - new)
+        d_new, d_reset, d_hn = total * (1 - update), None, None
+        more = [None] * 4
+        if of_activations is not None:
+            more = _rows(of_activations, start, count).chunk(4, -1)
+            d_new = d_new + more[2]
+        d_new = d_new * (1 - new * new)
+        d_reset, d_hn = d_new * hn, d_new * reset
+        if of_activations is not None:
+            d_reset, d_update, d_hn = d_reset + more[0], d_update + more[1], d_hn + more[3]
+        d_reset, d_update = d_reset * reset * (1 - reset), d_update * update * (1 - update)
+        inputs.append(lazy.cat([d_reset, d_update, d_new], -1))
+        hidden.append(lazy.cat([d_reset, d_update, d_hn], -1))
+        dh = _replaced(dh, total * update + hidden[-1].matmul(w))
+    results = _stacked(inputs, not reverse), _stacked(hidden, not reverse), dh
+    a, b, c = [narrow(x, before) for x in results]
+    return a, b, c
+
+
+# ---- plain ------------------------------------------------------------------------------------
+
+
+@composite(
+    out=lambda gates, *_: tuple(gates.shape),
+    reference=reference.rnn_sequence,
+    samples=reference.rnn_samples,
+    **_FACTS,
+)
+def rnn_sequence(
+    gates: Tensor,
+    h0: Tensor,
+    weight_hh: Tensor,
+    nonlinearity: str,
+    batch_sizes: IntList,
+    reverse: bool,
+) -> Tensor:
+    """The steps of a plain recurrence, ``tanh`` or ``relu``: outputs ``(rows, H)``.
+
+    ``gates`` is the input's part with all biases.
+    """
+    z, h, w = wide(gates), wide(h0), wide(weight_hh).t()
+    activation = lazy.tanh if nonlinearity == "tanh" else lazy.relu
+    outputs = []
+    for start, count in _steps(batch_sizes, reverse):
+        out = activation(_rows(z, start, count) + _rows(h, 0, count).matmul(w))
+        outputs.append(out)
+        h = _replaced(h, out)
+    return narrow(_stacked(outputs, reverse), gates)
+
+
+@rnn_sequence.vjp
+def _(grad, out, h0, weight_hh, nonlinearity, batch_sizes, reverse):
+    gates_grad, h_grad = rnn_sequence_backward(
+        grad, out, weight_hh, nonlinearity, batch_sizes, reverse
+    )
+    return (
+        gates_grad,
+        h_grad,
+        lambda: _weight_grad(gates_grad, _before(out, h0, batch_sizes, reverse)),
+    )
+
+
+@composite(
+    out=lambda grad, out, weight_hh, nonlinearity, batch_sizes, *_: [
+        tuple(out.shape),
+        (batch_sizes[0], out.shape[1]),
+    ],
+    reference=reference.rnn_sequence_backward,
+    samples=reference.rnn_backward_samples,
+    smooth=False,
+    **_FACTS,
+)
+def rnn_sequence_backward(
+    grad_output: Tensor,
+    output: Tensor,
+    weight_hh: Tensor,
+    nonlinearity: str,
+    batch_sizes: IntList,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of :func:`rnn_sequence`: of the gates and of ``h0``."""
+    grad, out, w = wide(grad_output), wide(output), wide(weight_hh)
+    slope = 1 - out * out if nonlinearity == "tanh" else (out > 0).to(out.dtype)
+    dh = lazy.zeros_like(_rows(out, 0, batch_sizes[0]))
+    gates = []
+    for start, count in _steps(batch_sizes, not reverse):
+        total = _rows(grad, start, count) + _rows(dh, 0, count)
+        gates.append(total * _rows(slope, start, count))
+        dh = _replaced(dh, gates[-1].matmul(w))
+    a, b = [narrow(x, output) for x in (_stacked(gates, not reverse), dh)]
+    return a, b
