@@ -110,4 +110,4 @@ def install() -> None:
     if einops is not None:
         _register(einops)
     else:
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder())

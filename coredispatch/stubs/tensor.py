@@ -30,9 +30,10 @@ _SKIPPED = {
 
 def tensor_stub() -> list[str]:
     """The lines of ``frontend/tensor.pyi``."""
-    sources = [Source(sys.modules[cls.__module__]) for cls in (TensorBase, Tensor)]
+    written = Tensor.__mro__[Tensor.__mro__.index(TensorBase) :: -1]  # from the base class down
+    sources = [Source(sys.modules[cls.__module__]) for cls in written]
     by_hand: dict[str, list[str]] = {}
-    for source, cls in zip(sources, (TensorBase, Tensor), strict=True):
+    for source, cls in zip(sources, written, strict=True):
         by_hand |= dict(members(source.classes[cls.__name__]))
     by_hand = {name: lines for name, lines in by_hand.items() if name not in _SKIPPED}
     from_table: dict[str, list[str]] = {}

@@ -1,0 +1,176 @@
+"""Python's protocols: what ``len``, ``bool``, ``copy``, NumPy and DLPack ask of a tensor.
+
+See :mod:`.tensor`.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model import dtypes
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    OpError,
+)
+
+if TYPE_CHECKING:
+    from coredispatch.frontend.argument_types import DeviceLike
+    from coredispatch.frontend.tensor import Tensor
+
+    _Above = Tensor  # for a type checker the methods of this file are those of a Tensor
+else:
+    from coredispatch.frontend.tensor_conversions import TensorConversions as _Above
+
+__all__ = ["TensorProtocols"]
+
+
+def _op(name: str) -> Any:
+    return TABLE.operator(name)
+
+
+class TensorProtocols(_Above):
+    """What Python, NumPy and other libraries ask of a tensor."""
+
+    _class_keys: int
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from coredispatch.frontend.indexing import assign
+
+        assign(self, index, value)
+
+    def __len__(self) -> int:
+        if not self.raw.shape:
+            raise DTypeError("len() of a 0-dim tensor")
+        return int(self.raw.shape[0])
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.raw.shape:
+            raise DTypeError("iteration over a 0-dim tensor")
+        return iter([self[i] for i in range(self.raw.shape[0])])
+
+    def __reversed__(self) -> Tensor:
+        return _op("flip")(self, (0,)) if self.ndim else self
+
+    def __contains__(self, item: Any) -> bool:
+        if not isinstance(item, (TensorBase, numbers.Number)):
+            raise DTypeError(
+                f"a tensor contains numbers, not {type(item).__name__}",
+                fix="ask for a number or a tensor",
+            )
+        return bool((self == item).any())
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise OpError(
+                f"the truth value of a tensor with {self.numel()} elements is ambiguous",
+                fix="use .any() or .all()",
+            )
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_floating_point or self.dtype.is_complex or self.numel() != 1:
+            raise DTypeError("only integer tensors of one element can be converted to an index")
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        # As in PyTorch: a 0-dim tensor is formatted as its number, others ignore the format.
+        if self.ndim == 0 and self.device.type != "meta":
+            return format(self.item(), spec)
+        return repr(self)
+
+    def __repr__(self, *, tensor_contents: str | None = None) -> str:
+        from coredispatch.frontend.printing import tensor_repr
+
+        prefix = f"{type(self).__name__}(" if self._class_keys else "tensor("
+        if tensor_contents is not None:
+            return f"{prefix}{tensor_contents})"
+        return tensor_repr(self, prefix)
+
+    def __copy__(self) -> Tensor:
+        from coredispatch.frontend.serialization import copy_tensor
+
+        return copy_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        from coredispatch.frontend.serialization import deepcopy_tensor
+
+        return deepcopy_tensor(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from coredispatch.frontend.serialization import reduce_tensor
+
+        return reduce_tensor(self)
+
+    def __array_wrap__(
+        self, array: Any, context: Any = None, return_scalar: bool = False
+    ) -> Tensor:
+        """What NumPy functions make of their results: ``np.sin(tensor)`` is a tensor."""
+        from coredispatch.frontend.creation import from_numpy
+
+        return from_numpy(np.asarray(array))
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the array API standard, :mod:`coredispatch.array_api`.
+
+        Raises :class:`ArgumentError` for a version of the standard that it has not.
+        """
+        from coredispatch.frontend import array_api
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ArgumentError(
+                f"the version {api_version!r} of the array API is not there",
+                fix="use 2024.12 or earlier",
+            )
+        return array_api
+
+    def to_device(self, device: DeviceLike, /, *, stream: Any = None) -> Tensor:
+        """:meth:`to` under its name in the array API standard."""
+        return self.to(device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if self.keys & AUTOGRAD:
+            raise AutogradError("can't export a tensor that requires grad", fix="use .detach()")
+        given = {
+            "stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy
+        }  # fmt: skip
+        options = {name: value for name, value in given.items() if value is not None}
+        if self.dtype is dtypes.bfloat16 and isinstance(self.raw, np.ndarray):
+            from coredispatch.frontend.dlpack import export
+
+            return export(self.raw, **options)
+        return self.raw.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self.raw.__dlpack_device__()
+        return device
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        interface = getattr(self.raw, "__cuda_array_interface__", None)
+        if interface is None:
+            raise AttributeError("this tensor does not lie on a CUDA device")
+        return interface
