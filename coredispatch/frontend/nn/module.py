@@ -6,13 +6,11 @@ Parameters, buffers and submodules live in the instance's own ``__dict__``, so t
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from coredispatch.frontend.gradients import clear_gradient
-from coredispatch.frontend.hooks import RemovableHandle
-from coredispatch.frontend.nn import calling, conversion, state
+from coredispatch.frontend.nn import calling, conversion, module_hooks, state, traversal
 from coredispatch.frontend.nn.members import Members, check_name, replace
 from coredispatch.frontend.nn.parameter import Buffer, Parameter
 from coredispatch.frontend.nn.restoring import restore
@@ -191,148 +189,21 @@ class Module:
 
     # -- traversal -------------------------------------------------------------------------
 
-    def named_modules(
-        self, memo: set[int] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
-        """This module (named ``prefix``) and all below it, each once, depth first."""
-        memo = set() if memo is None else memo
-        if id(self) in memo:
-            return
-        if remove_duplicate:
-            memo.add(id(self))
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                below = f"{prefix}.{name}" if prefix else name
-                yield from module.named_modules(memo, below, remove_duplicate)
-
-    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """This module and all below it."""
-        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
-            yield module
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The direct submodules, each once."""
-        seen: set[int] = set()
-        for name, module in self._modules.items():
-            if module is not None and id(module) not in seen:
-                seen.add(id(module))
-                yield name, module
-
-    def children(self) -> Iterator[Module]:
-        """The direct submodules."""
-        for _, module in self.named_children():
-            yield module
-
-    def _named_members(
-        self,
-        get_members_fn: Callable[[Module], Any],
-        prefix: str = "",
-        recurse: bool = True,
-        remove_duplicate: bool = True,
-    ) -> Named:
-        """What ``get_members_fn`` gives of each module as pairs, with dotted names."""
-        seen: set[int] = set()
-        owners = (
-            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
-            if recurse
-            else [(prefix, self)]
-        )
-        for owner, module in owners:
-            for name, value in get_members_fn(module):
-                if value is None or id(value) in seen:
-                    continue
-                if remove_duplicate:
-                    seen.add(id(value))
-                yield (f"{owner}.{name}" if owner else name), value
-
-    def _members_of(self, table: str, prefix: str, recurse: bool, unique: bool) -> Named:
-        seen: set[int] = set()
-        owners = (
-            self.named_modules(prefix=prefix, remove_duplicate=unique)
-            if recurse
-            else [(prefix, self)]
-        )
-        for owner, module in owners:
-            members = module.__dict__
-            for name in members[table]:
-                value = members[name]
-                if value is None or id(value) in seen:
-                    continue
-                if unique:
-                    seen.add(id(value))
-                yield (f"{owner}.{name}" if owner else name), value
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """Parameters with their dotted names, each once."""
-        return self._members_of("_parameter_names", prefix, recurse, remove_duplicate)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Parameters, those of submodules included unless ``recurse`` is False."""
-        for _, parameter in self.named_parameters(recurse=recurse):
-            yield parameter
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Buffers with their dotted names, each once."""
-        return self._members_of("_buffer_names", prefix, recurse, remove_duplicate)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Buffers, those of submodules included unless ``recurse`` is False."""
-        for _, buffer in self.named_buffers(recurse=recurse):
-            yield buffer
-
-    def get_submodule(self, target: str) -> Module:
-        """The submodule of a dotted name. Raises ``AttributeError`` where there is none."""
-        module: Module = self
-        for name in target.split(".") if target else ():
-            if not hasattr(module, name):
-                raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
-            found = getattr(module, name)
-            if not isinstance(found, Module):
-                raise AttributeError(f"`{name}` is not an nn.Module")
-            module = found
-        return module
-
-    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put ``module`` in the place of a dotted name; with ``strict`` one must be there.
-
-        Raises ``ValueError`` for an empty name or no module, ``AttributeError`` where there is
-        nothing to replace.
-        """
-        if target == "":
-            raise ValueError("Cannot set the submodule without a target name!")
-        if not isinstance(module, Module):
-            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
-        path, _, name = target.rpartition(".")
-        parent: Any = self.get_submodule(path)
-        if strict and not hasattr(parent, name):
-            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
-        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
-            raise AttributeError(f"`{name}` is not an nn.Module")
-        setattr(parent, name, module)
-
-    def _get_member(self, target: str, table: str, kind: str) -> Any:
-        path, _, name = target.rpartition(".")
-        module = self.get_submodule(path)
-        if not hasattr(module, name):
-            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
-        if name not in module.__dict__[table]:
-            raise AttributeError(f"`{name}` is not {kind}")
-        return module.__dict__[name]
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter of a dotted name. Raises ``AttributeError`` where there is none."""
-        found: Parameter = self._get_member(target, "_parameter_names", "an nn.Parameter")
-        return found
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer of a dotted name. Raises ``AttributeError`` where there is none."""
-        found: Tensor = self._get_member(target, "_buffer_names", "a buffer")
-        return found
+    named_modules = traversal.named_modules
+    modules = traversal.modules
+    named_children = traversal.named_children
+    children = traversal.children
+    _named_members = traversal.named_members
+    _members_of = traversal.members_of
+    named_parameters = traversal.named_parameters
+    parameters = traversal.parameters
+    named_buffers = traversal.named_buffers
+    buffers = traversal.buffers
+    get_submodule = traversal.get_submodule
+    set_submodule = traversal.set_submodule
+    _get_member = traversal.get_member
+    get_parameter = traversal.get_parameter
+    get_buffer = traversal.get_buffer
 
     # -- modes and conversion --------------------------------------------------------------
 
@@ -413,52 +284,21 @@ class Module:
     _save_to_state_dict = state.save_own
     _load_from_state_dict = state.load_own
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, prefix, keep_vars)`` before :meth:`state_dict`."""
-        return self._add_hook("state_dict_pre", hook)
-
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, state_dict, prefix, local_metadata)`` after :meth:`state_dict`."""
-        return self._add_hook("state_dict", hook)
-
-    _register_state_dict_hook = register_state_dict_post_hook
-
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
-        unexpected_keys, error_msgs)`` before this module's part is loaded.
-        """
-        return self._add_hook("load_pre", hook)
-
-    def _register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], with_module: bool = False
-    ) -> RemovableHandle:
-        if with_module:
-            return self._add_hook("load_pre", hook)
-        return self._add_hook("load_pre", lambda module, *args: hook(*args))
-
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(module, incompatible_keys)`` after :meth:`load_state_dict`."""
-        return self._add_hook("load", hook)
-
     # -- hooks -----------------------------------------------------------------------------
 
-    def _hooks_of(self, kind: str) -> OrderedDict[int, Any]:
-        """The hooks of one kind by their ids, to read and to change."""
-        if self._hooks is None:
-            self.__dict__["_hooks"] = {}
-        found: OrderedDict[int, Any] = self.__dict__["_hooks"].setdefault(kind, OrderedDict())
-        return found
-
-    def _add_hook(
-        self, kind: str, hook: Any, prepend: bool = False, options: Any = None
-    ) -> RemovableHandle:
-        hooks = self._hooks_of(kind)
-        handle = RemovableHandle(hooks, hook)
-        if prepend:
-            hooks.move_to_end(handle.id, last=False)
-        if options is not None:
-            self._hooks_of("options")[handle.id] = options
-        return handle
+    _hooks_of = module_hooks.hooks_of
+    _add_hook = module_hooks.add_hook
+    register_forward_pre_hook = module_hooks.register_forward_pre_hook
+    register_forward_hook = module_hooks.register_forward_hook
+    register_full_backward_pre_hook = module_hooks.register_full_backward_pre_hook
+    register_full_backward_hook = module_hooks.register_full_backward_hook
+    register_backward_hook = module_hooks.register_backward_hook
+    register_state_dict_pre_hook = module_hooks.register_state_dict_pre_hook
+    register_state_dict_post_hook = module_hooks.register_state_dict_post_hook
+    register_load_state_dict_pre_hook = module_hooks.register_load_state_dict_pre_hook
+    _register_load_state_dict_pre_hook = module_hooks.register_load_pre_hook_without_module
+    register_load_state_dict_post_hook = module_hooks.register_load_state_dict_post_hook
+    _register_state_dict_hook = register_state_dict_post_hook
 
     # PyTorch's names of the hooks, which programs look into.
     _forward_hooks = property(lambda self: self._hooks_of("forward"))
@@ -469,50 +309,6 @@ class Module:
     _state_dict_pre_hooks = property(lambda self: self._hooks_of("state_dict_pre"))
     _load_state_dict_pre_hooks = property(lambda self: self._hooks_of("load_pre"))
     _load_state_dict_post_hooks = property(lambda self: self._hooks_of("load"))
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> RemovableHandle:
-        """Call ``hook(module, args)`` before ``forward``; what it returns replaces the arguments.
-
-        With ``with_kwargs`` it is ``hook(module, args, kwargs)`` and returns both or None.
-        """
-        return self._add_hook("forward_pre", hook, prepend, (with_kwargs, False))
-
-    def register_forward_hook(
-        self,
-        hook: Callable[..., Any],
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
-        always_call: bool = False,
-    ) -> RemovableHandle:
-        """Call ``hook(module, args, output)`` after ``forward``; its result replaces the output.
-
-        With ``with_kwargs`` it is ``hook(module, args, kwargs, output)``. With ``always_call`` it
-        is called with output None when ``forward`` raises.
-        """
-        return self._add_hook("forward", hook, prepend, (with_kwargs, always_call))
-
-    def register_full_backward_pre_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call ``hook(module, grad_output)`` when the outputs' gradients are known."""
-        return self._add_hook("backward_pre", hook, prepend)
-
-    def register_full_backward_hook(
-        self, hook: Callable[..., Any], prepend: bool = False
-    ) -> RemovableHandle:
-        """Call ``hook(module, grad_input, grad_output)`` when the inputs' gradients are known.
-
-        Both are tuples, with None for arguments that take no gradient; a returned tuple replaces
-        ``grad_input``. Arguments of the module must not be written in place.
-        """
-        return self._add_hook("backward", hook, prepend)
-
-    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """The older name of :meth:`register_full_backward_hook`."""
-        return self._add_hook("backward", hook)
 
     # -- representation --------------------------------------------------------------------
 
