@@ -99,20 +99,28 @@ def _unit(n: int) -> Any:
     return np.eye(1, n + 1, n)[0]
 
 
+def _of_derivative(n: int) -> Any:
+    """The polynomial of the second kind as a series in those of the first."""
+    return np.polynomial.chebyshev.chebder(_unit(n + 1)) / (n + 1) if n >= 0 else np.zeros(1)
+
+
+def _series(x: Any, coefficients: Any) -> Any:
+    if len(coefficients) == 1:  # chebval multiplies an infinite x by 0
+        return np.full_like(x, coefficients[0])
+    return np.polynomial.chebyshev.chebval(x, coefficients)
+
+
 def _second_kind(x: Any, n: int) -> Any:
-    return (
-        np.polynomial.chebyshev.chebval(x, np.polynomial.chebyshev.chebder(_unit(n + 1))) / (n + 1)
-        if n >= 0
-        else 0.0 * x
-    )
+    return _series(x, _of_derivative(n))
 
 
 def _third_kind(x: Any, n: int) -> Any:
-    return _second_kind(x, n) - _second_kind(x, n - 1)
+    # One series: the difference of two values is NaN where both are infinite.
+    return _series(x, np.polynomial.chebyshev.chebsub(_of_derivative(n), _of_derivative(n - 1)))
 
 
 def _fourth_kind(x: Any, n: int) -> Any:
-    return _second_kind(x, n) + _second_kind(x, n - 1)
+    return _series(x, np.polynomial.chebyshev.chebadd(_of_derivative(n), _of_derivative(n - 1)))
 
 
 def _shifted(value: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
