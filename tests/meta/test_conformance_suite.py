@@ -1,20 +1,15 @@
-"""Tests of the tests: ids, coverage of pairs, honesty of statuses, waivers, reports."""
+"""Tests of the tests: ids, coverage of pairs, honesty of statuses, waivers."""
 
 from __future__ import annotations
 
 import datetime
-import json
 import os
-import re
-import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -28,21 +23,16 @@ from coredispatch.conformance import (
     Result,
     Status,
     Subject,
-    SuiteError,
     plan_op,
-    report,
     run_case,
-    shards,
 )
 from coredispatch.conformance.bounds import Deviation, compare
 from coredispatch.conformance.covering_array import LAYOUTS, ConfiguredMake, combinations, strided
 from coredispatch.conformance.distributions import distributions_for
-from coredispatch.conformance.new_backend import write_project
 from coredispatch.conformance.reference import Reference
-from coredispatch.conformance.repro import case_of, script
 from coredispatch.conformance.subject import DTYPES, numpy_dtype
 from coredispatch.ops.support.samples import Sample
-from coredispatch.plugin import ArrayApiBackend, hookimpl
+from coredispatch.plugin import hookimpl
 
 
 @pytest.fixture(scope="module")
@@ -291,244 +281,3 @@ def test_waivers_are_strict(tmp_path: Path) -> None:
 def test_malformed_declarations_are_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(ExpectationsError, match=r"conformance\.toml"):
         waivers(tmp_path, text)
-
-
-# ---- shards -------------------------------------------------------------------------------------
-
-CRASHING = """
-import os, time
-from coredispatch.plugin import hookimpl
-def neg(x):
-    print("noise on standard output")
-    if x.dtype == "int8":
-        os._exit(3)
-    if x.dtype == "int16":
-        time.sleep(600)
-    return -x
-@hookimpl
-def coredispatch_register(registrar):
-    registrar.kernels("cpu", {"neg": neg}, priority=10**6)
-"""
-
-
-@pytest.mark.slow
-def test_a_crash_and_a_hang_are_statuses_and_no_lost_run(
-    tmp_path: Path, monkeypatch: Any, subject: Subject
-) -> None:
-    (tmp_path / "crashing_pack.py").write_text(CRASHING)
-    information = tmp_path / "crashing_pack-1.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: crashing-pack\nVersion: 1\n"
-    )
-    (information / "entry_points.txt").write_text(
-        "[coredispatch.plugins]\ncrashing_pack = crashing_pack\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("COREDISPATCH_PLUGINS", "crashing_pack")
-    options = shards.Options("cpu", ops=("neg",), checks=(9, 25), jobs=2, limit=25.0)
-    run = shards.run(subject, options)
-    statuses = {r.dtype: r.status for r in run.ordered() if r.check == 9}
-    assert statuses["int8"] is Status.CRASH
-    assert statuses["int16"] is Status.TIMEOUT
-    assert statuses["int32"] is Status.PASS
-    assert len(run.results) == len(run.cases)
-    document = report.document(subject, run)
-    assert not document["verdict"]["passed"]
-    assert "exit status 3" in next(
-        r["message"] for r in document["results"] if r["status"] == "crash"
-    )
-
-
-# ---- reports ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def document(subject: Subject) -> dict[str, Any]:
-    run = shards.Run(shards.Options("cpu", ops=("neg",)), plan_op(subject, "neg"))
-    run.results = {c.id: run_case(subject, c) for c in run.cases}
-    return report.document(subject, run)
-
-
-def test_the_document_follows_its_schema(document: dict[str, Any]) -> None:
-    schema = report.schema()
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.check_schema(schema)
-    validator.validate(json.loads(json.dumps(document)))
-    spoiled = {**document, "results": [{**document["results"][0], "status": "fine"}]}
-    with pytest.raises(jsonschema.ValidationError):
-        validator.validate(spoiled)
-    assert set(schema["required"]) <= set(document)
-    statuses = set(schema["$defs"]["status"]["enum"])
-    assert statuses == {str(s) for s in Status}
-    fields = schema["$defs"]["result"]["properties"]
-    for result in json.loads(json.dumps(document))["results"]:
-        assert set(result) == set(fields)
-        assert result["status"] in statuses
-
-
-def test_a_selection_certifies_nothing(document: dict[str, Any]) -> None:
-    assert document["verdict"]["passed"]
-    assert not document["verdict"]["complete"]
-    assert document["verdict"]["reached"] is None
-    assert "certifies no level" in report.summary(document)
-
-
-def test_html_is_self_contained_and_the_badge_is_svg(document: dict[str, Any]) -> None:
-    page = report.page(document)
-    assert page.startswith("<!doctype html>")
-    assert "http" not in page.replace("http://www.w3.org", "")
-    assert report.badge(document).startswith("<svg ")
-
-
-def test_diff_names_what_changed(document: dict[str, Any]) -> None:
-    other = json.loads(json.dumps(document))
-    other["results"][0]["status"] = "fail"
-    del other["results"][1]
-    found = report.difference(document, other)
-    assert found["regressed"]
-    assert len(found["changed"]) == len(found["deleted"]) == 1
-    assert not report.difference(document, document)["regressed"]
-
-
-def test_a_reproducer_runs_by_itself(subject: Subject, tmp_path: Path) -> None:
-    case = next(c for c in plan_op(subject, "add") if c.distribution == "special")
-    path = tmp_path / "again.py"
-    path.write_text(script(subject, case))
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "expected 0" in done.stdout
-    assert "status=<Status.PASS" in done.stdout
-
-
-def test_bad_requests_are_named(subject: Subject) -> None:
-    with pytest.raises(SuiteError, match="no backend 'nonesuch'"):
-        Subject("nonesuch")
-    with pytest.raises(SuiteError, match="no level 'heaven'"):
-        plan_op(subject, "add", "heaven")
-    with pytest.raises(SuiteError, match="nonesuch"):
-        plan_op(subject, "nonesuch")
-    with pytest.raises(SuiteError, match="did you mean"):
-        case_of(subject, "add/values/float32")
-
-
-# ---- a new backend ------------------------------------------------------------------------------
-
-
-def test_names_and_folders_are_checked(tmp_path: Path) -> None:
-    for name in ("Cpu", "my-device", "cpu", "class", ""):
-        with pytest.raises(SuiteError):
-            write_project(name, tmp_path / "x")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("")
-    with pytest.raises(SuiteError, match="not an empty folder"):
-        write_project("scaffolded", tmp_path / "full")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SuiteError, match="cannot write"):
-        write_project("scaffolded", tmp_path / "file" / "below")
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: Any) -> tuple[Path, dict[str, str]]:
-    """A project as ``coredispatch new-backend`` writes it, and the environment that has it."""
-    folder = write_project("scaffolded", tmp_path_factory.mktemp("new") / "project")
-    information = folder / "coredispatch_scaffolded-0.dist-info"  # as if installed
-    information.mkdir()
-    (information / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: coredispatch-scaffolded\nVersion: 0\n"
-    )
-    (information / "entry_points.txt").write_text(
-        "[coredispatch.plugins]\nscaffolded = coredispatch_scaffolded\n"
-    )
-    settings = {"PYTHONPATH": str(folder), "COREDISPATCH_PLUGINS": "scaffolded"}
-    return folder, {**os.environ, **settings}
-
-
-@pytest.mark.slow
-def test_the_written_project_passes_its_own_tests(project: tuple[Path, dict[str, str]]) -> None:
-    folder, environment = project
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-
-
-@pytest.mark.slow
-def test_the_primitives_it_lists_are_all_that_training_needs(
-    project: tuple[Path, dict[str, str]],
-) -> None:
-    folder, environment = project
-    package = folder / "coredispatch_scaffolded"
-    listed = set(re.findall(r"^   - `(\w+)\(", (folder / "README.md").read_text(), re.MULTILINE))
-    afternoon = Path(__file__).with_name("afternoon.py")
-    assert listed == runpy.run_path(str(afternoon))["FUNCTIONS"].keys()
-    shutil.copy(afternoon, package)
-    with (package / "kernels.py").open("a") as kernels:
-        kernels.write(
-            "\nfrom .afternoon import FUNCTIONS as MORE, TYPED as MORE_TYPED\n"
-            "TYPED |= MORE_TYPED\n"
-            "KERNELS |= {op: kernel(op, function) for op, function in MORE.items()}\n"
-        )
-
-    def run(*arguments: str) -> Any:
-        return subprocess.run(
-            [sys.executable, "-m", "coredispatch.cli", *arguments],
-            capture_output=True,
-            text=True,
-            env=environment,
-        )
-
-    assert "no operators" in run("ops", "--missing", "scaffolded").stdout
-    sampled = ("backend", "softmax", "conv2d", "sort", "getitem", "index_put", "rand", "svd")
-    wanted = [option for op in sampled for option in ("--op", op)]
-    command = "conformance run --backend scaffolded --level training --jobs 2 --quiet".split()
-    done = run(*command, *wanted)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_an_array_api_backend_is_a_few_lines() -> None:
-    class Few(ArrayApiBackend):
-        name = "few"
-        array_type = np.ndarray
-        xp = np
-
-    @hookimpl
-    def coredispatch_register(registrar: Any) -> None:
-        registrar.backend(Few())
-
-    module = ModuleType("few")
-    module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
-    cd.plugins.load("few", module)
-    try:
-        other = Subject("few")
-        case = next(c for c in plan_op(other, "add") if c.check == 1 and c.dtype == "float32")
-        assert run_case(other, case).status is Status.PASS
-    finally:
-        cd.plugins.unload("few")
-
-
-@pytest.mark.parametrize(
-    ("text", "dtypes"),
-    [
-        ('dtypes = ["bool", "int64", "float16", "float32"]', {"float16"}),
-        ('dtypes = ["bool", "int64", "float32", "bfloat16", "float16"]', {"bfloat16"}),
-        ('dtypes = ["bool", "int64", "float32"]', {"-"}),
-        ('absent = ["autocast"]', {"-"}),
-    ],
-)
-def test_autocast_is_tried_with_the_half_precision_there_is(
-    tmp_path: Path, text: str, dtypes: set[str]
-) -> None:
-    path = tmp_path / "conformance.toml"
-    path.write_text(f"[capabilities]\n{text}\n")
-    narrow = Subject("cpu", path)
-    cases = [c for c in plan_op(narrow, BACKEND) if c.check == 13]
-    assert {c.dtype for c in cases} == dtypes
-    # Half precision is optional; a backend that has it and no autocast does not train.
-    assert all(c.mandatory for c in cases) or "absent" not in text
-    served = {run_case(narrow, c).status for c in cases}
-    assert served == {Status.FAIL if dtypes == {"-"} else Status.PASS}

@@ -5,6 +5,7 @@ definitions.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
@@ -287,6 +288,17 @@ def load() -> Iterator[Callable[..., None]]:
     yield load
     for name in reversed(loaded):
         cd.plugins.unload(name)
+
+
+@pytest.fixture
+def register(load: Callable[..., None]) -> Callable[[Callable[[Any], None]], None]:
+    """Register something, by a function of the registrar, for the length of a test."""
+    numbers = itertools.count()
+
+    def register(function: Callable[[Any], None]) -> None:
+        load(f"registered{next(numbers)}", function)
+
+    return register
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

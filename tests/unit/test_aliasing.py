@@ -1,198 +1,210 @@
-"""What views share: one storage, found at once, that knows all of them."""
+"""Results that alias arguments, declarations that cannot be true, and backends of one kernel."""
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import coredispatch as cd
-from coredispatch.registry.model.value import storage_of
+from coredispatch import nn
+from coredispatch.plugin import (
+    Backend,
+    composite,
+    primitive,
+)
+
+Register = Callable[[Callable[[Any], None]], None]
 
 
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Threads take turns as often as the interpreter lets them."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
+# -- declarations that cannot be true --------------------------------------------------------------
 
 
-def chain(x: Any, length: int) -> list[Any]:
-    views = [x]
-    for _ in range(length):
-        views.append(views[-1].t())
-    return views
+def valid(self: Tensor, other: Tensor, n: int, tensors: list[Tensor]) -> Tensor: ...  # noqa: F821
+def pair(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor]: ...  # noqa: F821
+def nothing(self: Tensor) -> None: ...  # noqa: F821
 
 
-def test_every_view_of_a_chain_holds_the_storage_itself() -> None:
-    x = cd.arange(6).reshape(2, 3).clone()
-    views = chain(x, 50)
-    storage = storage_of(x)
-    for view in views:
-        assert view._storage is storage
-    # Nothing has to be asked of the views in between.
-    views[-1].add_(1)
-    assert [view._version for view in views] == [1] * 51
-    assert x.tolist() == [[1, 2, 3], [4, 5, 6]]
+@pytest.mark.parametrize(
+    ("function", "facts", "text"),
+    [
+        (valid, {"mutates": ("n",)}, "of type int"),
+        (valid, {"mutates": "self"}, "a tuple of parameter names"),
+        (valid, {"mutates": ("self", "self")}, "twice"),
+        (valid, {"mutates": {"self": 3}}, "a function of the arguments"),
+        (valid, {"mutates": {"self": lambda training: True}}, "asks for 'training'"),
+        (valid, {"mutates": ("self",), "view": True}, "to view 'self' and to mutate it"),
+        (valid, {"mutates": ("other",), "inplace": True}, "inplace=True"),
+        (pair, {"inplace": True}, "inplace=True"),
+        (valid, {"view": {0: "n"}}, "no tensor parameter"),
+        (valid, {"view": {1: "self"}}, "speaks of result 1"),
+        (valid, {"view": {"self": 0}}, "which result views which parameter"),
+        (valid, {"view": {0: "tensors"}}, "a list of tensors"),
+        (pair, {"view": {2: "self"}}, "speaks of result 2"),
+        (nothing, {"view": {0: "self"}, "mutates": ("self",)}, "it returns None"),
+    ],
+)
+def test_a_declaration_that_cannot_be_true_is_refused(function: Any, facts: Any, text: str) -> None:
+    with pytest.raises(cd.SchemaError, match=text):
+        composite(**facts)(function)
 
 
-def test_a_write_through_a_deep_view_and_to_its_base_reaches_the_gradient() -> None:
-    x = cd.ones(2, 3, requires_grad=True)
-    y = x * 2
-    views = chain(y, 3000)
-    views[-1].mul_(3)
-    (views[-1] * views[1500]).sum().backward()
-    assert x.grad.tolist() == [[72.0] * 3] * 2
-
-    x = cd.ones(2, 3, requires_grad=True)
-    y = x * 2
-    deepest = chain(y, 3000)[-1]
-    y.mul_(3)
-    deepest.sum().backward()
-    assert x.grad.tolist() == [[6.0] * 3] * 2
+# -- results that alias ----------------------------------------------------------------------------
 
 
-def test_views_of_a_base_are_looked_at_once_each_when_it_begins_to_require_grad() -> None:
-    weight = cd.ones(2, 2, requires_grad=True)
-    y = cd.ones(2, 2)
-    views = chain(y, 2000)
-    outside = y.detach()
-    y.mul_(weight)
-    assert all(view.requires_grad for view in views)
-    assert not outside.requires_grad and not outside.t().requires_grad
-    assert outside._version == 1
+def split_pair(register: Register) -> Any:
+    """``(self + 1, a view of other)``."""
+
+    @primitive(
+        out=lambda self, other: (tuple(self.shape), tuple(other.shape)[1:]),
+        dtype=lambda self, other: (cd.float32, cd.float32),
+        view={1: "other"},
+        namespace=(),
+    )
+    def split_pair(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:  # noqa: F821
+        """One more, and the first row of ``other``."""
+
+    @split_pair.vjp
+    def _(grad: Any, other_shape: Any) -> Any:
+        whole = cd.zeros(other_shape)
+        return grad[0], cd.cat([grad[1].unsqueeze(0), whole[1:]])
+
+    def everything(registrar: Any) -> None:
+        registrar.op(split_pair)
+        registrar.kernels("cpu", {"split_pair": lambda x, other: (x + 1, other[0])})
+
+    register(everything)
+    return split_pair
 
 
-@pytest.mark.usefixtures("hasty_threads")
-def test_no_view_is_lost_when_threads_make_the_first_ones() -> None:
-    for _ in range(150):
-        x = cd.ones(4)
-        kept: list[list[Any]] = [[] for _ in range(4)]
-        begin = threading.Barrier(4)
-
-        def work(mine: list[Any], x: Any = x, begin: Any = begin) -> None:
-            begin.wait()
-            for _ in range(30):
-                mine.append(x[1:])
-                x.view(2, 2)  # is gone at once: the list is pruned while others append
-
-        threads = [threading.Thread(target=work, args=(mine,)) for mine in kept]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        storage = storage_of(x)
-        views = [view for mine in kept for view in mine]
-        assert all(storage_of(view) is storage for view in views)
-        known = {id(reference()) for reference in storage.aliases}
-        assert {id(view) for view in views} <= known
+def test_a_result_may_view_an_argument_that_is_not_the_first(register: Register) -> None:
+    op = split_pair(register)
+    x, other = cd.zeros(2), cd.zeros(2, 3)
+    fresh, row = op(x, other)
+    row += 5
+    assert other.tolist() == [[5, 5, 5], [0, 0, 0]]
+    assert (x._version, fresh._version, row._version, other._version) == (0, 0, 1, 1)
+    meta = op(cd.empty(2, device="meta"), (base := cd.empty(2, 3, device="meta")))
+    base.zero_()
+    assert [t._version for t in meta] == [0, 1]
 
 
-def test_the_list_of_aliases_grows_with_the_living_views_only() -> None:
-    x = cd.ones(4)
-    kept = [x[1:] for _ in range(10)]
-    for _ in range(5000):
-        x.view(2, 2)
-    assert len(storage_of(x).aliases) <= 2 * len(kept) + 9
-    y = x.t()
-    for _ in range(100):
-        y = y.t()
-    gc.collect()
-    assert storage_of(y) is storage_of(x)
-
-
-def test_views_taken_before_a_change_of_shape_in_place_stay_views_of_what_was() -> None:
-    x = cd.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    y = x * 1
-    row = y[0]
-    y.t_()
-    assert tuple(y.shape) == (3, 2)
-    y.mul_(cd.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
-    assert row.tolist() == [1.0, 6.0, 15.0]
+def test_a_write_to_the_base_reaches_the_gradient_of_such_a_view(register: Register) -> None:
+    op = split_pair(register)
+    leaf = cd.ones(2, 3, requires_grad=True)
+    other = leaf * 2
+    _, row = op(cd.zeros(2), other)
+    other.mul_(3)
+    assert row.tolist() == [6, 6, 6]
     row.sum().backward()
-    assert x.grad.tolist() == [[1.0, 3.0, 5.0], [0.0, 0.0, 0.0]]
-
-    # The tensor itself is a view now, which begins to require grad with what it views.
-    y = cd.ones(2, 3)
-    row = y[0]
-    y.t_()
-    row.mul_(cd.full((3,), 2.0, requires_grad=True))
-    assert y.requires_grad and y.tolist() == [[2.0, 1.0]] * 3
+    assert leaf.grad.tolist() == [[6, 6, 6], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("name", ["t_", "unsqueeze_", "squeeze_", "transpose_"])
-def test_a_change_of_shape_under_no_grad_keeps_the_history(name: str) -> None:
-    arguments = {"unsqueeze_": (0,), "transpose_": (0, 1)}.get(name, ())
-    for view in (False, True):
-        x = cd.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-        base = cd.stack([x, x]) if view else x * 1
-        y = base[0] if view else base
-        first = y[0]
-        with cd.no_grad():
-            assert getattr(y, name)(*arguments) is y
-        weight = cd.arange(1.0, 7.0).reshape(y.shape)
-        assert y.requires_grad and first.shape == (3,)
-        (y * weight).sum().backward()
-        expected = cd.arange(1.0, 7.0)
-        expected = expected.reshape(3, 2).t() if name in ("t_", "transpose_") else expected
-        assert x.grad.tolist() == expected.reshape(2, 3).tolist()
+def test_results_view_the_items_of_a_list() -> None:
+    x, y = cd.zeros(3, 1), cd.zeros(4)
+    a, b = cd.broadcast_tensors(x, y)
+    assert cd.ops.broadcast_tensors.view is True
+    y += 1
+    assert b.tolist() == [[1] * 4] * 3 and a.tolist() == [[0] * 4] * 3
+    assert (a._version, b._version) == (0, 1)
+    with cd.inference_mode():
+        assert not cd.broadcast_tensors(x, y)[0].is_inference()
+        assert cd.broadcast_tensors(cd.ones(2), y[:2])[0].is_inference()
 
 
-def test_a_leaf_that_changes_its_shape_stays_one() -> None:
-    x = cd.ones(2, 3, requires_grad=True)
-    row = x[0]
-    with pytest.raises(cd.AutogradError, match="leaf"):
-        x.t_()
-    with cd.no_grad():
-        x.t_()
-    assert x.is_leaf and x.shape == (3, 2) and row.shape == (3,)
-    with cd.no_grad():
-        x.mul_(2)
-    assert row.tolist() == [2, 2, 2] and row.requires_grad
-    (x * 3).sum().backward()
-    assert x.grad.tolist() == [[3, 3]] * 3
+# -- backends that serve every operator with one kernel --------------------------------------------
 
 
-def test_a_tensor_that_changed_its_shape_may_be_detached_in_place() -> None:
-    x = cd.ones(2, 3, requires_grad=True)
-    y = x * 2
-    y.t_().detach_()
-    assert y.is_leaf and not y.requires_grad and y.shape == (3, 2)
-    with pytest.raises(cd.AutogradError, match="view"):
-        (x * 2)[0].detach_()
+class Promise:
+    """A value that will be computed when it is asked for."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    shape = property(lambda self: self.array.shape)
+    dtype = property(lambda self: self.array.dtype)
 
 
-def test_a_view_is_no_leaf_once_its_base_has_a_history() -> None:
-    base, weight = cd.ones(2, 3), cd.ones(3, requires_grad=True)
-    row, other = base[0], base.detach()
-    base.mul_(weight)
-    assert not row.is_leaf and row.grad_fn is not None and other.is_leaf
+def serving(call: Any, args: tuple[Any, ...]) -> Any:
+    """One kernel for every operator: computes with NumPy, and knows nothing of in-place forms."""
+    raws = [getattr(a, "raw", a) for a in args]
+    raws = [a.array if isinstance(a, Promise) else a for a in raws]
+    name = call.op.name
+    seen.append(name)
+    if name == "to_dtype":
+        return cd.plugin.from_raw(Promise(raws[0].astype(raws[1].name)), backend="promising")
+    function = {"mul": np.multiply, "add": np.add, "copy": lambda x, y: y + 0 * x}[name]
+    return cd.plugin.from_raw(Promise(function(*raws)), backend="promising")
 
 
-def test_a_write_through_an_expanded_view_is_refused_while_autograd_records() -> None:
-    x = cd.ones(3, requires_grad=True)
-    y = x * 1
-    wide = y.expand(2, 3)
-    with pytest.raises(cd.AutogradError, match="share memory"):
-        wide.fill_(2.0)
-    assert y.tolist() == [1, 1, 1]
-    with cd.no_grad():
-        wide.zero_()
-    assert y.tolist() == [0, 0, 0]
+seen: list[str] = []
 
 
-@pytest.mark.parametrize("select", ["max", "min", "median", "mode", "nanmedian"])
-def test_what_is_selected_from_a_scalar_has_memory_of_its_own(select: str) -> None:
-    x = cd.tensor(3.0)
-    values = getattr(x, select)(0)[0]
-    values += 1
-    assert values.item() == 4 and x.item() == 3 and x._version == 0
-    values = cd.kthvalue(x, 1)[0]
-    values.zero_()
-    assert x.item() == 3
+class Promising(Backend):
+    name: ClassVar[str] = "promising"
+    array_type: ClassVar[type] = Promise
+    views: ClassVar[bool] = True
+    generic = staticmethod(serving)
+
+    def from_numpy(self, array: Any) -> Any:
+        return Promise(array)
+
+    def to_numpy(self, raw: Any) -> Any:
+        return raw.array
+
+    def copyto(self, dst: Any, src: Any) -> None:
+        dst.array[...] = src.array
+
+
+def test_a_generic_kernel_takes_neither_an_in_place_write_nor_a_transfer(
+    register: Register,
+) -> None:
+    register(lambda registrar: registrar.backend(Promising()))
+    seen.clear()
+    x = cd.ones(2).to("promising")
+    raw = x.raw
+    assert x.mul_(3.0) is x and x.raw is raw and x._version == 1
+    assert x.cpu().tolist() == [3, 3] and x.device.type == "promising"
+    assert "mul" in seen and "mul_" not in seen and "to_device" not in seen
+
+
+@pytest.mark.parametrize("device", ["cpu", "promising"])
+def test_a_meta_tensor_is_moved_nowhere(register: Register, device: str) -> None:
+    register(lambda registrar: registrar.backend(Promising()))
+    x = cd.empty(2, device="meta")
+    with pytest.raises(NotImplementedError, match=r"no data.*\n.*to_empty"):
+        x.to(device)
+    with pytest.raises(NotImplementedError, match="no data"):
+        nn.Linear(2, 2, device="meta").to(device)
+    assert x.to("meta") is x and cd.ones(2).to("meta").device.type == "meta"
+
+
+def test_a_module_of_meta_tensors_gets_memory_by_to_empty() -> None:
+    module = nn.Linear(2, 3, device="meta").to_empty(device="cpu")
+    assert {p.device.type for p in module.parameters()} == {"cpu"}
+    assert module(cd.ones(1, 2)).shape == (1, 3)
+
+
+def test_an_in_place_form_on_meta_is_the_derived_one() -> None:
+    x = cd.empty(2, 3, device="meta")
+    assert x.add_(cd.empty(3, device="meta")) is x and x._version == 1
+    with pytest.raises(cd.ShapeError, match="cannot be resized"):
+        x.add_(cd.empty(4, 2, 3, device="meta"))
+    with pytest.raises(cd.DTypeError, match="cannot be written"):
+        cd.empty(2, dtype=cd.int64, device="meta").add_(0.5)
+    assert x._version == 1
+
+
+def test_autocast_leaves_in_place_forms_alone_with_and_without_gradients() -> None:
+    cd.manual_seed(0)
+    x, a, b = cd.randn(4, 4), cd.randn(4, 4), cd.randn(4, 4)
+    exact = x.addmm(a, b)
+    for needed in (False, True):
+        target = x.clone().requires_grad_(needed) * 1
+        with cd.autocast("cpu", dtype=cd.bfloat16):
+            assert x.addmm(a, b).dtype is cd.bfloat16
+            target.addmm_(a, b)
+            assert x.addmm(a, b).dtype is cd.bfloat16
+        np.testing.assert_allclose(target.detach().numpy(), exact.numpy(), rtol=1e-6, atol=1e-6)
