@@ -24,7 +24,7 @@ TORCH ?= torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip
 # cuda_cupy without CuPy or a GPU is listed, and says why it has no device.
-PLUGINS := $(wildcard plugins/cpu_numba plugins/sparse plugins/quant plugins/cuda_cupy)
+PLUGINS := $(wildcard plugins/cpu_numba plugins/sparse plugins/quant plugins/mpi plugins/cuda_cupy)
 # The compiled modules are listed in coredispatch/_compiled.py and nowhere else.
 HOT := $(wildcard $(shell sed -n 's,^ *"\(coredispatch/.*\.py\)"\,$$,\1,p' coredispatch/_compiled.py))
 CREATED := $(VENV)/.stamp-created

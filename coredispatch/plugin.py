@@ -89,6 +89,12 @@ if _typing.TYPE_CHECKING:
     from coredispatch.backends.numpy.random import Stream as NumpyStream
     from coredispatch.frontend import nn
     from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
+    from coredispatch.frontend.distributed.communicator import (
+        Communicator,
+        GroupFacts,
+        LateError,
+        Request,
+    )
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops.support import rules, samples, tolerance
@@ -101,6 +107,7 @@ __all__ = [
     "AutogradError",
     "Backend",
     "CallEntry",
+    "Communicator",
     "ContextKernel",
     "CoreDispatchError",
     "DType",
@@ -110,11 +117,13 @@ __all__ = [
     "DimError",
     "FloatList",
     "Generator",
+    "GroupFacts",
     "Index",
     "IndexParts",
     "IntList",
     "KernelContext",
     "KernelError",
+    "LateError",
     "Layer",
     "LayerEntry",
     "Layout",
@@ -127,6 +136,7 @@ __all__ = [
     "Promotion",
     "Registrar",
     "RegistrationError",
+    "Request",
     "RequirementError",
     "Sample",
     "Scalar",
@@ -148,8 +158,8 @@ __all__ = [
     "composite",
     "default_dtype",
     "default_generator",
-    "device_count",
     "describe_call",
+    "device_count",
     "dispatch",
     "dtype_of",
     "dtypes",
@@ -183,11 +193,15 @@ __all__ = [
 #: names imported on demand: they pull in NumPy and the frontend, which register plugins themselves
 _LATER = {
     "ArrayApiBackend": "coredispatch.backends.array_api:ArrayApiBackend",
+    "Communicator": "coredispatch.frontend.distributed.communicator:Communicator",
     "FloatList": "coredispatch.frontend.argument_types:FloatList",
+    "GroupFacts": "coredispatch.frontend.distributed.communicator:GroupFacts",
     "Index": "coredispatch.frontend.argument_types:Index",
     "IndexParts": "coredispatch.backends.index_parts:IndexParts",
     "IntList": "coredispatch.frontend.argument_types:IntList",
+    "LateError": "coredispatch.frontend.distributed.communicator:LateError",
     "NumpyStream": "coredispatch.backends.numpy.random:Stream",
+    "Request": "coredispatch.frontend.distributed.communicator:Request",
     "Sample": "coredispatch.ops.support.samples:Sample",
     "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",

@@ -18,6 +18,7 @@ PLUGINS: dict[str, tuple[str, str, set[str]]] = {
     "cuda_cupy": ("plugins/cuda_cupy", "coredispatch-cuda-cupy", {"cuda"}),
     "sparse": ("plugins/sparse", "coredispatch-sparse", {"sparse_csr"}),
     "quant": ("plugins/quant", "coredispatch-quant", {"quantized"}),
+    "mpi": ("plugins/mpi", "coredispatch-mpi", set()),
     "flat": ("examples/third_party_backend", "coredispatch-flat", {"flat"}),
 }
 BUILTIN = {"cpu", "meta", "autograd", "autocast", "inference", "inference_mode", "wrapped"}
@@ -47,7 +48,7 @@ def report(environment: Environment, **variables: str) -> tuple[dict[str, Any], 
 
 @pytest.fixture(scope="module")
 def environment(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """coredispatch and all five plugins, on numpy, pluggy, ml_dtypes and numba."""
+    """coredispatch and all six plugins, on numpy, pluggy, ml_dtypes and numba."""
     made = Environment(tmp_path_factory.mktemp("plugins"), (*NEEDED, "numba", "setuptools"))
     made.install(str(source))
     builds = tmp_path_factory.mktemp("builds")

@@ -41,7 +41,7 @@ def test_epochs_have_orders_of_their_own() -> None:
         ValueError, match=r"Invalid rank 2, rank should be in the interval \[0, 1\]"
     ):
         DistributedSampler(range(3), 2, 2)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="has not been initialized"):
         DistributedSampler(range(3))
 
 

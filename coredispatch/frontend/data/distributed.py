@@ -29,8 +29,7 @@ class DistributedSampler(Sampler[int]):
         drop_last: cut off instead of filling up.
 
     Raises:
-        RuntimeError: the numbers are not given, and there is no process group.
-        ValueError: the rank is not one of the processes.
+        ValueError: the numbers are not given, and there is no process group; or the rank is not one of the processes.
     """
 
     def __init__(
@@ -89,9 +88,4 @@ class DistributedSampler(Sampler[int]):
 def _process_group() -> Any:
     import coredispatch
 
-    distributed = getattr(coredispatch, "distributed", None)
-    if distributed is None or not distributed.is_available():
-        raise RuntimeError(
-            "Requires distributed package to be available: give num_replicas and rank"
-        )
-    return distributed
+    return coredispatch.distributed

@@ -38,6 +38,7 @@ VARIABLE = "COREDISPATCH_PLUGINS"
 INSTALL_HINTS = {
     "cpu_numba": "pip install coredispatch-cpu-numba",
     "cuda": "pip install 'coredispatch-cuda-cupy[cuda13x]'",
+    "mpi": "pip install coredispatch-mpi",
     "sparse": "pip install coredispatch-sparse",
     "sparse_csr": "pip install coredispatch-sparse",
     "quant": "pip install coredispatch-quant",

@@ -181,6 +181,28 @@ class Registrar:
         owned = (set_num_threads, self.plugin)
         self._actions.append(lambda s: replace(s, thread_pools={**s.thread_pools, name: owned}))
 
+    def communicator(self, name: str, create: Callable[..., Any], device: str = "cpu") -> None:
+        """Offer the engine of a process group: ``init_process_group(name)`` then makes groups of it.
+
+        ``create(facts)`` gets a :class:`~coredispatch.plugin.GroupFacts` and returns a
+        :class:`~coredispatch.plugin.Communicator` for the tensors of the backend key `device`. It
+        is called when a group is made, not before, and says there what it cannot do.
+        """
+        if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
+            raise RegistrationError(
+                f"plugin {self.plugin!r}: the communicator name {shown_value(name)} is not a "
+                "lower-case identifier",
+                fix="use a name such as 'mpi'",
+            )
+        if not callable(create):
+            raise RegistrationError(
+                f"plugin {self.plugin!r}: the communicator {name!r} is made by "
+                f"{shown_value(create)}, which cannot be called",
+                fix="pass a function of the facts of a group",
+            )
+        owned = ((create, device), self.plugin)
+        self._actions.append(lambda s: replace(s, communicators={**s.communicators, name: owned}))
+
     def commit(self) -> None:
         """Publish everything registered, or raise and change nothing."""
         with self._table.lock:

@@ -37,6 +37,10 @@ class Snapshot:
     layers: Mapping[str, tuple[Layer, str]] = field(default_factory=dict)
     #: name -> (function of the number of threads, plugin)
     thread_pools: Mapping[str, tuple[Callable[[int], None], str]] = field(default_factory=dict)
+    #: name -> ((function that makes one, backend key that it serves), plugin)
+    communicators: Mapping[str, tuple[tuple[Callable[..., Any], str], str]] = field(
+        default_factory=dict
+    )
     order: KeyOrder = field(default_factory=KeyOrder)
     unloaded_ops: Mapping[str, str] = field(default_factory=dict)
 
@@ -124,6 +128,7 @@ class Table:
                     layouts=_without(s.layouts, plugin),
                     layers=_without(s.layers, plugin),
                     thread_pools=_without(s.thread_pools, plugin),
+                    communicators=_without(s.communicators, plugin),
                     unloaded_ops={**s.unloaded_ops, **gone},
                 )
             )

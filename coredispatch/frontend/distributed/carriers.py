@@ -1,0 +1,108 @@
+"""Arrays as engines take them: contiguous, of plain dtypes.
+
+MPI and sockets know neither bool nor float16 nor bfloat16. What is copied travels as unsigned
+integers of the same width. What is added up travels as float32, which is also more accurate; bool
+is combined as 0 and 1. Arrays with strides travel as contiguous copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry.model.errors import ArgumentError
+
+__all__ = ["bits", "check_reduction", "contiguous", "joined", "reduced"]
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_PLAIN = {np.dtype(name) for name in "bBhHiIlLqQfdFD"}
+_BOOL = {"sum": "max", "max": "max", "bor": "max", "product": "min", "min": "min", "band": "min"}
+Finish = Callable[[], None]
+
+
+def bits(array: Any) -> Any:
+    """The same memory under a plain dtype of the same width."""
+    return array if array.dtype in _PLAIN else array.view(_WORDS[array.dtype.itemsize])
+
+
+def contiguous(array: Any, *, read: bool, written: bool) -> tuple[Any, Finish | None]:
+    """`array` as contiguous memory to read or write, and what copies the result back."""
+    if array.flags.c_contiguous and array.flags.aligned:
+        return bits(array), None
+    copy = np.ascontiguousarray(array) if read else np.empty(array.shape, array.dtype)
+
+    def back() -> None:
+        array[...] = copy
+
+    return bits(copy), back if written else None
+
+
+def check_reduction(name: str, dtype: Any, op: str) -> None:
+    """Refuse operations that the dtype has not."""
+    kind = dtype.kind
+    if kind == "c" and op not in ("sum", "avg"):
+        raise ArgumentError(
+            f"{name} does not support ReduceOp.{op.upper()} on complex tensors",
+            fix="reduce view_as_real(tensor)",
+        )
+    if op in ("band", "bor", "bxor") and kind not in "iub":
+        raise ArgumentError(
+            f"{name}: ReduceOp.{op.upper()} combines bits, and {dtype} is no integer",
+            fix="use an integer tensor, or another operation",
+        )
+    if op == "avg" and kind == "b":
+        raise ArgumentError(f"{name}: no ReduceOp.AVG of bool", fix="use a float tensor")
+
+
+def reduced(array: Any, op: str) -> tuple[Any, str]:
+    """A contiguous array and an operation that stand for combining `array` by `op`.
+
+    The array is `array` itself where that will do, so that an engine can write it in place.
+    """
+    op = "sum" if op == "avg" else op
+    dtype = array.dtype
+    if dtype.kind == "b":
+        return np.ascontiguousarray(array).view(np.uint8), _BOOL.get(op, op)
+    if dtype in _PLAIN:
+        ready = array.flags.c_contiguous and array.flags.aligned
+        return (array if ready else np.ascontiguousarray(array)), op
+    return np.ascontiguousarray(array).astype(np.float32), op
+
+
+def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
+    """What writes the combined `carried` into `target`; None where nothing is left to do."""
+    average = op == "avg"
+    if carried is target and not average:
+        return None
+    same_memory = carried.dtype == np.uint8 and np.shares_memory(carried, target)
+    if same_memory and not average:
+        return None
+
+    def finish() -> None:
+        value = carried
+        if average:
+            value = value // size if value.dtype.kind in "iu" else value / size
+        if target.dtype.kind == "b" and value.dtype == np.uint8:
+            value = value.view(np.bool_)
+        target[...] = np.asarray(value).astype(target.dtype, copy=False).reshape(target.shape)
+
+    return finish
+
+
+def joined(arrays: Sequence[Any], *, read: bool) -> tuple[Any, Finish]:
+    """Several arrays of one dtype as one flat array, and what copies it back to them."""
+    counts = [array.size for array in arrays]
+    if read:
+        flat = np.concatenate([np.asarray(array).reshape(-1) for array in arrays])
+    else:
+        flat = np.empty(sum(counts), arrays[0].dtype)
+
+    def back() -> None:
+        at = 0
+        for array, count in zip(arrays, counts, strict=True):
+            array[...] = flat[at : at + count].reshape(array.shape)
+            at += count
+
+    return flat, back

@@ -1,0 +1,287 @@
+"""The rows of the collectives for the key ``cpu``: arrays of NumPy, whatever engine carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.distributed.carriers import (
+    bits,
+    check_reduction,
+    contiguous,
+    joined,
+    reduced,
+    settle,
+)
+from coredispatch.frontend.distributed.process_group import LAST, ProcessGroup
+
+__all__ = ["KERNELS"]
+
+
+def _facts(*arrays: Any) -> str:
+    return ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
+
+
+def _what(name: str, *arrays: Any) -> str:
+    return f"{name}({_facts(*arrays[:2])}{', ...' if len(arrays) > 2 else ''})"
+
+
+def _go(
+    group: ProcessGroup,
+    name: str,
+    args: tuple[Any, ...],
+    what: str,
+    background: bool,
+    *finish: Any,
+    facts: str = "",
+) -> None:
+    work = group.launch(
+        "cpu", name, args, what, finish=finish, background=background, facts=facts
+    )
+    LAST.work = work if background else None
+
+
+# ---- forms that write -------------------------------------------------------------------------
+
+
+def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background: bool) -> None:
+    if not tensors:
+        raise ValueError("all_reduce of no tensors\n  fix: pass at least one")
+    for array in tensors:
+        check_reduction("all_reduce", array.dtype, op)
+    what, facts = _what("all_reduce", *tensors), f"{op} {_facts(*tensors)}"
+    if len(tensors) == 1:
+        target, back = tensors[0], None
+    else:
+        target, back = joined(tensors, read=True)
+    carried, engine_op = reduced(target, op)
+    done = settle(target, carried, op, group.size())
+    _go(group, "all_reduce", (carried, engine_op), what, background, done, back, facts=facts)
+
+
+def broadcast_(self: Any, src: int, group: ProcessGroup, background: bool) -> None:
+    carried, back = contiguous(self, read=True, written=True)
+    what = _what("broadcast", self)
+    _go(group, "broadcast", (carried, src), what, background, back, facts=f"from {src}")
+
+
+def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool) -> None:
+    check_reduction("reduce", self.dtype, op)
+    carried, engine_op = reduced(self, op)
+    mine = group.rank() == dst
+    if not mine and np.shares_memory(carried, self):
+        carried = carried.copy()  # engines may use it, and the caller keeps its own
+    done = settle(self, carried, op, group.size()) if mine else None
+    what, facts = _what("reduce", self), f"to {dst} {op}"
+    _go(group, "reduce", (carried, dst, engine_op), what, background, done, facts=facts)
+
+
+def all_gather_(
+    outputs: Sequence[Any], self: Any, group: ProcessGroup, background: bool
+) -> None:
+    flat, back = joined(outputs, read=False)
+    carried, _ = contiguous(self, read=True, written=False)
+    args = (bits(flat), carried, [out.size for out in outputs])
+    facts = _facts(*outputs)
+    _go(group, "all_gather", args, _what("all_gather", self), background, back, facts=facts)
+
+
+def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bool) -> None:
+    target, back = contiguous(output, read=False, written=True)
+    carried, _ = contiguous(self, read=True, written=False)
+    args = (target, carried, [self.size] * group.size())
+    what = _what("all_gather_into_tensor", self)
+    _go(group, "all_gather", args, what, background, back, facts=_facts(self))
+
+
+def reduce_scatter_(
+    output: Any, inputs: Sequence[Any], op: str, group: ProcessGroup, background: bool
+) -> None:
+    flat, _ = joined(inputs, read=True)
+    counts = [array.size for array in inputs]
+    what = _what("reduce_scatter", output)
+    _reduce_scatter(output, flat, counts, op, group, background, what)
+
+
+def reduce_scatter_into_(
+    output: Any, self: Any, op: str, group: ProcessGroup, background: bool
+) -> None:
+    counts = [output.size] * group.size()
+    what = _what("reduce_scatter_tensor", output)
+    _reduce_scatter(output, self, counts, op, group, background, what)
+
+
+def _reduce_scatter(
+    output: Any,
+    array: Any,
+    counts: list[int],
+    op: str,
+    group: ProcessGroup,
+    background: bool,
+    what: str,
+) -> None:
+    check_reduction("reduce_scatter", output.dtype, op)
+    carried, engine_op = reduced(array, op)
+    target = output
+    if carried.dtype != output.dtype or not output.flags.c_contiguous:
+        target = np.empty(output.shape, carried.dtype)
+    done = settle(output, target, op, group.size())
+    args = (target, carried, counts, engine_op)
+    _go(group, "reduce_scatter", args, what, background, done, facts=f"{op} {counts}")
+
+
+def gather_(
+    outputs: Sequence[Any], self: Any, dst: int, group: ProcessGroup, background: bool
+) -> None:
+    carried, _ = contiguous(self, read=True, written=False)
+    flat, back, counts = None, None, []
+    if outputs:
+        flat, back = joined(outputs, read=False)
+        flat, counts = bits(flat), [out.size for out in outputs]
+    what = _what("gather", self)
+    _go(group, "gather", (flat, carried, counts, dst), what, background, back, facts=f"to {dst}")
+
+
+def scatter_(
+    output: Any, inputs: Sequence[Any], src: int, group: ProcessGroup, background: bool
+) -> None:
+    target, back = contiguous(output, read=False, written=True)
+    flat, counts = None, []
+    if inputs:
+        flat, counts = bits(joined(inputs, read=True)[0]), [array.size for array in inputs]
+    args = (target, flat, counts, src)
+    _go(group, "scatter", args, _what("scatter", output), background, back, facts=f"from {src}")
+
+
+def all_to_all_(
+    outputs: Sequence[Any], inputs: Sequence[Any], group: ProcessGroup, background: bool
+) -> None:
+    flat, back = joined(outputs, read=False)
+    carried, _ = joined(inputs, read=True)
+    counts = [out.size for out in outputs], [array.size for array in inputs]
+    args = (bits(flat), bits(carried), *counts)
+    _go(group, "all_to_all", args, _what("all_to_all", *inputs), background, back, facts="list")
+
+
+def all_to_all_into_(
+    output: Any,
+    self: Any,
+    out_sizes: Sequence[int],
+    in_sizes: Sequence[int],
+    group: ProcessGroup,
+    background: bool,
+) -> None:
+    target, back = contiguous(output, read=False, written=True)
+    carried, _ = contiguous(self, read=True, written=False)
+    row = int(np.prod(self.shape[1:], dtype=np.int64))
+    args = (target, carried, [n * row for n in out_sizes], [n * row for n in in_sizes])
+    what = _what("all_to_all_single", self)
+    _go(group, "all_to_all", args, what, background, back, facts=f"rows of {row}")
+
+
+def send(self: Any, dst: int, tag: int, group: ProcessGroup, background: bool) -> None:
+    carried, _ = contiguous(self, read=True, written=False)
+    _go(group, "send", (carried, dst, tag), f"{_what('send', self)} to {dst}", background)
+
+
+def recv_(self: Any, src: int | None, tag: int, group: ProcessGroup, background: bool) -> None:
+    carried, back = contiguous(self, read=False, written=True)
+    what = f"{_what('recv', self)} from {'any' if src is None else src}"
+    work = group.launch(
+        "cpu", "recv", (carried, src, tag), what, finish=[back], background=background
+    )
+    LAST.work = work  # the receiver wants to know the sender in any case
+
+
+def barrier(token: Any, group: ProcessGroup, background: bool) -> None:
+    _go(group, "barrier", (), "barrier()", background, facts="all")
+
+
+# ---- functional forms -------------------------------------------------------------------------
+
+
+def all_reduce(self: Any, op: str, group: ProcessGroup) -> Any:
+    out = np.array(self, order="C")
+    all_reduce_([out], op, group, False)
+    return out
+
+
+def broadcast(self: Any, src: int, group: ProcessGroup) -> Any:
+    out = np.array(self, order="C")
+    broadcast_(out, src, group, False)
+    return out
+
+
+def reduce(self: Any, dst: int, op: str, group: ProcessGroup) -> Any:
+    out = np.array(self, order="C")
+    reduce_(out, dst, op, group, False)
+    return out
+
+
+def all_gather(self: Any, group: ProcessGroup) -> Any:
+    out = np.empty((group.size(), *self.shape), self.dtype)
+    all_gather_into_(out, self, group, False)
+    return out
+
+
+def reduce_scatter(self: Any, op: str, group: ProcessGroup) -> Any:
+    out = np.empty(self.shape[1:], self.dtype)
+    reduce_scatter_into_(out, self, op, group, False)
+    return out
+
+
+def gather(self: Any, dst: int, group: ProcessGroup) -> Any:
+    out = np.zeros((group.size(), *self.shape), self.dtype)
+    gather_(_rows(out) if group.rank() == dst else [], self, dst, group, False)
+    return out
+
+
+def scatter(self: Any, src: int, group: ProcessGroup) -> Any:
+    out = np.empty(self.shape[1:], self.dtype)
+    scatter_(out, _rows(self) if group.rank() == src else [], src, group, False)
+    return out
+
+
+def _rows(stacked: Any) -> list[Any]:
+    """The rows, as arrays that share the memory: ``stacked[i]`` of a vector would not."""
+    return [stacked[i : i + 1] for i in range(len(stacked))]
+
+
+def all_to_all(
+    self: Any, out_sizes: Sequence[int], in_sizes: Sequence[int], group: ProcessGroup
+) -> Any:
+    out = np.empty((sum(out_sizes), *self.shape[1:]), self.dtype)
+    all_to_all_into_(out, self, out_sizes, in_sizes, group, False)
+    return out
+
+
+#: operator -> kernel, for the key cpu
+KERNELS = {
+    f"c10d::{kernel.__name__}": kernel
+    for kernel in (
+        all_reduce,
+        broadcast,
+        reduce,
+        all_gather,
+        reduce_scatter,
+        gather,
+        scatter,
+        all_to_all,
+        all_reduce_,
+        broadcast_,
+        reduce_,
+        all_gather_,
+        all_gather_into_,
+        reduce_scatter_,
+        reduce_scatter_into_,
+        gather_,
+        scatter_,
+        all_to_all_,
+        all_to_all_into_,
+        send,
+        recv_,
+        barrier,
+    )
+} | {"c10d::all_select": all_reduce}

@@ -1,0 +1,312 @@
+"""Collectives made of messages between two ranks: for threads and for sockets.
+
+A :class:`Transport` sends and receives; the algorithms are here. All ranks combine in the order of
+ranks, so they get the same bits. Calls that the user does not wait for run in a thread, in order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.distributed.communicator import Communicator, Done, LateError, Request
+
+__all__ = ["PeerCommunicator", "Transport"]
+
+COMBINE: dict[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
+}
+#: tags of collectives lie beside those of users' messages
+_COLLECTIVE = -1
+
+
+class Transport:
+    """Messages between the ranks of a job. A channel keeps the groups apart."""
+
+    rank: int
+
+    def post(self, dst: int, channel: str, tag: int, data: memoryview) -> None:
+        """Send; returns when ``data`` may be written again."""
+        raise NotImplementedError
+
+    def take(
+        self, src: int | None, channel: str, tag: int, seconds: float
+    ) -> tuple[int, bytes | bytearray]:
+        """The next message from `src`, or from anybody: who sent it, and what.
+
+        Raises LateError after `seconds`, ConnectionError when the sender is gone.
+        """
+        raise NotImplementedError
+
+    def ready(self, src: int | None, channel: str, tag: int) -> bool:
+        """Whether :meth:`take` would return at once."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop."""
+
+
+class _Queued(Request):
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+        self.error: BaseException | None = None
+        self.finished = threading.Event()
+
+    def carry_out(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self.error = error
+        self.finished.set()
+
+    def done(self) -> bool:
+        return self.finished.is_set()
+
+    def wait(self, seconds: float) -> None:
+        if not self.finished.wait(seconds):
+            raise LateError()
+        if self.error is not None:
+            raise self.error
+
+
+class _Arrival(Request):
+    """A message to be received into an array by whoever waits."""
+
+    def __init__(self, communicator: PeerCommunicator, array: Any, src: int | None, tag: int):
+        self.communicator, self.array, self.tag = communicator, array, tag
+        self.sender = None if src is None else communicator.ranks[src]
+        self.taken = False
+
+    def done(self) -> bool:
+        c = self.communicator
+        if not self.taken and c.transport.ready(self.sender, c.channel, self.tag):
+            self.wait(0.0)
+        return self.taken
+
+    def wait(self, seconds: float) -> None:
+        if self.taken:
+            return
+        c = self.communicator
+        try:
+            sender, data = c.transport.take(self.sender, c.channel, self.tag, seconds)
+        except LateError as late:
+            raise LateError([c.ranks.index(rank) for rank in late.ranks]) from None
+        _fill(self.array, data)
+        self.source, self.taken = c.ranks.index(sender), True
+
+
+def _bytes_of(array: Any) -> memoryview:
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def _fill(array: Any, data: bytes | bytearray) -> None:
+    flat = array.reshape(-1)
+    if len(data) != flat.nbytes:
+        raise ValueError(
+            f"a message of {len(data)} bytes came for {flat.nbytes} bytes: the ranks call with "
+            "tensors of different sizes\n  fix: use the same shape and dtype on all ranks, and "
+            "see DISTRIBUTED_DEBUG=DETAIL"
+        )
+    flat[...] = np.frombuffer(data, array.dtype)
+
+
+class PeerCommunicator(Communicator):
+    """Collectives over a :class:`Transport`.
+
+    Args:
+        ranks: of the job, in the order of the group.
+        channel: a name that no other group of the job has.
+    """
+
+    def __init__(self, name: str, transport: Transport, ranks: Sequence[int], channel: str) -> None:
+        self.name = name  # type: ignore[misc]
+        self.transport = transport
+        self.ranks = list(ranks)
+        self.channel = channel
+        self.rank = self.ranks.index(transport.rank)
+        self.size = len(self.ranks)
+        self._deadline = 0.0
+        self._queue: deque[_Queued] = deque()
+        self._wake = threading.Condition()
+        self._worker: threading.Thread | None = None
+        self._running = False  # whether the worker is in a call
+        self._closed = False
+
+    # -- running ------------------------------------------------------------------------------
+
+    def call(self, name: str, args: tuple[Any, ...], background: bool, seconds: float) -> Request:
+        if name in ("send", "recv"):
+            request: Request = getattr(self, name)(*args)
+            return request
+
+        def run() -> None:
+            self._deadline = time.monotonic() + seconds
+            getattr(self, f"_{name}")(*args)
+
+        with self._wake:
+            if background or self._queue or self._running:
+                queued = _Queued(run)
+                self._queue.append(queued)
+                if self._worker is None:
+                    self._worker = threading.Thread(
+                        target=self._work, daemon=True, name=f"collectives of {self.channel}"
+                    )
+                    self._worker.start()
+                self._wake.notify()
+                return queued
+        run()
+        return Done()
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                self._running = False
+                self._wake.wait_for(lambda: self._queue or self._closed)
+                if not self._queue:
+                    return
+                item, self._running = self._queue.popleft(), True
+            item.carry_out()
+            del item
+
+    def _put(self, dst: int, array: Any, tag: int = _COLLECTIVE) -> None:
+        self.transport.post(self.ranks[dst], self.channel, tag, _bytes_of(array))
+
+    def _take(self, src: int, array: Any) -> None:
+        left = max(self._deadline - time.monotonic(), 0.0)
+        try:
+            _, data = self.transport.take(self.ranks[src], self.channel, _COLLECTIVE, left)
+        except LateError:
+            raise LateError([src]) from None
+        _fill(array, data)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def send(self, array: Any, dst: int, tag: int) -> Request:
+        self._put(dst, array, tag)
+        return Done()
+
+    def recv(self, array: Any, src: int | None, tag: int) -> Request:
+        return _Arrival(self, array, src, tag)
+
+    # -- collectives --------------------------------------------------------------------------
+
+    def _others(self) -> list[int]:
+        """The other ranks, each beginning with the next: nobody is asked by all at once."""
+        return [(self.rank + step) % self.size for step in range(1, self.size)]
+
+    def _all_reduce(self, array: Any, op: str) -> None:
+        flat = array.reshape(-1)
+        counts = _shares(flat.size, self.size)
+        if flat.size * flat.itemsize < 65536 or self.size == 2:
+            gathered = np.empty((self.size, flat.size), flat.dtype)
+            self._all_gather(gathered.reshape(-1), flat, [flat.size] * self.size)
+            _combine(flat, gathered, op)
+            return
+        part = np.empty(counts[self.rank], flat.dtype)
+        self._reduce_scatter(part, flat, counts, op)
+        self._all_gather(flat, part, counts)
+
+    def _broadcast(self, array: Any, root: int) -> None:
+        if self.rank != root:
+            self._take(root, array)
+        else:
+            for dst in self._others():
+                self._put(dst, array)
+
+    def _reduce(self, array: Any, root: int, op: str) -> None:
+        flat = array.reshape(-1)
+        gathered = np.empty((self.size, flat.size), flat.dtype) if self.rank == root else None
+        self._gather(gathered, flat, [flat.size] * self.size, root)
+        if gathered is not None:
+            _combine(flat, gathered, op)
+
+    def _all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> None:
+        parts = _parts(out, counts)
+        for dst in self._others():
+            self._put(dst, array)
+        parts[self.rank][...] = array.reshape(-1)
+        for src in self._others():
+            self._take(src, parts[src])
+
+    def _reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> None:
+        mine = [counts[self.rank]] * self.size
+        gathered = np.empty((self.size, counts[self.rank]), array.dtype)
+        self._all_to_all(gathered.reshape(-1), array, mine, counts)
+        _combine(out.reshape(-1), gathered, op)
+
+    def _gather(self, out: Any, array: Any, counts: Sequence[int], root: int) -> None:
+        if self.rank != root:
+            self._put(root, array)
+            return
+        parts = _parts(out, counts)
+        parts[root][...] = array.reshape(-1)
+        for src in self._others():
+            self._take(src, parts[src])
+
+    def _scatter(self, out: Any, array: Any, counts: Sequence[int], root: int) -> None:
+        if self.rank != root:
+            self._take(root, out)
+            return
+        parts = _parts(array, counts)
+        for dst in self._others():
+            self._put(dst, parts[dst])
+        out.reshape(-1)[...] = parts[root]
+
+    def _all_to_all(
+        self, out: Any, array: Any, out_counts: Sequence[int], in_counts: Sequence[int]
+    ) -> None:
+        outgoing, coming = _parts(array, in_counts), _parts(out, out_counts)
+        for dst in self._others():
+            self._put(dst, outgoing[dst])
+        coming[self.rank][...] = outgoing[self.rank]
+        for src in self._others():
+            self._take(src, coming[src])
+
+    def _barrier(self) -> None:
+        token = np.zeros(1, np.uint8)
+        self._all_gather(np.zeros(self.size, np.uint8), token, [1] * self.size)
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def split(self, ranks: Sequence[int], name: str) -> PeerCommunicator:
+        chosen = [self.ranks[rank] for rank in ranks]
+        return PeerCommunicator(self.name, self.transport, chosen, f"{self.channel}/{name}")
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        if self.channel == "":
+            self.transport.close()
+
+
+def _shares(count: int, size: int) -> list[int]:
+    return [count // size + (rank < count % size) for rank in range(size)]
+
+
+def _parts(array: Any, counts: Sequence[int]) -> list[Any]:
+    flat, at, parts = array.reshape(-1), 0, []
+    for count in counts:
+        parts.append(flat[at : at + count])
+        at += count
+    return parts
+
+
+def _combine(out: Any, gathered: Any, op: str) -> None:
+    combine = COMBINE[op]
+    with np.errstate(all="ignore"):
+        total = gathered[0]
+        for row in gathered[1:]:
+            combine(total, row, out=total)
+    out[...] = total

@@ -1,0 +1,175 @@
+"""``ProcessGroup``: some of the ranks, the communicators that join them, and the order of calls."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from coredispatch.frontend.distributed.communicator import Communicator, Request
+from coredispatch.frontend.distributed.debug import DebugLevel, check_agreement, get_debug_level
+from coredispatch.frontend.distributed.work import Work
+
+__all__ = ["ProcessGroup"]
+
+
+class _LastWork(threading.local):
+    work: Work | None = None
+
+
+#: how a kernel, which returns arrays, hands the Work of an ``async_op`` to the function around it
+LAST = _LastWork()
+
+
+class ProcessGroup:
+    """Ranks that communicate. Made by ``init_process_group`` and ``new_group``.
+
+    Attributes:
+        ranks: the ranks of the job that belong to it, in order of their rank in the group.
+        communicators: backend key -> :class:`Communicator`.
+        group_name, group_desc: what it is called.
+    """
+
+    __module__ = "coredispatch.distributed"
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        communicators: dict[str, Communicator],
+        name: str,
+        timeout: timedelta,
+        store: Any = None,
+        desc: str = "undefined",
+    ) -> None:
+        self.ranks = list(ranks)
+        self.communicators = communicators
+        self.group_name, self.group_desc = name, desc
+        self.store = store
+        self._first = next(iter(communicators.values()))
+        self._numbers = itertools.count(1)
+        self._shadow: Communicator | None = None  # for checks, beside the calls that they check
+        self._children = itertools.count()
+        self.set_timeout(timeout)
+        #: seconds this process has spent waiting in collectives, and how many it has called
+        self.waited, self.calls = 0.0, 0
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long a collective may take."""
+        self.timeout = timeout
+        self.seconds = timeout.total_seconds()
+
+    def rank(self) -> int:
+        """The rank of this process in the group."""
+        return self._first.rank
+
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._first.size
+
+    def name(self) -> str:
+        """The name of the backend."""
+        return self._first.name
+
+    def get_group_store(self) -> Any:
+        """The store by which its processes met."""
+        return self.store
+
+    def communicator(self, device: str) -> Communicator:
+        """The communicator for tensors of the backend key `device`."""
+        found = self.communicators.get(device)
+        if found is None:
+            raise RuntimeError(
+                f"No backend type associated with device type {device}: the group "
+                f"{self.group_name!r} serves {', '.join(self.communicators)}\n"
+                f"  fix: init_process_group('cpu:gloo,cuda:nccl'), or move the tensor"
+            )
+        return found
+
+    def late(self, number: int) -> Sequence[int]:
+        """The ranks that are late in a call that timed out, as far as the engine knows."""
+        return [self.ranks[rank] for rank in self._first.late(number)]
+
+    def launch(
+        self,
+        device: str,
+        name: str,
+        args: tuple[Any, ...],
+        what: str,
+        *,
+        finish: Sequence[Callable[[], None] | None] = (),
+        background: bool = False,
+        facts: str = "",
+    ) -> Work:
+        """Begin a collective; waits for it unless it shall go on in the background.
+
+        Args:
+            name, args: the method of the communicator and its arguments.
+            what: the call as an error shows it.
+            finish: called when it is done.
+            facts: what all ranks must have in common, for DISTRIBUTED_DEBUG=DETAIL.
+        """
+        communicator = self.communicator(device)
+        number = next(self._numbers)
+        if facts and get_debug_level() is DebugLevel.DETAIL:
+            check_agreement(self, f"{what}: {facts}", number)
+        request: Request | None = None
+        failure: BaseException | None = None
+        try:
+            request = communicator.call(name, args, background, self.seconds)
+        except (ArithmeticError, LookupError, TypeError):
+            raise
+        except Exception as error:
+            failure = error
+        work = Work(self, request or _Failed(failure), what, number, [f for f in finish if f])
+        if not background:
+            work.wait()
+        return work
+
+    def shadow(self) -> Communicator:
+        """A communicator of the same ranks for messages beside the program's own."""
+        if self._shadow is None:
+            everybody = range(self.size())
+            self._shadow = self._first.split(everybody, f"{self.group_name} checks")
+        return self._shadow
+
+    def child_name(self) -> str:
+        """A name for the next group made from this one: the same on all of its ranks."""
+        return f"{self.group_name}.{next(self._children)}"
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._shadow is not None:
+            self._shadow.close()
+        for communicator in self.communicators.values():
+            communicator.close()
+
+    def abort(self) -> None:
+        """Leave the group without waiting for what is under way."""
+        for communicator in self.communicators.values():
+            communicator.abort()
+
+    def shutdown(self) -> None:
+        """:meth:`close`."""
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<coredispatch.distributed.ProcessGroup {self.group_name!r}: rank {self.rank()} of "
+            f"{self.size()} over {self.name()}>"
+        )
+
+
+class _Failed(Request):
+    """A call that failed before it began."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, seconds: float) -> None:
+        assert self.error is not None
+        raise self.error

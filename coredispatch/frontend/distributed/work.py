@@ -1,0 +1,151 @@
+"""``Work``: a collective under way, as ``async_op=True`` returns it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from coredispatch.frontend.distributed.communicator import LateError, Request
+from coredispatch.frontend.distributed.errors import DistBackendError
+
+if TYPE_CHECKING:
+    from coredispatch.frontend.distributed.process_group import ProcessGroup
+    from coredispatch.frontend.futures import Future
+
+__all__ = ["Work"]
+
+
+class Work:
+    """A collective that was begun. :meth:`wait` returns when its tensors have their values.
+
+    Tensors that it reads or writes must not be used before that.
+    """
+
+    __module__ = "coredispatch.distributed"
+
+    def __init__(
+        self,
+        group: ProcessGroup | None,
+        request: Request,
+        what: str,
+        number: int,
+        finish: list[Callable[[], None]],
+        result: Any = None,
+    ) -> None:
+        self._group, self._request = group, request
+        self._what, self._number = what, number
+        self._finish = finish
+        self._result = result
+        self._error: BaseException | None = None
+        self._finished = False
+        self._lock = threading.RLock()
+        self._future: Future | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until it has ended; True.
+
+        Raises:
+            DistBackendError: it did not end in time, a rank is gone, or the sizes do not agree.
+        """
+        with self._lock:
+            if not self._finished:
+                limit = self._limit(timeout)
+                began = time.monotonic()
+                try:
+                    self._request.wait(limit)
+                    self._complete()
+                except BaseException as error:
+                    self._fail(error, time.monotonic() - began)
+            if self._error is not None:
+                raise self._error
+            return True
+
+    def _limit(self, timeout: timedelta | None) -> float:
+        if timeout is not None and timeout.total_seconds() > 0:
+            return timeout.total_seconds()
+        return 1800.0 if self._group is None else self._group.seconds
+
+    def _complete(self) -> None:
+        for finish in self._finish:
+            finish()
+        self._finished, self._finish = True, []
+        if self._future is not None:
+            self._future.set_result(self._result)
+
+    def _fail(self, error: BaseException, waited: float) -> None:
+        if not isinstance(error, (LateError, ConnectionError, OSError, ValueError, RuntimeError)):
+            raise error
+        self._finished, self._finish = True, []
+        self._error = self._described(error, waited)
+        self._error.__cause__ = None if isinstance(error, LateError) else error
+        if self._future is not None:
+            self._future.set_exception(self._error)
+
+    def _described(self, error: BaseException, waited: float) -> DistBackendError:
+        group = self._group
+        where = "" if group is None else f"[rank {group.rank()}] "
+        what = f"{self._what}, call {self._number} of group {group and group.group_name!r}"
+        if isinstance(error, LateError):
+            late = error.ranks or (() if group is None else group.late(self._number))
+            names = ", ".join(f"rank {r}" for r in late) or "another rank"
+            return DistBackendError(
+                f"{where}timed out after {waited:.1f} s in {what}: {names} is late\n"
+                "  fix: see what that rank does (did it raise, or take another branch?), or raise "
+                "the timeout of the group"
+            )
+        return DistBackendError(f"{where}{what} failed: {error}")
+
+    def is_completed(self) -> bool:
+        """Whether it has ended. Makes progress; does not wait."""
+        with self._lock:
+            if self._finished:
+                return True
+            return self._request.done() and (self._settle() or True)
+
+    def _settle(self) -> None:
+        try:
+            self.wait()
+        except DistBackendError:
+            pass  # kept: exception() has it, and wait() raises it
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong."""
+        return self._error
+
+    def synchronize(self) -> None:
+        """:meth:`wait`."""
+        self.wait()
+
+    def result(self) -> Any:
+        """The tensors that the collective wrote, once it has ended."""
+        self.wait()
+        return self._result
+
+    def source_rank(self) -> int:
+        """The rank in the group that a received message came from."""
+        return self._request.source
+
+    def get_future(self) -> Future:
+        """A Future of :meth:`result`; waiting for it is waiting for this."""
+        with self._lock:
+            if self._future is None:
+                from coredispatch.frontend.distributed.work_future import WorkFuture
+
+                self._future = WorkFuture(self)
+                if self._finished:
+                    if self._error is None:
+                        self._future.set_result(self._result)
+                    else:
+                        self._future.set_exception(self._error)
+            return self._future
+
+    def __repr__(self) -> str:
+        state = "done" if self._finished else "under way"
+        return f"<Work {self._what}: {state}>"

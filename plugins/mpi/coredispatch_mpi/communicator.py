@@ -1,0 +1,185 @@
+"""The communicator over mpi4py."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coredispatch.plugin import Communicator, GroupFacts, Request
+from coredispatch_mpi.installation import find_library
+from coredispatch_mpi.requests import MPIRequest
+
+__all__ = ["MPICommunicator", "world_communicator"]
+
+_STUCK = 7  # the tag by which stuck ranks tell each other
+_ASK = 1.0  # seconds to listen for other stuck ranks
+
+
+def _mpi() -> Any:
+    """``mpi4py.MPI``, which initialises MPI. RuntimeError says what is missing."""
+    if "MPI4PY_LIBMPI" not in os.environ:
+        library = find_library()  # also where this environment looks into another one
+        if library is not None:
+            os.environ["MPI4PY_LIBMPI"] = library
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(
+            f"the backend 'mpi' needs mpi4py and an MPI library: {error}\n"
+            "  fix: pip install mpi4py mpich, or mpi4py alone where the site has an MPI"
+        ) from error
+    return MPI
+
+
+def _operations(MPI: Any) -> dict[str, Any]:
+    return {
+        "sum": MPI.SUM,
+        "product": MPI.PROD,
+        "min": MPI.MIN,
+        "max": MPI.MAX,
+        "band": MPI.BAND,
+        "bor": MPI.BOR,
+        "bxor": MPI.BXOR,
+    }
+
+
+class MPICommunicator(Communicator):
+    """Collectives of an MPI communicator, all non-blocking. See the base class."""
+
+    name = "mpi"
+
+    def __init__(self, comm: Any, MPI: Any) -> None:
+        self._comm, self._MPI = comm, MPI
+        self._control: Any = None  # made with the communicator: making one is collective
+        self._control = comm.Dup()
+        self._ops = _operations(MPI)
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self._broken = False
+
+    def _under_way(
+        self, request: Any, *arrays: Any, peer: int | None = None, receives: bool = False
+    ) -> Request:
+        return MPIRequest(request, arrays, self._MPI, peer, receives)
+
+    def all_reduce(self, array: Any, op: str) -> Request:
+        begun = self._comm.Iallreduce(self._MPI.IN_PLACE, array, self._ops[op])
+        return self._under_way(begun, array)
+
+    def broadcast(self, array: Any, root: int) -> Request:
+        return self._under_way(self._comm.Ibcast(array, root), array)
+
+    def reduce(self, array: Any, root: int, op: str) -> Request:
+        if self.rank == root:
+            begun = self._comm.Ireduce(self._MPI.IN_PLACE, array, self._ops[op], root)
+        else:
+            begun = self._comm.Ireduce(array, None, self._ops[op], root)
+        return self._under_way(begun, array)
+
+    def all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> Request:
+        if len(set(counts)) == 1:
+            begun = self._comm.Iallgather(array, out)
+        else:
+            begun = self._comm.Iallgatherv(array, _parts(out, counts))
+        return self._under_way(begun, out, array)
+
+    def reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> Request:
+        begun = self._comm.Ireduce_scatter(array, out, list(counts), self._ops[op])
+        return self._under_way(begun, out, array)
+
+    def gather(self, out: Any, array: Any, counts: Sequence[int], root: int) -> Request:
+        parts = None if out is None else _parts(out, counts)
+        return self._under_way(self._comm.Igatherv(array, parts, root), out, array)
+
+    def scatter(self, out: Any, array: Any, counts: Sequence[int], root: int) -> Request:
+        parts = None if array is None else _parts(array, counts)
+        return self._under_way(self._comm.Iscatterv(parts, out, root), out, array)
+
+    def all_to_all(
+        self, out: Any, array: Any, out_counts: Sequence[int], in_counts: Sequence[int]
+    ) -> Request:
+        begun = self._comm.Ialltoallv(_parts(array, in_counts), _parts(out, out_counts))
+        return self._under_way(begun, out, array)
+
+    def barrier(self) -> Request:
+        return self._under_way(self._comm.Ibarrier())
+
+    def send(self, array: Any, dst: int, tag: int) -> Request:
+        return self._under_way(self._comm.Isend(array, dst, tag), array, peer=dst)
+
+    def recv(self, array: Any, src: int | None, tag: int) -> Request:
+        source = self._MPI.ANY_SOURCE if src is None else src
+        begun = self._comm.Irecv(array, source, tag)
+        return self._under_way(begun, array, peer=src, receives=True)
+
+    def split(self, ranks: Sequence[int], name: str) -> MPICommunicator:
+        everybody = self._comm.Get_group()
+        chosen = everybody.Incl(list(ranks))
+        tag = sum(name.encode()) % 32000  # members of several new groups meet by the right one
+        made = MPICommunicator(self._comm.Create_group(chosen, tag), self._MPI)
+        chosen.Free()
+        everybody.Free()
+        return made
+
+    def late(self, number: int) -> Sequence[int]:
+        """Those that do not say, within a second, that they are stuck as well."""
+        self._broken = True
+        self._leave_without_finalize()
+        own = np.array([number], np.int64)
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        told = [self._control.Isend(own, rank, _STUCK) for rank in others]
+        heard = {rank: np.zeros(1, np.int64) for rank in others}
+        coming = {r: self._control.Irecv(heard[r], r, _STUCK) for r in others}
+        end = time.monotonic() + _ASK
+        silent = set(others)
+        while silent and time.monotonic() < end:
+            silent -= {rank for rank in silent if coming[rank].Test()}
+            time.sleep(0.01)
+        self._last_words = (own, told, heard, coming)  # MPI may still use them
+        behind = [r for r in others if r not in silent and heard[r][0] < number]
+        return sorted({*silent, *behind})
+
+    def _leave_without_finalize(self) -> None:
+        """MPI_Finalize would wait for the call that nobody joins; the launcher ends the rest."""
+        atexit.register(self._abort_at_exit)
+
+    def _abort_at_exit(self) -> None:
+        self._MPI.COMM_WORLD.Abort(1)
+
+    def close(self) -> None:
+        if self._broken or self._comm is None or self._MPI.Is_finalized():
+            return
+        self._control.Free()
+        self._comm.Free()
+        self._comm = None
+
+    def abort(self) -> None:
+        """Nothing is freed: calls may be under way."""
+        self._comm = None
+
+
+def _parts(array: Any, counts: Sequence[int]) -> list[Any]:
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
+    return [array, (list(counts), [int(start) for start in starts])]
+
+
+def world_communicator(facts: GroupFacts) -> MPICommunicator:
+    """All processes of MPI's world, in the order of their ranks in the job.
+
+    Raises RuntimeError where the job has another number of processes than MPI.
+    """
+    MPI = _mpi()
+    world = MPI.COMM_WORLD
+    if facts.size not in (-1, world.Get_size()):
+        raise RuntimeError(
+            f"the job has {facts.size} processes (WORLD_SIZE or world_size=), but MPI started "
+            f"{world.Get_size()} together\n"
+            "  fix: start them with `coredispatch launch --nproc-per-node N` or `mpiexec -n N "
+            "python -m mpi4py`, or use the backend 'gloo', which needs no launcher"
+        )
+    key = world.Get_rank() if facts.rank == -1 else facts.rank
+    return MPICommunicator(world.Split(0, key), MPI)

@@ -1,0 +1,58 @@
+"""Waiting for MPI: asked until it is done, so that there can be a limit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from coredispatch.plugin import LateError, Request
+
+__all__ = ["MPIRequest"]
+
+_SPIN = 0.002  # seconds of asking without a pause: most calls are done by then
+_LONGEST_PAUSE = 0.001
+
+
+class MPIRequest(Request):
+    """One of mpi4py's requests, and the arrays that MPI reads and writes until it is done."""
+
+    def __init__(
+        self, request: Any, arrays: tuple[Any, ...], MPI: Any, peer: int | None, receives: bool
+    ) -> None:
+        self._request = request
+        self._peer, self._receives = peer, receives
+        self._arrays: Any = arrays
+        self._status = MPI.Status()
+
+    def done(self) -> bool:
+        if self._arrays is None:
+            return True
+        if not self._request.Test(self._status):
+            return False
+        self.source = self._status.Get_source()
+        self._arrays = None
+        return True
+
+    def wait(self, seconds: float) -> None:
+        if self.done():
+            return
+        began = time.monotonic()
+        pause = 0.0
+        while not self.done():
+            waited = time.monotonic() - began
+            if waited > seconds:
+                self._give_up()
+                return
+            if waited > _SPIN:
+                time.sleep(pause)  # 0 first: another rank may need this core
+                pause = min(pause + 0.00002, _LONGEST_PAUSE)
+
+    def _give_up(self) -> None:
+        """A message that has not come is called off; a collective cannot be."""
+        if self._receives:
+            self._request.Cancel()
+            self._request.Wait(self._status)
+            if not self._status.Is_cancelled():  # it came after all
+                self.source, self._arrays = self._status.Get_source(), None
+                return
+        raise LateError(() if self._peer is None else (self._peer,))

@@ -1,0 +1,60 @@
+"""Programs on several ranks, as a user starts them; all on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import coredispatch as cd
+
+HERE = Path(__file__).parent
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+#: what one run may take before it counts as hanging; nothing here takes a tenth of it
+LIMIT = 600
+
+
+@pytest.fixture
+def run_program() -> Run:
+    """``run_program(*command, ok=True)``: a program of this folder, or any command."""
+
+    def run(
+        *command: str, ok: bool = True, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        # The ranks load the plugins they need, whatever the tests around were told to load.
+        selected = {} if "COREDISPATCH_PLUGINS" not in os.environ else {"COREDISPATCH_PLUGINS": "mpi"}
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            env=os.environ | threads | selected | (env or {}),
+        )
+        if ok:
+            assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+        return done
+
+    return run
+
+
+@pytest.fixture
+def mpirun(run_program: Run) -> Run:
+    """``mpirun(ranks, program, *args)``: a program on ranks that mpiexec starts."""
+    info = cd.plugins.info("mpi") if "mpi" in cd.plugins else {}
+    if not info or not cd.distributed.is_mpi_available():
+        pytest.skip("coredispatch-mpi or mpi4py is not installed")
+    if not Path(info["mpiexec"]).exists():
+        pytest.skip("there is no mpiexec: pip install mpich")
+
+    def run(
+        ranks: int, program: str, *args: str, ok: bool = True, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        command = [info["mpiexec"], "-n", str(ranks), sys.executable, "-m", "mpi4py"]
+        return run_program(*command, str(HERE / program), *args, ok=ok, env=env)
+
+    return run
