@@ -13,10 +13,10 @@ from coredispatch.plugin import (
     Backend,
     CallEntry,
     CoreDispatchError,
+    DataDependentError,
     DType,
     KernelError,
     Operator,
-    OpError,
     Registrar,
     as_int,
     bump_version,
@@ -91,7 +91,9 @@ class MetaBackend(Backend):
 
     def to_numpy(self, raw: Any) -> Any:
         """Always an error: there is no data."""
-        raise OpError("a meta tensor has no data", fix="create it on a device that holds data")
+        raise DataDependentError(
+            "a meta tensor has no data", fix="create it on a device that holds data"
+        )
 
     def cast(self, raw: Any, dtype: DType) -> MetaArray:
         """The same shape in another dtype."""

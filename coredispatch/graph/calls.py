@@ -8,7 +8,7 @@ from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_arg
 from coredispatch.graph.targets import spelled
 from coredispatch.graph.values import ValueInfo, info_of
-from coredispatch.plugin import CoreDispatchError, Operator, Symbol, Value, dispatch, operator
+from coredispatch.plugin import CoreDispatchError, Operator, Symbol, Value, dispatch, from_raw
 from coredispatch.registry import TABLE
 from coredispatch.registry.model.schema import REQUIRED
 from coredispatch.registry.model.sizes import is_int
@@ -79,8 +79,8 @@ def known(value: Any) -> Any:
 
 def abstract(info: ValueInfo) -> Value:
     """A tensor on the device ``meta`` of this shape and dtype."""
-    made: Value = operator("empty")(tuple(info.shape), dtype=info.dtype, device="meta")
-    return made
+    array = TABLE.snapshot.backends["meta"][0].array_type
+    return from_raw(array(tuple(info.shape), info.dtype), backend="meta")
 
 
 def outcome(op: Operator, args: tuple[Any, ...]) -> Any:

@@ -194,6 +194,31 @@ class Recorder:
         self.graph.output(self.argument(result))
         self.graph.eliminate_dead_code()
 
+    def called(self, call: Any, args: tuple[Any, ...]) -> Any:
+        """An operator is called: note it, go on below, wrap what comes."""
+        op = call.op
+        real = unwrapped(args)
+        out = call.redispatch(*real)
+        if op.name == "to_host":
+            self.looked(args[0], f"shape {tuple(out.shape)}")
+            return out
+        if op.name == "from_host":  # a constant of the program
+            return out
+        return self.result(op, args, real, out)
+
+    def result(self, op: Any, args: tuple[Any, ...], real: tuple[Any, ...], out: Any) -> Any:
+        """What the program gets of a call that gave ``out`` for the arguments ``real``."""
+        node = self.call(op, args)
+        node.meta["value"] = info_of(out)
+        if op.view == "maybe":
+            node.meta["aliases"] = _aliases(out)
+        if isinstance(out, Value):
+            # What was written in place is the same tensor, and has a new value in order.
+            for given, own in zip(args, real):
+                if own is out and isinstance(given, Value):
+                    return given
+        return self.wrap(out, node)
+
     # -- what the graph cannot hold --------------------------------------------------------------
 
     def compared(self, fn: Any, left: Any, right: Any, held: bool) -> None:
@@ -224,28 +249,10 @@ def unwrapped(value: Any) -> Any:
 
 
 def record(call: Any, args: tuple[Any, ...]) -> Any:
-    """The kernel of the layer for every operator: note it, go on below, wrap what comes."""
+    """The kernel of the layer for every operator: what the recorder of the trace does."""
     mode = tracing.current()
     recorder = mode.recorder if mode is not None else _recorder(args)
-    op = call.op
-    real = unwrapped(args)
-    if op.name == "to_host":
-        out = call.redispatch(*real)
-        recorder.looked(args[0], f"shape {tuple(out.shape)}")
-        return out
-    out = call.redispatch(*real)
-    if op.name == "from_host":  # a constant of the program
-        return out
-    node = recorder.call(op, args)
-    node.meta["value"] = info_of(out)
-    if op.view == "maybe":
-        node.meta["aliases"] = _aliases(out)
-    if isinstance(out, Value):
-        # What was written in place is the same tensor, and has a new value in the graph's order.
-        for given, own in zip(args, real):
-            if own is out and isinstance(given, Value):
-                return given
-    return recorder.wrap(out, node)
+    return recorder.called(call, args)
 
 
 def _aliases(out: Any) -> bool:

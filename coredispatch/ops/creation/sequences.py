@@ -17,7 +17,7 @@ from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import default_dtype, float64, int64, scalar_dtype
 from coredispatch.registry.model.errors import ShapeError
 from coredispatch.registry.model.scalars import arange_bounds, single_number
-from coredispatch.registry.model.sizes import as_size, as_sizes
+from coredispatch.registry.model.sizes import as_size, as_sizes, is_int
 
 __all__ = [
     "arange",
@@ -35,7 +35,7 @@ def _arange_shape(
     start: Any, end: Any, step: Any, dtype: DType | None = None, *_: Any
 ) -> tuple[int, ...]:
     start, end, step = arange_bounds(start, end, step, dtype)
-    if all(isinstance(v, int) for v in (start, end, step)):
+    if all(is_int(v) for v in (start, end, step)):
         return (-((start - end) // step),)
     return (math.ceil((end - start) / step),)
 
@@ -44,7 +44,7 @@ def _arange_dtype(start: Any, end: Any, step: Any, dtype: Any, *_: Any) -> DType
     if dtype is not None:
         return dtype
     bounds = [number(v) for v in (start, end, step) if v is not None]
-    return int64 if all(isinstance(v, int) for v in bounds) else default_dtype()
+    return int64 if all(is_int(v) for v in bounds) else default_dtype()
 
 
 def _ranges(make: Any) -> Iterator[Sample]:

@@ -14,12 +14,13 @@ from coredispatch.registry import TABLE, Value
 from coredispatch.registry.model.dtypes import DType, bool_, uint8
 from coredispatch.registry.model.errors import (
     ArgumentError,
+    DataDependentError,
     DimError,
     DTypeError,
     IndexTypeError,
-    OpError,
     ShapeError,
 )
+from coredispatch.registry.model.sizes import Symbol
 
 __all__ = ["count_true", "gathered", "index_selected", "indexed", "rows_fit", "scattered"]
 
@@ -58,9 +59,9 @@ def _item(item: Any) -> Any:
 
 
 def count_true(mask: Any) -> int:
-    """How many elements are not zero; raises :class:`OpError` for a meta tensor."""
+    """How many elements are not zero; raises :class:`DataDependentError` for a meta tensor."""
     if getattr(mask, "is_meta", False):
-        raise OpError(
+        raise DataDependentError(
             "the size of the result depends on values, which a meta tensor does not have",
             fix="use a form whose size is known, such as where(mask, x, 0)",
         )
@@ -147,7 +148,7 @@ def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
             _check_mask(item, shape, dim)
             arrays.append((len(result), item.shape))
         elif isinstance(item, slice):
-            result.append(len(range(*item.indices(shape[dim]))))
+            result.append(_length(item, shape[dim]))
         elif not -shape[dim] <= item < shape[dim]:
             raise DimError(
                 f"index {item} is out of bounds for dimension {dim} with size {shape[dim]}",
@@ -166,6 +167,26 @@ def indexed(shape: Shape, index: Sequence[Any]) -> Shape:
     side_by_side = all(place == arrays[0][0] for place, _ in arrays)
     start = arrays[0][0] if side_by_side else 0
     return (*result[:start], *common, *result[start:])
+
+
+def _length(part: slice, length: Any) -> Any:
+    """How many places of a dimension a slice takes; both may have symbols."""
+    if not any(isinstance(n, Symbol) for n in (part.start, part.stop, length)):
+        return len(range(*part.indices(length)))
+    step = 1 if part.step is None else part.step
+    start, stop = _place(part.start, 0, length), _place(part.stop, length, length)
+    return (stop - start + (step - 1)) // step if start < stop else 0
+
+
+def _place(place: Any, default: Any, length: Any) -> Any:
+    """A bound of a slice, counted from the front and inside the dimension."""
+    if place is None:
+        return default
+    if place < 0:
+        place = place + length
+    if place < 0:
+        return 0
+    return length if place > length else place
 
 
 def _check_mask(item: _Array, shape: Shape, dim: int) -> None:

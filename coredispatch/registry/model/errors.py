@@ -14,6 +14,7 @@ __all__ = [
     "AutogradError",
     "CoreDispatchError",
     "DTypeError",
+    "DataDependentError",
     "DeviceError",
     "DimError",
     "IndexTypeError",
@@ -97,6 +98,10 @@ def _rebuild(
 
 class OpError(CoreDispatchError, RuntimeError):
     """An operator refused its arguments; ``call`` names the op with shapes, dtypes and keys."""
+
+
+class DataDependentError(OpError):
+    """The value of an element is needed where there are shapes and no data."""
 
 
 class ShapeError(OpError, ValueError):

@@ -13,6 +13,7 @@ from typing import Any
 
 from coredispatch.registry.model.dtypes import DType, bfloat16, float16, float32, int64
 from coredispatch.registry.model.errors import ArgumentError, NumberRangeError, ShapeError
+from coredispatch.registry.model.sizes import Symbol, is_int
 
 __all__ = [
     "arange_bounds",
@@ -130,12 +131,12 @@ def arange_bounds(
     if end is None:
         start, end = 0, start
     for name, value in (("start", start), ("end", end), ("step", step)):
-        if not isinstance(value, int) and not math.isfinite(value):
+        if not is_int(value) and not math.isfinite(value):
             raise ArgumentError(f"{name}={value} is not finite", fix=f"use a finite {name}")
     if dtype is not None and dtype.is_integral:
         if dtype is not int64 and int(step) and step * (end - start) >= 0:
             end = int(start) + math.ceil((end - start) / step) * int(step)
-        start, end, step = int(start), int(end), int(step)
+        start, end, step = (v if isinstance(v, Symbol) else int(v) for v in (start, end, step))
     if dtype is None or dtype.is_integral:
         most = integer_range(dtype)[1] if dtype is not None and not dtype.is_signed else 0
         for name, value in (("start", start), ("end", end)):

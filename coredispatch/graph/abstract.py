@@ -1,0 +1,263 @@
+"""Following a program without data: shapes and types go through it, and sizes may be symbols.
+
+:class:`AbstractRecorder` records what a program calls, as :class:`~.capture.Recorder` does, on
+tensors of which shape, dtype and device are known and nothing else. What a program computes with
+sizes is computed with :class:`~.symbols.Size`; a program that asks for the value of an element
+is refused with the line that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.graph.calls import abstract
+from coredispatch.graph.capture import Recorder, Traced, _aliases, source
+from coredispatch.graph.node import Node, map_aggregate
+from coredispatch.graph.numbers import traced_number
+from coredispatch.graph.symbols import Expression, Size, SymbolTable
+from coredispatch.graph.values import ValueInfo, info_of
+from coredispatch.plugin import (
+    DataDependentError,
+    Device,
+    DType,
+    Operator,
+    OpError,
+    Value,
+    dispatch,
+)
+from coredispatch.registry import TABLE
+from coredispatch.registry.wiring import HOOKS
+
+__all__ = ["Abstract", "AbstractRecorder", "ValueNeeded"]
+
+_META = Device("meta")
+
+
+class ValueNeeded(DataDependentError):
+    """A program without data asks for the value of an element."""
+
+
+class _Stand:
+    """In the place of the tensor inside a wrapper: what a program may ask of it."""
+
+    def __init__(self, info: ValueInfo) -> None:
+        self.info, self.device, self.shape, self.dtype = info, info.device, info.shape, info.dtype
+        self.raw = self
+
+    def __repr__(self) -> str:
+        return f"tensor of shape {self.shape}, {self.dtype}"
+
+
+class Abstract(Traced):
+    """A tensor without data.
+
+    Attributes:
+        info: what is known of it.
+        inside: a tensor on the device ``meta`` of that shape and dtype.
+    """
+
+    info: ValueInfo
+    inside: Value
+
+    @property
+    def shape(self) -> Any:
+        """The sizes: ints, and symbols."""
+        return self.info.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.info.dtype
+
+    def own_strides(self) -> tuple[Any, ...]:
+        """Those of row-major order, unless others are known."""
+        if self.info.strides is not None:
+            return self.info.strides
+        strides: list[Any] = []
+        step: Any = 1
+        for size in reversed(self.info.shape):
+            strides.append(step)
+            step = step * size
+        return tuple(reversed(strides))
+
+
+class AbstractRecorder(Recorder):
+    """Fills a graph with the calls of a program that runs without data.
+
+    Args:
+        paths, constant: as those of :class:`~.capture.Recorder`.
+        symbols: the table of the symbols in the shapes.
+        expand: whether the decomposition of an operator is followed in its place.
+    """
+
+    def __init__(
+        self,
+        paths: dict[int, str],
+        constant: Callable[[Any], str],
+        symbols: SymbolTable | None = None,
+        expand: Callable[[Operator], bool] = lambda op: False,
+    ) -> None:
+        super().__init__(paths, constant)
+        self.symbols = SymbolTable(source) if symbols is None else symbols
+        self.expand = expand
+        self.device: Device | None = None
+        self.sources: dict[str, Callable[[], Node]] = {}
+        self.sizes: dict[Any, Any] = {}
+        self.origin: dict[str, Any] | None = None
+        self.kept_whole: set[str] = set()
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def input(self, node: Node, info: Any) -> Any:
+        """What the program is to get for an input of which ``info`` is known."""
+        node.meta["value"] = info
+        if isinstance(info, ValueInfo):
+            for dim, size in enumerate(info.shape):
+                if isinstance(size, Size) and len(size.terms) == 1 and repr(size) in size.names():
+                    make = lambda dim=dim: self.method("size", (node, dim))  # noqa: E731
+                    self.sources.setdefault(repr(size), make)
+            return self.tensor(node, info)
+        if isinstance(info, Size):
+            self.sources.setdefault(repr(info), lambda: node)
+        return traced_number(info, self, lambda: node)
+
+    def tensor(self, node: Node, info: ValueInfo, inside: Value | None = None) -> Any:
+        """A tensor of which ``info`` is known, and that ``node`` stands for."""
+        if self.device is None:
+            self.device = info.device
+        wrapper = Abstract(_Stand(info), node=node, recorder=self)  # type: ignore[arg-type]
+        wrapper.info, wrapper.inside = info, abstract(info) if inside is None else inside
+        order = TABLE.snapshot.order
+        keys = order.by_name[info.device.type].bit
+        keys |= order.by_name["capture"].bit | order.by_name["wrapped"].bit
+        return HOOKS.value_type(wrapper, keys)
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, Expression):
+            return self.size(value)
+        return super()._leaf(value)
+
+    def size(self, size: Expression) -> Any:
+        """The node that computes a size."""
+        if size.terms not in self.sizes:
+            self.sizes[size.terms] = size.build(self._symbol, self._computed)
+        return self.sizes[size.terms]
+
+    def _symbol(self, name: str) -> Node:
+        made = self.sizes.get(name)
+        if made is None:
+            if name not in self.sources:
+                raise OpError(f"no input of the graph has the size {name}")
+            made = self.sizes[name] = self.sources[name]()
+            made.meta.setdefault("value", self.symbols.symbol(name, None))
+        return made
+
+    def _computed(self, function: Any, a: Any, b: Any) -> Any:
+        key = (function, a, b)
+        if key not in self.sizes:
+            self.sizes[key] = node = self.function(function, (a, b))
+            sides = [n.meta.get("value") if isinstance(n, Node) else n for n in (a, b)]
+            if None not in sides:
+                node.meta["value"] = function(*sides)
+        return self.sizes[key]
+
+    def _noted(self, node: Node) -> Node:
+        if self.origin is None:
+            return super()._noted(node)
+        for key in ("source", "scope"):
+            if key in self.origin:
+                node.meta[key] = self.origin[key]
+        return node
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def called(self, call: Any, args: tuple[Any, ...]) -> Any:
+        """Note the operator, or follow its decomposition; go on with shapes."""
+        op = call.op
+        if op.name == "to_host":
+            file, line, function = source()
+            raise ValueNeeded(
+                f"{file}:{line} in {function}: the program reads the value of a tensor, "
+                "which has none while the program is followed without data",
+                fix="compute with tensors (where, masks), or make the value an argument",
+            )
+        if op.name == "from_host":
+            return call.redispatch(*args)
+        if self.expand(op):
+            try:
+                return self.expanded(call, args)
+            except DataDependentError:
+                self.kept_whole.add(op.name)
+        inside = self.opened(op, args)
+        out = call.redispatch(*inside)
+        if isinstance(out, Value):
+            for given, own in zip(args, inside):
+                if own is out and isinstance(given, Value):
+                    if op.mutates:
+                        self.call(op, args).meta["value"] = Abstract.of(given).info  # type: ignore[union-attr]
+                    return given
+        node = self.call(op, args)
+        device = self.placed(op, args)
+        node.meta["value"] = info = _moved(info_of(out), device)
+        if op.view == "maybe":
+            node.meta["aliases"] = _aliases(out)
+        return self.wrapped(node, info, out)
+
+    def expanded(self, call: Any, args: tuple[Any, ...]) -> Any:
+        """What the decomposition gives."""
+        op = call.op
+        if op.decomposition is not None:
+            return call.decompose(args)
+        target = args[op.schema.mutations[0].position]
+        TABLE.operator("copy_")(target, dispatch(op.inplace_of, args))
+        return target
+
+    def opened(self, op: Operator, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments with tensors on the device ``meta``."""
+
+        def leaf(value: Any) -> Any:
+            if isinstance(value, Value):
+                found = Abstract.of(value)
+                return abstract(info_of(value)) if found is None else found.inside
+            return _META if isinstance(value, Device) else value
+
+        inside = list(map_aggregate(args, leaf))
+        for place, param in enumerate(op.schema.params):
+            if param.name == "device" and op.factory:
+                inside[place] = _META
+        return tuple(inside)
+
+    def placed(self, op: Operator, args: tuple[Any, ...]) -> Device:
+        """Where the result lies: where the call says, else where its first tensor is."""
+        found: list[Device] = []
+
+        def look(value: Any) -> None:
+            if isinstance(value, Device):
+                found.insert(0, value)
+            elif isinstance(value, Value):
+                found.append(value.device)  # type: ignore[attr-defined]
+
+        map_aggregate(args, look)
+        return found[0] if found else Device("cpu")
+
+    def wrapped(self, node: Node, info: Any, out: Any) -> Any:
+        """Results as tensors without data; tuples and lists element by element."""
+        if isinstance(info, ValueInfo):
+            return self.tensor(node, info, out)
+        if isinstance(out, (tuple, list)):
+            items = [
+                self.wrapped(self.part(node, i), info[i], item) if isinstance(item, Value) else item
+                for i, item in enumerate(out)
+            ]
+            return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
+        return out
+
+
+def _moved(info: Any, device: Device) -> Any:
+    def leaf(value: Any) -> Any:
+        if not isinstance(value, ValueInfo):
+            return value
+        return ValueInfo(value.shape, value.dtype, device, None, value.layout, value.requires_grad)
+
+    return map_aggregate(info, leaf)
