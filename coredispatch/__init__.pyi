@@ -183,6 +183,7 @@ from coredispatch.registry.model.errors import ArgumentError as ArgumentError
 from coredispatch.registry.model.errors import AutogradError as AutogradError
 from coredispatch.registry.model.errors import CoreDispatchError as CoreDispatchError
 from coredispatch.registry.model.errors import DTypeError as DTypeError
+from coredispatch.registry.model.errors import DataDependentError as DataDependentError
 from coredispatch.registry.model.errors import DeviceError as DeviceError
 from coredispatch.registry.model.errors import DimError as DimError
 from coredispatch.registry.model.errors import IndexTypeError as IndexTypeError
