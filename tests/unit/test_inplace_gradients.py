@@ -343,3 +343,28 @@ def test_several_outs_are_all_checked_before_one_is_written(outs: Any, error: An
         cd.max(cd.ones(2, 3), 1, out=given)
     first = given[0] if isinstance(given, tuple) else given
     assert first.tolist() == [0, 0] and first._version == 0
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_is_empty_shares_no_elements(requires_grad: bool) -> None:
+    """NumPy's strides of an empty array are 0, as those of an expanded one."""
+    whole = cd.zeros(2, 3, 0, requires_grad=requires_grad) * 1
+    whole[0].relu_()
+    whole[:, 1].mul_(2).tril_()
+    expanded = [((1, 0), (3, 0)), ((), (2, 0)), ((1, 1), (0, 1)), ((1, 0, 1), (1, 0, 4))]
+    for shape, size in expanded:
+        row = cd.zeros(shape)
+        wide = (row.requires_grad_(requires_grad) * 1).expand(size)
+        assert wide.add_(1).shape == size
+        assert wide.requires_grad is requires_grad
+    with pytest.raises(cd.CoreDispatchError, match="share memory"):
+        (cd.zeros(1, 1, requires_grad=requires_grad) * 1).expand(3, 1).relu_()
+
+
+@pytest.mark.parametrize("name", ["eq_", "ne_", "lt_", "le_", "gt_", "ge_"])
+def test_a_comparison_in_place_leaves_a_gradient_of_zeros(name: str) -> None:
+    x = cd.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    y = x * 1
+    getattr(y, name)(1)
+    (y * 3).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [0, 0, 0]

@@ -156,8 +156,9 @@ def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
         )
         error.call = describe_call(op, args)
         raise error
-    strides = getattr(target.raw, "strides", ())
-    if path and any(s == 0 and n > 1 for s, n in zip(strides, target.raw.shape, strict=False)):
+    shape, strides = target.raw.shape, getattr(target.raw, "strides", ())
+    shared = any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=False))
+    if path and shared and 0 not in shape:  # NumPy's strides of an empty array say nothing
         error = AutogradError(
             "elements of this tensor share memory (expand), so that it cannot be written in place "
             "while autograd records",
@@ -194,7 +195,9 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
     written = [tensor for tensor in op.schema.written(args) if isinstance(tensor, TensorBase)]
     for target in written:
         _check(op, target, args)
-    if rule is None and functional is not None and functional.decomposition is not None:
+    # Comparisons have no derivative: what self was before gets a gradient of zeros, by the copy.
+    through = functional is not None and (functional.decomposition or not functional.differentiable)
+    if rule is None and through:
         return _through_body(call, functional, args)
     if rule is None:
         if op.differentiable or op.refuses_gradient:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.autograd.graph import queue_callback
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["Variable"]
+
+
+class _ExecutionEngine:
+    """The engine as sharded and data-parallel training ask for it in PyTorch."""
+
+    queue_callback = staticmethod(queue_callback)
 
 
 class VariableMeta(type):
@@ -31,4 +38,7 @@ class Variable(metaclass=VariableMeta):
     """``Variable(tensor, requires_grad=False)``: the tensor's data without its history.
 
     Every tensor is one. ``volatile=True``, of PyTorch before 0.4, means ``requires_grad=False``.
+    ``Variable._execution_engine.queue_callback`` is :func:`.graph.queue_callback`.
     """
+
+    _execution_engine = _ExecutionEngine()

@@ -78,7 +78,7 @@ def expand(x: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     shape, strides = x.shape, x.strides
     if not shape and size and min(size) >= 0:  # the gradient of a total: no loop needed
         out = np.ndarray(size, x.dtype, x, 0, (0,) * len(size))
-        out.flags.writeable = False
+        out.flags.writeable = 0 in size and x.flags.writeable
         return out
     lead = len(size) - len(shape)
     if lead < 0:
@@ -96,6 +96,8 @@ def expand(x: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
         expand_size(shape, size)
     if not shared:
         return x.reshape(new_shape)
+    if 0 in new_shape:
+        return np.empty(new_shape, x.dtype)  # it has no elements to share
     if x.flags.c_contiguous:
         # Measured: 0.3 us against 2.4 us of np.broadcast_to.
         out = np.ndarray(new_shape, x.dtype, x, 0, new_strides)
