@@ -103,6 +103,9 @@ def accumulate(leaf: TensorBase, grad: Any, owned: bool, create: bool) -> None:
     """Take ``grad`` over if nobody else holds it, copy it, or add it to what is there."""
     if not leaf.keys & AUTOGRAD:
         return
+    if owned and leaf._grad is None:  # nothing is called in between: no other thread runs
+        leaf._grad = grad
+        return
     # Threads that run backward at once share their leaves.
     _ACCUMULATING.acquire()
     try:

@@ -60,6 +60,11 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
     return result
 
 
+def _is_loss(value: Any) -> bool:
+    """Whether this is the commonest case, a number that requires grad."""
+    return isinstance(value, TensorBase) and value.raw.shape == () and value.keys & AUTOGRAD != 0
+
+
 def _numel(tensor: Any) -> int:
     count = 1
     for length in tensor.raw.shape:
@@ -81,9 +86,12 @@ def backward(
     gradient. The graph's saved tensors are freed unless ``retain_graph``, which defaults to
     ``create_graph``. Raises :class:`AutogradError` for a tensor that requires no grad.
     """
+    keep = create_graph if retain_graph is None else retain_graph
+    if grad_tensors is None and inputs is None and _is_loss(tensors):
+        run([tensors], [None], keep, create_graph)
+        return
     roots = _sequence(tensors)
     grads = _root_grads(roots, grad_tensors)
-    keep = create_graph if retain_graph is None else retain_graph
     if inputs is None:
         run(roots, grads, keep, create_graph)
         return

@@ -48,8 +48,13 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
     assert rule is not None
     # (bit in the mask of inputs that require grad, position of the argument)
     parameters = [(1 << i, position) for i, position in enumerate(rule.tensors)]
-    plans = rule.plans
-    only = rule.only_plan
+    # By the mask: what a call reads of the plan, in one step.
+    recipes: list[Any] = [None] * (1 << len(parameters))
+
+    def recipe(mask: int) -> tuple[Any, ...]:
+        plan = rule.only_plan or rule.plans[mask] or rule.plan(mask)
+        recipes[mask] = made = (plan, bool(plan.saves), plan.arguments, plan.shapes, plan.outs)
+        return made
 
     def recorded(out: Any, args: tuple[Any, ...], _: Any) -> Any:
         node = _new(OpNode)
@@ -70,19 +75,19 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             return out
         if out is args[0]:
             out = alias_of(out)
-        plan = only or plans[mask] or rule.plan(mask)
+        plan, saves, positions, shapes, outs = recipes[mask] or recipe(mask)
         node.opname, node.multi_output, node.plan, node.count = name, False, plan, 1
         node.sequence = next(SEQUENCE)
-        if plan.saves:
+        if saves:
             node.saved = saved = []
-            for position in plan.arguments:
+            for position in positions:
                 argument = args[position]
                 if isinstance(argument, Value) and (
                     argument._storage is not None or argument._view is not None
                 ):
                     node.note_version(argument)
                 saved.append(argument)
-            for source in plan.shapes:
+            for source in shapes:
                 saved.append(saved_argument(args, source))
         dtype = dtype_of(out)
         keys = out.keys & ~AUTOGRAD
@@ -91,7 +96,7 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             out._node = node
             out._output_nr = 0
             out.keys = keys | AUTOGRAD
-        if plan.outs:
+        if outs:
             node.save_outputs(out)
         if GRAPH.watched:
             GRAPH.after_record(node)

@@ -13,7 +13,6 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from threading import local
 from typing import Any, Final
 
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulate, accumulator
@@ -38,7 +37,6 @@ _add: Final = _op("add")
 _clone: Final = _op("clone")
 _ones_like: Final = _op("ones_like")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
-_CURRENT: Final = local()  # .task: the innermost pass of the thread
 
 
 def gradient_node(value: TensorBase) -> Node:
@@ -62,22 +60,17 @@ def run(
     only the nodes whose sequence number is in ``exec_info`` run, and what arrives at the outputs
     in ``capture``, ``(sequence number, output number)``, is returned under these keys.
     """
-    token = push_masks(0, _SEEN, AUTOGRAD) if create else push_masks(0, AUTOGRAD | _SEEN)
-    outer: Any = getattr(_CURRENT, "task", None)
     task = BackwardPass(keep, create, capture, exec_info)
-    _CURRENT.task = task
+    if create:
+        token = push_masks(0, _SEEN, AUTOGRAD, task)
+    else:
+        token = push_masks(0, AUTOGRAD | _SEEN, 0, task)
     try:
         task.start(roots, grads)
         task.finish()
         return task.found
     finally:
-        _CURRENT.task = outer
         pop_masks(token)
-
-
-def current_task() -> Any:
-    """The pass that runs in this thread, or None."""
-    return getattr(_CURRENT, "task", None)
 
 
 def survey(nodes: list[Node]) -> dict[int, int]:
@@ -114,6 +107,10 @@ def survey(nodes: list[Node]) -> dict[int, int]:
 class BackwardPass(GraphTask):
     """One pass: the nodes that wait, what they have received, and what the caller asked for."""
 
+    # Set where contributions to leaves are summed first.
+    borrowed: set[int]  # leaf nodes whose gradient somebody else holds
+    oldest: dict[int, int]  # node of a leaf: its oldest user
+
     def __init__(
         self, keep: bool, create: bool, capture: set[Any] | None, exec_info: set[int] | None
     ) -> None:
@@ -124,15 +121,15 @@ class BackwardPass(GraphTask):
         self.heap: list[int] = []  # negative sequence numbers
         self.pending: dict[int, Node] = {}
         self.buffers: dict[int, list[Any]] = {}  # gradients collected so far, one per output
-        self.borrowed: set[int] = set()  # leaf nodes whose gradient somebody else holds
         self.sums_leaves: bool = False
-        self.oldest: dict[int, int] = {}  # node of a leaf: its oldest user
         self.found: dict[Any, Any] = {}
         self.callbacks: list[Any] = []
 
     def start(self, roots: list[Any], grads: list[Any]) -> None:
         """Put the roots on the heap."""
         self.sums_leaves = GRAPH.leaf_hooks or self.exec_info is not None
+        if self.sums_leaves:
+            self.borrowed = set()
         nodes: list[Node] = []
         index = 0
         for root in roots:
@@ -153,7 +150,7 @@ class BackwardPass(GraphTask):
         """Run nodes until none waits, then the callbacks."""
         heap, pending, buffers = self.heap, self.pending, self.buffers
         while heap:
-            sequence = -heappop(heap)
+            sequence = -(heappop(heap) if len(heap) > 1 else heap.pop())
             node = pending.pop(sequence)
             self.execute(node, buffers.pop(sequence))
             if self.sums_leaves:
@@ -173,7 +170,10 @@ class BackwardPass(GraphTask):
             grads = [None] * node.count
             self.buffers[sequence] = grads
             self.pending[sequence] = node
-            heappush(self.heap, -sequence)
+            if self.heap:
+                heappush(self.heap, -sequence)
+            else:
+                self.heap.append(-sequence)
             grads[number] = grad
             return
         present = grads[number]
@@ -232,7 +232,29 @@ class BackwardPass(GraphTask):
             raise ENGINE.wrong_count(node, results)
         if node.post_hooks is not None:
             results = run_post_hooks(node, results, grads, mask)
-        self.route(node, grads, results, mask)
+        # Each gradient goes along its edge.
+        numbers = node.edge_numbers
+        index = -1
+        for edge in node.next_edges:
+            index += 1
+            if edge is None:
+                continue
+            grad = results[index]
+            if grad is None or (mask is not None and not mask[index]):
+                continue
+            if not isinstance(grad, TensorBase):
+                raise ENGINE.wrong_type(node, index, grad)
+            # The check of validated(), written out.
+            if isinstance(edge, Node):
+                number: int = 0 if numbers is None else numbers.get(index, 0)
+                made = edge.output(number) if number else edge
+                if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
+                    grad = validated(node, index, grad, made)
+                self.push(edge, number, grad)
+            else:
+                if grad.raw.shape != edge.raw.shape or dtype_of(grad) is not dtype_of(edge):
+                    grad = validated(node, index, grad, accumulator(edge))
+                self.deliver(edge, grad, is_owned(node, grad, grads, results))
         if not self.keep:
             node.release()
 
@@ -270,31 +292,6 @@ class BackwardPass(GraphTask):
                 )
             index += 1
         return mask
-
-    def route(self, node: Node, grads: list[Any], results: Any, mask: Any) -> None:
-        """Send each gradient along its edge."""
-        numbers = node.edge_numbers
-        index = -1
-        for edge in node.next_edges:
-            index += 1
-            if edge is None:
-                continue
-            grad = results[index]
-            if grad is None or (mask is not None and not mask[index]):
-                continue
-            if not isinstance(grad, TensorBase):
-                raise ENGINE.wrong_type(node, index, grad)
-            # The check of validated(), written out.
-            if isinstance(edge, Node):
-                number: int = 0 if numbers is None else numbers.get(index, 0)
-                made = edge.output(number) if number else edge
-                if grad.raw.shape != made.shape or dtype_of(grad) is not made.dtype:
-                    grad = validated(node, index, grad, made)
-                self.push(edge, number, grad)
-            else:
-                if grad.raw.shape != edge.raw.shape or dtype_of(grad) is not dtype_of(edge):
-                    grad = validated(node, index, grad, accumulator(edge))
-                self.deliver(edge, grad, is_owned(node, grad, grads, results))
 
 
 def validated(node: Node, index: int, grad: Any, made: Output) -> Any:

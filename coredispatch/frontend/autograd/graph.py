@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.autograd.edges import GradientEdge
-from coredispatch.frontend.autograd.engine import current_task, gradient_node
+from coredispatch.frontend.autograd.engine import gradient_node
 from coredispatch.frontend.autograd.multi_grad_hooks import register_multi_grad_hook
 from coredispatch.frontend.autograd.mutation import (
     allow_mutation_on_saved_tensors,
@@ -19,6 +19,7 @@ from coredispatch.frontend.autograd.saved_tensors import (
     saved_tensors_hooks,
 )
 from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.registry.dispatch.masks import current_pass
 from coredispatch.registry.model.errors import AutogradError
 
 __all__ = [
@@ -54,7 +55,7 @@ def queue_callback(callback: Callable[[], None]) -> None:
     Then all gradients are accumulated. To be called from a hook or the backward of a Function;
     raises :class:`AutogradError` elsewhere. Callbacks run in the order they were queued, once.
     """
-    task = current_task()
+    task = current_pass()
     if task is None:
         raise AutogradError(
             "callbacks can only be queued during a backward pass",

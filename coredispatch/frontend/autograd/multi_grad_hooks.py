@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch.frontend.autograd.accumulate import accumulator
-from coredispatch.frontend.autograd.engine import current_task, gradient_node
+from coredispatch.frontend.autograd.engine import gradient_node
 from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.registry.dispatch.masks import current_pass
 
 __all__ = ["register_multi_grad_hook"]
 
@@ -48,7 +49,7 @@ def register_multi_grad_hook(
 
     def hook_of(index: int) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:
-            task = current_task()
+            task = current_pass()
             with lock:
                 found = waiting.get(id(task))
                 if found is None:

@@ -27,7 +27,13 @@ from coredispatch.registry.model.derivative import (
     VjpRule,
 )
 from coredispatch.registry.model.native import mypyc_attr
-from coredispatch.registry.model.value import Storage, Value, storage_of, version_of
+from coredispatch.registry.model.value import (
+    FastAllocation,
+    Storage,
+    Value,
+    storage_of,
+    version_of,
+)
 from coredispatch.registry.wiring import GRAPH, HOOKS
 
 # A node's inputs always have smaller numbers; next() on a count is atomic under threads.
@@ -242,7 +248,7 @@ class OpNode(Node):
         if storage.version != self.out_versions[place]:
             raise GRAPH.version_error(self, -1, self.out_versions[place], storage.version)
         made = self.output(number)
-        value: TensorBase = HOOKS.value_type(self.out_raw[place], made.keys)
+        value: TensorBase = FastAllocation.__new__(HOOKS.value_type, self.out_raw[place], made.keys)
         value._storage = storage
         if made.dtype.is_floating_point or made.dtype.is_complex:
             value._node = self

@@ -12,7 +12,13 @@ from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.boxed_kernels import LayerEntry
 from coredispatch.registry.dispatch.dispatcher import Dispatcher
 from coredispatch.registry.model.derivative import VjpRule, saved_argument
-from coredispatch.registry.model.value import Value, dtype_of, storage_of, version_of
+from coredispatch.registry.model.value import (
+    FastAllocation,
+    Value,
+    dtype_of,
+    storage_of,
+    version_of,
+)
 from coredispatch.registry.wiring import GRAPH, HOOKS, SLOTS
 
 _FLOATING: Final = 2  # the lowest dtype category that has gradients
@@ -67,7 +73,7 @@ def add_edges(node: OpNode, items: Any) -> bool:
 
 def alias_of(value: TensorBase) -> Any:
     """The same data and storage as a tensor of its own, without history."""
-    alias = HOOKS.value_type(value.raw, value.keys & ~AUTOGRAD)
+    alias: TensorBase = FastAllocation.__new__(HOOKS.value_type, value.raw, value.keys & ~AUTOGRAD)
     alias._storage = storage_of(value)
     return alias
 

@@ -7,12 +7,14 @@ operator at once.
 
 from __future__ import annotations
 
+import copyreg
 import inspect
 import warnings
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-from coredispatch.registry.dispatch.dispatcher import invoke
+from coredispatch.registry.dispatch.dispatcher import spelled
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["FUNCTIONS", "legacy_reduction"]
@@ -132,11 +134,8 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
     names = list(layout)
     legacy = [n for n in names if n in _LEGACY]
     plain = min(names.index(n) for n in legacy)  # so many positions mean the same in both
-    unusual = frozenset(legacy)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if len(args) <= plain and (not kwargs or unusual.isdisjoint(kwargs)):
-            return invoke(operator, args, kwargs)
+    def rewritten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) > len(names):
             raise TypeError(
                 f"{name}() takes from {sum(v is _REQUIRED for v in layout.values())} to "
@@ -154,16 +153,28 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
         chosen = TABLE.operator(name + "_") if flags.get("inplace") else operator
         return chosen(*first, **kwargs)
 
+    function = spelled(operator, plain, frozenset(legacy), rewritten)
     function.__name__ = function.__qualname__ = name
+    function.__module__ = "coredispatch.nn.functional"
     function.__doc__ = operator.__doc__
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    function.__signature__ = inspect.Signature(
         [
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
             for n, default in layout.items()
         ]
     )
-    return function
+    made: Callable[..., Any] = function
+    return made
+
+
+def _by_name(function: Any) -> str:
+    """What ``pickle`` keeps of one: compiled, it is an object and not a function."""
+    name: str = function.__name__
+    return name
 
 
 #: the functions of ``nn.functional`` by name
 FUNCTIONS = {name: _function(name, layout) for name, layout in _LAYOUTS.items()}
+
+if not isinstance(spelled, FunctionType):
+    copyreg.pickle(type(FUNCTIONS["cross_entropy"]), _by_name)  # type: ignore[arg-type]

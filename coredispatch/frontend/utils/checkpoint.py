@@ -16,7 +16,6 @@ from typing import Any
 
 from coredispatch.frontend.amp.autocast import current_blocks
 from coredispatch.frontend.autograd.backward import backward
-from coredispatch.frontend.autograd.engine import current_task
 from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.autograd.saved_tensors import saved_tensors_hooks
 from coredispatch.frontend.modes import enable_grad, no_grad
@@ -35,6 +34,7 @@ from coredispatch.frontend.utils.checkpoint_policies import (
     set_checkpoint_debug_enabled,
     set_device_states,
 )
+from coredispatch.registry.dispatch.masks import current_pass
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.generator import default_generator
 
@@ -110,7 +110,7 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        task = current_task()
+        task = current_pass()
         if task is not None and task.exec_info is not None:
             raise AutogradError(
                 "when use_reentrant=True, checkpoint is incompatible with .grad() or passing an "
@@ -179,7 +179,7 @@ class _Frame:
 
     def unpack(self, holder: _Holder) -> Any:
         """In a backward pass: the tensor, computed with all others at the first request."""
-        task = current_task()
+        task = current_pass()
         number = -1 if task is None else task.number
         if number not in self.done or number == -1:
             self.run_again(number)

@@ -10,6 +10,7 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.model.keys import KeyOrder
+from coredispatch.registry.model.value import new_value
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["backends", "check", "device_count", "from_raw", "operator", "reference", "to_raw"]
@@ -44,7 +45,7 @@ def from_raw(
         keys |= _bit(order, layer, "layer")
     if not keys & order.backend_bits:
         raise RegistrationError("from_raw(): give keys_like= or backend=")
-    return HOOKS.value_type(raw, keys)
+    return new_value(HOOKS.value_type, raw, keys)
 
 
 def _bit(order: KeyOrder, name: str, kind: str) -> int:

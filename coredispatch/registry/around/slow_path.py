@@ -52,7 +52,7 @@ from coredispatch.registry.model.errors import (
 from coredispatch.registry.model.results import plain_result
 from coredispatch.registry.model.scalars import operand, python_number, stored
 from coredispatch.registry.model.sizes import as_int
-from coredispatch.registry.model.value import Value, bump_version, dtype_of
+from coredispatch.registry.model.value import Value, bump_version, dtype_of, new_value
 from coredispatch.registry.wiring import HOOKS
 
 __all__: list[str] = []
@@ -229,10 +229,10 @@ class OutputWrapper:
         """One raw result as a tensor with the keys its type calls for."""
         for data_type, keys in self.layouts:
             if isinstance(out, data_type):
-                return entry.wrap(out, keys)
+                return new_value(entry.wrap, out, keys)
         if not isinstance(out, self.backend.array_type):
             out = self.backend.coerce(out)
-        return entry.wrap(out, self.out_keys)
+        return new_value(entry.wrap, out, self.out_keys)
 
     def cast(self, raw: Any, dtype: DType) -> Any:
         """``raw`` in ``dtype``; a layout casts itself through its ``astype``."""

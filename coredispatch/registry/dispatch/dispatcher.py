@@ -177,6 +177,20 @@ def method_of(op: Dispatcher) -> Any:
     return method
 
 
+def spelled(op: Dispatcher, positions: int, other: frozenset[str], rewritten: Any) -> Any:
+    """A function that calls ``op``, or ``rewritten(args, kwargs)`` where the call is not ``op``'s.
+
+    That is so with more than ``positions`` positional arguments, or a keyword of ``other``.
+    """
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if len(args) <= positions and (not kwargs or other.isdisjoint(kwargs)):
+            return invoke(op, args, kwargs)
+        return rewritten(args, kwargs)
+
+    return function
+
+
 def find(op: Dispatcher, keys: int) -> Entry:
     """The entry of ``op`` for the (masked) key set, resolved if it is new."""
     memo = op.memo

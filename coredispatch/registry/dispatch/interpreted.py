@@ -23,6 +23,7 @@ from coredispatch.registry.dispatch.raw_kernels import (
     RawEntry,
     ViewEntry,
 )
+from coredispatch.registry.model.dtypes import float32
 from coredispatch.registry.model.value import Value, ViewLink, dtype_of, storage_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -30,6 +31,7 @@ __all__ = ["specialize", "specialize_inplace"]
 
 _INTERPRETED = isinstance(RawEntry.call_two, FunctionType)
 _new = object.__new__
+_NO_DTYPE: Any = object()
 Call = Callable[..., Any]
 
 
@@ -53,10 +55,11 @@ def specialize(entry: RawEntry) -> None:
         entry.call_one = _one(entry, chosen, limit)  # type: ignore[method-assign]
     else:
         entry.call_one = _one_inside(entry, chosen, limit)  # type: ignore[method-assign]
-        if len(entry.tensor_flags) == 2 and multi_output:
+        if len(entry.tensor_flags) == 2 and multi_output and chosen.checked < 0:
             entry.call_two = _two_inside(entry, chosen, limit)  # type: ignore[method-assign]
     if (
         not (entry.least or entry.kernel_context or entry.promotion != PROMOTE_NONE)
+        and entry.checked < 0
         and entry.op.single_tensor
     ):
         entry.call = _alone(entry)  # type: ignore[method-assign]
@@ -76,11 +79,14 @@ def specialize_inplace(entry: InplaceEntry) -> None:
 def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
     fn, array_type, wrap, keys = chosen.fn, chosen.array_type, chosen.wrap, chosen.out_keys
     any_dtype, floats = chosen.promotion != PROMOTE_FLOAT, chosen.floats
+    usual = float32 if float32 in floats else _NO_DTYPE  # asked for first: the set costs 30 ns
     general = RawEntry.call_one
 
     def call_one(a: Value) -> Any:
         raw = a.raw
-        if (limit and raw.size >= limit) or not (any_dtype or dtype_of(a) in floats):
+        if limit and raw.size >= limit:
+            return general(entry, a)
+        if not any_dtype and a._dtype is not usual and dtype_of(a) not in floats:
             return general(entry, a)
         try:
             out = fn(raw)
@@ -100,16 +106,17 @@ def _one(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
 def _one_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
     fn, array_type, wrap, keys = chosen.fn, chosen.array_type, chosen.wrap, chosen.out_keys
     any_dtype, floats = chosen.promotion != PROMOTE_FLOAT, chosen.floats
+    usual = float32 if float32 in floats else _NO_DTYPE  # asked for first: the set costs 30 ns
     kernel_context: Any = chosen.kernel_context
     run, general = kernel_context.run, RawEntry.call_one
 
     def call_one(a: Value) -> Any:
         raw = a.raw
-        if (
-            (limit and raw.size >= limit)
-            or not (any_dtype or dtype_of(a) in floats)
-            or kernel_context.busy
-        ):
+        if limit and raw.size >= limit:
+            return general(entry, a)
+        if not any_dtype and a._dtype is not usual and dtype_of(a) not in floats:
+            return general(entry, a)
+        if kernel_context.busy:
             return general(entry, a)
         kernel_context.busy = (
             True  # nothing between the question and this may let another thread run
@@ -136,6 +143,8 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
     common, floats = chosen.promotion == PROMOTE_COMMON, chosen.floats
     kernel_context: Any = chosen.kernel_context
     run, general, weak = kernel_context.run, RawEntry.call_two, chosen.weak
+    usual = float32 if common or float32 in floats else None
+    usual_weak = float32 if float32 in weak else None
     promotes = chosen.promotion != PROMOTE_NONE
 
     def call_two(a: Value, b: Any) -> Any:
@@ -146,11 +155,14 @@ def _two_inside(entry: RawEntry, chosen: RawEntry, limit: int) -> Call:
             right = b.raw
             if promotes:
                 dtype = a._dtype or dtype_of(a)
-                if (b._dtype or dtype_of(b)) is not dtype or not (common or dtype in floats):
+                if (b._dtype or dtype_of(b)) is not dtype or not (
+                    dtype is usual or common or dtype in floats
+                ):
                     return general(entry, a, b)
         elif promotes and (type(b) is float or type(b) is int):
             right = b
-            if (a._dtype or dtype_of(a)) not in weak:
+            dtype = a._dtype or dtype_of(a)
+            if dtype is not usual_weak and dtype not in weak:
                 return general(entry, a, b)
         else:
             return general(entry, a, b)

@@ -17,9 +17,12 @@ from weakref import ref
 from coredispatch.registry.model.native import Mark
 
 # (included bits, excluded bits, the mark that lives as long as they are in force anywhere, the
-# states of the modes in force: family of modes -> what its layer finds; replaced, never written)
+# states of the modes in force: family of modes -> what its layer finds; replaced, never written,
+# the backward pass that runs)
 _NOTHING: Final[Any] = {}
-_CURRENT: Final[ContextVar[Any]] = ContextVar("coredispatch_masks", default=(0, 0, None, _NOTHING))
+_CURRENT: Final[ContextVar[Any]] = ContextVar(
+    "coredispatch_masks", default=(0, 0, None, _NOTHING, None)
+)
 
 
 class MaskState:
@@ -60,7 +63,7 @@ def _excludes(bits: int) -> None:
 
 def current_masks() -> tuple[int, int]:
     """``(included, excluded)`` bits of the running thread or task."""
-    included, excluded, _, _ = _CURRENT.get()
+    included, excluded, _, _, _ = _CURRENT.get()
     return (included, excluded)
 
 
@@ -74,15 +77,23 @@ def includes_layers() -> bool:
     return bool(MASKS.active) and _CURRENT.get()[0] != 0
 
 
-def push_masks(include: int, exclude: int, restore: int = 0) -> Token[Any]:
+def current_pass() -> Any:
+    """The innermost backward pass of this thread or task, or None."""
+    return _CURRENT.get()[4]
+
+
+def push_masks(include: int, exclude: int, restore: int = 0, backward: Any = None) -> Token[Any]:
     """Add bits to the masks; bits in ``restore`` are taken out of both first.
 
-    Returns the token for :func:`pop_masks`; always pair the two with ``try``/``finally``.
+    ``backward`` is a backward pass, for which they are in force. Returns the token for
+    :func:`pop_masks`; always pair the two with ``try``/``finally``.
     """
     _excludes(exclude)
-    included, excluded, mark, states = _CURRENT.get()
+    included, excluded, mark, states, outer = _CURRENT.get()
+    if backward is None:
+        backward = outer
     token = _CURRENT.set(
-        ((included & ~restore) | include, (excluded & ~restore) | exclude, mark, states)
+        ((included & ~restore) | include, (excluded & ~restore) | exclude, mark, states, backward)
     )
     MASKS.active[id(token)] = token
     if include:
@@ -96,7 +107,7 @@ def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any)
     ``state`` is what :func:`current_state` gives for ``family`` from now on.
     """
     _excludes(exclude)
-    included, excluded, _, states = _CURRENT.get()
+    included, excluded, _, states, backward = _CURRENT.get()
     included = (included & ~restore) | include
     excluded = (excluded & ~restore) | exclude
     mark: Any = None
@@ -108,7 +119,7 @@ def push_mode(include: int, exclude: int, restore: int, family: Any, state: Any)
             MASKS.including[reference] = None
     if states.get(family) is not state:
         states = {**states, family: state}
-    return _CURRENT.set((included, excluded, mark, states))
+    return _CURRENT.set((included, excluded, mark, states, backward))
 
 
 def pop_masks(token: Token[Any]) -> None:
@@ -122,6 +133,6 @@ def pop_masks(token: Token[Any]) -> None:
 def masked(keys: int) -> int:
     """``(keys | included) & ~excluded`` for the running thread or task."""
     if MASKS.including or keys & MASKS.excludable:
-        included, excluded, _, _ = _CURRENT.get()
+        included, excluded, _, _, _ = _CURRENT.get()
         keys = (keys | included) & ~excluded
     return keys

@@ -44,6 +44,10 @@ class RawEntry(Entry):
         self.wrap_output: Any = (
             None  # (entry, args, raw) -> Tensor(s) for whatever is no plain array
         )
+        # What the operator takes, where no promotion asks for the dtype anyway: the position of the
+        # tensor to be looked at (or -1), and the dtypes.
+        self.checked: int = -1
+        self.taken: frozenset[DType] = frozenset()
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
         self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
@@ -102,12 +106,14 @@ class RawEntry(Entry):
             if direct:
                 if isinstance(b, Value):  # in the place of a number
                     right = b.raw
+                if entry.checked >= 0:
+                    direct = (dtype_of(a) if a._dtype is None else a._dtype) in entry.taken
             elif entry.simple:
                 if isinstance(b, Value):
                     right = b.raw
                     promotion = entry.promotion
-                    direct = promotion == PROMOTE_NONE
-                    if not direct:
+                    direct = promotion == PROMOTE_NONE and entry.checked < 0
+                    if promotion != PROMOTE_NONE:
                         dtype = dtype_of(a) if a._dtype is None else a._dtype
                         other = dtype_of(b) if b._dtype is None else b._dtype
                         direct = dtype is other and (
@@ -179,6 +185,10 @@ class RawEntry(Entry):
     def unwrap(self, args: tuple[Any, ...]) -> list[Any]:
         """Raw arguments, promoted where the op's dtype rule says so."""
         promotion = self.promotion
+        if self.checked >= 0:
+            looked_at = args[self.checked]
+            if not isinstance(looked_at, Value) or dtype_of(looked_at) not in self.taken:
+                HOOKS.check_types(self.op, args)
         first: DType | None = None
         raws: list[Any] = []
         position = 0

@@ -306,8 +306,8 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.kernel_context = entry.fn.fn, entry.fn.kernel_context
     _promotion(entry, op)
-    if op.taken is not None and not isinstance(op.dtype_rule, Promotion) and op.arity > 1:
-        entry.fn = _taking(op, entry.fn)
+    if op.taken is not None and entry.promotion == PROMOTE_NONE:
+        entry.checked, entry.taken = op.tensors[0], op.taken
     entry.out_keys = s.order.by_name[backend.name].bit | (0 if op.view else _marks(s, keys))
     entry.array_type = None if op.schema.plain else backend.array_type
     entry.simple = not op.lists
@@ -331,7 +331,10 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         entry.is_view = backend.is_view if op.view == "maybe" else None
         entry.by_base = backend.has_base and op.view == "maybe"
         entry.direct = (
-            entry.kernel_context is None and not entry.least and entry.promotion == PROMOTE_NONE
+            entry.kernel_context is None
+            and not entry.least
+            and entry.promotion == PROMOTE_NONE
+            and entry.checked < 0
         )
         if op.view == "maybe" and not backend.views and _indexed(op):
             entry.fn = selection = _Selection(entry.fn)

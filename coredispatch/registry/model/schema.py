@@ -144,12 +144,12 @@ class Schema:
             seen_default = seen_default or p.default is not REQUIRED
         return cls(name, params, returns, mutations, aliases)
 
-    @property
+    @functools.cached_property
     def multi_output(self) -> bool:
         """Whether the result is a tuple or list of tensors."""
         return self.returns not in ("Tensor", "None") and not self.plain
 
-    @property
+    @functools.cached_property
     def plain(self) -> bool:
         """Whether the result is a number, a text or a list of them, and no tensor."""
         return is_plain(self.returns)

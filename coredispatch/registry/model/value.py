@@ -27,7 +27,7 @@ class Storage:
 
     def __init__(self) -> None:
         self.version: int = 0
-        self.prune_at: int = 8
+        self.prune_at: int = 16
         self.pruning: bool = False
         self.aliases: list[Any] = []
 
@@ -45,7 +45,7 @@ class Storage:
             aliases = self.aliases
             seen = len(aliases)
             aliases[:seen] = [item for item in aliases[:seen] if item() is not None]
-            self.prune_at = 2 * len(aliases) + 8
+            self.prune_at = 2 * len(aliases) + 16
         finally:
             self.pruning = False
 
@@ -103,6 +103,11 @@ class FastAllocation:
         value.raw = raw
         value.keys = keys
         return value
+
+
+def new_value(cls: Any, raw: Any, keys: int) -> Any:
+    """``cls(raw, keys)`` without calling the class, for modules that are not compiled."""
+    return FastAllocation.__new__(cls, raw, keys)
 
 
 class Known:

@@ -17,8 +17,8 @@ __all__ = ["KERNELS"]
 
 def layout_order(x: np.ndarray, memory_format: Any) -> np.ndarray:
     """A copy of ``x`` in a memory format (None or "preserve_format": in its own order)."""
-    name = str(memory_format).rpartition(".")[2]
-    if name in ("None", "preserve_format"):
+    name = "preserve_format" if memory_format is None else str(memory_format).rpartition(".")[2]
+    if name == "preserve_format":
         # A stride of 0 has no order to preserve.
         return x.copy("K") if 0 not in x.strides else x.copy()
     if name == "contiguous_format":
