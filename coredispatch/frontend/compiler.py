@@ -1,18 +1,20 @@
-"""``cd.compile`` and ``cd.compiler``: there is no compiler yet, and programs run as they are.
+"""``cd.compile`` and ``cd.compiler``: programs as graphs that a compiler runs.
 
-Marks are real. ``compile`` raises NotImplementedError unless the program asks for no compiling, in
-one of PyTorch's ways: ``backend="eager"``, ``disable=True``, ``set_stance("force_eager")``, or
-``TORCH_COMPILE_DISABLE=1`` in the environment.
+``compile`` runs a function once as it is, records the operators that it calls below autograd, and
+what it read of Python's state. Later calls that find the same state run the graphs instead of
+Python. What cannot be captured soundly runs eagerly, is counted, and :func:`explain` says why.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from coredispatch.frontend.announced import announced_function
+from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
+from coredispatch.frontend.nn.module import Module
 
 __all__ = [
     "allow_in_graph",
@@ -20,6 +22,7 @@ __all__ = [
     "compile",
     "cudagraph_mark_step_begin",
     "disable",
+    "explain",
     "is_compiling",
     "is_dynamo_compiling",
     "is_exporting",
@@ -32,11 +35,12 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _STANCES = "default force_eager eager_on_recompile fail_on_recompile eager_then_compile".split()
-_stance = ["default"]
-_refuse = announced_function(
-    "compile",
-    'compile(..., backend="eager"), or TORCH_COMPILE_DISABLE=1 in the environment, runs the '
-    "program as it is",
+_MODES = (
+    "default",
+    "reduce-overhead",
+    "max-autotune",
+    "max-autotune-no-cudagraphs",
+    None,
 )
 
 
@@ -50,31 +54,129 @@ def compile(
     options: dict[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """``model`` itself where the program asks for no compiling; see the module. Else it raises."""
+    """A function or module that computes what ``model`` does, by graphs that ``backend`` compiled.
+
+    Args:
+        model: a function, a module, or nothing to have a decorator. A whole training step, with
+            ``backward()`` and the optimizer's ``step()`` inside, is a function like any other.
+        fullgraph: whether it is an error that the program looks at a value or does what no graph
+            can hold; else the program is split there, or runs eagerly.
+        dynamic: whether numbers among the arguments that differ from call to call become inputs of
+            the graph (None: after the second); False compiles for every number.
+        backend: ``"inductor"`` asks the plugins in turn, ``"eager"`` runs the graph operator by
+            operator, another name is that of a plugin, and a function ``(graph, inputs) ->
+            callable`` is a compiler itself (``docs/write_a_compiler.md``).
+        mode, options: as in PyTorch; the compilers here have none of these settings.
+        disable: return ``model`` as it is.
+
+    The first call runs ``model`` itself and is recorded. Later calls run the graph if what the
+    first one depended on is as it was: the arguments' shapes, dtypes, strides, devices and sharing,
+    modes, and what the program read of globals, closures, attributes and modules. Where it
+    is not, another graph is captured, up to ``cd._dynamo.config.recompile_limit`` times. Results
+    are differentiable, in-place writes, gradients, random numbers and changes of Python's state are
+    those of the eager call.
+
+    Raises RuntimeError for a mode or a backend that is not there, and with ``fullgraph=True`` what
+    names the line that cannot be in a graph.
+
+    Example:
+        >>> step = cd.compile(lambda x: (x.sin() + 1).sum())
+        >>> step(cd.zeros(3)), step(cd.zeros(3))
+        (tensor(3.), tensor(3.))
+    """
+    if model is None:
+        return lambda function: compile(
+            function,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
+    if mode is not None and options is not None:
+        raise RuntimeError("Either mode or options can be specified, but both can't be specified")
+    if mode not in _MODES:
+        raise RuntimeError(f"Unrecognized mode={mode}, should be one of: {_MODES[:-1]}")
     off = os.environ.get("TORCH_COMPILE_DISABLE", "0") == "1"
     off = off or os.environ.get("TORCHDYNAMO_DISABLE", "0") == "1"
-    if not (disable or off or backend == "eager" or _stance[0] == "force_eager"):
-        _refuse()
-    return model if model is not None else lambda function: function
+    if disable or off:
+        return model
+    if not callable(model):
+        raise RuntimeError(f"compile takes a function or a module, not {type(model).__name__}")
+    from coredispatch.frontend.compiling.function import CompiledFunction
+    from coredispatch.frontend.compiling.recording import load
+    from coredispatch.graph.compilers import compiler_named
+
+    load()
+    if isinstance(model, CompiledFunction):
+        return model
+    made = CompiledFunction(model, compiler_named(backend), fullgraph, dynamic)
+    if isinstance(model, Module):
+        from coredispatch.frontend.compiling.module import OptimizedModule
+
+        return OptimizedModule(model, made)
+    return made
+
+
+def explain(fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """What compiling ``fn`` gives for these arguments: an :class:`Explanation`, to be printed.
+
+    ``fn`` is a compiled function, about which it tells what it knows, or any function, which is
+    compiled with the backend ``"eager"``. With arguments ``fn`` is called with them, which has all
+    the effects that the call has; without any, ``explain(fn)(*args)`` is the form that PyTorch
+    has as well.
+    """
+    from coredispatch.frontend.compiling.report import explained
+
+    if not args and not kwargs:
+        return lambda *given, **named: explained(fn, given, named)
+    return explained(fn, args, kwargs)
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """A mark: a compiler leaves ``fn`` alone. A decorator, with or without arguments."""
-    return fn if fn is not None else lambda function: function
+    """``fn`` for Python alone: a program that calls it is not compiled. Also a decorator."""
+    if fn is None:
+        return lambda function: disable(function, recursive, reason=reason)
+    if isinstance(fn, (Module, type)):
+        if getattr(fn, "forward", None) is not None:
+            fn.forward = disable(fn.forward, recursive, reason=reason)
+        return fn
+
+    @functools.wraps(fn)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        recorder = _recorder()
+        if recorder is not None:
+            why = f": {reason}" if reason else ""
+            recorder.refuse(f"{getattr(fn, '__name__', fn)} is not to be compiled{why}")
+        if not recursive:
+            return fn(*args, **kwargs)
+        with set_stance("force_eager"):
+            return fn(*args, **kwargs)
+
+    disabled._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return disabled
+
+
+def _recorder() -> Any:
+    """The recorder of the capture that runs in this thread, or None."""
+    module = sys.modules.get("coredispatch.frontend.compiling.recording")
+    mode = None if module is None else module.capturing.current()
+    return mode.recorder if mode is not None and mode.recorder.alive else None
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """A mark: a compiler does not look into ``fn`` (or a list of functions). Returns it."""
+    """A mark for functions of operators: what they call is captured anyway. Returns ``fn``."""
     return fn
 
 
 def assume_constant_result(fn: _F) -> _F:
-    """A mark: ``fn`` always returns the same. Returns it."""
+    """A mark: ``fn`` always returns the same. It is captured like any other. Returns it."""
     return fn
 
 
 def nested_compile_region(fn: Any = None, options: Any = None) -> Any:
-    """A mark: a compiler compiles ``fn`` once and calls it. A decorator."""
+    """A mark: a region that is called often. It is captured at each call. A decorator."""
     return fn if fn is not None else lambda function: function
 
 
@@ -84,13 +186,13 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[_F], _F]:
 
 
 def is_compiling() -> bool:
-    """False: Python runs the program."""
-    return False
+    """Whether the call that runs is being captured."""
+    return _recorder() is not None
 
 
 def is_dynamo_compiling() -> bool:
-    """False: Python runs the program."""
-    return False
+    """Whether the call that runs is being captured."""
+    return _recorder() is not None
 
 
 def is_exporting() -> bool:
@@ -99,12 +201,18 @@ def is_exporting() -> bool:
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """The names of the compilers: none; ``"eager"`` where those for debugging are asked for."""
-    return [] if "debug" in (exclude_tags or ()) else ["eager"]
+    """The names of the compilers, ``"eager"`` only where those for debugging are asked for."""
+    from coredispatch.graph.compilers import compiler_names
+
+    names = [name for name in compiler_names() if name != "eager"]
+    names.append("inductor")
+    return sorted(names if "debug" in (exclude_tags or ()) else [*names, "eager"])
 
 
 def reset() -> None:
-    """Forget what was compiled, which is nothing."""
+    """Forget everything that was compiled, and all counters."""
+    SETTINGS.generation += 1
+    COUNTERS.clear()
 
 
 def cudagraph_mark_step_begin() -> None:
@@ -112,25 +220,28 @@ def cudagraph_mark_step_begin() -> None:
 
 
 class set_stance:
-    """What :func:`compile` does from now on, in a ``with`` block, or in a decorated function.
+    """What compiled functions do from now on, in a ``with`` block, or in a decorated function.
 
-    ``"force_eager"`` returns models as they are. Raises RuntimeError for an unknown stance.
+    ``"force_eager"`` runs them as they were written, ``"eager_on_recompile"`` uses what is
+    compiled and compiles nothing more, ``"fail_on_recompile"`` raises RuntimeError where it would
+    compile again, ``"eager_then_compile"`` is ``"default"``: the first call is eager anyway.
+    Raises RuntimeError for an unknown stance.
     """
 
     def __init__(self, stance: str = "default", **options: Any) -> None:
         if stance not in _STANCES:
             raise RuntimeError(f"invalid torch.compile stance {stance!r}: one of {_STANCES}")
-        self.stance, self.before = stance, _stance[0]
-        _stance[0] = stance
+        self.stance, self.before = stance, STANCE.name
+        STANCE.name = stance
 
     def __enter__(self) -> None:
-        _stance[0] = self.stance
+        STANCE.name = self.stance
 
     def __exit__(self, *error: object) -> None:
-        _stance[0] = self.before
+        STANCE.name = self.before
 
     def __call__(self, fn: _F) -> _F:
-        _stance[0] = self.before
+        STANCE.name = self.before
 
         @functools.wraps(fn)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.subclasses import kept_class
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.frontend.torch_function import OVERRIDE
@@ -107,6 +108,9 @@ class TensorConversions(_Above):
                 f"a tensor with {self.numel()} elements cannot be converted to a number",
                 fix="index one element, or use .tolist()",
             )
+        if MARKS.item is not None:
+            found: int | float | bool = MARKS.item(self, lambda: _plain(self.numpy(force=True)))
+            return found
         return _plain(self.numpy(force=True))
 
     def tolist(self) -> Any:

@@ -231,11 +231,11 @@ class Module:
         for parameter in self.parameters():
             clear_gradient(parameter, set_to_none)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Not there yet: compilers are plugins, and none can take a module so far."""
-        raise NotImplementedError(
-            "Module.compile is not implemented: leave the call out, the module runs as it is"
-        )
+    def compile(self, **options: Any) -> None:
+        """Compile ``forward`` in place, with the keywords of :func:`coredispatch.compile`."""
+        from coredispatch.frontend.compiler import compile
+
+        self.__dict__["forward"] = compile(self.forward, **options)
 
     def get_extra_state(self) -> Any:
         """What a subclass adds to its state dict; it also defines :meth:`set_extra_state`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from coredispatch.frontend.limits import finfo
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import number
+from coredispatch.frontend.optim.stepping import next_step, number
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -79,7 +79,7 @@ class Adafactor(Optimizer):
                     state["col_var"] = grad.new_zeros((*grad.shape[:-2], 1, grad.shape[-1]))
                 else:
                     state["variance"] = _zeros_like(grad)
-            state["step"] = int(state["step"]) + 1
+            state["step"] = next_step(state["step"])
             self._advance(parameter, grad, state, group)
 
     def _advance(self, parameter: Any, grad: Any, state: Any, group: dict[str, Any]) -> None:

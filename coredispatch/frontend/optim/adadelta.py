@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import check, check_modes, next_step, number, step_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -61,7 +61,7 @@ class Adadelta(Optimizer):
                 state["step"] = 0
                 state["square_avg"] = _zeros_like(parameter)
                 state["acc_delta"] = _zeros_like(parameter)
-            state["step"] = int(state["step"]) + 1
+            state["step"] = next_step(state["step"])
             step_op(
                 parameter,
                 grad,

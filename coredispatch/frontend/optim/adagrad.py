@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import check, check_modes, next_step, number, step_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -61,7 +61,7 @@ class Adagrad(Optimizer):
             if not state:
                 state["step"] = 0
                 state["sum"] = _full_like(parameter, group["initial_accumulator_value"])
-            step = state["step"] = int(state["step"]) + 1
+            step = state["step"] = next_step(state["step"])
             lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
             options = group["eps"], group["weight_decay"], group["maximize"]
             step_op(parameter, grad, state["sum"], lr, *options)

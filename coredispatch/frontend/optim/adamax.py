@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_betas, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import (
+    check,
+    check_betas,
+    check_modes,
+    next_step,
+    number,
+    step_of,
+)
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -61,7 +68,7 @@ class Adamax(Optimizer):
                 state["step"] = 0
                 state["exp_avg"] = _zeros_like(parameter)
                 state["exp_inf"] = _zeros_like(parameter)
-            step = state["step"] = int(state["step"]) + 1
+            step = state["step"] = next_step(state["step"])
             step_op(
                 parameter,
                 grad,

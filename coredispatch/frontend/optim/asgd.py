@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import check, check_modes, next_step, number, step_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -65,7 +65,7 @@ class ASGD(Optimizer):
             if not state:
                 state["step"], state["eta"], state["mu"] = 0, lr, 1.0
                 state["ax"] = _zeros_like(parameter)
-            step = state["step"] = int(state["step"]) + 1
+            step = state["step"] = next_step(state["step"])
             eta, mu = float(state["eta"]), float(state["mu"])
             options = lambd, eta, mu, group["weight_decay"], group["maximize"]
             step_op(parameter, grad, state["ax"], *options)

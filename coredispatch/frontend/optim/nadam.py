@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_betas, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import (
+    check,
+    check_betas,
+    check_modes,
+    next_step,
+    number,
+    step_of,
+)
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -68,7 +75,7 @@ class NAdam(Optimizer):
                 state["step"], state["mu_product"] = 0, 1.0
                 state["exp_avg"] = _zeros_like(parameter)
                 state["exp_avg_sq"] = _zeros_like(parameter)
-            step = state["step"] = int(state["step"]) + 1
+            step = state["step"] = next_step(state["step"])
             decay = group["momentum_decay"]
             mu, mu_next = (beta1 * (1 - 0.5 * 0.96 ** (t * decay)) for t in (step, step + 1))
             product = state["mu_product"] = float(state["mu_product"]) * mu

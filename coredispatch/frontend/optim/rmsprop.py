@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import check, check_modes, next_step, number, step_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -69,7 +69,7 @@ class RMSprop(Optimizer):
                     state["momentum_buffer"] = _zeros_like(parameter)
                 if group["centered"]:
                     state["grad_avg"] = _zeros_like(parameter)
-            state["step"] = int(state["step"]) + 1
+            state["step"] = next_step(state["step"])
             step_op(
                 parameter,
                 grad,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import check, check_modes, next_step, number, step_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -67,7 +67,7 @@ class Rprop(Optimizer):
                 state["step_size"] = _full_like(
                     grad, complex(lr, lr) if parameter.is_complex() else lr
                 )
-            state["step"] = int(state["step"]) + 1
+            state["step"] = next_step(state["step"])
             step_op(
                 parameter,
                 grad,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check_betas, number
+from coredispatch.frontend.optim.stepping import check_betas, next_step, number
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -70,7 +70,7 @@ class SparseAdam(Optimizer):
                 state["step"] = 0
                 state["exp_avg"] = _zeros_like(parameter)
                 state["exp_avg_sq"] = _zeros_like(parameter)
-            step = state["step"] = int(state["step"]) + 1
+            step = state["step"] = next_step(state["step"])
             grad = grad.coalesce()
             values = grad.values()
             if not values.numel():

@@ -8,7 +8,7 @@ from typing import Any
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
-__all__ = ["check", "check_betas", "check_modes", "number", "step_of"]
+__all__ = ["check", "check_betas", "check_modes", "next_step", "number", "step_of"]
 
 _view_as_real = TABLE.operator("view_as_real")
 
@@ -40,7 +40,12 @@ def check_modes(foreach: bool | None, differentiable: bool, fused: bool | None =
 
 def number(value: Any) -> float:
     """A learning rate as a number; it may be a tensor of one element."""
-    return value if type(value) is float else float(value)
+    return value if isinstance(value, float) else float(value)
+
+
+def next_step(step: Any) -> int:
+    """The number of the step after ``step``, which a state dict may hold as a tensor."""
+    return step + 1 if isinstance(step, int) else int(step) + 1
 
 
 def step_of(operator: Any, group: dict[str, Any]) -> Callable[..., Any]:

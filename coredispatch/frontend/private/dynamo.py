@@ -1,25 +1,28 @@
-"""``cd._dynamo``: marks and settings of a compiler that is not there yet."""
+"""``cd._dynamo``: marks, settings and counters of the compiler, by PyTorch's names."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from coredispatch.frontend.compiler import (
     allow_in_graph,
     assume_constant_result,
     disable,
+    explain,
     is_compiling,
     list_backends,
     reset,
 )
+from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS
 
 __all__ = [
     "allow_in_graph",
     "assume_constant_result",
     "config",
+    "counters",
     "disable",
     "disallow_in_graph",
+    "explain",
     "graph_break",
     "is_compiling",
     "list_backends",
@@ -28,19 +31,19 @@ __all__ = [
     "reset",
 ]
 
-#: settings are kept, and read by nobody while there is no compiler
-config = SimpleNamespace(
-    cache_size_limit=8, recompile_limit=8, suppress_errors=False, verbose=False, disable=False
-)
+config = SETTINGS
+counters = COUNTERS
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """A mark: a compiler leaves ``fn`` to Python. Returns it."""
-    return fn
+    """``fn`` for Python alone: a program that calls it is not compiled."""
+    return disable(fn)
 
 
 def graph_break(msg: str = "") -> None:
-    """A mark: a compiler stops here and goes on behind it."""
+    """The compiler stops here: the program that runs is not captured."""
+    refuse = disable(lambda: None, reason=msg or "graph_break()")
+    refuse()
 
 
 def mark_dynamic(t: Any, index: Any, **options: Any) -> None:

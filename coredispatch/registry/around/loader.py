@@ -122,6 +122,18 @@ class PluginLoader:
         except BaseException as error:  # a plugin's broken report must not break the listing
             return {"error": _one_line(error)}
 
+    def compilers(self) -> dict[str, Any]:
+        """The plugins that compile graphs: name -> their ``coredispatch_compile``, last one first.
+
+        The name is that of the plugin, or what its module calls ``COMPILER``.
+        """
+        self.discover()
+        callers = self._manager.hook.coredispatch_compile.get_hookimpls()
+        return {
+            getattr(found.plugin, "COMPILER", found.plugin_name): found.function
+            for found in reversed(callers)
+        }
+
     # -- finding ---------------------------------------------------------------------------
 
     def discover(self) -> None:

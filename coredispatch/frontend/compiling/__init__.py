@@ -1,0 +1,1 @@
+"""How programs are captured, guarded and replayed: what `coredispatch.compile` does."""

@@ -1,0 +1,81 @@
+"""The arguments of a call: what must be equal for a program to serve it, and what goes into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.plugin import Value
+from coredispatch.registry.model.value import storage_of
+
+__all__ = ["Arguments"]
+
+
+class Arguments:
+    """The arguments of one call, taken apart.
+
+    Attributes:
+        key: equal for calls that one program may serve: the structure, what is known of tensors,
+            numbers and text by value, other objects by identity.
+        leaves: the tensors, and the numbers at the places in ``moving``, in order.
+        objects: what is neither a container, a tensor nor a constant.
+        containers: the lists and dicts among the arguments.
+        numbers: the places of all numbers: ``(place, value)``.
+    """
+
+    __slots__ = ("containers", "key", "leaves", "moving", "numbers", "objects", "views")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], moving: set[int]) -> None:
+        self.leaves: list[Any] = []
+        self.objects: list[Any] = []
+        self.containers: list[Any] = []
+        self.numbers: list[Any] = []
+        self.views = False
+        self.moving = moving
+        key: list[Any] = [self.part(value) for value in args]
+        if kwargs:
+            key.append(tuple([(name, self.part(value)) for name, value in kwargs.items()]))
+        if len(self.leaves) > 1:
+            key.append(self.sharing())
+        self.key = tuple(key)
+
+    def part(self, value: Any) -> Any:
+        """The share of one argument in the key."""
+        if isinstance(value, Value):
+            raw = value.raw
+            self.leaves.append(value)
+            if value._view is not None:
+                self.views = True
+            strides = getattr(raw, "strides", None)
+            return (type(value), raw.shape, raw.dtype, value.keys, strides)
+        kind = type(value)
+        if kind is int or kind is float:
+            place = len(self.numbers)
+            self.numbers.append(value)
+            if place in self.moving:
+                self.leaves.append(value)
+                return kind
+            return (kind, value if value else repr(value))
+        if value is None or kind in (bool, str, bytes, complex):
+            return (kind, value)
+        if kind is tuple:
+            return (kind, *[self.part(item) for item in value])
+        if kind is list:
+            self.containers.append(value)
+            return (kind, *[self.part(item) for item in value])
+        if kind is dict:
+            self.containers.append(value)
+            return (kind, *[(self.part(k), self.part(v)) for k, v in value.items()])
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return (kind, *[self.part(item) for item in value])
+        self.objects.append(value)
+        return (kind, id(value))
+
+    def sharing(self) -> Any:
+        """Which tensors are the same, or share memory."""
+        first: dict[int, int] = {}
+        found = []
+        for i, leaf in enumerate(self.leaves):
+            if isinstance(leaf, Value):
+                root = storage_of(leaf) if self.views else leaf.raw
+                found.append(first.setdefault(id(root), i))
+        return tuple(found) if self.views or len(first) < len(found) else None

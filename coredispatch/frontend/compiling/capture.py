@@ -1,0 +1,369 @@
+"""Capturing one call: the call runs eagerly, and what it did becomes a program."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.guards import Guards
+from coredispatch.frontend.compiling.joint import Joint, differentiated
+from coredispatch.frontend.compiling.modes import forget_casts, modes_in_force
+from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
+from coredispatch.frontend.compiling.program import Leaf, Segment
+from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing
+from coredispatch.frontend.compiling.state import MISSING, Record, State, equal
+from coredispatch.frontend.compiling.templates import Describer, Unknown
+from coredispatch.frontend.compiling.watching import Watch
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph import map_aggregate
+from coredispatch.plugin import Value
+
+__all__ = ["Capture"]
+
+
+class Capture:
+    """One call that runs eagerly and is recorded.
+
+    Attributes:
+        result: what the call returned.
+        problem: why there is no program, ``(reason, (file, line, function))``, None where there is.
+        passing: whether the program changes what it depends on, so that it would never run again.
+    """
+
+    def __init__(self, fn: Any, given: Arguments, dynamic: set[Any], whole: bool) -> None:
+        self.fn, self.given, self.dynamic = fn, given, dynamic
+        self.recorder = Recorder(self.origin, whole)
+        self.state = State(self.recorder.refuse, dynamic, self.symbol)
+        self.watch = Watch(self.recorder, self.state)
+        self.problem: tuple[str, Any] | None = None
+        self.passing = False
+        self.result: Any = None
+        self.segments: list[Segment] = []
+        self.leaf: Leaf | None = None
+        self.seconds = 0.0
+
+    # -- where values come from ------------------------------------------------------------------
+
+    def origin(self, tensor: Any) -> Origin | None:
+        """How later calls find a tensor that no operator of this one made."""
+        found = self.state.tensors.get(id(tensor.raw))
+        if found is None:
+            return None
+        known, record = found
+        if record is None:
+            return Origin("constant", known, "constant")
+        name = str(record.key) if isinstance(record.key, str) else "state"
+        if record.kind == "attribute" and record.key == "grad":
+            return Origin("grad", known, "grad", record.holder)
+        if record.dynamic:
+            return Origin(name, known, "item", record)
+        return Origin(name, known, "constant")
+
+    def symbol(self, record: Record) -> Any:
+        """A number of Python's state that differs from call to call: an input of the graph."""
+        value = record.value
+        self.recorder.symbols = True
+        origin = Origin(str(record.key), value, "item", record)
+        node = self.recorder.placeholder(str(record.key), value, origin)
+        return symbolic(value, node, self.recorder)
+
+    # -- the call --------------------------------------------------------------------------------
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Run the call. What it raises is raised; nothing is left behind then."""
+        begin = time.perf_counter()
+        recorder, state = self.recorder, self.state
+        forget_casts()
+        before = modes_in_force()
+        leaves = [
+            recorder.placeholder(f"arg{i}", leaf, Origin(f"arg{i}", leaf, "leaf", i))
+            for i, leaf in enumerate(self.given.leaves)
+        ]
+        recorder.symbols = bool(self.given.moving)
+        moving = {
+            place: symbolic(value, node, recorder) for place, value, node in self._moving(leaves)
+        }
+        args, kwargs = _replaced(args, kwargs, moving) if moving else (args, kwargs)
+        copies = [_copy(container) for container in self.given.containers]
+        try:
+            state.walk(self.fn, "the function")
+            for leaf in self.given.leaves:
+                if isinstance(leaf, Value):
+                    state.walk(leaf, "an argument")
+            for item in self.given.objects:
+                state.walk(item, "an argument")
+            with capturing(recorder), self.watch:
+                result = self.fn(*args, **kwargs)
+            self.result = result
+            try:
+                self.finish(result, copies, before)
+            finally:
+                if recorder.symbols:
+                    self.forget_numbers(_tensors(result, self.state))
+        finally:
+            recorder.alive = False
+            self.clean()
+            self.seconds = time.perf_counter() - begin
+        self.result = scrubbed(self.result)
+
+    def _moving(self, leaves: list[Any]) -> list[Any]:
+        numbers = [
+            (value, node)
+            for value, node in zip(self.given.leaves, leaves)
+            if not isinstance(value, Value)
+        ]
+        places = sorted(p for p in self.given.moving if p < len(self.given.numbers))
+        return [(place, value, node) for place, (value, node) in zip(places, numbers)]
+
+    def clean(self) -> None:
+        """Ordinary numbers where this capture had put its own."""
+        for record in list(self.state):
+            now = record.now()
+            if isinstance(now, Sym):
+                record.put(plain(now))
+            elif record.kind in ("item", "attribute", "cell"):
+                scrubbed(now, set())
+            elif record.kind == "list" and any(isinstance(item, Sym) for item in now):
+                record.put([plain(item) for item in now])
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    def finish(self, result: Any, copies: list[Any], before: Any) -> None:
+        """Make the program, or say why there is none."""
+        recorder = self.recorder
+        self.result = result
+        if modes_in_force() != before:
+            recorder.refuse("the program leaves a mode or a setting changed")
+        if recorder.problem is None:
+            try:
+                self.leaf = self.ended(result, copies)
+            except Unknown as reason:
+                recorder.refuse(str(reason))
+        self.problem = recorder.problem
+        if self.problem is not None:
+            self.leaf = None
+
+    def ended(self, result: Any, copies: list[Any]) -> Leaf:
+        """The end of the program."""
+        recorder = self.recorder
+        describer = Describer(recorder, self.state, self.given.objects)
+        build = describer.describe(result)
+        effects = self.effects(describer) + self.on_arguments(describer, copies)
+        mark = len(recorder.steps)
+        joint = self.joint(describer)
+        if recorder.problem is not None:
+            raise Unknown(recorder.problem[0])
+        ends = [d.position for d in recorder.decisions]
+        starts = [0, *ends]
+        for start, end in zip(starts, [*ends, mark]):
+            self.segments.append(Segment(recorder.steps[start:end]))
+        for segment, decision in zip(self.segments, recorder.decisions):
+            segment.decision = decision
+        leaf = Leaf(build, effects, list(describer.wanted))
+        leaf.joint = joint
+        self.segments[-1].leaf = leaf
+        return leaf
+
+    def effects(self, describer: Describer) -> list[tuple[Any, Any]]:
+        """What the call changed in Python's state: ``(write, builder)``."""
+        found: list[tuple[Any, Any]] = []
+        for record in list(self.state):
+            now = record.now()
+            if isinstance(now, Sym) and record.dynamic and now.value is record.value:
+                continue
+            if now is record.value or (not isinstance(now, Sym) and equal(now, record.value)):
+                continue
+            if record.kind in ("class", "array") or str(record.key).startswith("__"):
+                raise Unknown(f"{record.how} is changed in a way that cannot be replayed")
+            if record.kind == "keys":
+                for key in now:
+                    if ("item", id(record.holder), key) not in self.state.records:
+                        new = Record("item", record.holder, key, MISSING, f"a new {key!r}")
+                        found.append((new.put, describer.describe(new.now())))
+                continue
+            if record.kind == "list":
+                parts = [describer.describe(item) for item in now]
+                found.append((record.put, lambda env, parts=parts: [p(env) for p in parts]))
+            else:
+                found.append((record.put, describer.describe(now)))
+            self.noted(record, now)
+        for tensor, grad, keys, node, raw in self.state.before:
+            if tensor.raw is not raw or tensor._node is not node or tensor.keys != keys:
+                raise Unknown("the program changes what a tensor from outside is, not its elements")
+            if tensor._grad is not grad:
+                found.append((self._grad_writer(tensor), describer.describe(tensor._grad)))
+        return found
+
+    def noted(self, record: Record, now: Any) -> None:
+        """A number or tensor that each call changes is an input of the next capture's graph."""
+        place = (record.kind, id(record.holder), record.key)
+        moves = type(record.value) in (int, float) or isinstance(record.value, Value)
+        if moves and not record.dynamic and record.kind in ("item", "attribute", "cell"):
+            if type(plain(now)) is type(record.value):
+                self.dynamic.add(place)
+                self.passing = True
+
+    def _grad_writer(self, tensor: Any) -> Any:
+        for i, leaf in enumerate(self.given.leaves):
+            if leaf is tensor:
+                return _Gradient(i)
+        return _Gradient(tensor)
+
+    def on_arguments(self, describer: Describer, copies: list[Any]) -> list[tuple[Any, Any]]:
+        """What the call changed in lists and dicts among its arguments."""
+        found = []
+        for i, (now, then) in enumerate(zip(self.given.containers, copies)):
+            if isinstance(now, list):
+                if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
+                    parts = [describer.describe(item) for item in now]
+                    build = lambda env, parts=parts: [p(env) for p in parts]  # noqa: E731
+                    found.append((_Contents(i), build))
+            elif list(now) != list(then) or any(now[k] is not then[k] for k in now):
+                pairs = [(k, describer.describe(v)) for k, v in now.items()]
+                build = lambda env, pairs=pairs: {k: v(env) for k, v in pairs}  # noqa: E731
+                found.append((_Contents(i), build))
+        return found
+
+    def joint(self, describer: Describer) -> Joint | None:
+        """The backward graph of results that require grad."""
+        wanted: dict[Any, Any] = {}
+        for tensor, node in describer.tensors:
+            if tensor.keys & AUTOGRAD and tensor._node is not None:
+                wanted.setdefault(node, tensor)
+        if not wanted:
+            return None
+        with self.watch:
+            return differentiated(self.recorder, wanted)
+
+    def forget_numbers(self, tensors: list[Any]) -> None:
+        """Ordinary numbers in what autograd saved for these tensors."""
+        open_ = [tensor._node for tensor in tensors if tensor._node is not None]
+        seen: set[int] = set()
+        while open_:
+            node = open_.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            saved = getattr(node, "saved", None)
+            if isinstance(saved, list):
+                saved[:] = [map_aggregate(item, plain) for item in saved]
+            context = getattr(node, "ctx", None)
+            if context is not None:
+                scrubbed(vars(context))
+            open_ += [edge for edge in node.next_edges if hasattr(edge, "next_edges")]
+
+    def guards(self) -> Guards:
+        """What later calls must find unchanged."""
+        fixed = [v for _, v, o in self.recorder.inputs if o.kind == "constant"]
+        looked = self.watch.optimizes or self.state.all_names or "grad" in self.state.names
+        grads = [t for t in self.state.every_tensor if t.keys & AUTOGRAD and t._node is None]
+        absent = {id(t): grad is None for t, grad, *_ in self.state.before}
+        own = {id(leaf): i for i, leaf in enumerate(self.given.leaves)}
+        return Guards(
+            list(self.state),
+            [t for t in fixed if id(t) not in own],
+            [t for t in grads if id(t) not in own] if looked else [],
+            absent,
+            {own[id(t)]: absent[id(t)] for t in grads if id(t) in own} if looked else {},
+        )
+
+
+class _Gradient:
+    """Writes ``.grad`` of a tensor, or of the argument with this number."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def write(self, arguments: Arguments, value: Any) -> None:
+        target = arguments.leaves[self.target] if isinstance(self.target, int) else self.target
+        target._grad = value
+
+
+class _Contents:
+    """Writes the contents of a list or dict among the arguments."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def write(self, arguments: Arguments, value: Any) -> None:
+        target = arguments.containers[self.number]
+        if isinstance(target, list):
+            target[:] = value
+        else:
+            target.clear()
+            target.update(value)
+
+
+def _tensors(result: Any, state: State) -> list[Any]:
+    """The tensors that the program handed out or left in Python's state."""
+    found: list[Any] = []
+
+    def look(value: Any) -> Any:
+        if isinstance(value, Value):
+            found.append(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, type):
+            found.extend(item for item in vars(value).values() if isinstance(item, Value))
+        return value
+
+    map_aggregate(result, look)
+    for record in state:
+        map_aggregate(record.now(), look)
+    return found
+
+
+def _copy(container: Any) -> Any:
+    return container.copy()
+
+
+def _replaced(args: Any, kwargs: Any, moving: dict[int, Any]) -> Any:
+    count = iter(range(1 << 30))
+
+    def part(value: Any) -> Any:
+        if type(value) in (int, float):
+            return moving.get(next(count), value)
+        if type(value) in (tuple, list):
+            return type(value)([part(item) for item in value])
+        if type(value) is dict:
+            return {part(k): part(v) for k, v in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*[part(item) for item in value])
+        return value
+
+    return tuple([part(item) for item in args]), {k: part(v) for k, v in kwargs.items()}
+
+
+def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
+    """``value`` with ordinary numbers; containers are changed where they are."""
+    if isinstance(value, Sym):
+        return plain(value)
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return value
+    kind = type(value)
+    if kind is list:
+        seen.add(id(value))
+        for i, item in enumerate(value):
+            new = scrubbed(item, seen)
+            if new is not item:
+                value[i] = new
+    elif kind is dict or kind.__name__ in ("OrderedDict", "defaultdict"):
+        seen.add(id(value))
+        for key, item in value.items():
+            new = scrubbed(item, seen)
+            if new is not item:
+                value[key] = new
+    elif isinstance(value, tuple):
+        items = [scrubbed(item, seen) for item in value]
+        if any(a is not b for a, b in zip(items, value)):
+            return kind(*items) if hasattr(value, "_fields") else kind(items)
+    elif kind is set:
+        if any(isinstance(item, Sym) for item in value):
+            items = [plain(item) for item in value]
+            value.clear()
+            value.update(items)
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, Value)):
+        if kind.__module__ not in ("builtins", "types") and not callable(value):
+            seen.add(id(value))
+            scrubbed(vars(value), seen) if isinstance(vars(value), dict) else None
+    return value

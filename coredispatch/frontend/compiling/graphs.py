@@ -1,0 +1,48 @@
+"""Graphs cut out of what was recorded, and how they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph import Graph, Node
+from coredispatch.plugin import Operator, key_bit
+from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+
+__all__ = ["extracted", "masked_call"]
+
+_OFF = AUTOGRAD | key_bit("autocast") | key_bit("compile")
+
+
+def extracted(steps: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
+    """A graph of its own with these steps; its inputs are the nodes they use of elsewhere."""
+    own = set(steps)
+    graph = Graph()
+    mapping: dict[Node, Any] = {}
+    inputs: list[Node] = []
+    for used in (*(n for step in steps for n in step.all_input_nodes), *outputs):
+        if used not in own and used not in mapping:
+            mapping[used] = place = graph.placeholder(used.name)
+            place.meta = dict(used.meta)
+            inputs.append(used)
+    for step in steps:
+        mapping[step] = graph.node_copy(step, lambda n: mapping[n])
+    graph.output(tuple(mapping[node] for node in outputs))
+    graph.eliminate_dead_code(_stays)
+    graph.lint()
+    return graph, inputs
+
+
+def _stays(node: Node) -> bool:
+    """Random numbers are drawn also where nobody looks at them: the stream goes on as in eager."""
+    return node.is_impure() or (isinstance(node.target, Operator) and node.target.random)
+
+
+def masked_call(run: Callable[..., Any], values: list[Any]) -> Any:
+    """``run(*values)`` below autograd and autocast."""
+    token = push_masks(0, _OFF)
+    try:
+        return run(*values)
+    finally:
+        pop_masks(token)

@@ -1,0 +1,135 @@
+"""The backward graph of a captured program: captured beside the forward, and cut from it.
+
+The gradients of the results are computed once, under the capture, with gradients of the results
+that are inputs of the graph. What this adds is the backward graph; the values that it takes from
+the forward are what a call saves. A call of the program is one node of autograd.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.autograd.backward import grad as gradients
+from coredispatch.frontend.autograd.function import Function
+from coredispatch.frontend.compiling.graphs import extracted, masked_call
+from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing, capturing_nothing
+from coredispatch.frontend.modes import enable_grad, is_recording
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph import Graph, Node
+from coredispatch.plugin import AutogradError, Value
+
+__all__ = ["Joint", "differentiated"]
+
+
+class Joint:
+    """How gradients go back through a program.
+
+    Attributes:
+        outs: the nodes of the results that require grad.
+        ins: the nodes of the inputs that get a gradient.
+        saved: the nodes whose values the backward graph needs.
+        freed: the program has run its own backward pass through the results: another one fails.
+    """
+
+    def __init__(self, outs: list[Node], ins: list[Node]) -> None:
+        self.outs, self.ins = outs, ins
+        self.saved: list[Node] = []
+        self.tangents: list[Node] = []
+        self.graph: Graph | None = None
+        self.inputs: list[Node] = []
+        self.present: list[bool] = []
+        self.examples: list[Any] = []
+        self.run: Any = None
+        self.compiler: Any = None
+        self.freed = False
+
+    def backward(self, saved: list[Any], grads: list[Any]) -> list[Any]:
+        """The gradients of ``ins``."""
+        env = dict(zip(self.saved, saved))
+        env.update(zip(self.tangents, grads))
+        if self.run is None:
+            examples = [env[node] for node in self.inputs]
+            self.run = self.compiler(self.graph, examples)
+        made = iter(masked_call(self.run, [env[node] for node in self.inputs]))
+        return [next(made) if there else None for there in self.present]
+
+
+def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
+    """Capture the backward pass of ``wanted``: node -> tensor that requires grad."""
+    inputs = [
+        (node, value)
+        for node, value, _ in recorder.inputs
+        if isinstance(value, Value) and value.keys & AUTOGRAD
+    ]
+    joint = Joint(list(wanted), [node for node, _ in inputs])
+    outs = list(wanted.values())
+    tangents = []
+    for i, out in enumerate(outs):
+        with capturing_nothing():
+            tangent = out.detach().new_ones(out.shape)
+        node = recorder.placeholder(f"grad{i}", tangent, Origin(f"grad{i}", tangent, "tangent"))
+        joint.tangents.append(node)
+        tangents.append(tangent)
+    mark, looked = len(recorder.steps), len(recorder.decisions)
+    before = list(recorder.steps)
+    try:
+        with capturing(recorder), enable_grad():
+            found = gradients(
+                outs, [v for _, v in inputs], tangents, retain_graph=True, allow_unused=True
+            )
+    except AutogradError as error:
+        if "second time" not in str(error) and "freed" not in str(error):
+            recorder.refuse(f"its backward pass cannot be captured: {error}")
+            return None
+        del recorder.steps[mark:]
+        joint.freed = True
+        joint.present = [False] * len(inputs)
+        return joint
+    if len(recorder.decisions) != looked:
+        recorder.refuse("its backward pass looks at values")
+        return None
+    steps = recorder.steps[mark:]
+    results: list[Any] = []
+    for gradient in found:
+        joint.present.append(gradient is not None)
+        if gradient is not None:
+            results.append(recorder.node_of(gradient))
+    if recorder.problem is not None:
+        return None
+    joint.graph, joint.inputs = extracted(steps, results)
+    own = set(joint.tangents)
+    joint.saved = [node for node in joint.inputs if node not in own]
+    del recorder.steps[mark:]
+    assert recorder.steps == before
+    return joint
+
+
+class CompiledProgram(Function):
+    """The node that a call of a compiled program is."""
+
+    @staticmethod
+    def forward(ctx: Any, joint: Joint, outs: Any, saved: Any, *inputs: Any) -> Any:
+        """Hands out results that were computed already."""
+        ctx.joint = joint
+        ctx.numbers = [None if isinstance(v, Value) else v for v in saved]
+        ctx.save_for_backward(*[v if isinstance(v, Value) else None for v in saved])
+        return tuple(outs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Runs the backward graph."""
+        joint = ctx.joint
+        if joint.freed:
+            raise AutogradError(
+                "Trying to backward through the graph a second time: the compiled program ran "
+                "its own backward pass through this result",
+                fix="call backward(retain_graph=True) in the program",
+            )
+        tensors = ctx.saved_tensors
+        if is_recording():
+            raise AutogradError(
+                "the gradients of a compiled program are not differentiable (create_graph=True)",
+                fix="compile a function that computes both derivatives, or do not compile it",
+            )
+        saved = [n if t is None else t for t, n in zip(tensors, ctx.numbers)]
+        return (None, None, None, *joint.backward(saved, list(grads)))

@@ -1,0 +1,46 @@
+"""A compiled module: the module itself inside, and its calls through a compiled function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.nn.module import Module
+
+__all__ = ["OptimizedModule"]
+
+
+class OptimizedModule(Module):
+    """What ``compile`` makes of a module. ``_orig_mod`` is the module, with the same parameters."""
+
+    def __init__(self, module: Module, compiled: Any) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.__dict__["_compiled"] = compiled
+        self.__dict__["training"] = module.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The call of the module, by its graphs."""
+        return self._compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_orig_mod", "_compiled"):
+            raise AttributeError(name)
+        return getattr(self._orig_mod, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_orig_mod" or name in self.__dict__:
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._orig_mod[index]  # type: ignore[index]
+
+    def __iter__(self) -> Any:
+        return iter(self._orig_mod)  # type: ignore[call-overload]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._orig_mod)})

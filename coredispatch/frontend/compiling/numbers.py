@@ -1,0 +1,158 @@
+"""Numbers that a captured program reads: what it computes from them becomes a part of the graph.
+
+``loss.item()`` of a captured program is a :class:`SymFloat`. Arithmetic gives such numbers again,
+with a node in the graph. Where Python needs to know the number - in a comparison, a conversion, an
+index - the recorder is told, and the graph is split: what follows holds for this answer.
+
+They are no subclasses of ``int`` and ``float``: functions written in C would take the value out of
+those without asking. ``isinstance(x, float)`` is true nevertheless, through ``__class__``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.graph import Node
+from coredispatch.plugin import Symbol
+
+__all__ = ["Sym", "SymBool", "SymFloat", "SymInt", "plain", "symbolic"]
+
+
+class Sym(Symbol):
+    """A number of the example, with the node that stands for it."""
+
+    __slots__ = ("node", "recorder", "value")
+
+    def __init__(self, value: Any, node: Node, recorder: Any) -> None:
+        self.value, self.node, self.recorder = value, node, recorder
+
+    def forced(self, what: str) -> Any:
+        """The number itself: what the program does from here on holds for this number."""
+        self.recorder.decide(self.node, self.value, what)
+        return self.value
+
+    def __bool__(self) -> bool:
+        recorder = self.recorder
+        answer = bool(self.value)
+        if recorder.alive:
+            recorder.decide(recorder.function(operator.truth, (self.node,)), answer, "bool()")
+        return answer
+
+    def __int__(self) -> int:
+        return int(self.forced("int()"))
+
+    def __float__(self) -> float:
+        return float(self.forced("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self.forced("complex()"))
+
+    def __index__(self) -> int:
+        return operator.index(self.forced("an index"))
+
+    def __hash__(self) -> int:
+        return hash(self.forced("hash()"))
+
+    def __repr__(self) -> str:
+        return repr(self.forced("repr()"))
+
+    def __str__(self) -> str:
+        return str(self.forced("str()"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.forced("format()"), spec)
+
+    def __round__(self, *digits: Any) -> Any:
+        return round(self.forced("round()"), *digits)
+
+    def __trunc__(self) -> int:
+        return math.trunc(self.forced("int()"))
+
+    def __floor__(self) -> int:
+        return math.floor(self.forced("floor()"))
+
+    def __ceil__(self) -> int:
+        return math.ceil(self.forced("ceil()"))
+
+    def __reduce__(self) -> Any:
+        return type(self.forced("pickle")), (self.value,)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def is_integer(self) -> bool:
+        """As of the number."""
+        return float(self.forced("is_integer()")).is_integer()
+
+    def item(self) -> Any:
+        """Itself, as NumPy's numbers have it."""
+        return self
+
+
+class SymInt(Sym):
+    """An integer of a captured program."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: int)  # type: ignore[assignment]
+
+
+class SymFloat(Sym):
+    """A floating-point number of a captured program."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: float)  # type: ignore[assignment]
+
+
+class SymBool(Sym):
+    """A truth value of a captured program."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: bool)  # type: ignore[assignment]
+
+
+def symbolic(value: Any, node: Node, recorder: Any) -> Any:
+    """``value`` as a number that knows its node; what is no real number comes back as it is."""
+    kind: Any = {bool: SymBool, int: SymInt, float: SymFloat}.get(type(value))
+    return value if kind is None else kind(value, node, recorder)
+
+
+def plain(value: Any) -> Any:
+    """The number as an ordinary one, without the program depending on it."""
+    return value.value if isinstance(value, Sym) else value
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (bool, int, float, SymBool, SymInt, SymFloat)
+
+
+def _arithmetic(fn: Callable[..., Any], reflected: bool) -> Callable[..., Any]:
+    def method(self: Any, *others: Any) -> Any:
+        if not all(map(_number, others)):
+            return NotImplemented
+        given = (self, *others)
+        ordered = given[::-1] if reflected else given
+        value = fn(*map(plain, ordered))
+        recorder = self.recorder
+        if not recorder.alive:
+            return value
+        nodes = tuple(item.node if isinstance(item, Sym) else item for item in ordered)
+        return symbolic(value, recorder.function(fn, nodes), recorder)
+
+    return method
+
+
+_TWO = "add sub mul truediv floordiv mod pow".split()
+_COMPARED = "eq ne lt le gt ge".split()
+for _name in _TWO:
+    _fn = getattr(operator, _name)
+    setattr(Sym, f"__{_name}__", _arithmetic(_fn, False))
+    setattr(Sym, f"__r{_name}__", _arithmetic(_fn, True))
+for _name in (*_COMPARED, "neg", "pos", "abs"):
+    setattr(Sym, f"__{_name}__", _arithmetic(getattr(operator, _name), False))
+Sym.__hash__ = lambda self: hash(self.forced("hash()"))  # type: ignore[method-assign]

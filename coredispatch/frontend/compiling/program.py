@@ -1,0 +1,256 @@
+"""A captured program: what it depends on, its graphs, and what it returns and leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.compiling.graphs import extracted, masked_call
+from coredispatch.frontend.compiling.guards import Guards
+from coredispatch.frontend.compiling.recording import Decision, Origin
+from coredispatch.frontend.compiling.state import equal
+from coredispatch.graph import Graph, Node, map_arg
+from coredispatch.plugin import Value, to_raw
+
+__all__ = ["Leaf", "Program", "Segment", "Unseen"]
+
+
+class Unseen(Exception):
+    """A number came out as in no captured call."""
+
+
+class Leaf:
+    """The end of a path through the graphs: the result, and what is written to Python's state."""
+
+    def __init__(self, result: Any, effects: list[tuple[Any, Any]], wanted: list[Node]) -> None:
+        self.result, self.effects, self.wanted = result, effects, wanted
+        self.joint: Any = None
+        #: nodes of this capture -> those of the capture that found them first
+        self.aliases: dict[Node, Node] = {}
+
+    def needs(self) -> set[Node]:
+        """The nodes whose values are needed at the end."""
+        wanted = set(self.wanted)
+        if self.joint is not None:
+            wanted |= {*self.joint.saved, *self.joint.outs, *self.joint.ins}
+        return {self.aliases.get(node, node) for node in wanted}
+
+    def rename(self, mapping: dict[Node, Node]) -> None:
+        """The capture shares its beginning with an older one, which has other nodes for it."""
+        wanted = set(self.wanted)
+        if self.joint is not None:
+            wanted |= {*self.joint.saved, *self.joint.outs, *self.joint.ins}
+        self.aliases = {node: mapping[node] for node in wanted if node in mapping}
+
+
+class Segment:
+    """A graph without a look at its values, and what comes after: a decision, or the end."""
+
+    def __init__(self, steps: list[Node]) -> None:
+        self.steps = steps
+        self.decision: Decision | None = None
+        self.children: list[tuple[Any, Segment]] = []
+        self.leaf: Leaf | None = None
+        self.run: Callable[..., Any] | None = None
+        self.inputs: list[Node] = []
+        self.outputs: list[Node] = []
+        self.graph: Graph | None = None
+
+    def used_later(self) -> set[Node]:
+        """The nodes that this segment's followers need."""
+        found: set[Node] = set()
+        if self.decision is not None:
+            found.add(self.decision.node)
+        for _, child in self.children:
+            for step in child.steps:
+                found.update(step.all_input_nodes)
+            found |= child.used_later()
+        if self.leaf is not None:
+            found |= self.leaf.needs()
+        return found
+
+    def cut(self) -> None:
+        """Make the graph; it is to be compiled anew."""
+        later = self.used_later()
+        self.outputs = [step for step in self.steps if step in later]
+        self.graph, self.inputs = extracted(self.steps, self.outputs)
+        self.run = None if self.steps else _nothing
+
+    def compiled(self, compiler: Any, env: dict[Node, Any]) -> Callable[..., Any]:
+        """The compiled graph, for inputs like those in ``env``."""
+        if self.run is None:
+            self.run = compiler(self.graph, [env[node] for node in self.inputs])
+        return self.run
+
+    def child(self, answer: Any) -> Segment | None:
+        """What follows this answer."""
+        return next((segment for known, segment in self.children if _same(known, answer)), None)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return equal(a, b)
+
+
+def _nothing(*values: Any) -> tuple[Any, ...]:
+    return ()
+
+
+class Program:
+    """What one capture, or several with the same guards, found.
+
+    Attributes:
+        guards: what must hold for it.
+        root: the first graph.
+        inputs: the nodes of all inputs, and where calls find their values.
+        calls: how often it ran instead of Python.
+    """
+
+    def __init__(self, key: Any, capture: Any) -> None:
+        self.key = key
+        self.guards: Guards = capture.guards()
+        self.root: Segment = capture.segments[0]
+        self.inputs: list[tuple[Node, Origin]] = []
+        self.written: set[Node] = set()
+        self.draws = False
+        self.compiler: Any = None
+        self.calls = 0
+        self.objects = list(capture.given.objects)  # their ids stand in the key
+        _chain(capture.segments)
+        self._enter(capture, {})
+
+    def segments(self) -> list[Segment]:
+        """All graphs, the first one first."""
+        found, open_ = [], [self.root]
+        while open_:
+            at = open_.pop(0)
+            found.append(at)
+            open_ += [child for _, child in at.children]
+        return found
+
+    def leaves(self) -> list[Leaf]:
+        """All ends."""
+        return [s.leaf for s in self.segments() if s.leaf is not None]
+
+    def compile(self, compiler: Any, examples: dict[Node, Any]) -> None:
+        """Compile the graphs that are not compiled yet and whose inputs are known."""
+        self.compiler = compiler
+        for segment in self.segments():
+            if segment.run is None and all(node in examples for node in segment.inputs):
+                segment.compiled(compiler, examples)
+
+    def _enter(self, capture: Any, mapping: dict[Node, Node]) -> None:
+        nodes = [node for node, _, _ in capture.recorder.inputs]
+        for node, _, origin in capture.recorder.inputs:
+            if node not in mapping and origin.kind != "tangent":
+                self.inputs.append((node, origin))
+        for decision in capture.recorder.decisions:
+            self.written |= {mapping.get(nodes[i], nodes[i]) for i in decision.written}
+            self.draws = self.draws or decision.draws
+        for segment in self.segments():
+            later = segment.used_later()
+            if segment.graph is None or any(
+                s in later and s not in segment.outputs for s in segment.steps
+            ):
+                segment.cut()
+
+    def merged(self, capture: Any) -> bool:
+        """Enter another path through the same beginning; False where the beginnings differ."""
+        mapping = self._inputs_of(capture)
+        at = self.root
+        for i, new in enumerate(capture.segments):
+            if not _matches(at.steps, new.steps, mapping):
+                return False
+            if at.decision is None or new.decision is None:
+                return False
+            if mapping.get(new.decision.node, new.decision.node) is not at.decision.node:
+                return False
+            following = at.child(new.decision.answer)
+            if following is None:
+                rest = capture.segments[i + 1 :]
+                self._attach(at, new.decision.answer, rest, mapping)
+                self.guards = self.guards.united(capture.guards())
+                self._enter(capture, mapping)
+                return True
+            at = following
+        return False
+
+    def _attach(self, at: Segment, answer: Any, rest: list[Segment], mapping: Any) -> None:
+        for segment in rest:
+            for step in segment.steps:
+                step.args = map_arg(step.args, lambda n: mapping.get(n, n))
+                step.kwargs = map_arg(step.kwargs, lambda n: mapping.get(n, n))
+            if segment.decision is not None:
+                segment.decision.node = mapping.get(segment.decision.node, segment.decision.node)
+            if segment.leaf is not None:
+                segment.leaf.rename(mapping)
+        _chain(rest)
+        at.children.append((answer, rest[0]))
+
+    def _inputs_of(self, capture: Any) -> dict[Node, Node]:
+        known: dict[Any, Node] = {}
+        for node, origin in self.inputs:
+            known.setdefault(_signature(origin), node)
+        mapping: dict[Node, Node] = {}
+        for node, _, origin in capture.recorder.inputs:
+            found = known.get(_signature(origin))
+            if found is not None:
+                mapping[node] = found
+        return mapping
+
+    def undoing(self, env: dict[Node, Any]) -> Callable[[], None] | None:
+        """What takes back the writes before a number that came out as never before."""
+        if not self.written and not self.draws:
+            return None
+        from coredispatch.frontend.random import get_rng_state, set_rng_state
+
+        state = get_rng_state() if self.draws else None
+        kept = [
+            (env[n], masked_call(lambda t: t.clone(), [env[n]]))
+            for n in self.written
+            if isinstance(env[n], Value)
+        ]
+
+        def undo() -> None:
+            for tensor, before in kept:
+                masked_call(lambda t, b: t.copy_(b), [tensor, before])
+            if state is not None:
+                set_rng_state(state)
+
+        return undo
+
+
+def _chain(segments: list[Segment]) -> None:
+    for segment, following in zip(segments, segments[1:]):
+        assert segment.decision is not None
+        segment.children.append((segment.decision.answer, following))
+
+
+def _signature(origin: Origin) -> Any:
+    if origin.kind == "leaf":
+        return ("leaf", origin.place)
+    if origin.kind == "item":
+        return ("item", origin.place.kind, id(origin.place.holder), origin.place.key)
+    if origin.kind == "constant" and origin.name == "constant":
+        raw = np.asarray(to_raw(origin.value))
+        return ("host", raw.shape, str(raw.dtype), raw.tobytes())
+    if origin.kind == "grad":
+        return ("grad", id(origin.place))
+    return (origin.kind, id(origin.value))
+
+
+def _matches(old: list[Node], new: list[Node], mapping: dict[Node, Node]) -> bool:
+    """Whether the steps do the same; ``mapping`` is then extended."""
+    if len(old) != len(new):
+        return False
+    for a, b in zip(old, new):
+        if a.op != b.op or a.target is not b.target and a.target != b.target:
+            return False
+        args, kwargs = map_arg((b.args, b.kwargs), lambda n: mapping.get(n, n))
+        if repr(args) != repr(a.args) or repr(kwargs) != repr(a.kwargs):
+            return False
+        mapping[b] = a
+    return True

@@ -1,0 +1,317 @@
+"""The layer that captures: every operator below autograd, as a node of a graph.
+
+It lies below autograd and autocast, so a backward pass and an optimizer step arrive like a forward
+pass. The tensors are the program's own, nothing wraps them: the captured call is the eager call.
+A value is known by its raw array, which a tensor shares with its detached aliases.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch._version import __version__
+from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
+from coredispatch.frontend.marks import MARKS
+from coredispatch.graph import Graph, Node, map_aggregate
+from coredispatch.graph.capture import source
+from coredispatch.graph.targets import spelled
+from coredispatch.plugin import (
+    Layer,
+    Mode,
+    Registrar,
+    Switch,
+    Value,
+    hookimpl,
+    is_masked,
+    is_on,
+    version_of,
+)
+from coredispatch.registry.dispatch.table import TABLE
+
+__all__ = ["Decision", "Origin", "Recorder", "Unsupported", "capturing", "load"]
+
+
+class Unsupported(RuntimeError):
+    """What a capture with ``fullgraph=True`` cannot hold, with the line that asked for it."""
+
+
+class Decision:
+    """A place where Python looked at a number: what follows holds for this answer."""
+
+    def __init__(self, node: Node, answer: Any, what: str, where: Any, position: int) -> None:
+        self.node, self.answer, self.what, self.where = node, answer, what, where
+        self.position = position  # the number of steps before
+        self.written: list[int] = []  # the inputs that were written to before
+        self.draws = False  # whether random numbers were drawn before
+
+
+class capturing(Mode):
+    """Puts what is called inside into the graph of ``recorder``."""
+
+    switch = Switch(on=("compile",))
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+
+class capturing_nothing(Mode):
+    """What the compiler itself calls while it captures."""
+
+    switch = Switch(off=("compile",))
+
+
+class Origin:
+    """Where later calls find an input.
+
+    Attributes:
+        kind: ``leaf`` (an argument; ``place`` is its number), ``constant`` (this tensor),
+            ``item`` (what stands in the record ``place``), ``grad`` (the gradient of ``place``).
+        name: for the placeholder.
+        value: what it is in the captured call.
+    """
+
+    def __init__(self, name: str, value: Any, kind: str, place: Any = None) -> None:
+        self.name, self.value, self.kind, self.place = name, value, kind, place
+
+
+class Recorder:
+    """Fills a graph with the operators that a program calls.
+
+    Args:
+        origin: called with a tensor that no operator made, says how later calls find it: a
+            description of the input, None where nobody can.
+        whole: whether a value that Python looks at is an error (``fullgraph=True``).
+
+    Attributes:
+        problem: why the capture holds for nothing, None while it does.
+        decisions: the answers that Python got so far.
+        inputs: ``(node, value, origin)`` of each placeholder.
+    """
+
+    def __init__(self, origin: Callable[[Any], Any], whole: bool) -> None:
+        self.graph = Graph()
+        self.origin, self.whole = origin, whole
+        self.problem: tuple[str, Any] | None = None
+        self.decisions: list[Decision] = []
+        self.steps: list[Node] = []
+        self.inputs: list[tuple[Node, Any, Any]] = []
+        self.versions: list[int] = []
+        self.known: dict[int, Node] = {}
+        self.kept: list[Any] = []
+        self.examples: dict[Node, Any] = {}
+        self.alive = True
+        self.symbols = False  # whether the program got numbers that know their node
+        self.busy = 0
+        self.draws = False
+        self.numbers: dict[tuple[int, int], Any] = {}
+        self._last_input = self.graph._root
+
+    def refuse(self, why: str, where: Any = None) -> None:
+        """The capture holds for nothing: the call goes on eagerly, and is not kept."""
+        if self.problem is None:
+            self.problem = (why, where if where is not None else source())
+            if self.whole:
+                raise Unsupported(_told(*self.problem))
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def placeholder(self, name: str, value: Any, origin: Any) -> Node:
+        """A new input of the graph."""
+        graph = self.graph
+        with graph.inserting_after(self._last_input):
+            node = graph.placeholder(name)
+        if graph._insert_after is self._last_input:
+            graph._insert_after = node
+        self._last_input = node
+        self.inputs.append((node, value, origin))
+        self.versions.append(version_of(value) if isinstance(value, Value) else 0)
+        self.examples[node] = value
+        if isinstance(value, Value):
+            self._enter(value, node)
+        return node
+
+    def _enter(self, value: Any, node: Node) -> None:
+        self.known[id(value.raw)] = node
+        self.kept.append(value.raw)
+
+    def node_of(self, tensor: Any) -> Node | None:
+        """The node of a tensor; one that was not made here becomes an input."""
+        node = self.known.get(id(tensor.raw))
+        if node is None:
+            origin = self.origin(tensor)
+            if origin is None:
+                self.refuse(
+                    f"a tensor of shape {tuple(tensor.shape)} comes from a place that later calls "
+                    "cannot look up"
+                )
+                return None
+            node = self.placeholder(origin.name, origin.value, origin)
+        return node
+
+    def argument(self, value: Any) -> Any:
+        """An argument of a call as the graph has it."""
+
+        def leaf(item: Any) -> Any:
+            if isinstance(item, Sym):
+                return item.node
+            return self.node_of(item) if isinstance(item, Value) else item
+
+        return map_aggregate(value, leaf)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def function(self, target: Any, args: tuple[Any, ...], kwargs: Any = None) -> Node:
+        """A call of a function, with its origin."""
+        return self._noted(self.graph.call_function(target, args, kwargs))
+
+    def _noted(self, node: Node) -> Node:
+        node.meta["source"] = source()
+        self.steps.append(node)
+        return node
+
+    def called(self, op: Any, args: tuple[Any, ...], out: Any) -> None:
+        """An operator was called with these complete arguments."""
+        given, named = spelled(op, args)
+        given, named = self.argument(given), self.argument(named)
+        if self.problem is not None:
+            return
+        if op.random:
+            self.draws = True
+        node = self.function(op, given, named)
+        if isinstance(out, Value):
+            self.made(out, node)
+        elif isinstance(out, (tuple, list)):
+            for i, item in enumerate(out):
+                if isinstance(item, Value) and id(item.raw) not in self.known:
+                    self.made(item, self.function(operator.getitem, (node, i)))
+
+    def made(self, value: Any, node: Node) -> None:
+        """``value`` is what ``node`` made, unless it is an argument that was written in place."""
+        if id(value.raw) not in self.known:
+            self._enter(value, node)
+            self.examples[node] = value
+            node.meta["value"] = value_info(value)
+
+    def constant(self, tensor: Any) -> None:
+        """``tensor`` was made from Python's data: each call gets a copy of its own."""
+        with capturing_nothing():
+            kept = tensor.clone()
+        place = self.placeholder("constant", kept, Origin("constant", kept, "constant"))
+        self.made(tensor, self.function(TABLE.operator("clone"), (place,)))
+
+    # -- where values leave ----------------------------------------------------------------------
+
+    def item(self, tensor: Any, read: Callable[[], Any]) -> Any:
+        """``tensor.item()``: a number that knows its node."""
+        node = self.node_of(tensor)
+        value = read()
+        if node is None or self.problem is not None:
+            return value
+        key = (id(node), version_of(tensor))
+        known = self.numbers.get(key)
+        if known is None:
+            made = self.graph.call_method("item", (node,))
+            known = self.numbers[key] = symbolic(value, self._noted(made), self)
+            self.examples[made] = value
+            self.symbols = self.symbols or isinstance(known, Sym)
+            if not isinstance(known, Sym):
+                self.decide(made, value, "item()")
+        return known
+
+    def array(self, tensor: Any, array: Any) -> None:
+        """Python got all elements of ``tensor``."""
+        node = self.node_of(tensor)
+        if node is None or self.problem is not None:
+            return
+        if array.size > 64:
+            self.refuse(f"the program reads the {array.size} elements of a tensor")
+            return
+        self.decide(self._noted(self.graph.call_method("tolist", (node,))), array.tolist(), "read")
+
+    def decide(self, node: Node, answer: Any, what: str) -> None:
+        """Python looks at a number: the graph is split here."""
+        if not self.alive or self.problem is not None:
+            return
+        for known in self.decisions:
+            if known.node is node and known.answer == answer:
+                return
+        where = source()
+        if self.whole:
+            raise Unsupported(_told(f"the program looks at a value ({what})", where))
+        decision = Decision(node, answer, what, where, len(self.steps))
+        decision.draws = self.draws
+        decision.written = [
+            i
+            for i, ((_, value, _), then) in enumerate(zip(self.inputs, self.versions))
+            if isinstance(value, Value) and version_of(value) != then
+        ]
+        self.decisions.append(decision)
+
+
+def value_info(value: Any) -> dict[str, Any]:
+    """What is known of a result before it is there."""
+    raw = value.raw
+    return {"shape": tuple(raw.shape), "dtype": value.dtype, "device": value.device}
+
+
+def _told(why: str, where: Any) -> str:
+    return "{}:{} in {}: {}".format(*where, why)
+
+
+def record(call: Any, args: tuple[Any, ...]) -> Any:
+    """The kernel of the layer for every operator: call it, and note it."""
+    mode = capturing.current()
+    op = call.op
+    recorder = None if mode is None else mode.recorder
+    if recorder is None or recorder.problem is not None or not recorder.alive:
+        symbols = any(_has_sym(argument) for argument in args)
+        return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
+    recorder.busy += 1  # what kernels do is no part of the program
+    try:
+        if any(_has_sym(argument) for argument in args):
+            out = call.redispatch(*map_aggregate(args, plain))
+        else:
+            out = call.below(args)
+    finally:
+        recorder.busy -= 1
+    if op.name == "to_host":
+        recorder.array(args[0], out)
+        return out
+    if op.name == "from_host":
+        recorder.constant(out)
+    else:
+        recorder.called(op, args, out)
+    return out
+
+
+def _has_sym(argument: Any) -> bool:
+    if isinstance(argument, (tuple, list)):
+        return any(map(_has_sym, argument))
+    return isinstance(argument, Sym)
+
+
+@hookimpl
+def coredispatch_register(registrar: Registrar) -> None:
+    """Register the layer ``compile``."""
+    registrar.layer(Layer("compile", generic=record, below=("autograd", "autocast")))
+
+
+def load() -> None:
+    """Put the layer in the table, the first time it is needed."""
+    from coredispatch.registry import plugins
+
+    if "compile" not in {plugin.name for plugin in plugins}:
+        plugins.builtin("compile", sys.modules[__name__], __version__)
+    MARKS.item = _item
+
+
+def _item(tensor: Any, read: Callable[[], Any]) -> Any:
+    """``tensor.item()`` while somebody captures."""
+    mode = capturing.current()
+    if mode is None or not mode.recorder.alive or not is_on("compile") or is_masked("compile"):
+        return read()
+    with capturing_nothing():
+        return mode.recorder.item(tensor, read)

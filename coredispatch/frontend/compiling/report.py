@@ -1,0 +1,95 @@
+"""What a compiled function knows of itself, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from coredispatch.frontend.compiling.function import CompiledFunction
+from coredispatch.frontend.compiling.module import OptimizedModule
+
+__all__ = ["Explanation", "explained"]
+
+
+@dataclass
+class Explanation:
+    """What compiling gave. Printed, it is a text.
+
+    Attributes:
+        graphs: the graphs of all programs.
+        graph_count, graph_break_count, op_count: how many graphs, splits and operators there are.
+        break_reasons: where and why Python looked at a value: ``(what, (file, line, function))``.
+        problems: why calls ran eagerly instead, in the same form.
+        guards: what the first program depends on, one line each.
+        recompilations: why programs that were there did not serve a call.
+        seconds: what capturing took.
+        calls: how often graphs ran instead of Python.
+        eager_calls: how often Python ran because nothing could be compiled.
+        given_up: why nothing more is compiled, None while it may be.
+    """
+
+    graphs: list[Any] = field(default_factory=list)
+    graph_count: int = 0
+    graph_break_count: int = 0
+    op_count: int = 0
+    break_reasons: list[Any] = field(default_factory=list)
+    problems: list[Any] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    recompilations: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    calls: int = 0
+    eager_calls: int = 0
+    given_up: str | None = None
+
+    @property
+    def out_guards(self) -> list[str]:
+        """PyTorch's name of ``guards``."""
+        return self.guards
+
+    def __str__(self) -> str:
+        lines = [
+            f"Graph Count: {self.graph_count}",
+            f"Graph Break Count: {self.graph_break_count}",
+            f"Op Count: {self.op_count}",
+            f"Guards: {len(self.guards)}",
+            f"Calls by graphs: {self.calls}, by Python for lack of them: {self.eager_calls}",
+            f"Seconds of capturing: {self.seconds:.3f}",
+        ]
+        for what, where in self.break_reasons:
+            lines.append("Split at {}:{} in {}: {}".format(*where, what))
+        for what, where in self.problems:
+            lines.append("Eager because of {}:{} in {}: {}".format(*where, what))
+        lines += [f"Compiled again: {reason}" for reason in self.recompilations]
+        if self.given_up is not None:
+            lines.append(f"Nothing more is compiled: {self.given_up}")
+        return "\n".join(lines)
+
+
+def explained(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+    """Call ``fn``, and tell what is known of it then."""
+    from coredispatch.frontend.compiler import compile
+
+    made = fn if isinstance(fn, (CompiledFunction, OptimizedModule)) else None
+    made = compile(fn, backend="eager") if made is None else made
+    made(*args, **kwargs)
+    compiled: CompiledFunction = made._compiled if isinstance(made, OptimizedModule) else made
+    report = Explanation(
+        problems=list(compiled.problems),
+        recompilations=list(compiled.recompilations),
+        seconds=compiled.seconds,
+        eager_calls=compiled.eager_calls,
+        given_up=compiled.given_up,
+    )
+    for programs in compiled.programs.values():
+        for program in programs:
+            report.calls += program.calls
+            report.guards = report.guards or program.guards.told()
+            for segment in program.segments():
+                if segment.steps:
+                    report.graphs.append(segment.graph)
+                    report.op_count += len(segment.steps)
+                if segment.decision is not None:
+                    report.break_reasons.append((segment.decision.what, segment.decision.where))
+    report.graph_count = len(report.graphs)
+    report.graph_break_count = len(report.break_reasons)
+    return report

@@ -1,0 +1,454 @@
+"""What a program can read of Python's state, and what it was before the program ran.
+
+The state is walked from the code objects that run: from the globals that a code object names, its
+closure cells and default arguments, on through containers, through instances by the attribute
+names that running code mentions, and through modules (of ``nn``) and classes whole. This is more
+than the program reads. What was found is recorded before the code that could change it runs, so
+that a record is both a guard of later calls and the measure of what this call changed.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.compiling.numbers import Sym
+from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.optim.optimizer import Optimizer
+from coredispatch.plugin import Device, DType, Generator, Operator, Value
+
+__all__ = ["MISSING", "Record", "State"]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Any = _Missing()
+PACKAGE = __name__.partition(".")[0]
+
+#: values that never change, compared by type and value
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
+#: values that never change, or whose state is part of no program: compared by identity
+_ATOMS: tuple[type, ...] = (
+    DType,
+    Device,
+    Operator,
+    Generator,
+    type,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.GenericAlias,
+    types.CodeType,
+    types.MappingProxyType,
+    np.ufunc,
+    np.dtype,
+    np.generic,
+    enum.Enum,
+    range,
+    slice,
+)
+_OWN_KEYS = {"training", "_hooks", "_parameter_names", "_buffer_names", "_module_names"}
+_MOST = 4096  # elements of a container beyond which nobody wants to compare them in each call
+
+
+class Record:
+    """One thing that was read: ``kind`` says how, ``value`` what it was."""
+
+    __slots__ = ("dynamic", "holder", "how", "key", "kind", "value")
+
+    def __init__(self, kind: str, holder: Any, key: Any, value: Any, how: str) -> None:
+        self.kind, self.holder, self.key, self.value, self.how = kind, holder, key, value, how
+        self.dynamic = False
+
+    def now(self) -> Any:
+        """What it is now."""
+        return _READ[self.kind](self.holder, self.key)
+
+    def put(self, value: Any) -> None:
+        """Make it ``value``."""
+        _WRITE[self.kind](self.holder, self.key, value)
+
+    def held(self) -> bool:
+        """Whether it is what it was."""
+        now = self.now()
+        if now is self.value:
+            return True
+        return equal(now, self.value)
+
+
+def equal(now: Any, then: Any) -> bool:
+    """Whether two values are the same to every program: identical, or equal and unchangeable."""
+    if now is then:
+        return True
+    if type(now) is not type(then):
+        return False
+    if isinstance(now, float):
+        return now == then or (now != now and then != then)
+    if isinstance(now, (*_PLAIN, np.dtype, np.generic, slice, range, Device, frozenset)):
+        return bool(now == then)
+    if isinstance(now, tuple):
+        return len(now) == len(then) and all(map(equal, now, then))
+    if isinstance(now, types.MethodType):
+        return now.__func__ is then.__func__ and now.__self__ is then.__self__
+    if isinstance(now, _Array):
+        return bool(np.array_equal(now.data, then.data))
+    return False
+
+
+class _Array:
+    """A copy of a NumPy array."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data.copy()
+
+
+def _put_item(holder: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        holder.pop(key, None)
+    else:
+        holder[key] = value
+
+
+def _put_list(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(holder, collections.deque):
+        holder.clear()
+        holder.extend(value)
+    elif isinstance(holder, set):
+        holder.clear()
+        holder.update(value)
+    else:
+        holder[:] = value
+
+
+def _refuse(holder: Any, key: Any, value: Any) -> None:
+    raise AssertionError("what cannot be written is refused when it is captured")
+
+
+def _cell(holder: Any, key: Any) -> Any:
+    try:
+        return holder.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _put_cell(holder: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        del holder.cell_contents
+    else:
+        holder.cell_contents = value
+
+
+def _put_attribute(holder: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        delattr(holder, key)
+    else:
+        setattr(holder, key, value)
+
+
+_READ: dict[str, Callable[[Any, Any], Any]] = {
+    "item": lambda holder, key: holder.get(key, MISSING),
+    "keys": lambda holder, key: tuple(holder),
+    "list": lambda holder, key: tuple(holder),
+    "cell": _cell,
+    "attribute": lambda holder, key: getattr(holder, key, MISSING),
+    "class": lambda holder, key: type(holder),
+    "array": lambda holder, key: _Array(holder),
+}
+_WRITE: dict[str, Callable[[Any, Any, Any], None]] = {
+    "item": _put_item,
+    "keys": _refuse,
+    "list": _put_list,
+    "cell": _put_cell,
+    "attribute": _put_attribute,
+    "class": _refuse,
+    "array": _refuse,
+}
+
+
+class State:
+    """What was found so far.
+
+    Args:
+        refuse: called with a reason where something cannot be recorded.
+        dynamic: places, ``(kind, id(holder), key)``, whose values are inputs of the graph.
+        symbol: makes a dynamic number an input: ``symbol(record) -> number``.
+    """
+
+    def __init__(
+        self,
+        refuse: Callable[[str], None],
+        dynamic: set[Any],
+        symbol: Callable[[Record], Any],
+    ) -> None:
+        self.refuse, self.dynamic, self.symbol = refuse, dynamic, symbol
+        self.names: set[str] = set()
+        self.all_names = False
+        self.records: dict[Any, Record] = {}
+        self.seen: dict[int, Any] = {}  # keeps them alive, so that an id stays theirs
+        self.named: list[tuple[Any, str]] = []  # what is walked by names, and its description
+        self.tensors: dict[int, tuple[Any, Record | None]] = {}  # id(raw) -> tensor, where it is
+        self.every_tensor: list[Any] = []
+        # what each was: (tensor, gradient, keys, node, raw)
+        self.before: list[tuple[Any, Any, int, Any, Any]] = []
+        self.codes: set[Any] = set()
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records.values())
+
+    # -- roots -----------------------------------------------------------------------------------
+
+    def add_code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
+        """Code that is about to run with these globals."""
+        if (code, id(namespace)) in self.codes:
+            return
+        self.codes.add((code, id(namespace)))
+        self.seen[id(namespace)] = namespace
+        names = set(code.co_names)
+        imports = False
+        for part in _codes(code):
+            names |= set(part.co_names)
+            names |= {c for c in part.co_consts if isinstance(c, str) and c.isidentifier()}
+            imports = imports or _imports(part)
+        self.named.append((namespace, f"the global of {code.co_name!r}"))
+        fresh = names - self.names
+        self.names |= names
+        if imports:
+            for name in names:
+                module = sys.modules.get(name)
+                if module is not None:
+                    self.walk(module, f"the module {name!r}")
+        for holder, how in self.named[:-1]:
+            self._by_name(holder, fresh, how)
+        self._by_name(namespace, names | fresh, self.named[-1][1])
+
+    def widen(self) -> None:
+        """Attributes are read by names that are computed: all of them count."""
+        if not self.all_names:
+            self.all_names = True
+            for holder, how in list(self.named):
+                if not isinstance(holder, (dict, types.ModuleType)):
+                    self._by_name(holder, set(), how)
+
+    # -- walking ---------------------------------------------------------------------------------
+
+    def record(self, kind: str, holder: Any, key: Any, how: str) -> None:
+        """Note what is there, and go on with it."""
+        place = (kind, id(holder), key)
+        if place in self.records:
+            return
+        self.seen[id(holder)] = holder
+        value = _READ[kind](holder, key)
+        found = Record(kind, holder, key, value, how)
+        self.records[place] = found
+        if place in self.dynamic:
+            found.dynamic = True
+            if type(value) in (int, float):
+                found.put(self.symbol(found))
+                return
+        if kind == "list":
+            for i, item in enumerate(value):
+                self.walk(item, f"{how}[{i}]")
+        elif kind not in ("keys", "class", "array"):
+            self.walk(value, how, found)
+
+    def walk(self, value: Any, how: str, where: Record | None = None) -> None:
+        """Everything that a program can reach from ``value``."""
+        if value is MISSING or isinstance(value, _PLAIN) or isinstance(value, Sym):
+            return
+        if isinstance(value, Value):
+            self._tensor(value, where)
+            return
+        if id(value) in self.seen:
+            return
+        self.seen[id(value)] = value
+        if isinstance(value, types.FunctionType):
+            self._function(value, how)
+        elif isinstance(value, types.MethodType):
+            self.walk(value.__func__, how)
+            self.walk(value.__self__, f"the object of {how}")
+        elif isinstance(value, type):
+            self._class(value, how)
+        elif isinstance(value, types.ModuleType):
+            if value.__name__.partition(".")[0] != PACKAGE:
+                self.named.append((value, f"{value.__name__}"))
+                self._by_name(value, self.names, value.__name__)
+        elif isinstance(value, _ATOMS):
+            return
+        elif isinstance(value, (dict, list, set, frozenset, tuple, collections.deque)):
+            self._container(value, how)
+        elif isinstance(value, (property, classmethod, staticmethod)):
+            for part in ("fget", "fset", "fdel", "__func__"):
+                self.walk(getattr(value, part, None), how)
+        elif isinstance(value, np.ndarray) and value.size <= 1024:
+            self.record("array", value, None, how)
+        else:
+            self._instance(value, how)
+
+    def _tensor(self, tensor: Any, where: Record | None) -> None:
+        if id(tensor) in self.seen:
+            return
+        self.seen[id(tensor)] = tensor
+        self.every_tensor.append(tensor)
+        self.before.append((tensor, tensor._grad, tensor.keys, tensor._node, tensor.raw))
+        self.tensors.setdefault(id(tensor.raw), (tensor, where))
+        grad = tensor._grad
+        if grad is not None and id(grad.raw) not in self.tensors:
+            self.tensors[id(grad.raw)] = (grad, Record("attribute", tensor, "grad", grad, "grad"))
+
+    def _function(self, function: types.FunctionType, how: str) -> None:
+        if str(function.__module__).partition(".")[0] == PACKAGE:
+            return
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self.record("attribute", function, name, f"{name} of {function.__qualname__!r}")
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            self.record("cell", cell, None, f"{name!r} of the closure of {function.__qualname__!r}")
+
+    def _class(self, cls: type, how: str) -> None:
+        if not _by_user(cls):
+            return
+        for base in cls.__mro__[1:]:
+            self.walk(base, base.__name__)
+        for name in list(vars(cls)):
+            if name not in ("__dict__", "__weakref__", "__doc__", "__annotations__"):
+                self.record("item", vars(cls), name, f"{cls.__name__}.{name}")
+
+    def _container(self, value: Any, how: str) -> None:
+        if len(value) > _MOST:
+            self.refuse(f"{how} has {len(value)} elements, too many to compare in each call")
+        elif isinstance(value, dict):
+            self.record("keys", value, None, f"the keys of {how}")
+            for key in list(value):
+                self.walk(key, f"a key of {how}")
+                self.record("item", value, key, f"{how}[{_short(key)}]")
+        elif isinstance(value, (tuple, frozenset)):
+            for i, item in enumerate(value):
+                self.walk(item, f"{how}[{i}]")
+        else:
+            self.record("list", value, None, how)
+        if isinstance(value, collections.defaultdict):
+            self.walk(value.default_factory, how)
+        if hasattr(value, "__dict__"):
+            self._named(value, how)
+
+    def _instance(self, value: Any, how: str) -> None:
+        cls = type(value)
+        if isinstance(value, Module):
+            self._named(value, how)
+            return
+        ours = cls.__module__.partition(".")[0] == PACKAGE
+        if ours and isinstance(value, Optimizer):
+            # What it counts differs in each step: inputs of the graph from the start.
+            for state in value.state.values():
+                for key, number in state.items() if isinstance(state, dict) else ():
+                    if type(number) in (int, float):
+                        self.dynamic.add(("item", id(state), key))
+            self._container(vars(value), how)
+            return
+        if ours:
+            inside = getattr(value, "_fn", None)
+            if inside is not None:
+                self.walk(inside, how)
+            elif hasattr(value, "__dict__"):
+                self._container(vars(value), how)
+            return
+        if _python_class(cls):
+            self._named(value, how)
+            return
+        if cls.__module__ == "functools" and cls.__name__ == "partial":
+            for part in (value.func, value.args, value.keywords):
+                self.walk(part, how)
+            return
+        if cls.__module__ in ("re", "datetime", "decimal", "fractions", "typing", "uuid"):
+            return
+        self.refuse(
+            f"{how} is of the type {cls.__module__}.{cls.__name__}, which has a state that "
+            "cannot be looked up"
+        )
+
+    def _named(self, value: Any, how: str) -> None:
+        self.record("class", value, None, f"the class of {how}")
+        self.walk(type(value), type(value).__name__)
+        self.named.append((value, how))
+        self._by_name(value, self.names, how)
+
+    def _by_name(self, holder: Any, names: set[str], how: str) -> None:
+        """The attributes of an instance or module, or the items of globals, with these names."""
+        if isinstance(holder, dict):
+            builtin = holder.get("__builtins__")
+            inner = builtin if isinstance(builtin, dict) else vars(builtin) if builtin else {}
+            for name in names:
+                if name in holder or name in inner:
+                    self.record("item", holder, name, f"the global {name!r}")
+            return
+        if isinstance(holder, types.ModuleType):
+            for name in names & vars(holder).keys():
+                self.record("item", vars(holder), name, f"{how}.{name}")
+            return
+        members = getattr(holder, "__dict__", None)
+        if isinstance(members, dict):
+            if isinstance(holder, Module):
+                self.record("keys", members, None, f"the attributes of {how}")
+                own = _OWN_KEYS | set(members.get("_parameter_names", ()))
+                own |= set(members.get("_buffer_names", ())) | set(members.get("_module_names", ()))
+                whole = not _by_user(type(holder)) or self.all_names
+                wanted = set(members) if whole else (own | names) & members.keys()
+            else:
+                wanted = set(members) if self.all_names else names
+            for name in sorted(wanted):
+                self.record("item", members, name, f"{how}.{name}")
+        for base in type(holder).__mro__:
+            for name in vars(base).get("__slots__", ()) if _by_user(base) else ():
+                if (name in names or self.all_names) and not name.startswith("__"):
+                    self.record("attribute", holder, name, f"{how}.{name}")
+
+
+def _by_user(cls: type) -> bool:
+    """Whether the class is written in Python, by neither us nor the standard library."""
+    home = cls.__module__.partition(".")[0]
+    heap = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE
+    return heap and home != PACKAGE and (home not in sys.stdlib_module_names or home == "__main__")
+
+
+class _Bare:
+    pass
+
+
+def _python_class(cls: type) -> bool:
+    """Whether all that an instance holds stands in its ``__dict__`` and its slots."""
+    if not cls.__flags__ & (1 << 9):
+        return False
+    slots = 0
+    for base in cls.__mro__:
+        own = vars(base).get("__slots__", ())
+        slots += 1 if isinstance(own, str) else len(tuple(own))
+    return cls.__basicsize__ <= _Bare.__basicsize__ + 8 * slots
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code and what is defined inside."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _imports(code: types.CodeType) -> bool:
+    import dis
+
+    return dis.opmap["IMPORT_NAME"] in code.co_code[::2]
+
+
+def _short(key: Any) -> str:
+    return repr(key) if isinstance(key, _PLAIN) else type(key).__name__

@@ -1,0 +1,173 @@
+"""What a captured call returned or left behind, described so that later calls can build it."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.frontend.compiling.numbers import Sym
+from coredispatch.frontend.compiling.state import MISSING, State, _by_user, _python_class
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.plugin import Value
+
+__all__ = ["Builder", "Describer"]
+
+#: builds a value from the values of the nodes
+Builder = Callable[[Any], Any]
+
+
+class Unknown(Exception):
+    """A value that later calls cannot build."""
+
+
+class Describer:
+    """Turns values into builders.
+
+    Args:
+        recorder: knows the nodes of tensors and numbers.
+        state: knows what was there before.
+
+    Attributes:
+        wanted: the nodes whose values the builders need.
+        tensors: the tensors among the values that a node made.
+    """
+
+    def __init__(self, recorder: Any, state: State, leaves: list[Any]) -> None:
+        self.recorder, self.state = recorder, state
+        self.wanted: dict[Any, None] = {}
+        self.tensors: list[tuple[Any, Any]] = []
+        self.memo: dict[int, Builder] = {}
+        self.outside = {id(leaf) for leaf in leaves}
+        self.own = {id(value): node for node, value, _ in recorder.inputs}
+
+    def describe(self, value: Any) -> Builder:
+        """The builder of ``value``; :class:`Unknown` where there is none."""
+        if value is MISSING or value is None or isinstance(value, (str, bytes)):
+            return _constant(value)
+        if isinstance(value, Sym):
+            return self._node(value.node)
+        if isinstance(value, (bool, int, float, complex)):
+            return _constant(value)
+        if isinstance(value, Value):
+            return self._tensor(value)
+        known = self.memo.get(id(value))
+        if known is not None:
+            return known
+        made = self._object(value)
+        self.memo[id(value)] = made
+        return made
+
+    def _node(self, node: Any) -> Builder:
+        self.wanted.setdefault(node)
+        return lambda env: env[node]
+
+    def _tensor(self, tensor: Any) -> Builder:
+        node = self.own.get(id(tensor))
+        if node is not None:
+            return self._node(node)
+        if id(tensor) in self.state.seen:
+            return self._node(self.recorder.node_of(tensor))
+        if type(tensor) is not Tensor:
+            raise Unknown(f"a new {type(tensor).__name__} leaves the program")
+        chain = self._views(tensor)
+        if chain is not None:
+            return chain
+        node = self.recorder.known.get(id(tensor.raw))
+        if node is None:
+            raise Unknown(f"a tensor of shape {tuple(tensor.shape)} that no operator made")
+        if node.op == "placeholder":  # an alias of an input, detached
+            self.wanted.setdefault(node)
+            if tensor.keys & AUTOGRAD:
+                raise Unknown("an alias of an input that requires grad leaves the program")
+            return lambda env: env[node].detach()
+        self.tensors.append((tensor, node))
+        self.wanted.setdefault(node)
+        if tensor.keys & AUTOGRAD and tensor._node is None:
+
+            def leaf(env: Any) -> Any:
+                return env[node].requires_grad_()
+
+            return leaf
+        return lambda env: env[node]
+
+    def _views(self, tensor: Any) -> Builder | None:
+        """A view of an input is made anew, by the operators that made it."""
+        links: list[Any] = []
+        at = tensor
+        while at._view is not None and id(at) not in self.own:
+            links.append(at._view)
+            at = at._view.base
+        if not links or id(at) not in self.own:
+            return None
+        for link in links:
+            if link.position or link.member >= 0 or link.multi_output or link.renamed:
+                raise Unknown("a view of an input leaves the program, made in a way of its own")
+            if link.custom or any(isinstance(item, Value) for item in link.args):
+                raise Unknown("a view of an input leaves the program, made by tensors")
+        node = self.own[id(at)]
+        self.wanted.setdefault(node)
+
+        def build(env: Any) -> Any:
+            made = env[node]
+            for link in reversed(links):
+                made = link.op(made, *link.args)
+            return made
+
+        return build
+
+    def _object(self, value: Any) -> Builder:
+        kind = type(value)
+        if id(value) in self.state.seen or id(value) in self.outside:
+            return _constant(value)
+        if kind is tuple or kind is list or kind is set or kind is collections.deque:
+            parts = [self.describe(item) for item in value]
+            return _shared(lambda env: kind([part(env) for part in parts]))
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            fields = [self.describe(item) for item in value]
+            return _shared(lambda env: kind(*[part(env) for part in fields]))
+        if kind in (dict, collections.OrderedDict):
+            pairs = [(self.describe(k), self.describe(v)) for k, v in value.items()]
+            return _shared(lambda env: kind([(k(env), v(env)) for k, v in pairs]))
+        if kind is collections.defaultdict:
+            pairs = [(self.describe(k), self.describe(v)) for k, v in value.items()]
+            factory = value.default_factory
+            return _shared(lambda env: kind(factory, [(k(env), v(env)) for k, v in pairs]))
+        if kind.__module__.startswith("coredispatch.frontend.return_types") or (
+            isinstance(value, tuple)
+        ):
+            parts = [self.describe(item) for item in value]
+            return _shared(lambda env: kind([part(env) for part in parts]))
+        if isinstance(value, (slice, range, type, frozenset)) or kind.__name__ in _FIXED:
+            return _constant(value)
+        if _by_user(kind) and _python_class(kind) and not hasattr(kind, "__slots__"):
+            members = {name: self.describe(item) for name, item in vars(value).items()}
+
+            def build(env: Any) -> Any:
+                made = kind.__new__(kind)
+                made.__dict__.update({name: part(env) for name, part in members.items()})
+                return made
+
+            return _shared(build)
+        raise Unknown(f"a new {kind.__module__}.{kind.__name__} leaves the program")
+
+
+_FIXED = {"DType", "Device", "builtin_function_or_method", "module"}
+
+
+def _constant(value: Any) -> Builder:
+    return lambda env: value
+
+
+def _shared(build: Builder) -> Builder:
+    """What stands in several places is built once in a call."""
+    key = object()
+
+    def once(env: Any) -> Any:
+        found = env.get(key, MISSING)
+        if found is MISSING:
+            found = env[key] = build(env)
+        return found
+
+    return once

@@ -1,0 +1,187 @@
+"""What Python does while a program is captured: which code runs, and which C functions it calls.
+
+A profile function hears of every Python frame before it runs, and of every call of a function
+written in C. Code hands its names to :class:`~coredispatch.frontend.compiling.state.State`. C
+functions cannot be looked into: those that are known to depend on their arguments only may be
+called, any other one ends the capture.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import types
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.compiling.recording import Recorder
+from coredispatch.frontend.compiling.state import PACKAGE, State
+
+__all__ = ["Watch"]
+
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_STDLIB = tuple(
+    {sysconfig.get_path("stdlib") + os.sep, sysconfig.get_path("platstdlib") + os.sep, "<frozen "}
+)
+_NUMPY = os.path.dirname(np.__file__) + os.sep
+_SITE = tuple({sysconfig.get_path("purelib") + os.sep, sysconfig.get_path("platlib") + os.sep})
+
+#: modules whose C functions depend on their arguments only
+_PURE_MODULES = set(
+    "math cmath _operator operator itertools _functools functools _collections collections _bisect "
+    "_heapq _struct _abc _string re _sre unicodedata numpy numpy.core._multiarray_umath "
+    "numpy._core._multiarray_umath binascii _json _typing".split()
+)
+_IMPURE_BUILTINS = set(
+    "print input open exec eval compile __import__ globals locals vars dir breakpoint".split()
+)
+_BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
+#: types whose methods do nothing but what the records of their values show
+_KNOWN_TYPES = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    list,
+    dict,
+    set,
+    frozenset,
+    tuple,
+    slice,
+    range,
+    property,
+    types.FunctionType,
+    types.CodeType,
+    types.MappingProxyType,
+    BaseException,
+)
+_KNOWN_MODULES = {"builtins", "collections", "numpy", "re", "decimal", "fractions", "datetime"}
+_CLASS_METHODS = {"__new__", "mro", "fromkeys", "fromhex", "from_bytes", "maketrans"}
+_CLASS_METHODS |= {"__subclasshook__", "__init_subclass__", "__prepare__", "__instancecheck__"}
+#: parts of the package that reach beyond tensors, modules and optimizers
+_PARTS = "data serialization multiprocessing profiler hub. package. distributed. fx jit"
+_OUTSIDE = tuple(os.path.join(_HERE, "frontend", name) for name in _PARTS.split())
+#: functions of the package that change what no record shows
+_SETTINGS = set(
+    "manual_seed manual_seed_all seed initial_seed set_rng_state get_rng_state fork_rng "
+    "set_default_dtype set_default_device set_num_threads use_deterministic_algorithms "
+    "set_printoptions register_hook register_forward_hook register_forward_pre_hook "
+    "register_full_backward_hook register_full_backward_pre_hook register_module_forward_hook "
+    "register_post_accumulate_grad_hook register_step_pre_hook register_step_post_hook "
+    "set_grad_enabled retain_grad share_memory_ compile set_stance reset load unload".split()
+)
+
+
+class Watch:
+    """The profile function of one capture. A context manager: what was set before comes back."""
+
+    def __init__(self, recorder: Recorder, state: State) -> None:
+        self.recorder, self.state = recorder, state
+        self.kinds: dict[Any, str] = {}
+        self.before: Any = None
+        self.optimizes = False
+
+    def __enter__(self) -> Watch:
+        self.before = sys.getprofile()
+        sys.setprofile(self.heard)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        sys.setprofile(self.before)
+
+    def heard(self, frame: Any, event: str, argument: Any) -> None:
+        """A frame begins, or a C function is called."""
+        recorder = self.recorder
+        if recorder.busy or recorder.problem is not None or not recorder.alive:
+            return
+        if event == "call":
+            self.entered(frame)
+        elif event == "c_call" and self.kind_of(frame) == "program":
+            self.called(frame, argument)
+
+    def kind_of(self, frame: Any) -> str:
+        """``program`` or ``package``: the standard library is a part of who calls it."""
+        while True:
+            kind = self.kinds.get(frame.f_code)
+            if kind is None:
+                kind = self.kinds[frame.f_code] = _kind(frame.f_code)
+            if kind != "library":
+                return kind
+            frame = frame.f_back
+            if frame is None:
+                return "program"
+
+    def entered(self, frame: Any) -> None:
+        """Code is about to run."""
+        code = frame.f_code
+        kind = self.kind_of(frame)
+        if kind == "program":
+            self.state.add_code(code, frame.f_globals)
+            return
+        name, file = code.co_name, code.co_filename
+        if name in _SETTINGS and self.kind_of(frame.f_back) == "program":
+            self.recorder.refuse(f"{name}() changes or reads a setting", _place(frame.f_back))
+        elif file.startswith(_OUTSIDE) and self.kind_of(frame.f_back) == "program":
+            self.recorder.refuse(f"{name}() reaches beyond tensors", _place(frame.f_back))
+        elif f"{os.sep}optim{os.sep}" in file or name in ("backward", "clip_grad_norm_"):
+            self.optimizes = True
+
+    def called(self, frame: Any, function: Any) -> None:
+        """The program calls a C function."""
+        name = getattr(function, "__name__", "?")
+        owner = getattr(function, "__self__", None)
+        if owner is None:
+            owner = getattr(function, "__objclass__", None)
+        if isinstance(owner, types.ModuleType) or owner is None:
+            home = owner.__name__ if owner is not None else str(function.__module__)
+            if home == "builtins":
+                if name in _BY_NAME:
+                    self.state.widen()
+                fine = name not in _IMPURE_BUILTINS
+            else:
+                fine = home in _PURE_MODULES or home.partition(".")[0] == PACKAGE
+        elif isinstance(owner, type):
+            fine = name in _CLASS_METHODS or issubclass(owner, _KNOWN_TYPES) or _ours(owner)
+        else:
+            fine = isinstance(owner, _KNOWN_TYPES) or _ours(type(owner))
+            fine = fine or type(owner).__module__ in _KNOWN_MODULES or _stepped(owner)
+            if _ours(type(owner)) and name in _SETTINGS:
+                fine = False
+        if not fine:
+            shown = f"{type(owner).__name__}.{name}" if owner is not None else name
+            if isinstance(owner, types.ModuleType):
+                shown = f"{owner.__name__}.{name}"
+            self.recorder.refuse(
+                f"{shown.removeprefix('builtins.')}() is written in C, and what it reads or does "
+                "cannot be seen",
+                _place(frame),
+            )
+
+
+def _stepped(owner: Any) -> bool:
+    """An iterator or generator: what it goes through was recorded, or was made in the call."""
+    kind = type(owner)
+    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+
+
+def _ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == PACKAGE
+
+
+def _kind(code: Any) -> str:
+    file = code.co_filename
+    if file.startswith(_HERE):
+        return "package"
+    if file.startswith(_NUMPY):
+        return "library"
+    if file.startswith(_STDLIB) and not file.startswith(_SITE):
+        return "library"
+    return "program"
+
+
+def _place(frame: Any) -> tuple[str, int, str]:
+    return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
