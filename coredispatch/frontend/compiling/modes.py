@@ -19,7 +19,8 @@ __all__ = ["forget_casts", "modes_in_force"]
 
 def modes_in_force() -> tuple[Any, ...] | None:
     """The modes and settings that operators obey; None where one of them is unknown here."""
-    included, excluded, _, states = _CURRENT.get()
+    masks = _CURRENT.get()
+    included, excluded, states = masks[0], masks[1], masks[3]
     if HOOKS.observe is not None or is_anomaly_enabled() or current_hooks() is not None:
         return None
     known: list[Any] = []
