@@ -123,6 +123,8 @@ def _modules_below(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
     for info in pkgutil.iter_modules(getattr(package, "__path__", ())):
         # The spec has the name that the module was found by, whatever it says at present.
         name = package.__spec__.name if package.__spec__ else package.__name__
+        if info.name == "__main__":  # a program, which `python -m` runs: not to be imported
+            continue
         module = importlib.import_module(f"{name}.{info.name}")
         yield info.name, module
         for below, found in _modules_below(module):

@@ -30,8 +30,12 @@ SUITE = {
     "conformance": "coredispatch.conformance.cli",
     "new-backend": "coredispatch.conformance.new_backend",
 }
-#: commands with options of their own, for programs that were written for PyTorch
-PROGRAMS = {"run": "coredispatch.compat.torch.run", "port": "coredispatch.compat.torch.port"}
+#: commands with options of their own: they run programs, or read them
+PROGRAMS = {
+    "run": "coredispatch.compat.torch.run",
+    "port": "coredispatch.compat.torch.port",
+    "launch": "coredispatch.frontend.distributed.run",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("conformance", help="run the conformance suite", add_help=False)
     commands.add_parser("new-backend", help="write a working plugin project", add_help=False)
     commands.add_parser("run", help="run a script that was written for PyTorch", add_help=False)
+    commands.add_parser("launch", help="run a program on several ranks", add_help=False)
     commands.add_parser("port", help="list what such a script uses and we lack", add_help=False)
     return parser
 

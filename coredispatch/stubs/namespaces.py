@@ -109,4 +109,6 @@ def _files(name: str, real: str) -> Iterator[tuple[Path, str]]:
     )
     yield (path.with_suffix(".py") if folders is None else path / "__init__.py"), text
     for info in pkgutil.iter_modules(folders or []):
+        if info.name == "__main__":
+            continue
         yield from _files(f"{name}.{info.name}", f"{real}.{info.name}")

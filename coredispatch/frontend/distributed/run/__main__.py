@@ -1,0 +1,5 @@
+import sys
+
+from coredispatch.frontend.distributed.run import main
+
+sys.exit(main())

@@ -1,0 +1,91 @@
+"""``coredispatch launch``: environment, output, failures, restarts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch.distributed.run import parse_args
+
+PROGRAM = str(Path(__file__).parent / "launched_program.py")
+
+
+@pytest.fixture(params=["mpi", "processes"])
+def launch(request: pytest.FixtureRequest, run_program: Any) -> Any:
+    if request.param == "mpi":
+        request.getfixturevalue("mpirun")  # skips where there is none
+
+    def run(*arguments: str, ok: bool = True, nproc: int = 2) -> Any:
+        command = [sys.executable, "-m", "coredispatch", "launch", "--launcher", request.param]
+        return run_program(*command, "--nproc-per-node", str(nproc), *arguments, ok=ok)
+
+    run.kind = request.param
+    return run
+
+
+def test_ranks_and_their_output(launch: Any, tmp_path: Path) -> None:
+    done = launch("--tee", "1", "--log-dir", str(tmp_path), PROGRAM)
+    lines = sorted(done.stdout.splitlines())
+    engine = "mpi" if launch.kind == "mpi" else "socket"
+    for rank in range(2):
+        assert f"[default{rank}]:rank {rank} of 2 sees 3 over cpu:{engine}" in lines
+        assert f"to stderr from {rank}" in done.stderr.splitlines()
+        (log,) = tmp_path.glob(f"*/attempt_0/{rank}/stdout.log")
+        assert f"rank {rank} of 2" in log.read_text()
+    assert not any("Warning" in line for line in done.stderr.splitlines()), done.stderr
+
+
+def test_an_exception_is_shown_once_with_its_rank(launch: Any) -> None:
+    done = launch(PROGRAM, "--fail", "raise", ok=False)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert "[rank 1]: Traceback" in done.stderr and "this rank cannot go on" in done.stderr
+    assert "rank.py" not in done.stderr and "runpy" not in done.stderr
+
+
+def test_a_killed_rank_and_a_restart(launch: Any, tmp_path: Path) -> None:
+    arguments = [PROGRAM, "--fail", "kill", "--once", str(tmp_path / "killed")]
+    done = launch("--max-restarts", "1", *arguments)
+    assert "rank 1 was killed by SIGKILL; the others were ended" in done.stderr
+    assert "restarts 0" in done.stdout and "restarts 1" in done.stdout
+
+
+def test_the_older_module_and_exit_statuses(run_program: Any) -> None:
+    command = [sys.executable, "-m", "coredispatch.distributed.launch", "--launcher", "processes"]
+    done = run_program(*command, "--nproc_per_node=2", PROGRAM, "--fail", "exit", ok=False)
+    assert done.returncode == 7
+    assert "local rank 0" in done.stdout and "local rank 1" in done.stdout
+    assert "RuntimeWarning" not in done.stderr
+
+
+def test_any_program(run_program: Any) -> None:
+    command = [sys.executable, "-m", "coredispatch.distributed.run", "--launcher", "processes"]
+    done = run_program(*command, "--nproc-per-node=2", "--no-python", "printenv", "RANK")
+    assert sorted(done.stdout.split()) == ["0", "1"] and "Warning" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--nproc-per-node", "many"], "neither a number nor auto"),
+        (["--nnodes", "3:2"], "the least is not between"),
+        (["--tee", "x"], "--tee 'x'"),
+    ],
+)
+def test_a_wrong_command_line(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cd.distributed.run.main([*arguments, "script.py"]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_torchruns_arguments_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
+    line = "--standalone --nnodes=1:2 --max_restarts 2 --rdzv-backend c10d -m pkg.train --lr 3"
+    found = parse_args(line.split())
+    assert (found.nproc_per_node, found.max_restarts, found.module) == ("3", 2, True)
+    assert found.training_script_args == ["--lr", "3"]
