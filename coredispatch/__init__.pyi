@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 
 from coredispatch import _C as _C
 from coredispatch import __config__ as __config__
+from coredispatch import _custom_ops as _custom_ops
 from coredispatch import _dynamo as _dynamo
 from coredispatch import _jit_internal as _jit_internal
 from coredispatch import _tensor as _tensor
@@ -45,6 +46,7 @@ from coredispatch import overrides as overrides
 from coredispatch import package as package
 from coredispatch import profiler as profiler
 from coredispatch import quantization as quantization
+from coredispatch import quasirandom as quasirandom
 from coredispatch import random as random
 from coredispatch import return_types as return_types
 from coredispatch import serialization as serialization
@@ -235,21 +237,131 @@ ByteStorage: Any
 CharStorage: Any
 ComplexDoubleStorage: Any
 ComplexFloatStorage: Any
+DisableTorchFunction: Any
+DisableTorchFunctionSubclass: Any
 DoubleStorage: Any
 FloatStorage: Any
 HalfStorage: Any
 IntStorage: Any
 LongStorage: Any
+PyTorchFileReader: Any
+PyTorchFileWriter: Any
+ScriptFunction: Any
+ScriptModule: Any
 ShortStorage: Any
 TypedStorage: Any
 UntypedStorage: Any
+_amp_foreach_non_finite_check_and_unscale_: Any
 _assert: Any
+_assert_async: Any
+_check: Any
+_check_index: Any
+_check_is_size: Any
+_check_not_implemented: Any
+_check_tensor_all: Any
+_check_tensor_all_with: Any
+_check_type: Any
+_check_value: Any
+_check_with: Any
+_foreach_abs: Any
+_foreach_abs_: Any
+_foreach_acos: Any
+_foreach_acos_: Any
+_foreach_add: Any
+_foreach_add_: Any
+_foreach_addcdiv: Any
+_foreach_addcdiv_: Any
+_foreach_addcmul: Any
+_foreach_addcmul_: Any
+_foreach_asin: Any
+_foreach_asin_: Any
+_foreach_atan: Any
+_foreach_atan_: Any
+_foreach_ceil: Any
+_foreach_ceil_: Any
+_foreach_clamp_max: Any
+_foreach_clamp_max_: Any
+_foreach_clamp_min: Any
+_foreach_clamp_min_: Any
+_foreach_clone: Any
+_foreach_copy_: Any
+_foreach_cos: Any
+_foreach_cos_: Any
+_foreach_cosh: Any
+_foreach_cosh_: Any
+_foreach_div: Any
+_foreach_div_: Any
+_foreach_erf: Any
+_foreach_erf_: Any
+_foreach_erfc: Any
+_foreach_erfc_: Any
+_foreach_exp: Any
+_foreach_exp_: Any
+_foreach_expm1: Any
+_foreach_expm1_: Any
+_foreach_floor: Any
+_foreach_floor_: Any
+_foreach_frac: Any
+_foreach_frac_: Any
+_foreach_lerp: Any
+_foreach_lerp_: Any
+_foreach_lgamma: Any
+_foreach_lgamma_: Any
+_foreach_log: Any
+_foreach_log10: Any
+_foreach_log10_: Any
+_foreach_log1p: Any
+_foreach_log1p_: Any
+_foreach_log2: Any
+_foreach_log2_: Any
+_foreach_log_: Any
+_foreach_max: Any
+_foreach_maximum: Any
+_foreach_maximum_: Any
+_foreach_minimum: Any
+_foreach_minimum_: Any
+_foreach_mm: Any
+_foreach_mul: Any
+_foreach_mul_: Any
+_foreach_neg: Any
+_foreach_neg_: Any
+_foreach_norm: Any
+_foreach_pow: Any
+_foreach_pow_: Any
+_foreach_powsum: Any
+_foreach_reciprocal: Any
+_foreach_reciprocal_: Any
+_foreach_round: Any
+_foreach_round_: Any
+_foreach_rsqrt: Any
+_foreach_rsqrt_: Any
+_foreach_sigmoid: Any
+_foreach_sigmoid_: Any
+_foreach_sign: Any
+_foreach_sign_: Any
+_foreach_sin: Any
+_foreach_sin_: Any
+_foreach_sinh: Any
+_foreach_sinh_: Any
+_foreach_sqrt: Any
+_foreach_sqrt_: Any
+_foreach_sub: Any
+_foreach_sub_: Any
+_foreach_tan: Any
+_foreach_tan_: Any
+_foreach_tanh: Any
+_foreach_tanh_: Any
+_foreach_trunc: Any
+_foreach_trunc_: Any
+_foreach_zero_: Any
+_shape_as_tensor: Any
 abs_: Any
 acos_: Any
 acosh_: Any
 adaptive_avg_pool1d: Any
 adaptive_max_pool1d: Any
 addmv_: Any
+affine_grid_generator: Any
 alias_copy: Any
 alpha_dropout_: Any
 arccos_: Any
@@ -258,12 +370,15 @@ arcsin_: Any
 arcsinh_: Any
 arctan_: Any
 arctanh_: Any
+as_strided_: Any
 as_strided_copy: Any
 as_strided_scatter: Any
 asin_: Any
 asinh_: Any
 atan_: Any
 atanh_: Any
+autocast_decrement_nesting: Any
+autocast_increment_nesting: Any
 avg_pool1d: Any
 batch_norm: Any
 bilinear: Any
@@ -273,6 +388,7 @@ clamp_: Any
 clamp_max_: Any
 clamp_min_: Any
 classes: Any
+clear_autocast_cache: Any
 clip_: Any
 compile: Any
 conj_physical_: Any
@@ -292,6 +408,7 @@ empty_permuted: Any
 empty_strided: Any
 exp_: Any
 expand_copy: Any
+feature_alpha_dropout_: Any
 feature_dropout: Any
 feature_dropout_: Any
 fill_: Any
@@ -301,11 +418,21 @@ fork: Any
 frac_: Any
 frobenius_norm: Any
 gcd_: Any
+get_autocast_cpu_dtype: Any
+get_autocast_gpu_dtype: Any
 get_device: Any
+gradient: Any
+grid_sampler: Any
+grid_sampler_2d: Any
+grid_sampler_3d: Any
 group_norm: Any
 hinge_embedding_loss: Any
 index_put_: Any
 instance_norm: Any
+is_autocast_cache_enabled: Any
+is_autocast_cpu_enabled: Any
+is_autocast_ipu_enabled: Any
+is_autocast_xla_enabled: Any
 is_conj: Any
 is_distributed: Any
 is_neg: Any
@@ -325,12 +452,17 @@ max_pool2d: Any
 max_pool3d: Any
 nan_to_num_: Any
 narrow_copy: Any
+native_batch_norm: Any
 native_channel_shuffle: Any
 native_dropout: Any
+native_group_norm: Any
+native_layer_norm: Any
 neg_: Any
 negative_: Any
+nonzero_static: Any
 norm_except_dim: Any
 nuclear_norm: Any
+pdist: Any
 permute_copy: Any
 poisson_nll_loss: Any
 rad2deg_: Any
@@ -340,7 +472,14 @@ resolve_neg: Any
 round_: Any
 rsqrt_: Any
 scalar_tensor: Any
+segment_reduce: Any
 select_copy: Any
+set_autocast_cache_enabled: Any
+set_autocast_cpu_dtype: Any
+set_autocast_cpu_enabled: Any
+set_autocast_dtype: Any
+set_autocast_enabled: Any
+set_autocast_gpu_dtype: Any
 sin_: Any
 sinh_: Any
 slice_copy: Any

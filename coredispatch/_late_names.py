@@ -31,6 +31,8 @@ LATE_NAMES |= {
     "_assert": "frontend.programs",
     "classes": "frontend.programs",
     "compile": "compiler",
+    "ScriptFunction": "jit",
+    "ScriptModule": "jit",
     "fork": "jit",
     "wait": "jit",
 }
@@ -61,7 +63,7 @@ COPIES = tuple(
 NN_FUNCTIONS = tuple(
     (
         "adaptive_avg_pool1d adaptive_max_pool1d avg_pool1d bilinear conv_tbc "
-        "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d"
+        "max_pool1d max_pool1d_with_indices max_pool2d max_pool3d pdist"
     ).split()
 )
 
@@ -80,3 +82,61 @@ FORMS = tuple(
 )
 
 LATE_NAMES |= dict.fromkeys((*INPLACE, *COPIES, *NN_FUNCTIONS, *FORMS), "frontend.function_forms")
+
+#: ``_foreach_NAME(tensors, ...)`` is ``NAME(x, ...)`` for each tensor
+FOREACH_PREFIX = "_foreach_"
+FOREACH_UNARY = tuple(
+    (
+        "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p "
+        "log2 neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+    ).split()
+)
+FOREACH_OTHERS = tuple(
+    "add addcdiv addcmul clamp_max clamp_min div lerp maximum minimum mul pow sub".split()
+)
+_FOREACH = ("clone", "copy_", "max", "mm", "norm", "powsum", "zero_")
+FOREACH = tuple(
+    FOREACH_PREFIX + name
+    for name in (
+        *_FOREACH,
+        *(name + suffix for name in (*FOREACH_UNARY, *FOREACH_OTHERS) for suffix in ("", "_")),
+    )
+)
+LATE_NAMES |= dict.fromkeys(
+    (*FOREACH, "_amp_foreach_non_finite_check_and_unscale_"), "frontend.foreach"
+)
+
+LATE_NAMES |= dict.fromkeys(
+    (
+        "_assert_async _check _check_index _check_is_size _check_not_implemented "
+        "_check_tensor_all _check_tensor_all_with _check_type _check_value _check_with "
+        "_shape_as_tensor"
+    ).split(),
+    "frontend.checks",
+)
+LATE_NAMES |= dict.fromkeys(
+    (
+        "autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache "
+        "get_autocast_cpu_dtype get_autocast_gpu_dtype is_autocast_cache_enabled "
+        "is_autocast_cpu_enabled is_autocast_ipu_enabled is_autocast_xla_enabled "
+        "set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
+        "set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype"
+    ).split(),
+    "frontend.amp.settings",
+)
+LATE_NAMES |= dict.fromkeys(
+    (
+        "affine_grid_generator feature_alpha_dropout_ grid_sampler grid_sampler_2d "
+        "grid_sampler_3d native_batch_norm native_group_norm native_layer_norm nonzero_static "
+        "segment_reduce"
+    ).split(),
+    "frontend.kernel_forms",
+)
+LATE_NAMES |= {
+    "DisableTorchFunction": "overrides",
+    "DisableTorchFunctionSubclass": "overrides",
+    "PyTorchFileReader": "frontend.serialization.records",
+    "PyTorchFileWriter": "frontend.serialization.records",
+    "as_strided_": "frontend.tensor_forms",
+    "gradient": "frontend.finite_differences",
+}

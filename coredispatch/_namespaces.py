@@ -22,6 +22,7 @@ __all__ = ["NAMESPACES", "OldPaths", "behind", "publish"]
 NAMESPACES: dict[str, str] = {
     "__config__": "coredispatch.frontend.configuration",
     "_C": "coredispatch.frontend.private.c",
+    "_custom_ops": "coredispatch.frontend.private.custom_ops",
     "_dynamo": "coredispatch.frontend.private.dynamo",
     "_jit_internal": "coredispatch.frontend.private.jit_internal",
     "_tensor": "coredispatch.frontend.private.tensor",
@@ -71,6 +72,7 @@ NAMESPACES: dict[str, str] = {
     "package": "coredispatch.frontend.package",
     "profiler": "coredispatch.frontend.profiler",
     "quantization": "coredispatch.frontend.ao.quantization",
+    "quasirandom": "coredispatch.frontend.quasirandom",
     "random": "coredispatch.frontend.random",
     "return_types": "coredispatch.frontend.return_types",
     "serialization": "coredispatch.frontend.serialization",

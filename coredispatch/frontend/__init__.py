@@ -28,6 +28,11 @@ plugins.builtin("torch_function", torch_function, __version__)
 plugins.builtin("torch_dispatch", torch_dispatch, __version__)
 
 from coredispatch.frontend import einops_backend as _einops_backend  # noqa: E402
-from coredispatch.frontend import indexing, inplace_views, methods  # noqa: E402, F401
+from coredispatch.frontend import (  # noqa: E402, F401
+    indexing,
+    inplace_views,
+    methods,
+    tensor_forms,
+)
 
 _einops_backend.install()

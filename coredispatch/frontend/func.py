@@ -5,6 +5,7 @@ They nest in any order; :mod:`coredispatch.frontend.transforms` says how.
 
 from __future__ import annotations
 
+from coredispatch.frontend.rearranging import rearrange
 from coredispatch.frontend.transforms.debugging import debug_unwrap, functionalize
 from coredispatch.frontend.transforms.forward import jvp, linearize
 from coredispatch.frontend.transforms.jacobians import hessian, jacfwd, jacrev
@@ -27,6 +28,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "rearrange",
     "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",

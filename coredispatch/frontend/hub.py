@@ -55,15 +55,18 @@ def get_dir() -> str:
     It is what :func:`set_dir` said; else ``hub`` below ``$COREDISPATCH_HOME``, ``$TORCH_HOME``,
     ``$XDG_CACHE_HOME/coredispatch`` or ``~/.cache/coredispatch``, whichever is there first.
     """
-    if _folder is not None:
-        return _folder
+    return _folder if _folder is not None else os.path.join(_get_torch_home(), "hub")
+
+
+def _get_torch_home() -> str:
+    """The directory above :func:`get_dir`, unless :func:`set_dir` said another."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = (
         os.environ.get("COREDISPATCH_HOME")
         or os.environ.get("TORCH_HOME")
         or os.path.join(cache, "coredispatch")
     )
-    return os.path.join(os.path.expanduser(home), "hub")
+    return os.path.expanduser(home)
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:
@@ -91,6 +94,53 @@ class _Progress:
     def end(self) -> None:
         if self.shown:
             sys.stderr.write("\n")
+
+
+class tqdm:
+    """A count of steps on standard error, with the interface that programs use of ``tqdm``'s.
+
+    Args:
+        iterable: what is iterated over, if anything.
+        total: how many steps there are.
+        disable: whether nothing is shown.
+    """
+
+    def __init__(
+        self, iterable: Any = None, *args: Any, total: int | None = None, **options: Any
+    ) -> None:
+        self.iterable = iterable
+        self.total = len(iterable) if total is None and hasattr(iterable, "__len__") else total
+        self._progress = _Progress(self.total, not options.get("disable"))
+
+    @property
+    def n(self) -> int:
+        """How many steps are done."""
+        return self._progress.done
+
+    def update(self, n: int = 1) -> None:
+        """Count ``n`` steps."""
+        self._progress.add(n)
+
+    def set_description(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the count stands alone."""
+
+    set_postfix = set_description
+
+    def close(self) -> None:
+        """End the line."""
+        self._progress.end()
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self.iterable:
+            yield item
+            self.update()
+        self.close()
+
+    def __enter__(self) -> tqdm:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
 
 
 def download_url_to_file(

@@ -13,6 +13,10 @@ from coredispatch.registry.model.errors import RegistrationError
 __all__ = ["late_name", "operators", "ops"]
 
 
+class LibraryError(NotImplementedError, OSError):
+    """A library of C++ operators cannot be loaded, which PyTorch says with an OSError."""
+
+
 class _Operators:
     """``cd.ops.NAME``: every operator of the table, those of plugins included.
 
@@ -42,11 +46,19 @@ class _Operators:
         """The shared libraries that brought operators: none."""
         return set()
 
-    def load_library(self, path: str) -> None:
-        """Not supported: PyTorch's libraries of operators need its C++ part."""
-        raise NotImplementedError(
-            f"ops.load_library({path!r}): libraries compiled for PyTorch cannot be loaded; define "
-            "the operators with cd.library.custom_op"
+    def load_library(self, path: Any) -> None:
+        """torchvision's library, whose operators are defined in Python; others are refused.
+
+        Raises :class:`LibraryError`, an OSError: what is compiled for PyTorch cannot be loaded.
+        """
+        parts = str(path).replace("\\", "/").split("/")
+        if len(parts) > 1 and parts[-2] == "torchvision" and parts[-1].startswith("_C"):
+            from coredispatch.frontend.library.torchvision_ops import define_operators
+
+            return define_operators()
+        raise LibraryError(
+            f"ops.load_library({str(path)!r}): libraries compiled for PyTorch cannot be loaded; "
+            "define the operators with cd.library.custom_op"
         )
 
     def __dir__(self) -> list[str]:

@@ -234,6 +234,16 @@ def with_suffixes(body: str, suffixes: list[str], indent: int, new_line: bool = 
     return "".join(parts) + ")"
 
 
+def add_suffixes(tensor_str: str, suffixes: list[str], indent: int, force_newline: bool) -> str:
+    """:func:`with_suffixes`, closed by a bracket: PyTorch's name for it."""
+    return with_suffixes(tensor_str, suffixes, indent, force_newline) + ")"
+
+
+def tensor_text(self: Any, indent: int) -> str:
+    """The numbers of a tensor as ``repr`` writes them, without what stands around them."""
+    return format_array(self.detach().cpu().numpy(), indent)
+
+
 def tensor_repr(tensor: Any, prefix: str = "tensor(") -> str:
     """The text of ``repr(tensor)``: its elements, and what they do not tell.
 

@@ -7,6 +7,7 @@ import types
 import warnings
 from typing import Any, NoReturn
 
+from coredispatch.frontend.operators import LibraryError
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = [
@@ -120,7 +121,7 @@ class _Classes(types.ModuleType):
 
     def load_library(self, path: Any) -> NoReturn:
         """Raises: libraries of PyTorch's C++ operators cannot be loaded."""
-        raise NotImplementedError(
+        raise LibraryError(
             f"{path}: a library of PyTorch's C++ operators cannot be loaded\n"
             "  fix: register the operators in Python with library.custom_op, or write a plugin"
         )

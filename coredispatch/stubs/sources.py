@@ -126,8 +126,12 @@ def members(cls: ast.ClassDef) -> Iterator[tuple[str, list[str]]]:
 def installed(name: str, value: Any) -> list[str]:
     """The line of a function that another module set on the class."""
     source = Source(inspect.getmodule(value))
-    for node in source.functions:
-        if node.name == value.__code__.co_name:
-            node.args.args[0].arg, node.args.args[0].annotation = "self", None
-            return function(node, name=name, indent="    ")
+    written = [n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)]
+    named = [n for n in written if n.name == value.__code__.co_name]
+    # Functions that one function makes have one name: the line tells which it is.
+    named.sort(key=lambda n: n.lineno != value.__code__.co_firstlineno)
+    if named:
+        node = named[0]
+        node.args.args[0].arg, node.args.args[0].annotation = "self", None
+        return function(node, name=name, indent="    ")
     raise LookupError(f"{value} is written nowhere in {value.__module__}")

@@ -45,6 +45,8 @@ def tensor_stub() -> list[str]:
                 from_table[name] = functions(name, op, method=True)
         elif isinstance(value, types.FunctionType) and _from_elsewhere(name, value, by_hand):
             by_hand[name] = _installed(name, value)
+        elif isinstance(value, property) and _from_elsewhere(name, value.fget, by_hand):
+            by_hand[name] = ["    @property", *installed(name, value.fget)]
     lines = [
         "_Operand = Tensor | Scalar | np.ndarray[Any, Any] | np.generic",
         "",

@@ -20,6 +20,7 @@ import coredispatch
 from coredispatch._namespaces import NAMESPACES, behind
 from coredispatch.compat.torch.names import known_names, missing, record
 from coredispatch.compat.torch.places import PLACES
+from coredispatch.compat.torch.promised import promised, promised_paths, promised_value
 from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["OldPath", "PathLoader", "is_provided", "late_attribute", "old_path", "real_module"]
@@ -98,12 +99,12 @@ class OldPath(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
-            try:
-                return _find(self.__dict__["_path"], name)
-            except AttributeError:
-                pass
+            for find in (_find, promised_value):
+                with contextlib.suppress(AttributeError):
+                    return find(self.__dict__["_path"], name)
         elif name == "__all__":
-            return sorted(n for n in _present(self.__dict__["_path"]) if not n.startswith("_"))
+            path = self.__dict__["_path"]
+            return sorted(n for n in {*_present(path), *promised(path)} if not n.startswith("_"))
         return late_attribute(self, self.__dict__["_path"], name, sys._getframe(1))
 
     def __dir__(self) -> list[str]:
@@ -130,7 +131,8 @@ class PathLoader:
 def old_path(fullname: str) -> ModuleSpec | None:
     """The spec of ``coredispatch.PATH`` where PyTorch has the path and we some of its names."""
     path = fullname.partition(".")[2]
-    if path not in record().keys() | PLACES.keys() or not any(True for _ in _present(path)):
+    present = path in record().keys() | PLACES.keys() and any(True for _ in _present(path))
+    if not present and path not in promised_paths():
         return None
     spec = ModuleSpec(fullname, PathLoader(OldPath(fullname, path)), is_package=True)  # type: ignore[arg-type]
     return spec
@@ -153,7 +155,8 @@ def late_attribute(
         with contextlib.suppress(AttributeError):  # PyTorch has it here, we in another file
             return _find(path, name)
     package = "coredispatch" if SPELLING.package == "cd" else SPELLING.package
-    if f"{path}.{name}".lstrip(".") in record():
+    below = f"{path}.{name}".lstrip(".")
+    if below in record() or below in promised_paths():
         try:
             return importlib.import_module(f"{package}.{path}.{name}".replace("..", "."))
         except ModuleNotFoundError:
@@ -164,8 +167,12 @@ def late_attribute(
         found = real_attribute(path, name, caller)
         if found is not None:
             return found
+    imports = caller is not None and _imports(caller)
+    if imports and SPELLING.package == "torch":
+        with contextlib.suppress(AttributeError):  # importing goes on; using it says what it is
+            return promised_value(path, name)
     text = missing(package, path, name, dir(module))
-    if caller is not None and _imports(caller):
+    if imports:
         raise ImportError(text, name=name)
     raise AttributeError(text, name=name, obj=module)
 

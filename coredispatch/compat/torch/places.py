@@ -18,8 +18,35 @@ PLACES: dict[str, dict[str, str]] = {
         ("autocast", "custom_bwd", "custom_fwd"), "coredispatch.frontend.cuda.amp"
     ),
     "torch_version": {"TorchVersion": "coredispatch.compat.torch.version"},
+    "distributed.constants": {
+        "default_pg_timeout": "coredispatch.frontend.distributed.groups",
+    },
     "jit.annotations": {
-        f"BroadcastingList{n}": "coredispatch.frontend.private.jit_internal" for n in range(1, 7)
+        **dict.fromkeys(("Any", "Dict", "List", "Optional", "Tuple", "Union"), "typing"),
+    }
+    | {f"BroadcastingList{n}": "coredispatch.frontend.private.jit_internal" for n in range(1, 7)},
+    "_dynamo.eval_frame": dict.fromkeys(
+        ("OptimizedModule", "is_dynamo_supported"), "coredispatch.frontend.private.dynamo"
+    ),
+    "_dynamo.utils": {"is_compile_supported": "coredispatch.frontend.private.dynamo"},
+    "onnx": {
+        "register_custom_op_symbolic": "coredispatch.frontend.private.onnx_symbolic",
+        "symbolic_opset11": "coredispatch.frontend.private.onnx_symbolic:MODULE",
+        "unregister_custom_op_symbolic": "coredispatch.frontend.private.onnx_symbolic",
+    },
+    "onnx.symbolic_helper": {"parse_args": "coredispatch.frontend.private.onnx_symbolic"},
+    "_tensor_str": {
+        "PRINT_OPTS": "coredispatch.frontend.printing:OPTIONS",
+        "_add_suffixes": "coredispatch.frontend.printing:add_suffixes",
+        "_tensor_str": "coredispatch.frontend.printing:tensor_text",
+    },
+    "distributed.rpc.api": {
+        "_require_initialized": "coredispatch.frontend.private.jit_internal:_overload"
+    },
+    "jit": {
+        "_overload": "coredispatch.frontend.private.jit_internal",
+        "_overload_method": "coredispatch.frontend.private.jit_internal",
+        "_script_if_tracing": "coredispatch.frontend.jit:script_if_tracing",
     },
     "cuda": {f"{name}Tensor": f"coredispatch.frontend.legacy:cuda_{name}" for name in _TYPES},
 }

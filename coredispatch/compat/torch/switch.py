@@ -23,6 +23,7 @@ import coredispatch
 from coredispatch._namespaces import NAMESPACES
 from coredispatch.compat.torch.names import defined_in, known_names, missing, record
 from coredispatch.compat.torch.paths import PathLoader, is_provided, late_attribute
+from coredispatch.compat.torch.promised import promised_paths
 from coredispatch.compat.torch.version import VERSION
 from coredispatch.registry.model.errors import CoreDispatchError
 from coredispatch.registry.model.spelling import SPELLING
@@ -120,7 +121,7 @@ class _Distribution(importlib.metadata.Distribution):
 def _stands_for(fullname: str) -> ModuleType:
     """coredispatch's module for ``torch.PATH``."""
     path = fullname.partition(".")[2]
-    if is_provided(path):
+    if is_provided(path) or path in promised_paths():
         return importlib.import_module(f"coredispatch.{path}")
     above, _, last = path.rpartition(".")
     siblings = [p.rpartition(".")[2] for p in record() if p.rpartition(".")[0] == above and p]
@@ -130,7 +131,8 @@ def _stands_for(fullname: str) -> ModuleType:
 
 def serves(fullname: str) -> bool:
     """Whether ``import fullname`` gives a module of coredispatch."""
-    return is_provided(fullname.partition(".")[2])
+    path = fullname.partition(".")[2]
+    return is_provided(path) or path in promised_paths()
 
 
 # -- texts ---------------------------------------------------------------------------------
@@ -190,6 +192,11 @@ def _respell_top() -> None:
             _TEXTS.cls(value, "", name)
 
 
+def _is_package(path: str) -> bool:
+    """Whether PyTorch has modules below `path`."""
+    return any(p.startswith(f"{path}.") for p in (*record(), *promised_paths()))
+
+
 def _respell_below(path: str) -> None:
     """Enter what was imported below a public name under ``torch``, and let it say so."""
     prefix = f"coredispatch.{path}"
@@ -197,7 +204,7 @@ def _respell_below(path: str) -> None:
         module = sys.modules[name]
         below = name.partition(".")[2]
         sys.modules.setdefault(f"torch.{below}", module)
-        if not hasattr(module, "__path__") and any(p.startswith(f"{below}.") for p in record()):
+        if not hasattr(module, "__path__") and _is_package(below):
             module.__path__ = []  # PyTorch has a package there, whose modules are old paths here
         _TEXTS.module(module, below)
 

@@ -193,7 +193,11 @@ def _iterate_here(loader: DataLoader[Any]) -> Iterator[Any]:
         yield batch
 
 
-class _WorkerIterator:
+class _BaseDataLoaderIter:
+    """What a pass with workers is an instance of; one without them is a generator."""
+
+
+class _WorkerIterator(_BaseDataLoaderIter):
     """Hands tasks to the workers in turn and gives their results in the order of the tasks.
 
     Which worker gets which task depends on the tasks alone and never on timing: a worker whose
@@ -275,3 +279,6 @@ class _WorkerIterator:
         self.owners[self.sent] = worker
         self.pool.submit(worker, (self.epoch, self.sent, task))
         self.sent += 1
+
+
+_MultiProcessingDataLoaderIter = _WorkerIterator

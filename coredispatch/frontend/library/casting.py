@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["autocast_rule"]
 
 
+def _lies_on(value: Any, bit: int) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_lies_on(item, bit) for item in value)
+    return isinstance(value, Value) and bool(value.keys & bit)
+
+
 def autocast_rule(definition: Definition) -> Callable[..., Any]:
     """The rule of the layer ``autocast``: floating tensors of the device in the given dtype."""
     to_dtype = operator("to_dtype")
@@ -31,8 +37,14 @@ def autocast_rule(definition: Definition) -> Callable[..., Any]:
     def rule(call: Any, *args: Any) -> Any:
         for device in backends():
             state = autocast.current(device)
+            if state is None or not state.enabled:
+                continue
+            kernel = definition.autocast_kernels.get(device)
+            if kernel is not None and any(_lies_on(value, key_bit(device)) for value in args):
+                given, keywords = definition.written_out(args)
+                return kernel(*given, **keywords)
             dtype = definition.autocast.get(device)
-            if dtype is not None and state is not None and state.enabled:
+            if dtype is not None:
                 args = tuple([cast(value, dtype, key_bit(device)) for value in args])
         return call.redispatch(*args)
 

@@ -28,6 +28,8 @@ _lock = threading.RLock()
 #: PyTorch's dispatch keys that say how a kernel serves, not where
 COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
 AUTOGRAD = ("Autograd", "AutogradCPU", "AutogradCUDA", "AutogradMeta")
+#: begins the keys of kernels that serve calls under autocast: ``AutocastCPU``
+AUTOCAST = "Autocast"
 _DEVICES = {"CPU": "cpu", "CUDA": "cuda", "Meta": "meta", "MPS": "mps", "XPU": "xpu"}
 
 
@@ -53,6 +55,7 @@ class Definition:
         self.setup_context: Callable[..., Any] | None = None
         self.autograd: Callable[..., Any] | None = None
         self.autocast: dict[str, Any] = {}
+        self.autocast_kernels: dict[str, Callable[..., Any]] = {}
         self.tags: tuple[Any, ...] = ()
         tensors = any(a.base == "Tensor" for a in schema.arguments)
         device = any(a.base == "Device" for a in schema.arguments)
@@ -154,6 +157,9 @@ class Definition:
         if key in COMPOSITE:
             self.kernels[key] = kernel
             return
+        if key.startswith(AUTOCAST):
+            self._register_autocast(key, kernel)
+            return
         device = _DEVICES.get(key, key)
         if device not in TABLE.snapshot.backends:
             from coredispatch.registry.around.loader import plugins
@@ -163,13 +169,21 @@ class Definition:
             known = ", ".join(TABLE.snapshot.backends)
             raise NotImplementedError(
                 f"{self.qualname}: there is no device or dispatch key {key!r} here; there are "
-                f"{known}, {', '.join((*COMPOSITE, *AUTOGRAD))}"
+                f"{known}, {', '.join((*COMPOSITE, *AUTOGRAD))}, AutocastCPU, AutocastCUDA"
             )
         if device == "meta":
             self.fake = kernel
         else:
             self.kernels[device] = kernel
         self._row(device)
+
+    def _register_autocast(self, key: str, kernel: Callable[..., Any]) -> None:
+        from coredispatch.frontend.library.casting import autocast_rule
+
+        name = key.removeprefix(AUTOCAST)
+        self.autocast_kernels[_DEVICES.get(name, name.lower())] = kernel
+        self.op.rules["autocast"] = autocast_rule(self)
+        TABLE.forget()
 
     def register_vmap(self, rule: Callable[..., Any]) -> None:
         """Let ``vmap`` serve the operator by ``rule(info, in_dims, *args, **keywords)``."""

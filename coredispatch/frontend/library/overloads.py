@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.library.aten_forms import form
 from coredispatch.frontend.library.definitions import DEFINED
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
@@ -16,14 +17,21 @@ BUILTIN = "aten"
 _OVERLOADS = frozenset(
     "default Tensor Scalar int float dim out Dimname dim_IntList Tensor_Tensor Scalar_Tensor "
     "Tensor_Scalar Tensor_mode Scalar_mode correction self values ScalarSelf ScalarOther int_list "
-    "dtype names memory_format reduce value vec using_ints Slice sizes sections".split()
+    "dtype names memory_format reduce value vec using_ints Slice sizes sections stable two "
+    "self_int self_Tensor low dtype_layout device other msg overload_names List ScalarList "
+    "start start_step generator low_generator".split()
 )
+
+
+def _builtin(name: str) -> Any:
+    """What serves ``aten.NAME``: the operator, or the function that has another form; else None."""
+    return TABLE.snapshot.ops.get(name) or form(name)
 
 
 class OpOverload:
     """One overload of an operator; calling it calls the operator."""
 
-    def __init__(self, namespace: str, name: str, overload: str, op: Operator) -> None:
+    def __init__(self, namespace: str, name: str, overload: str, op: Any) -> None:
         self.namespace = namespace
         self._opname = name
         self._overloadname = overload
@@ -41,7 +49,7 @@ class OpOverload:
     @property
     def _schema(self) -> Any:
         found = DEFINED.get(self._qualname)
-        return found.schema if found is not None else self._op.schema
+        return found.schema if found is not None else getattr(self._op, "schema", None)
 
     @property
     def overloadpacket(self) -> OpOverloadPacket:
@@ -57,7 +65,7 @@ class OpOverload:
     @property
     def is_view(self) -> bool:
         """Whether results alias arguments."""
-        return bool(self._op.view)
+        return bool(getattr(self._op, "view", False))
 
     def name(self) -> str:
         """``namespace::name``, with the overload unless it is the default one."""
@@ -103,7 +111,7 @@ class OpOverloadPacket:
     def overloads(self) -> list[str]:
         """The names of the overloads that are defined."""
         if self._namespace == BUILTIN:
-            return ["default"] if self._opname in TABLE.snapshot.ops else []
+            return [] if _builtin(self._opname) is None else ["default"]
         whole = self._qualified_op_name
         found = ["default"] if whole in DEFINED else []
         return found + [n.removeprefix(whole + ".") for n in DEFINED if n.startswith(whole + ".")]
@@ -111,8 +119,7 @@ class OpOverloadPacket:
     def __getattr__(self, name: str) -> OpOverload:
         if not name.startswith("_"):
             if self._namespace == BUILTIN and name in _OVERLOADS:
-                op = TABLE.operator(self._opname)
-                return OpOverload(BUILTIN, self._opname, name, op)
+                return OpOverload(BUILTIN, self._opname, name, _builtin(self._opname))
             if name in self.overloads():
                 whole = self._qualified_op_name
                 op = DEFINED[whole if name == "default" else f"{whole}.{name}"].op
@@ -124,7 +131,7 @@ class OpOverloadPacket:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._namespace == BUILTIN:
-            return TABLE.operator(self._opname)(*args, **kwargs)
+            return _builtin(self._opname)(*args, **kwargs)
         refusals = []
         for name in self.overloads():
             try:

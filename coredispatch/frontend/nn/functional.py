@@ -114,7 +114,54 @@ def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     return _operators["channel_shuffle"](input, groups)
 
 
-grouped_mm = announced_function("nn.functional.grouped_mm", "multiply group by group")
+def grouped_mm(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    *,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Matrix products of groups: rows of ``mat_a`` and a matrix of ``mat_b`` for each group.
+
+    Args:
+        mat_a: (G, M, K), or (M, K), whose groups end at ``offs``: of rows, or of columns
+            where ``mat_b`` is a matrix too.
+        mat_b: (G, K, N), or (K, N), whose groups end at ``offs``.
+        offs: (G,), where each group ends, increasing; rows behind the last end give 0.
+        bias: added to the result of each group.
+        out_dtype: the dtype of the result.
+
+    Returns (M, N) for rows in groups, (M, N_total) for groups of columns of ``mat_b``, (G, M, N)
+    else. Raises RuntimeError where ``offs`` is not given exactly if one of both is a matrix.
+    """
+    ragged = mat_a.ndim == 2 or mat_b.ndim == 2
+    if ragged != (offs is not None):
+        raise RuntimeError(
+            "grouped_mm: Have to provide offsets if there is a 2d matrix, or no offset if both "
+            "matrices are 3d"
+        )
+    if offs is None:
+        result = mat_a @ mat_b
+    else:
+        ends = offs.tolist()
+        groups = list(zip([0, *ends], ends))
+        cat = TABLE.operator("cat")
+        if mat_a.ndim == 2 and mat_b.ndim == 2:
+            parts = [mat_a[:, start:end] @ mat_b[start:end] for start, end in groups]
+            result = TABLE.operator("stack")(parts)
+        elif mat_a.ndim == 2:
+            parts = [mat_a[start:end] @ mat_b[i] for i, (start, end) in enumerate(groups)]
+            rest = mat_a.shape[0] - (ends[-1] if ends else 0)
+            result = cat([*parts, mat_a.new_zeros((rest, mat_b.shape[-1]))])
+        else:
+            parts = [mat_a[i] @ mat_b[:, start:end] for i, (start, end) in enumerate(groups)]
+            rest = mat_b.shape[1] - (ends[-1] if ends else 0)
+            result = cat([*parts, mat_a.new_zeros((mat_a.shape[1], rest))], -1)
+    result = result if bias is None else result + bias
+    return result if out_dtype is None else result.to(out_dtype)
+
+
 scaled_mm = announced_function("nn.functional.scaled_mm", "scale and multiply in float32")
 scaled_grouped_mm = announced_function(
     "nn.functional.scaled_grouped_mm", "scale and multiply group by group"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +14,7 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "Optimizer",
@@ -46,6 +48,44 @@ class _RequiredParameter:
 
 
 required = _RequiredParameter()
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    """Devices whose optimizers can be captured, by PyTorch's names."""
+    return ["cuda", "xpu", "hpu", "privateuseone", *(["xla"] if supports_xla else [])]
+
+
+def _default_to_fused_or_foreach(
+    params: list[Any], differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """Whether a step is fused, and whether it goes over lists of tensors, where nobody says so."""
+    if differentiable:
+        return False, False
+    return use_fused, not use_fused
+
+
+def _get_value(x: Any) -> Any:
+    """A number that may be a tensor of one element."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _dispatch_sqrt(x: Any) -> Any:
+    """The square root of a number or tensor."""
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
+
+
+def _stack_if_compiling(x: Any) -> Any:
+    """``x``: nothing is stacked outside a compiler."""
+    return x
+
+
+def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
+    """Replace complex tensors in the lists by views of pairs of numbers."""
+    for i, p in enumerate(params):
+        if isinstance(p, Tensor) and p.is_complex():
+            params[i] = TABLE.operator("view_as_real")(p)
+            for column in state_and_grads:
+                column[i] = TABLE.operator("view_as_real")(column[i])
 
 
 def _use_grad_for_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.announced import announced_class
 from coredispatch.frontend.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -16,6 +17,7 @@ from coredispatch.frontend.compiler import (
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS
 
 __all__ = [
+    "OptimizedModule",
     "allow_in_graph",
     "assume_constant_result",
     "config",
@@ -28,11 +30,32 @@ __all__ = [
     "list_backends",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
     "reset",
 ]
 
 config = SETTINGS
 counters = COUNTERS
+
+
+#: the class of compiled modules: there are none
+OptimizedModule = announced_class(
+    "_dynamo.OptimizedModule", 'compile(..., backend="eager") gives the module itself'
+)
+
+
+def is_dynamo_supported() -> bool:
+    """False: there is no compiler that reads bytecode."""
+    return False
+
+
+def is_compile_supported(device_type: Any) -> bool:
+    """False: nothing is compiled for the device."""
+    return False
+
+
+def mark_static_address(t: Any, guard: bool = True) -> None:
+    """A mark: the memory stays where it is."""
 
 
 def disallow_in_graph(fn: Any) -> Any:

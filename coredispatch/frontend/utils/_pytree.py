@@ -212,6 +212,31 @@ def _mapping_keys(obj: Any) -> list[tuple[Any, Any]]:
     return [(MappingKey(key), child) for key, child in obj.items()]
 
 
+def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    """The values, and the keys: how a dict is taken apart."""
+    return list(d.values()), list(d)
+
+
+def _dict_unflatten(values: Iterable[Any], context: list[Any]) -> dict[Any, Any]:
+    """The dict of these values and keys."""
+    return dict(zip(context, values, strict=True))
+
+
+def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """The values with their places, and the keys."""
+    return _mapping_keys(d), list(d)
+
+
+def _list_flatten(d: list[Any]) -> tuple[list[Any], None]:
+    """The elements: how a list is taken apart."""
+    return list(d), None
+
+
+def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
+    """The list of these elements."""
+    return list(values)
+
+
 def _register_builtins() -> None:
     def add(cls: type, flatten: Any, unflatten: Any, keyed: Any) -> None:
         register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=keyed)
@@ -223,9 +248,9 @@ def _register_builtins() -> None:
     add(list, *_sequence(list))
     add(
         dict,
-        lambda obj: (list(obj.values()), list(obj)),
-        lambda children, keys: dict(zip(keys, children, strict=True)),
-        lambda obj: (_mapping_keys(obj), list(obj)),
+        _dict_flatten,
+        _dict_unflatten,
+        _dict_flatten_with_keys,
     )
     add(
         OrderedDict,
@@ -275,6 +300,11 @@ def tree_is_leaf(tree: PyTree, is_leaf: IsLeaf = None) -> bool:
 
 
 _is_leaf = tree_is_leaf
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The type that takes ``tree`` apart: ``namedtuple`` for all named tuples; else its class."""
+    return namedtuple if _is_namedtuple(tree) else type(tree)
 
 
 class TreeSpec:
