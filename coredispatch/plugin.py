@@ -98,7 +98,7 @@ if _typing.TYPE_CHECKING:
     )
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
-    from coredispatch.ops.support import rules, samples, tolerance
+    from coredispatch.ops.support import constants, rules, samples, tolerance
     from coredispatch.ops.support.samples import Sample, laid_out
 
 __all__ = [
@@ -158,6 +158,7 @@ __all__ = [
     "check_types",
     "check_write",
     "composite",
+    "constants",
     "default_dtype",
     "default_generator",
     "describe_call",
@@ -207,6 +208,7 @@ _LATER = {
     "Sample": "coredispatch.ops.support.samples:Sample",
     "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",
+    "constants": "coredispatch.ops.support.constants",
     "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",

@@ -3,104 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
+from coredispatch.ops.nn.grid_reference import (
+    CUBIC,
+    MODES,
+    PADDINGS,
+    affine_reference,
+    affine_samples,
+    grid_sample_backward_reference,
+    grid_sample_reference,
+    grid_samples,
+)
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import int64
+from coredispatch.registry.model.dtypes import DType, int64
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 
-_MODES = ("bilinear", "nearest", "bicubic")
-_PADDINGS = ("zeros", "border", "reflection")
-_CUBIC = -0.75
+# ---- the definition ---------------------------------------------------------------------------
 
 
-# ---- the reference: one place at a time -------------------------------------------------------
-
-
-def _reflect(x: float, twice_low: int, twice_high: int) -> float:
-    if twice_low == twice_high:
-        return 0.0
-    low, span = twice_low / 2, (twice_high - twice_low) / 2
-    x = abs(x - low)
-    extra, flips = x % span, int(x // span)
-    return extra + low if flips % 2 == 0 else span - extra + low
-
-
-def _kept_inside(x: float, size: int, padding_mode: str, align_corners: bool) -> float:
-    if padding_mode == "reflection":
-        x = _reflect(x, *((0, 2 * (size - 1)) if align_corners else (-1, 2 * size - 1)))
-    return x if padding_mode == "zeros" else min(max(x, 0), size - 1)
-
-
-def _cubic_weights(share: float) -> list[float]:
-    weights = []
-    for d in (share + 1, share, 1 - share, 2 - share):
-        near = ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
-        far = (((d - 5) * d + 8) * d - 4) * _CUBIC
-        weights.append(near if d <= 1 else far)
-    return weights
-
-
-def _taps(at: float, size: int, mode: str, padding_mode: str, align: bool) -> list[Any]:
-    """``(position, weight)`` along one dimension."""
-    at = (at + 1) / 2 * (size - 1) if align else ((at + 1) * size - 1) / 2
-    if mode == "bicubic":
-        low = int(np.floor(at))
-        weights = _cubic_weights(at - low)
-        near = [(_kept_inside(low + i, size, padding_mode, align)) for i in range(-1, 3)]
-        return [(int(p), w) for p, w in zip(near, weights)]
-    at = _kept_inside(at, size, padding_mode, align)
-    if mode == "nearest":
-        return [(int(np.rint(at)), 1.0)]
-    low = int(np.floor(at))
-    return [(low, 1 - (at - low)), (low + 1, at - low)]
-
-
-def _grid_sample_reference(
+def _grid_shape(
     input: Any,
     grid: Any,
     mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool = False,
-) -> Any:
-    sizes = input.shape[2:]
-    result = np.zeros((*input.shape[:2], *grid.shape[1:-1]))
-    for where in np.ndindex(grid.shape[:-1]):
-        batch, *place = where
-        along = [
-            _taps(float(x), size, mode, padding_mode, align_corners)
-            for x, size in zip(grid[where][::-1], sizes)
-        ]
-        for taps in itertools.product(*along):
-            position = tuple(p for p, _ in taps)
-            if all(0 <= p < size for p, size in zip(position, sizes)):
-                weight = np.prod([w for _, w in taps])
-                result[(batch, slice(None), *place)] += (
-                    input[(batch, slice(None), *position)] * weight
-                )
-    return result
-
-
-def _grid_samples(make: Any) -> Iterator[Sample]:
-    for mode, padding, align in itertools.product(_MODES, _PADDINGS, (False, True)):
-        yield Sample(make((2, 3, 4, 5)), make.float((2, 3, 2, 2)), mode, padding, align)
-        if mode != "bicubic":
-            grid = make.float((2, 2, 1, 3, 3))
-            yield Sample(make((2, 1, 3, 4, 2)), grid, mode, padding, align)
-
-
-# ---- the definition ---------------------------------------------------------------------------
-
-
-def _grid_shape(input: Any, grid: Any, *_: Any) -> tuple[int, ...]:
+) -> tuple[int, ...]:
+    require_one_of("mode", mode, MODES)
+    require_one_of("padding_mode", padding_mode, PADDINGS)
     n = input.ndim - 2
     if n not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != n:
         raise ShapeError(
@@ -116,14 +51,20 @@ def _grid_shape(input: Any, grid: Any, *_: Any) -> tuple[int, ...]:
             f"an input of shape {tuple(input.shape)} has no elements to sample",
             fix="use non-empty spatial dimensions",
         )
+    if mode == "bicubic" and n != 2:
+        raise ArgumentError("mode='bicubic' takes (N, C, H, W)", fix="use 'bilinear'")
+    if DType.of(input.dtype) is not DType.of(grid.dtype):
+        raise DTypeError(
+            f"input of dtype {input.dtype} and grid of dtype {grid.dtype}", fix="use one dtype"
+        )
     return (*input.shape[:2], *grid.shape[1:-1])
 
 
 @composite(
     out=_grid_shape,
     dtype=same,
-    reference=_grid_sample_reference,
-    samples=_grid_samples,
+    reference=grid_sample_reference,
+    samples=grid_samples,
     dtypes="float",
     values=(-1.4, 1.4),
     tolerance=conditioned,
@@ -146,81 +87,135 @@ def grid_sample(
     ``zeros``, the ``border``, or its ``reflection``. Raises ``ShapeError``, ``ArgumentError`` and
     ``DTypeError`` for what does not fit.
     """
-    shape = _grid_shape(input, grid)
-    require_one_of("mode", mode, _MODES)
-    require_one_of("padding_mode", padding_mode, _PADDINGS)
-    n = input.ndim - 2
-    if mode == "bicubic" and n != 2:
-        raise ArgumentError("mode='bicubic' takes (N, C, H, W)", fix="use 'bilinear'")
-    if input.dtype is not grid.dtype:
-        raise DTypeError(
-            f"input of dtype {input.dtype} and grid of dtype {grid.dtype}", fix="use one dtype"
-        )
-    x, places = wide(input), wide(grid)
-    sizes = tuple(input.shape[2:])
-    count = 1
-    for size in shape[2:]:
-        count *= size
-    along = []  # of each spatial dimension: positions (float) and weights, (N, places)
-    for i, size in enumerate(sizes):
-        at = places[..., n - 1 - i].reshape(shape[0], count)
-        at = (at + 1) * ((size - 1) / 2) if align_corners else ((at + 1) * size - 1) / 2
-        along.append(_weighted(at, size, mode, padding_mode, align_corners))
+    shape = _grid_shape(input, grid, mode, padding_mode)
+    x, sizes = wide(input), tuple(input.shape[2:])
+    along = _along(wide(grid), sizes, mode, padding_mode, align_corners)
     # Rows of channels: one index per place fetches them all.
     rows = x.movedim(1, -1).reshape(-1, shape[1])
     total: Any = None
     for taps in itertools.product(*along):
-        part = _one_tap(rows, taps, sizes)
+        picked, _, inside = _one_tap(rows, taps, sizes)
+        share = _product([weight for _, weight, _ in taps])
+        part = picked * share.masked_fill(~inside, 0).unsqueeze(2)
         total = part if total is None else total + part
-    total = total.movedim(-1, 1)
-    if mode == "nearest":
-        # The grid has a gradient, which is 0.
-        everywhere = lazy.ones_like(places, dtype="bool")
-        total = total + places.masked_fill(everywhere, 0).sum()
-    return narrow(total.reshape(shape), input)
+    return narrow(total.movedim(-1, 1).reshape(shape), input)
 
 
-def _one_tap(rows: Tensor, taps: Any, sizes: tuple[int, ...]) -> Tensor:
-    """The channels at one position per place, times their weight; 0 beyond the image."""
+@grid_sample.vjp
+def _(grad, input, grid, mode, padding_mode, align_corners):
+    return grid_sample_backward(grad, input, grid, mode, padding_mode, align_corners)
+
+
+@composite(
+    out=lambda grad, input, grid, *_: [tuple(input.shape), tuple(grid.shape)],
+    dtype=lambda grad, input, *_: input.dtype,
+    reference=grid_sample_backward_reference,
+    samples=lambda make: (
+        Sample(make((*s.args[0].shape[:2], *s.args[1].shape[1:-1])), *s.args)
+        for s in grid_samples(make)
+    ),
+    dtypes="float",
+    values=(-1.4, 1.4),
+    tolerance=conditioned,
+    smooth=False,
+    unbroadcast=False,
+    namespace=(),
+)
+def grid_sample_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    grid: Tensor,
+    mode: str,
+    padding_mode: str,
+    align_corners: bool,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of :func:`grid_sample`: of the input and of the grid."""
+    x, sizes, places = wide(input), tuple(input.shape[2:]), wide(grid)
+    batch, channels = input.shape[:2]
+    along = _along(places, sizes, mode, padding_mode, align_corners)
+    rows = x.movedim(1, -1).reshape(-1, channels)
+    grad = wide(grad_output).reshape(batch, channels, -1).movedim(1, -1)
+    into, of_places = lazy.zeros_like(rows), [lazy.zeros_like(grad[..., 0]) for _ in sizes]
+    for taps in itertools.product(*along):
+        picked, index, inside = _one_tap(rows, taps, sizes)
+        weights = [weight for _, weight, _ in taps]
+        share = _product(weights).masked_fill(~inside, 0).unsqueeze(2)
+        into = into.index_add(0, index, (grad * share).reshape(-1, channels))
+        dot = (grad * picked).sum(2)
+        for i, (_, _, slope) in enumerate(taps):
+            change = _product([slope, *weights[:i], *weights[i + 1 :]]).masked_fill(~inside, 0)
+            of_places[i] = of_places[i] + dot * change
+    first = into.reshape(batch, *sizes, channels).movedim(-1, 1)
+    second = lazy.stack(of_places[::-1], -1).reshape(places.shape)
+    return narrow(first, input), narrow(second, grid)
+
+
+def _along(
+    places: Tensor, sizes: tuple[int, ...], mode: str, padding_mode: str, align: bool
+) -> list[list[Any]]:
+    """For each spatial dimension its neighbours: positions, weights, and their derivatives.
+
+    All are ``(N, places)``; the derivative is the one with respect to the grid.
+    """
+    n, found = len(sizes), []
+    for i, size in enumerate(sizes):
+        at = places[..., n - 1 - i].reshape(places.shape[0], -1)
+        scale = (size - 1) / 2 if align else size / 2
+        at = (at + 1) * scale if align else ((at + 1) * size - 1) / 2
+        taps = _weighted(at, size, mode, padding_mode, align)
+        found.append([(position, weight, slope * scale) for position, weight, slope in taps])
+    return found
+
+
+def _product(factors: list[Any]) -> Any:
+    total = factors[0]
+    for factor in factors[1:]:
+        total = total * factor
+    return total
+
+
+def _one_tap(rows: Tensor, taps: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """The channels at one position per place, 0 beyond the image; their rows; what is inside."""
     index: Any = None
-    weight: Any = None
     inside: Any = None
-    for (position, share), size in zip(taps, sizes):
+    for (position, _, _), size in zip(taps, sizes):
         here = (position >= 0) & (position < size)
         step = position.clamp(0, size - 1)
         index = step if index is None else index * size + step
         inside = here if inside is None else inside & here
-        if share is not None:
-            weight = share if weight is None else weight * share
     batch = index.shape[0]
     first = lazy.arange(batch, device=rows.device).unsqueeze(1) * (rows.shape[0] // max(batch, 1))
-    picked = rows.index_select(0, (index + first).reshape(-1))
-    picked = picked.reshape(*index.shape, rows.shape[1]).masked_fill(~inside.unsqueeze(2), 0)
-    return picked if weight is None else picked * weight.unsqueeze(2)
+    index = (index + first).reshape(-1)
+    picked = rows.index_select(0, index).reshape(*inside.shape, rows.shape[1])
+    return picked.masked_fill(~inside.unsqueeze(2), 0), index, inside
 
 
 def _weighted(at: Tensor, size: int, mode: str, padding_mode: str, align: bool) -> list[Any]:
-    """``(positions, weights)`` of each neighbour along one dimension, both ``(N, places)``."""
+    """``(positions, weights, slopes)`` of each neighbour along one dimension, ``(N, places)``."""
     if mode == "bicubic":
         # The neighbours are brought inside one by one; the weights are those of the place itself.
         low = _whole(at, size, floor=True, margin=3 if padding_mode == "zeros" else None)
         share = at - low
         taps = []
         for offset in range(-1, 3):
-            distance = share + 1 if offset == -1 else share if offset == 0 else offset - share
+            d = share - offset if offset < 1 else offset - share
             if offset in (0, 1):
-                weight = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
+                weight = ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
+                slope = (3 * (CUBIC + 2) * d - 2 * (CUBIC + 3)) * d
             else:
-                weight = (((distance - 5) * distance + 8) * distance - 4) * _CUBIC
-            near = _inside(low + offset, size, padding_mode, align)
-            taps.append((_whole(near, size, floor=False).to(int64), weight))
+                weight = (((d - 5) * d + 8) * d - 4) * CUBIC
+                slope = ((3 * d - 10) * d + 8) * CUBIC
+            near, _ = _inside(low + offset, size, padding_mode, align)
+            position = _whole(near, size, floor=False).to(int64)
+            taps.append((position, weight, slope if offset < 1 else -slope))
         return taps
-    at = _inside(at, size, padding_mode, align)
+    at, slope = _inside(at, size, padding_mode, align)
     if mode == "nearest":
-        return [(_whole(at, size, floor=False).to(int64), None)]
+        position = _whole(at, size, floor=False)
+        return [(position.to(int64), lazy.ones_like(at), lazy.zeros_like(at))]
     low = _whole(at, size, floor=True)
     share = at - low
-    return [(low.to(int64), 1 - share), ((low + 1).to(int64), share)]
+    return [(low.to(int64), 1 - share, -slope), ((low + 1).to(int64), share, slope)]
 
 
 def _whole(at: Tensor, size: int, *, floor: bool, margin: int | None = 2) -> Tensor:
@@ -232,52 +227,39 @@ def _whole(at: Tensor, size: int, *, floor: bool, margin: int | None = 2) -> Ten
     return whole.masked_fill(whole != whole, -margin).clamp(-margin, size + margin)
 
 
-def _inside(at: Tensor, size: int, padding_mode: str, align: bool) -> Tensor:
-    """Places outside brought to the border, where the padding mode says so."""
+def _inside(at: Tensor, size: int, padding_mode: str, align: bool) -> tuple[Tensor, Tensor]:
+    """Places outside brought to the border, where the padding mode says so; the derivative."""
+    slope = lazy.ones_like(at.detach())
     if padding_mode == "zeros":
-        return at
+        return at, slope
     if padding_mode == "reflection":
-        at = _reflected(at, *((0, 2 * (size - 1)) if align else (-1, 2 * size - 1)))
+        at, slope = _reflected(at, *((0, 2 * (size - 1)) if align else (-1, 2 * size - 1)))
     # As in PyTorch a place on the border itself takes no gradient.
+    kept = (at > 0) & (at < size - 1)
     at = lazy.where(at > 0, at, 0.0)
-    return lazy.where(at < size - 1, at, float(size - 1))
+    return lazy.where(at < size - 1, at, float(size - 1)), slope.masked_fill(~kept, 0)
 
 
-def _reflected(at: Tensor, twice_low: int, twice_high: int) -> Tensor:
+def _reflected(at: Tensor, twice_low: int, twice_high: int) -> tuple[Tensor, Tensor]:
     if twice_low == twice_high:
-        return at * 0
+        return at * 0, lazy.zeros_like(at.detach())
     low, span = twice_low / 2, (twice_high - twice_low) / 2
     distance = (at - low).abs()
     flips = (distance.detach() / span).floor()
     extra = distance - flips * span
-    return lazy.where(flips % 2 == 0, extra, span - extra) + low
+    even = flips % 2 == 0
+    slope = lazy.where(even == (at >= low), 1.0, -1.0).to(at.dtype)
+    return lazy.where(even, extra, span - extra) + low, slope
 
 
 # ---- affine_grid ------------------------------------------------------------------------------
 
 
-def _affine_reference(theta: Any, size: Any, align_corners: bool = False) -> Any:
-    lines = []
-    for n in size[2:]:
-        line = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        lines.append(line if align_corners else line * (n - 1) / n)
-    mesh = np.meshgrid(*lines, indexing="ij")
-    places = np.stack([*reversed(mesh), np.ones_like(mesh[0])], -1)
-    return np.einsum("...j,nij->n...i", places, theta)
-
-
-def _affine_samples(make: Any) -> Iterator[Sample]:
-    for align in (False, True):
-        yield Sample(make((2, 2, 3)), (2, 3, 4, 5), align)
-        yield Sample(make((1, 2, 3)), (1, 1, 1, 3), align)
-        yield Sample(make((2, 3, 4)), (2, 1, 2, 3, 4), align)
-
-
 @composite(
     out=lambda theta, size, *_: (size[0], *size[2:], len(size) - 2),
     dtype=same,
-    reference=_affine_reference,
-    samples=_affine_samples,
+    reference=affine_reference,
+    samples=affine_samples,
     dtypes="float",
     tolerance=conditioned,
     namespace=(),

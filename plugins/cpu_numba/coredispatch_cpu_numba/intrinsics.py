@@ -16,12 +16,14 @@ from numba.extending import intrinsic
 __all__ = [
     "copysign",
     "fabs",
+    "floor",
     "fma",
     "frexp",
     "full_vectors",
     "largest",
     "ldexp_shifted",
     "polynomial",
+    "rint",
     "rint_shift",
     "smallest",
 ]
@@ -96,6 +98,8 @@ def _elementwise(name: str, arity: int, doc: str, flags: tuple[str, ...] = ()) -
     return intrinsic(typer)
 
 
+floor = _elementwise("floor", 1, "The largest whole number up to ``x``.")
+rint = _elementwise("rint", 1, "The nearest whole number, midpoints to even.")
 fabs = _elementwise("fabs", 1, "``|x|``, the sign bit cleared (also of NaN and -0.0).")
 copysign = _elementwise("copysign", 2, "``|x|`` with the sign bit of ``y``.")
 largest = _elementwise(

@@ -16,5 +16,7 @@ Reference = dict[str, Callable[..., Any]]
 
 _LARGE = [module for module in MODULES if module is not small]
 KERNELS: Reference = {k: v for m in _LARGE for k, v in m.KERNELS.items()}
-WHEN: dict[str, Callable[..., bool]] = {k: v for m in _LARGE for k, v in m.WHEN.items()}
+WHEN: dict[str, Callable[..., bool]] = {
+    k: v for m in _LARGE for k, v in getattr(m, "WHEN", {}).items()
+}
 DTYPES = [np.float32, np.float64]

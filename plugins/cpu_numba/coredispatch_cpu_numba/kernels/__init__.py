@@ -12,7 +12,10 @@ where it is faster by more than its predicate costs.
 from __future__ import annotations
 
 from coredispatch_cpu_numba.kernels import (
+    ctc,
     elementwise,
+    grids,
+    incomplete_gamma,
     loss,
     norm,
     optim_steps,
@@ -23,4 +26,15 @@ from coredispatch_cpu_numba.kernels import (
 
 __all__ = ["MODULES"]
 
-MODULES = (elementwise, reduction, softmax, norm, loss, optim_steps, small)
+MODULES = (
+    elementwise,
+    reduction,
+    softmax,
+    norm,
+    loss,
+    optim_steps,
+    grids,
+    ctc,
+    incomplete_gamma,
+    small,
+)
