@@ -1,6 +1,7 @@
 """A graph as Python text: what ``graph.code`` prints, and what a ``GraphModule`` runs."""
 
 from __future__ import annotations
+import __future__
 
 import operator
 import re
@@ -97,6 +98,10 @@ class _Writer:
         if self.bound and isinstance(node.target, Operator):
             text = self.name(f"_{node.target.name}", node.target)
             return f"{text}({self.arguments(node.args, node.kwargs)})"
+        if node.target in (list, dict) and len(node.args) == 1 and not node.kwargs:
+            (content,) = node.args
+            if type(content) is node.target:  # a new one each time, as the text says
+                return self.value(content)
         text, name, value = reference(node.target)
         if name:
             given = self.name(name, value)
@@ -132,8 +137,8 @@ class _Writer:
     # -- statements ------------------------------------------------------------------------------
 
     def body(self, graph: Graph, indent: str, results: tuple[str, ...] | None = None) -> None:
-        """The statements of a graph; its output is returned, or assigned to ``results``."""
-        last = _last_uses(graph)
+        """The statements of a graph; its output is returned, or put in ``results``."""
+        last, outermost = _last_uses(graph), results is None
         for node in graph.nodes:
             if node.op == "placeholder":
                 continue
@@ -143,7 +148,7 @@ class _Writer:
                 self.result(node, indent, results)
                 continue
             statement = self.statement(node, indent)
-            gone = [used.name for used in last.get(node, ())]
+            gone = [used.name for used in last.get(node, ()) if outermost or _made(used)]
             end = f";  {' = '.join(gone)} = None" if gone and statement else ""
             if statement:
                 self.lines.append(f"{indent}{statement}{end}")
@@ -158,6 +163,8 @@ class _Writer:
         if node.op == "loop":
             self.loop(node, indent)
             return ""
+        if node.op == "set_attr":
+            return f"{self.attribute(node.target)} = {self.value(node.args[0])}"
         kind = "" if node.type is None else f" : {self.annotation(node.type)}"
         if node.op == "call_function" and node.target in AUGMENTED:
             left, right = map(self.value, node.args)
@@ -173,42 +180,80 @@ class _Writer:
     def branch(self, node: Node, indent: str) -> None:
         condition, *given = node.args
         for head, graph in zip(("if {}:", "else:"), node.graphs):
-            self.lines.append(f"{indent}{head.format(self.value(condition))}")
-            inner, deeper = _renamed(graph, node.name), indent + "    "
+            inner, deeper = self.renamed(graph), indent + "    "
             for place, argument in zip(inner.placeholders, given):
-                self.lines.append(f"{deeper}{place.name} = {self.value(argument)}")
+                self.place(place, argument)
+            before = len(self.lines)
             self.body(inner, deeper, (node.name,))
+            empty = self.lines[before:] == [f"{deeper}{node.name} = ()"]
+            if empty and not node.users:
+                self.lines[before:] = [] if head == "else:" else [f"{deeper}pass"]
+            if len(self.lines) > before:
+                self.lines.insert(before, f"{indent}{head.format(self.value(condition))}")
 
     def loop(self, node: Node, indent: str) -> None:
         trips, condition, *carried = node.args
-        inner, deeper = _renamed(node.graphs[0], node.name), indent + "    "
-        counter, *places = [place.name for place in inner.placeholders]
-        going = f"{node.name}_going"
-        self.lines.append(f"{indent}{counter} = -1")
-        for place, argument in zip(places, carried):
-            self.lines.append(f"{indent}{place} = {self.value(argument)}")
-        limit = "" if trips is None else f" and {counter} + 1 < {self.value(trips)}"
-        self.lines.append(f"{indent}{going} = {self.value(condition)}")
-        self.lines.append(f"{indent}while {going}{limit}:")
-        self.lines.append(f"{deeper}{counter} += 1")
-        self.body(inner, deeper, (going, *places))
-        together = f"({', '.join(places)}{',' if len(places) == 1 else ''})"
-        self.lines.append(f"{indent}{node.name} = {together}")
+        inner, deeper = self.renamed(node.graphs[0]), indent + "    "
+        counter, *places = inner.placeholders
+        last: Any = inner.output_node()
+        follow, *results = last.args[0]
+        changed = []
+        for place, argument, result in zip(places, carried, results):
+            if result is place:  # what the loop only reads keeps its name
+                self.place(place, argument)
+            else:
+                self.lines.append(f"{indent}{place.name} = {self.value(argument)}")
+                changed.append((place.name, result))
+        self.lines.append(f"{indent}{counter.name} = -1")
+        tests = [] if trips is None else [f"{counter.name} + 1 < {self.value(trips)}"]
+        if follow is not True or condition is not True or trips is None:
+            going = self.unique(f"{node.name}_going")
+            self.lines.append(f"{indent}{going} = {self.value(condition)}")
+            tests.insert(0, going)
+            changed.insert(0, (going, follow))
+        self.lines.append(f"{indent}while {' and '.join(tests)}:")
+        self.lines.append(f"{deeper}{counter.name} += 1")
+        self.body(inner, deeper, ())
+        if changed:
+            names, values = zip(*changed)
+            shown = ", ".join(map(self.value, values))
+            self.lines.append(f"{deeper}{', '.join(names)} = {shown}")
+        if node.users:
+            ends = [place.name for place in places]
+            together = f"({', '.join(ends)}{',' if len(ends) == 1 else ''})"
+            self.lines.append(f"{indent}{node.name} = {together}")
+
+    def place(self, place: Node, argument: Any) -> None:
+        """An input of an inner graph is the value itself: names around are seen inside."""
+        place.name = self.value(argument)
+
+    def unique(self, wanted: str) -> str:
+        """A name for a variable that no other has."""
+        name, number = wanted, 0
+        while name in self.local or name in self.globals:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.local.add(name)
+        return name
+
+    def renamed(self, graph: Graph) -> Graph:
+        """A copy of an inner graph whose names do not meet those around it."""
+        made = graph.copy()
+        for node in made.nodes:
+            node.name = self.unique(node.name)
+        return made
 
     def result(self, node: Node, indent: str, results: tuple[str, ...] | None) -> None:
         if results is None:
             self.lines.append(f"{indent}return {self.value(node.args[0])}")
-        elif len(results) == 1:
+        elif results:
             self.lines.append(f"{indent}{results[0]} = {self.value(node.args[0])}")
-        else:
-            values = ", ".join(map(self.value, node.args[0]))
-            self.lines.append(f"{indent}{', '.join(results)} = {values}")
 
     def annotation(self, annotation: Any) -> str:
         if isinstance(annotation, type) and annotation.__module__ == "builtins":
             return annotation.__name__
         if isinstance(annotation, str):
-            return repr(annotation)
+            return annotation  # never evaluated: see compile_code
         return self.name(re.sub(r"\W+", "_", type_text(annotation)), annotation)
 
     def head(self, graph: Graph) -> str:
@@ -246,7 +291,8 @@ def compile_code(code: PythonCode, filename: str) -> Any:
     lines = code.src.splitlines(keepends=True)
     linecache.cache[filename] = (len(code.src), None, lines, filename)
     namespace = dict(code.globals)
-    exec(compile(code.src, filename, "exec"), namespace)
+    flags = __future__.annotations.compiler_flag
+    exec(compile(code.src, filename, "exec", flags, dont_inherit=True), namespace)
     return namespace["forward"]
 
 
@@ -268,15 +314,14 @@ def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def _is_value(node: Node) -> bool:
+    if node.op == "set_attr":
+        return False
     return node.op != "call_function" or node.target not in (operator.setitem, operator.delitem)
 
 
-def _renamed(graph: Graph, prefix: str) -> Graph:
-    """A copy of an inner graph whose names do not meet those around it."""
-    made = graph.copy()
-    for node in made.nodes:
-        node.name = f"{prefix}_{node.name}"
-    return made
+def _made(node: Node) -> bool:
+    """Whether a value is made in its graph: what comes from around is not given up inside."""
+    return node.op != "placeholder"
 
 
 def _is_name(text: Any) -> bool:

@@ -64,10 +64,10 @@ class Graph:
     """A list of :class:`~coredispatch.graph.Node`, each a step that makes one value.
 
     Steps run in their order. The first are the inputs (``placeholder``), the last is the
-    ``output``. Between them stand reads of attributes (``get_attr``), calls of operators of the
-    table and of a closed list of Python functions (``call_function``), of methods and submodules,
-    and the control nodes ``if`` and ``loop``, whose parts are graphs. The class has the attributes
-    and methods of ``torch.fx.Graph``::
+    ``output``. Between them stand reads and writes of attributes (``get_attr``, ``set_attr``),
+    calls of operators of the table and of a closed list of Python functions (``call_function``), of
+    methods and submodules, and the control nodes ``if`` and ``loop``, whose parts are graphs. The
+    class has the attributes and methods of ``torch.fx.Graph``::
 
         graph = Graph()
         x = graph.placeholder("x")
@@ -127,6 +127,10 @@ class Graph:
     def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
         """The parameter, buffer or other attribute of the module at the dotted path."""
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
+
+    def set_attr(self, qualified_name: str, value: Any) -> Node:
+        """Write ``value`` to the attribute of the module at the dotted path."""
+        return self.create_node("set_attr", qualified_name, (value,))
 
     def call_function(
         self,

@@ -104,6 +104,11 @@ class Interpreter:
         """An attribute of the module."""
         return self.fetch_attr(target)
 
+    def set_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A write to an attribute of the module."""
+        above, _, last = target.rpartition(".")
+        setattr(self.fetch_attr(above) if above else self.module, last, args[0])
+
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator or function."""
         return target(*args, **kwargs)

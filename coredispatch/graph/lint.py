@@ -77,7 +77,7 @@ def _control(node: Node) -> None:
 def _attributes(graph: Graph, root: Any) -> None:
     """Every path is there, and where a module is called it is a module."""
     for node in graph.nodes:
-        if node.op in ("get_attr", "call_module"):
+        if node.op in ("get_attr", "set_attr", "call_module"):
             at = root
             for part in str(node.target).split("."):
                 _require(
@@ -85,7 +85,7 @@ def _attributes(graph: Graph, root: Any) -> None:
                     f"{node.name!r} asks for {node.target!r}, and there is no {part!r}",
                 )
                 at = getattr(at, part)
-            _require(node.op == "get_attr" or callable(at), f"{node.target!r} cannot be called")
+            _require(node.op != "call_module" or callable(at), f"{node.target!r} cannot be called")
         for inner in node.graphs:
             _attributes(inner, root)
 

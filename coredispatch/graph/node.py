@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OPS", "Node", "map_aggregate", "map_arg"]
 
-#: What a node may be. ``if`` and ``loop`` hold graphs; the others are those of ``torch.fx``.
+#: What a node may be. ``if`` and ``loop`` hold graphs, ``set_attr`` writes an attribute of the
+#: module; the others are those of ``torch.fx``.
 OPS = (
     "placeholder",
     "get_attr",
+    "set_attr",
     "call_function",
     "call_method",
     "call_module",
@@ -215,7 +217,7 @@ class Node:
         """Whether the step does more than make its value: then it stays, used or not."""
         from coredispatch.graph.targets import is_impure
 
-        if self.op in ("placeholder", "output"):
+        if self.op in ("placeholder", "output", "set_attr"):
             return True
         if self.op in ("if", "loop"):
             return any(node.is_impure() for node in self._inner() if node.op not in _FRAME)

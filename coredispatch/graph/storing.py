@@ -6,28 +6,46 @@ of their parameters written beside, so that a program means the same after a def
 
 from __future__ import annotations
 
+import enum
+import sys
 from typing import Any
 
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.node import Node
-from coredispatch.graph.targets import FUNCTIONS, function_name
+from coredispatch.graph.objects import NamedTupleType, ObjectType, enumeration
+from coredispatch.graph.targets import FUNCTIONS, function_name, library_function, library_name
 from coredispatch.plugin import Device, DType, Operator, dtypes
 from coredispatch.registry import TABLE
 from coredispatch.registry.model.schema import REQUIRED
+from coredispatch.registry.model.spelling import MemoryFormat, TensorLayout
 
-__all__ = ["from_document", "to_document"]
+__all__ = ["from_document", "read_function", "read_value", "stored_value", "to_document"]
 
 #: what a method may be called, besides those of tensors that are operators
 _METHODS = frozenset(
-    "append clear copy count extend format get index insert items join keys lower pop remove "
-    "replace reverse setdefault size sort split startswith endswith strip update upper values "
-    "dim numel is_floating_point is_complex item tolist contiguous type_as to stride size "
-    "is_contiguous".split()
+    "append clear copy count extend format get index insert items join keys lower pop popitem "
+    "remove replace reverse setdefault size sort split startswith endswith strip update upper "
+    "values capitalize casefold center expandtabs find isalnum isalpha isdecimal isdigit "
+    "isidentifier islower isnumeric isprintable isspace istitle isupper ljust lstrip partition "
+    "rfind rindex rjust rpartition rsplit rstrip splitlines swapcase title zfill dim ndimension "
+    "numel nelement element_size storage_offset get_device is_floating_point is_complex "
+    "is_signed is_inference is_pinned is_contiguous item tolist contiguous type_as type to "
+    "stride bool byte char short int long half float double bfloat16 cfloat cdouble cpu cuda "
+    "new_empty new_full new_ones new_tensor new_zeros requires_grad_ resize_ resize_as_ detach_ "
+    "squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_ absolute absolute_ arccos arccos_ "
+    "arccosh arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan arctan2 arctan2_ arctan_ arctanh "
+    "arctanh_ clip clip_ divide divide_ fix fix_ ger greater greater_ greater_equal "
+    "greater_equal_ less less_ less_equal less_equal_ moveaxis multiply multiply_ mvlgamma "
+    "negative negative_ not_equal not_equal_ psi psi_ slogdet subtract subtract_ swapdims "
+    "true_divide true_divide_".split()
 )
 #: what a getattr may ask for
 _ATTRIBUTES = frozenset(
-    "shape dtype device ndim layout requires_grad T mT H real imag data grad is_cuda is_sparse "
-    "is_quantized itemsize nbytes type index".split()
+    "shape dtype device ndim layout requires_grad T mT H mH real imag data grad is_cuda is_cpu "
+    "is_meta is_sparse is_quantized is_leaf itemsize nbytes type index value name "
+    "is_floating_point is_complex is_signed values indices sign logabsdet eigenvalues "
+    "eigenvectors Q R U S V Vh L LU P pivots solution residuals rank singular_values mantissa "
+    "exponent info".split()
 )
 
 
@@ -54,6 +72,10 @@ def _nodes(graph: Graph, defaults: dict[str, Any]) -> list[dict[str, Any]]:
                 for p in node.target.schema.params
                 if p.default is not REQUIRED
             }
+        if isinstance(node.type, str):
+            entry["type"] = node.type
+        if node.meta.get("inferred"):
+            entry["inferred"] = True
         if node.args:
             entry["args"] = [_value(argument, node) for argument in node.args]
         if node.kwargs:
@@ -71,7 +93,13 @@ def _target(node: Node) -> Any:
         return node.target
     if isinstance(node.target, Operator):
         return {"operator": node.target.name}
+    if isinstance(node.target, NamedTupleType):
+        return {"tuple": [node.target.name, list(node.target.fields)]}
+    if isinstance(node.target, ObjectType):
+        return {"class": node.target.name}
     name = function_name(node.target)
+    if name is None and (path := library_name(node.target)) is not None:
+        return {"library": path}
     if name is None:
         raise GraphError(
             f"{node.name!r} calls {node.target!r}, which has no name in another process",
@@ -81,6 +109,10 @@ def _target(node: Node) -> Any:
 
 
 def _value(value: Any, node: Node) -> Any:
+    if isinstance(value, enum.Enum):
+        cls = type(value)
+        members = [[member.name, _value(member.value, node)] for member in cls]
+        return {"enum": [cls.__name__, members, value.name]}
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -103,12 +135,25 @@ def _value(value: Any, node: Node) -> Any:
         return {"dtype": value.name}
     if isinstance(value, Device):
         return {"device": str(value)}
+    if isinstance(value, (MemoryFormat, TensorLayout)):
+        return {type(value).__name__: str(value).rpartition(".")[2]}
     if value is ...:
         return {"ellipsis": True}
     raise GraphError(
         f"an argument of {node.name!r} is {value!r}, which cannot be saved",
         fix="use numbers, text, dtypes, devices, and tuples, lists and dicts of them",
     )
+
+
+def stored_value(value: Any, name: str) -> Any:
+    """A constant as data; ``name`` says in an error whose it is."""
+    holder = Node(Graph(), name, "placeholder", name, (), {})
+    return _value(value, holder)
+
+
+def read_value(stored: Any) -> Any:
+    """The constant that :func:`stored_value` wrote."""
+    return _read(stored, {})
 
 
 # ---- from data ----------------------------------------------------------------------------------
@@ -137,14 +182,18 @@ def _graph(nodes: Any, defaults: Any) -> Graph:
         op, name = entry["op"], entry["name"]
         if not (isinstance(name, str) and name.isidentifier()):
             raise GraphError(f"{name!r} is no name of a value")
-        target = _function(entry["target"]) if op == "call_function" else entry["target"]
+        target = read_function(entry["target"]) if op == "call_function" else entry["target"]
         args = tuple(_read(item, known) for item in entry.get("args", ()))
         kwargs = {_identifier(k): _read(v, known) for k, v in entry.get("kwargs", {}).items()}
         _allow(op, target, args)
         if isinstance(target, Operator):
             args, kwargs = _with_defaults(target, args, kwargs, defaults[target.name])
         inner = tuple(_graph(part, defaults) for part in entry.get("graphs", ()))
+        kind = entry.get("type")
         node = graph.create_node(op, target, args, kwargs, name, graphs=inner)
+        node.type = None if kind is None else str(kind)
+        if entry.get("inferred"):
+            node.meta["inferred"] = True
         if "source" in entry:
             file, line, function = entry["source"]
             node.meta["source"] = (str(file), int(line), str(function))
@@ -154,11 +203,12 @@ def _graph(nodes: Any, defaults: Any) -> Graph:
 
 def _identifier(text: Any) -> str:
     if not (isinstance(text, str) and text.isidentifier()):
-        raise GraphError(f"{text!r} is no name of a parameter")
+        raise GraphError(f"{text!r} is no name")
     return text
 
 
-def _function(target: Any) -> Any:
+def read_function(target: Any) -> Any:
+    """The operator, function or class that a document names. Raises :class:`GraphError`."""
     ((kind, name),) = target.items()
     if kind == "operator":
         op = TABLE.snapshot.ops.get(name)
@@ -169,6 +219,12 @@ def _function(target: Any) -> Any:
         return op
     if kind == "function" and name in FUNCTIONS:
         return FUNCTIONS[name]
+    if kind == "library" and (found := library_function(name)) is not None:
+        return found
+    if kind == "class":
+        return ObjectType(_identifier(name))
+    if kind == "tuple":
+        return NamedTupleType(_identifier(name[0]), tuple(map(_identifier, name[1])))
     raise GraphError(f"a graph cannot call {name!r}")
 
 
@@ -177,7 +233,7 @@ def _allow(op: str, target: Any, args: tuple[Any, ...]) -> None:
     if op == "call_method":
         if target not in _METHODS and target not in TABLE.snapshot.ops:
             raise GraphError(f"a saved graph cannot call the method {target!r}")
-    elif op in ("get_attr", "call_module"):
+    elif op in ("get_attr", "set_attr", "call_module"):
         if not all(_public(part) for part in target.split(".")):
             raise GraphError(f"{target!r} is no path of an attribute")
     elif op == "placeholder":
@@ -238,6 +294,17 @@ def _read(value: Any, known: dict[str, Node]) -> Any:
         return found
     if kind == "device":
         return Device(inside)
+    if kind in ("MemoryFormat", "TensorLayout"):
+        found = getattr(sys.modules["coredispatch"], str(inside), None)
+        if not isinstance(found, (MemoryFormat, TensorLayout)):
+            raise GraphError(f"there is no layout {inside!r}")
+        return found
+    if kind == "enum":
+        name, members, member = inside
+        cls = enumeration(
+            _identifier(name), tuple((_identifier(n), _read(v, known)) for n, v in members)
+        )
+        return cls[member]
     if kind == "ellipsis":
         return ...
     raise GraphError(f"a document of a graph holds no {kind!r}")

@@ -12,9 +12,11 @@ import math
 import operator
 import re
 import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from coredispatch.graph.objects import get_field, set_field
 from coredispatch.plugin import Operator, OpError, Symbol, Value
 from coredispatch.registry.model.schema import REQUIRED
 
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
 __all__ = [
     "FUNCTIONS",
     "INFIX",
+    "MUTATORS",
     "check_target",
+    "declare_function",
     "function_name",
     "is_impure",
+    "library_function",
+    "library_name",
     "name_of",
     "package_name",
     "reference",
@@ -62,6 +68,7 @@ INFIX: dict[Any, str] = {
     operator.pos: "+{}",
     operator.invert: "~{}",
     operator.not_: "not {}",
+    operator.contains: "{1} in {0}",
 }
 #: written as statements: the first argument is changed in place, and is the result
 AUGMENTED: dict[Any, str] = {
@@ -78,25 +85,94 @@ AUGMENTED: dict[Any, str] = {
     operator.ixor: "^=",
 }
 _BUILTINS = (
-    "abs all any bool dict divmod enumerate float getattr int isinstance len list max min range "
-    "repr reversed round sorted str sum tuple zip"
+    "abs all any bin bool chr complex dict divmod enumerate float getattr hex int isinstance "
+    "len list max min oct ord pow print range repr reversed round sorted str sum tuple zip"
 )
 _MATH = (
-    "acos asin atan atan2 ceil copysign cos cosh degrees exp fabs floor fmod gcd hypot isclose "
-    "isfinite isinf isnan log log10 log1p log2 pow prod radians sin sinh sqrt tan tanh trunc"
+    "acos acosh asin asinh atan atan2 atanh ceil comb copysign cos cosh degrees dist erf erfc "
+    "exp expm1 fabs factorial floor fmod frexp fsum gamma gcd hypot isclose isfinite isinf "
+    "isnan isqrt lcm ldexp lgamma log log10 log1p log2 modf perm pow prod radians remainder sin "
+    "sinh sqrt tan tanh trunc"
 )
 #: name -> function: what a saved graph may call besides operators
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"operator.{fn.__name__}": fn for fn in (*INFIX, *AUGMENTED)},
     "operator.abs": operator.abs,
-    "operator.contains": operator.contains,
     "operator.setitem": operator.setitem,
     "operator.delitem": operator.delitem,
     **{f"builtins.{name}": getattr(builtins, name) for name in _BUILTINS.split()},
     **{f"math.{name}": getattr(math, name) for name in _MATH.split()},
 }
 _NAMES: dict[Any, str] = {fn: name for name, fn in FUNCTIONS.items()}
-_IMPURE = {operator.setitem, operator.delitem, *AUGMENTED}
+_IMPURE = {operator.setitem, operator.delitem, print, *AUGMENTED}
+#: methods of lists and dicts that change them
+MUTATORS = frozenset(
+    "append clear extend insert pop popitem remove reverse setdefault sort update".split()
+)
+#: modules of this package whose functions, where the package itself shows them, are library code:
+#: they compute, and do nothing else
+_LIBRARY = frozenset(
+    f"coredispatch{name}"
+    for name in (
+        "",
+        ".frontend.function_forms",
+        ".frontend.nn.functional",
+        ".frontend.lobpcg",
+        ".frontend.lowrank",
+        ".frontend.histogramdd",
+    )
+)
+#: further functions of the package itself that a saved graph may name
+_LIBRARY_NAMES = frozenset(
+    "as_tensor broadcast_shapes can_cast detach_ get_default_dtype is_complex is_floating_point "
+    "is_grad_enabled is_tensor numel promote_types result_type sparse_coo_tensor tensor device "
+    "manual_seed".split()
+)
+#: where library code is shown; behind the first, all that is shown is library code
+_HOMES = ("", "nn.functional", "linalg", "special", "fft", "nn.utils.rnn")
+
+
+def declare_function(name: str, fn: Callable[..., Any], *, impure: bool = False) -> None:
+    """Add a function to the closed list, under a name with a dot in it."""
+    FUNCTIONS[name] = fn
+    _NAMES[fn] = name
+    if impure:
+        _IMPURE.add(fn)
+
+
+declare_function("script.get_field", get_field)
+declare_function("script.set_field", set_field, impure=True)
+
+
+def library_name(target: Any) -> str | None:
+    """The path in the package of a function that a saved graph may name, None for others."""
+    name = getattr(target, "__name__", None)
+    if not isinstance(name, str):
+        return None
+    for home in _HOMES:
+        path = f"{home}.{name}" if home else name
+        if library_function(path) is target:
+            return path
+    return None
+
+
+def library_function(path: Any) -> Any:
+    """The function of this package at ``path``, None where a graph may not name it."""
+    home, _, name = str(path).rpartition(".")
+    if home not in _HOMES or not name.isidentifier() or name.startswith("_"):
+        return None
+    at: Any = sys.modules["coredispatch"]
+    for part in filter(None, home.split(".")):
+        at = getattr(at, part)
+    found = getattr(at, name, None)
+    if path in _LIBRARY_NAMES:
+        return found
+    if not isinstance(found, types.FunctionType):
+        return None
+    ours = found.__module__.startswith("coredispatch.") if home else found.__module__ in _LIBRARY
+    return found if ours else None
+
+
 #: public modules in which an operator is looked for before ``ops``, which has them all
 _MODULES = ("", "nn.functional", "linalg", "special", "fft")
 
@@ -143,6 +219,8 @@ def is_impure(node: Node) -> bool:
     """
     target = node.target
     if node.op == "call_method":
+        if target in MUTATORS:
+            return True
         return str(target).endswith("_") and not str(target).endswith("__")
     if node.op == "call_module":
         owner = node.graph.owning_module
@@ -153,7 +231,7 @@ def is_impure(node: Node) -> bool:
         return bool(target.mutates) or target.name == "to_host"
     if function_name(target) is not None:
         return target in _IMPURE
-    return bool(getattr(target, "_is_impure", False))
+    return bool(getattr(target, "_is_impure", False))  # a mark of fx
 
 
 def _module(owner: Any, path: str) -> Any:
@@ -181,7 +259,11 @@ def reference(target: Any) -> tuple[str, str, Any]:
     known = function_name(target)
     if known is not None:
         home, name = known.split(".")
-        return (name, "", None) if home == "builtins" else (known, home, sys.modules[home])
+        if home == "builtins":
+            return name, "", None
+        if home not in ("operator", "math"):  # declared elsewhere
+            return name, name, target
+        return known, home, sys.modules[home]
     home, name = getattr(target, "__module__", "") or "", getattr(target, "__qualname__", "")
     if home.startswith("coredispatch.") and "<" not in name:
         public = _public(package, target, name)

@@ -224,11 +224,6 @@ def test_a_tensor_that_requires_grad_must_belong_to_the_module() -> None:
         cd.jit.trace(lambda x: x * foreign, cd.ones(1))
 
 
-def test_script_says_that_it_is_not_there() -> None:
-    with pytest.raises(NotImplementedError, match=r"jit\.script is not there yet"):
-        cd.jit.script(nn.Linear(1, 1))
-
-
 def test_markers() -> None:
     @cd.jit.unused
     def f() -> int:

@@ -1,13 +1,11 @@
 """``coredispatch.jit``: programs as graphs, by tracing; what they say to a compiler of scripts.
 
 ``trace`` runs a module or function on an example and keeps the operators that it called;
-``save`` and ``load`` write and read the result, which runs without the Python class.
-``script`` is not there yet: what a program asks of it fails by name.
+``script`` compiles the source of a module, function or class; ``save`` and ``load`` write and read
+the result, which runs without the Python class.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from coredispatch.frontend.jit.markers import (
     Attribute,
@@ -31,10 +29,13 @@ from coredispatch.frontend.jit.script_module import (
     ScriptModule,
     TopLevelTracedModule,
 )
+from coredispatch.frontend.jit.scripting import script, script_method
 from coredispatch.frontend.jit.trace import TracerWarning, TracingCheckError, trace, trace_module
+from coredispatch.graph.objects import ScriptError as Error
 
 __all__ = [
     "Attribute",
+    "Error",
     "Final",
     "RecursiveScriptModule",
     "ScriptFunction",
@@ -60,18 +61,3 @@ __all__ = [
     "unused",
     "wait",
 ]
-
-
-def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compile the source of ``obj``. Not there yet: raises ``NotImplementedError``."""
-    if isinstance(obj, (ScriptModule, ScriptFunction)):
-        return obj
-    raise NotImplementedError(
-        "coredispatch.jit.script is not there yet; use jit.trace for programs whose Python control "
-        "flow does not depend on values, or run the module as it is"
-    )
-
-
-def script_method(fn: Any) -> Any:
-    """Compile a method. Not there yet: raises ``NotImplementedError``."""
-    return script(fn)

@@ -5,22 +5,40 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coredispatch.frontend.jit import runtime  # noqa: F401  declares what graphs may call
+from coredispatch.frontend.jit.compiler.annotations import read_type
 from coredispatch.frontend.jit.script_module import (
+    LibraryScriptModule,
     RecursiveScriptModule,
     ScriptFunction,
     ScriptModule,
+    library_class,
 )
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.serialization import load as load_file
 from coredispatch.frontend.serialization import save as save_file
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph import Graph
-from coredispatch.graph.storing import from_document, to_document
-from coredispatch.plugin import OpError
+from coredispatch.graph.storing import (
+    from_document,
+    read_function,
+    read_value,
+    stored_value,
+    to_document,
+)
+from coredispatch.graph.targets import library_name
+from coredispatch.plugin import Operator, OpError
 
 __all__ = ["load", "save"]
 
+
 _FORMAT = "coredispatch script 1"
+#: what of a library module is not its own state
+_NO_STATE = frozenset(
+    "_graph _function _methods _attribute_types original_name training _hooks _parameter_names "
+    "_buffer_names _module_names".split()
+)
 
 
 def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
@@ -33,7 +51,7 @@ def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
     if not isinstance(m, (ScriptModule, ScriptFunction)):
         raise OpError(
             f"jit.save takes what jit.trace gives, not {type(m).__name__}",
-            fix="trace it first, or save its state_dict with coredispatch.save",
+            fix="trace or script it first, or save its state_dict with coredispatch.save",
         )
     tensors: dict[str, Any] = {}
     root = m if isinstance(m, ScriptModule) else m._constants
@@ -61,6 +79,9 @@ def _described(module: Module, tensors: dict[str, Any], path: str) -> dict[str, 
         "buffers": {},
         "modules": {},
     }
+    if isinstance(module, ScriptModule):
+        found["methods"] = {name: to_document(m) for name, m in module._methods.items()}
+    _describe_state(module, found, tensors, path)
     for name, parameter in module._parameters.items():
         found["parameters"][name] = parameter is not None and parameter.requires_grad
         tensors[f"{path}{name}"] = None if parameter is None else parameter.detach()
@@ -71,6 +92,72 @@ def _described(module: Module, tensors: dict[str, Any], path: str) -> dict[str, 
         below = None if child is None else _described(child, tensors, f"{path}{name}.")
         found["modules"][name] = below
     return found
+
+
+def _describe_state(module: Module, found: Any, tensors: dict[str, Any], path: str) -> None:
+    """The plain attributes: those that the graphs use, and of a library module all."""
+    library = isinstance(module, LibraryScriptModule)
+    used: Any = module.__dict__.get("_attribute_types", {})
+    names = [name for name in module.__dict__ if name not in _NO_STATE] if library else list(used)
+    members = {**module._parameters, **module._buffers, **module._modules}
+    attributes = {}
+    for name in names:
+        if name in members:
+            continue
+        key = f"{path}{name}"
+        attributes[name] = _stored_attribute(module.__dict__[name], tensors, key)
+    found["attributes"] = attributes
+    if library:
+        found["library"] = _library_name(module)
+
+
+def _library_name(module: Any) -> str:
+    import coredispatch
+
+    cls = module._library
+    if getattr(coredispatch.nn, cls.__name__, None) is not cls:
+        raise OpError(
+            f"{cls.__name__} is no class of coredispatch.nn, so a file cannot name it",
+            fix="trace the module, or derive a class from it with a forward of its own",
+        )
+    return str(cls.__name__)
+
+
+def _stored_attribute(value: Any, tensors: dict[str, Any], key: str) -> Any:
+    if isinstance(value, Tensor):
+        tensors[key] = value.detach()
+        return {"tensor": key}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        value = tuple(value)
+    if isinstance(value, (list, tuple)):
+        parts = [_stored_attribute(v, tensors, f"{key}.{i}") for i, v in enumerate(value)]
+        return {"list" if isinstance(value, list) else "tuple": parts}
+    if isinstance(value, dict):
+        pairs = [
+            [stored_value(k, key), _stored_attribute(v, tensors, f"{key}.{i}")]
+            for i, (k, v) in enumerate(value.items())
+        ]
+        return {"dict": pairs}
+    if isinstance(value, Operator):
+        return {"function": {"operator": value.name}}
+    if (name := library_name(value)) is not None:
+        return {"function": {"library": name}}
+    return {"value": stored_value(value, key)}
+
+
+def _read_attribute(stored: Any, tensors: dict[str, Any]) -> Any:
+    ((kind, inside),) = stored.items()
+    if kind == "tensor":
+        return tensors[inside]
+    if kind == "list":
+        return [_read_attribute(item, tensors) for item in inside]
+    if kind == "tuple":
+        return tuple(_read_attribute(item, tensors) for item in inside)
+    if kind == "dict":
+        return {read_value(k): _read_attribute(v, tensors) for k, v in inside}
+    if kind == "function":
+        return read_function(inside)
+    return read_value(inside)
 
 
 def load(
@@ -99,12 +186,14 @@ def load(
     if document["kind"] == "module":
         return _built(document["module"], content["tensors"], "", seen)
     holder = _built(document["module"], content["tensors"], "", seen)
-    return ScriptFunction(from_document(document["graph"]), str(document["name"]), holder)
+    return ScriptFunction(typed(from_document(document["graph"])), str(document["name"]), holder)
 
 
 def _built(entry: dict[str, Any], tensors: dict[str, Any], path: str, seen: Any) -> Any:
-    graph = None if entry["graph"] is None else from_document(entry["graph"])
-    made = RecursiveScriptModule(str(entry["name"]), graph)
+    if "library" in entry:
+        made: Any = _library_module(entry)
+    else:
+        made = RecursiveScriptModule(str(entry["name"]))
     for name, wanted in entry["parameters"].items():
         tensor = tensors[f"{path}{name}"]
         if tensor is not None and id(tensor) not in seen:  # two names of one tensor stay one
@@ -116,9 +205,41 @@ def _built(entry: dict[str, Any], tensors: dict[str, Any], path: str, seen: Any)
         below = f"{path}{name}."
         made.add_module(name, None if child is None else _built(child, tensors, below, seen))
     made.training = bool(entry["training"])
-    if graph is not None:
-        _check_paths(graph, made)
+    state = made.__dict__
+    for name, stored in entry.get("attributes", {}).items():
+        if not (name.isidentifier() and not name.startswith("__")):
+            raise OpError(f"{name!r} is no name of an attribute")
+        state[name] = _read_attribute(stored, tensors)
+        if "library" not in entry:
+            state.setdefault("_attribute_types", {})[name] = None
+    for name, document in {"forward": entry["graph"], **entry.get("methods", {})}.items():
+        if document is not None:
+            graph = typed(from_document(document))
+            _check_paths(graph, made)
+            made._set_method(name, graph)
     return made
+
+
+def _library_module(entry: dict[str, Any]) -> Any:
+    import coredispatch
+
+    cls = getattr(coredispatch.nn, str(entry["library"]), None)
+    ours = isinstance(cls, type) and issubclass(cls, Module)
+    if not ours or not cls.__module__.startswith("coredispatch."):  # type: ignore[union-attr]
+        raise OpError(f"there is no module class {entry['library']!r}")
+    kind = library_class(cls)  # type: ignore[arg-type]
+    made = kind.__new__(kind)
+    Module.__init__(made)
+    made.__dict__.update(original_name=str(entry["name"]), _graph=None, _function=None, _methods={})
+    return made
+
+
+def typed(graph: Graph) -> Graph:
+    """A graph that was read, with the types of its inputs."""
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output") and node.type is not None:
+            node.meta["type"] = read_type(node.type)
+    return graph
 
 
 def _check_paths(graph: Graph, module: Module) -> None:
@@ -126,13 +247,14 @@ def _check_paths(graph: Graph, module: Module) -> None:
     for node in graph.nodes:
         for inner in node.graphs:
             _check_paths(inner, module)
-        if node.op not in ("get_attr", "call_module"):
+        if node.op not in ("get_attr", "set_attr", "call_module"):
             continue
         *above, last = node.target.split(".")
         at: Any = module
         for part in above:
             at = at._modules.get(part) if isinstance(at, Module) else None
-        members = {} if at is None else {**at._parameters, **at._buffers}
+        members = {} if at is None else {**at._parameters, **at._buffers, "training": True}
+        members.update({} if at is None else at.__dict__.get("_attribute_types", {}))
         there = at is not None and (
             last in at._modules if node.op == "call_module" else last in members
         )

@@ -1,10 +1,11 @@
-"""Modules whose code is a graph: what ``trace`` and ``load`` give."""
+"""Modules and functions whose code is a graph: what ``trace``, ``script`` and ``load`` give."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch.frontend.jit.signature import Signature
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.graph import Graph, compile_code
 from coredispatch.plugin import OpError
@@ -21,6 +22,20 @@ def compiled(graph: Graph, name: str) -> Any:
     return compile_code(graph.python_code(), f"<coredispatch graph {_COUNT} of {name}>")
 
 
+class GraphMethod:
+    """A graph as a function of a module and the arguments of a call."""
+
+    def __init__(self, graph: Graph, name: str, owner: str) -> None:
+        function = compiled(graph, owner if name == "forward" else f"{owner}.{name}")
+        bound = Signature(graph, name)
+
+        def run(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return function(module, *bound(args, kwargs))
+
+        run.__name__ = name
+        self.run = run
+
+
 class ScriptModule(Module):
     """A module with parameters and submodules whose ``forward`` is a graph, and no Python class.
 
@@ -33,18 +48,29 @@ class ScriptModule(Module):
         super().__init__()
         state = self.__dict__
         state["original_name"] = original_name
-        state["_graph"] = graph
-        state["_function"] = None if graph is None else compiled(graph, original_name)
+        state["_graph"] = state["_function"] = None
+        state["_methods"] = {}
         if graph is not None:
-            graph.owning_module = self
+            self._set_method("forward", graph)
+
+    def _set_method(self, name: str, graph: Graph) -> None:
+        """Give the module a method that runs ``graph``."""
+        method = GraphMethod(graph, name, self.original_name)
+        graph.owning_module = self
+        state = self.__dict__
+        if name == "forward":
+            state["_graph"], state["_function"] = graph, method.run
+        else:
+            state["_methods"][name] = graph
+            state[name] = method.run.__get__(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph."""
         function = self._function
         if function is None:
             raise OpError(
-                f"the submodule {self.original_name!r} was never called as a whole in the trace, "
-                "so it has no graph of its own",
+                f"{self.original_name!r} has no graph of its own: it has no forward, or was never "
+                "called as a whole in the trace",
                 fix="call the module that it is part of",
             )
         return function(self, *args, **kwargs)
@@ -117,6 +143,23 @@ class RecursiveScriptModule(ScriptModule):
     """A module that was loaded, or compiled from source."""
 
 
+class LibraryScriptModule(RecursiveScriptModule):
+    """A module of this package as part of a scripted one: its class's ``forward`` runs."""
+
+
+_LIBRARY: dict[type, Any] = {}
+
+
+def library_class(cls: type) -> Any:
+    """The class of scripted modules that run ``cls.forward``."""
+    if cls not in _LIBRARY:
+        members = {"forward": cls.forward, "__module__": __name__}  # type: ignore[attr-defined]
+        members["__reduce__"] = ScriptModule.__reduce__
+        _LIBRARY[cls] = type(cls.__name__, (LibraryScriptModule, cls), members)
+        _LIBRARY[cls]._library = cls
+    return _LIBRARY[cls]
+
+
 class TopLevelTracedModule(ScriptModule):
     """What ``jit.trace`` makes of a module. Parameters and buffers are the module's own."""
 
@@ -133,10 +176,16 @@ class ScriptFunction:
         self.graph, self.name, self._constants = graph, name, constants
         self.__name__ = name
         self._function = compiled(graph, name)
+        self._signature = Signature(graph, name)
         graph.owning_module = constants
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(self._constants, *args, **kwargs)
+        return self._function(self._constants, *self._signature(args, kwargs))
+
+    @property
+    def inlined_graph(self) -> Graph:
+        """The graph: what a function calls is part of it anyway."""
+        return self.graph
 
     @property
     def code(self) -> str:
@@ -168,9 +217,19 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
     known: ScriptModule | None = memo.get(id(module))
     if known is not None:
         return known
-    graph = None if module._graph is None else module._graph.copy()
-    made = type(module)(module.original_name, graph)
+    if isinstance(module, LibraryScriptModule):
+        made: Any = type(module).__new__(type(module))
+        memo[id(module)] = made
+        made.__dict__.update(copy.deepcopy(module.__dict__, memo))
+        return made
+    made = type(module)(module.original_name)
     memo[id(module)] = made
+    for name, graph in (("forward", module._graph), *module._methods.items()):
+        if graph is not None:
+            made._set_method(name, graph.copy())
+    for name, kind in module.__dict__.get("_attribute_types", {}).items():
+        made.__dict__.setdefault("_attribute_types", {})[name] = kind
+        made.__dict__[name] = copy.deepcopy(module.__dict__[name], memo)
     for name, parameter in module._parameters.items():
         made.register_parameter(name, copy.deepcopy(parameter, memo))
     for name, persistent in buffers_of(module).items():

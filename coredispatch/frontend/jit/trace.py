@@ -104,7 +104,7 @@ def trace_module(
     for name, example in inputs.items():
         args = _as_tuple(example)
         graph, _ = _recorded(getattr(mod, name), mod, args, {}, strict, made, outlined=False)
-        _set_method(made, name, graph)
+        made._set_method(name, graph)
         if check_trace:
             _check(getattr(mod, name), getattr(made, name), args, {}, check_tolerance)
     return made
@@ -307,17 +307,6 @@ def _like(
         made.add_module(name, None if child is None else _like(child, graphs, below))
     made.training = module.training
     return made
-
-
-def _set_method(made: Any, name: str, graph: Graph) -> None:
-    from coredispatch.frontend.jit.script_module import compiled
-
-    function = compiled(graph, f"{made.original_name}.{name}")
-    if name == "forward":
-        made.__dict__.update(_graph=graph, _function=function)
-    else:
-        made.__dict__[name] = function.__get__(made)
-    graph.owning_module = made
 
 
 # ---- the comparison -----------------------------------------------------------------------------

@@ -43,7 +43,14 @@ def repeatable(node: Node) -> bool:
     op = operator_of(node)
     if op is not None:
         return not op.random and not op.mutates and not op.name.startswith("empty")
-    return node.op == "call_function" and function_name(node.target) is not None
+    return (
+        node.op == "call_function" and function_name(node.target) is not None and not _fresh(node)
+    )
+
+
+def _fresh(node: Node) -> bool:
+    """Whether each call makes a container of its own, which somebody may change."""
+    return node.target in (list, dict, sorted)
 
 
 def _key(node: Node) -> Any:

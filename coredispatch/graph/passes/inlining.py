@@ -33,7 +33,7 @@ def _copied(graph: Graph, into: Graph, mapping: Any, prefix: str, owner: Any) ->
         inner = _module(owner, node.target) if node.op == "call_module" else None
         if getattr(inner, "_graph", None) is None:
             mapping[node] = new = into.node_copy(node, lambda n: mapping[n])
-            if node.op in ("get_attr", "call_module"):
+            if node.op in ("get_attr", "set_attr", "call_module"):
                 new.target = f"{prefix}{node.target}"
             continue
         own: dict[Node, Any] = {}

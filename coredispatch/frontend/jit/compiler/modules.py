@@ -1,0 +1,202 @@
+"""Modules, compiled: each becomes a module of graphs that shares its parameters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from coredispatch.frontend.jit.compiler.attributes import (
+    declared_types,
+    holds,
+)
+from coredispatch.frontend.jit.compiler.programs import (
+    Program,
+    compile_function,
+    compile_sequential,
+)
+from coredispatch.frontend.jit.compiler.types import ANY, TENSOR, Type, optional, tuple_of
+from coredispatch.frontend.jit.compiler.values import ModuleRef
+from coredispatch.frontend.jit.markers import Attribute
+from coredispatch.frontend.jit.script_module import (
+    RecursiveScriptModule,
+    ScriptModule,
+    library_class,
+)
+from coredispatch.frontend.nn.module import Module, buffers_of
+from coredispatch.frontend.nn.modules.container import (
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
+
+__all__ = ["is_library", "result_type", "script_module"]
+
+_CONTAINERS = (ModuleList, ModuleDict, ParameterList, ParameterDict)
+#: library modules that give more than a tensor
+_RESULTS: dict[str, Type] = {
+    "LSTM": tuple_of(TENSOR, tuple_of(TENSOR, TENSOR)),
+    "GRU": tuple_of(TENSOR, TENSOR),
+    "RNN": tuple_of(TENSOR, TENSOR),
+    "LSTMCell": tuple_of(TENSOR, TENSOR),
+    "MultiheadAttention": tuple_of(TENSOR, optional(TENSOR)),
+    "AdaptiveLogSoftmaxWithLoss": ANY,
+}
+
+
+def is_library(module: Module) -> bool:
+    """Whether the class of a module is part of this package, and is called, not compiled."""
+    cls = type(module)
+    if isinstance(module, (*_CONTAINERS, ScriptModule)) or cls.forward is Sequential.forward:
+        return False
+    return cls.__module__.startswith("coredispatch.")
+
+
+def result_type(module: Any) -> Type:
+    """The type of what calling a module gives."""
+    made = _SCRIPTED.get(id(module))
+    if made is None and isinstance(module, ScriptModule):
+        made = module
+    if made is not None and getattr(made, "_graph", None) is not None:
+        last = made._graph.output_node()
+        kind: Type = ANY if last is None else last.meta.get("type", ANY)
+        return kind
+    if not is_library(module):
+        return ANY
+    if getattr(module, "return_indices", False):
+        return ANY
+    return _RESULTS.get(type(module).__name__, TENSOR)
+
+
+#: while modules are compiled: id of the module -> what it becomes
+_SCRIPTED: dict[int, Any] = {}
+
+
+def script_module(module: Module) -> Any:
+    """``module`` compiled with all its submodules. Parameters and buffers are shared."""
+    outermost = not _SCRIPTED
+    try:
+        return _scripted(module)
+    finally:
+        if outermost:
+            _SCRIPTED.clear()
+
+
+def _scripted(module: Module) -> Any:
+    known = _SCRIPTED.get(id(module))
+    if known is not None:
+        return known
+    if isinstance(module, ScriptModule) and "_pending" not in vars(module):
+        return module
+    if is_library(module):
+        made = _SCRIPTED[id(module)] = library_copy(module)
+        return made
+    _check_hooks(module)
+    made = RecursiveScriptModule(type(module).__name__)
+    _share(module, made)
+    for name, child in module._modules.items():
+        made.add_module(name, None if child is None else _scripted(child))
+    _SCRIPTED[id(module)] = made
+    _attributes(module, made)
+    for name, fn in _methods(module):
+        program = _compiled(module, name, fn)
+        for path, tensor in program.adopted.items():
+            made.register_buffer(path, tensor, persistent=False)
+        _keep(program, module, made)
+        made._set_method(name, program.block.graph)
+    _python_members(module, made)
+    return made
+
+
+def _compiled(module: Module, name: str, fn: Any) -> Program:
+    ref = ModuleRef("", module)
+    if name == "forward" and type(module).forward is Sequential.forward:
+        return compile_sequential(module)
+    return compile_function(fn, ref, owner=type(module))
+
+
+def library_copy(module: Module) -> Any:
+    """A module of this package as a scripted one: its own members, its class's ``forward``."""
+    made = library_class(type(module)).__new__(library_class(type(module)))
+    state = dict(vars(module))
+    for table in ("_parameter_names", "_buffer_names", "_module_names"):
+        state[table] = dict(state[table])
+    made.__dict__.update(state)
+    made.__dict__.update(
+        original_name=type(module).__name__, _graph=None, _function=None, _methods={}
+    )
+    for name, child in module._modules.items():
+        made.__dict__[name] = None if child is None else _scripted(child)
+    return made
+
+
+def _share(module: Module, made: Any) -> None:
+    for name, parameter in module._parameters.items():
+        made.register_parameter(name, parameter)
+    for name, persistent in buffers_of(module).items():
+        made.register_buffer(name, module._buffers[name], persistent)
+    made.training = module.training
+
+
+def _check_hooks(module: Module) -> None:
+    hooks = module._hooks or {}
+    kinds = [kind for kind, entries in hooks.items() if kind != "options" and entries]
+    if any(kind.startswith(("forward", "backward")) for kind in kinds):
+        from coredispatch.frontend.jit.frontend import NotSupportedError
+
+        raise NotSupportedError(
+            f"hooks of {type(module).__name__} aren't supported: remove them before jit.script, or "
+            "register them with the scripted module"
+        )
+
+
+def _attributes(module: Module, made: Any) -> None:
+    """Plain attributes that a program can have; constants are part of the graphs."""
+    declared = declared_types(type(module))
+    for name, value in vars(module).items():
+        if name.startswith("_") and name not in declared or name in ("training",):
+            continue
+        if name in module._parameters or name in module._buffers or name in module._modules:
+            continue
+        if isinstance(value, Attribute):
+            value = value.value
+        if holds(value):
+            made.__dict__[name] = value
+
+
+def _keep(program: Program, module: Module, made: Any) -> None:
+    """Note the attributes that the graphs use: those are saved."""
+    for (path, name), kind in program.attributes.items():
+        at, source = made, module
+        for part in filter(None, path.split(".")):
+            at, source = at._modules[part], source._modules[part]
+        if name not in at.__dict__:
+            value = vars(source)[name]
+            at.__dict__[name] = value.value if isinstance(value, Attribute) else value
+        at.__dict__.setdefault("_attribute_types", {})[name] = kind
+
+
+def _methods(module: Module) -> list[tuple[str, Any]]:
+    """``forward``, where the class defines it, and the exported methods."""
+    cls = type(module)
+    found: dict[str, Any] = {}
+    forward = getattr(cls, "forward", None)
+    if forward is not Module.forward and forward is not ScriptModule.forward:
+        if not isinstance(module, _CONTAINERS):
+            if getattr(forward, "_torchscript_modifier", None) not in ("ignore", "unused"):
+                found["forward"] = forward
+    for name in dir(cls):
+        fn = inspect.getattr_static(cls, name, None)
+        if getattr(fn, "_torchscript_modifier", None) == "export":
+            found[name] = fn
+    return list(found.items())
+
+
+def _python_members(module: Module, made: Any) -> None:
+    """Ignored methods stay methods, as Python."""
+    cls = type(module)
+    for name in dir(cls):
+        fn = inspect.getattr_static(cls, name, None)
+        if getattr(fn, "_torchscript_modifier", None) in ("ignore", "unused"):
+            made.__dict__.setdefault(name, fn.__get__(made))

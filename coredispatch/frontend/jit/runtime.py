@@ -1,0 +1,58 @@
+"""Functions that compiled programs call and that are no operators: errors, futures, types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.frontend.futures import Future
+from coredispatch.frontend.jit import markers
+from coredispatch.frontend.jit.compiler.annotations import python_type
+from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
+from coredispatch.graph.objects import ScriptError
+from coredispatch.graph.targets import declare_function
+
+__all__ = ["fail", "finished", "is_of_type", "unwrap", "wait_for"]
+
+
+def fail(kind: str, message: str) -> None:
+    """``raise`` and ``assert``: a :class:`ScriptError`, as in TorchScript, whatever the class."""
+    raise ScriptError(f"{kind}: {message}" if message else kind)
+
+
+def finished(value: Any) -> Future:
+    """``fork``: the work is done at once, the future has its result."""
+    made = Future()
+    made.set_result(value)
+    return made
+
+
+def wait_for(value: Any) -> Any:
+    """``wait``."""
+    return value.wait()
+
+
+def is_of_type(value: Any, kind: str) -> bool:
+    """``isinstance`` of a type such as ``List[int]``, given as text."""
+    return markers.isinstance(value, python_type(kind))
+
+
+def unwrap(value: Any) -> Any:
+    """The value of an ``Optional`` that must be there."""
+    if value is None:
+        raise ScriptError("AssertionError: Unwrapping null optional")
+    return value
+
+
+def grad_mode(enabled: bool) -> bool:
+    """Switch the recording of gradients; what it was before."""
+    before = is_grad_enabled()
+    set_grad_enabled(enabled)
+    return before
+
+
+declare_function("jit.fail", fail, impure=True)
+declare_function("jit.finished", finished)
+declare_function("jit.wait_for", wait_for, impure=True)
+declare_function("jit.is_of_type", is_of_type)
+declare_function("jit.unwrap", unwrap, impure=True)
+declare_function("jit.grad_mode", grad_mode, impure=True)

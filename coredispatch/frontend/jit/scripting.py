@@ -1,0 +1,107 @@
+"""``jit.script``: the source of a module, function or class as graphs."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from typing import Any
+
+from coredispatch.frontend.jit.compiler.programs import compile_function
+from coredispatch.frontend.jit.compiler.source import CompileError
+from coredispatch.frontend.jit.script_module import ScriptFunction, ScriptModule
+from coredispatch.frontend.nn.module import Module
+
+__all__ = ["script", "script_method"]
+
+
+def script(
+    obj: Any,
+    optimize: Any = None,
+    _frames_up: int = 0,
+    _rcb: Any = None,
+    example_inputs: Any = None,
+) -> Any:
+    """Compile the source of ``obj`` to graphs.
+
+    Args:
+        obj: a module (compiled with its submodules; parameters and buffers are shared), a
+            function, or a class (which then may be used in compiled programs). Parameters without
+            an annotation are tensors.
+
+    What is compiled keeps its control flow, is trained like the original, and is written by
+    :func:`save` to a file that needs no Python class. Numbers keep Python's arithmetic.
+
+    Raises :class:`coredispatch.jit.frontend.NotSupportedError` for what is not compiled and a
+    ``RuntimeError`` for what has no meaning; both show the line and a caret.
+
+    Example:
+        >>> @cd.jit.script
+        ... def clamp(x, low: float, high: float):
+        ...     if low > high:
+        ...         low, high = high, low
+        ...     return x.clamp(low, high)  # doctest: +SKIP
+    """
+    if isinstance(obj, ScriptFunction):
+        return obj
+    if isinstance(obj, Module):
+        from coredispatch.frontend.jit.compiler.modules import script_module
+
+        return script_module(obj)
+    if inspect.isclass(obj):
+        return _script_class(obj)
+    if isinstance(obj, (dict, list)):
+        return obj
+    fn = inspect.unwrap(obj) if callable(obj) else None
+    if inspect.ismethod(fn):
+        raise CompileError(
+            "jit.script does not take bound methods",
+            fix="script the module, and mark the method with @jit.export",
+        )
+    if not inspect.isfunction(fn):
+        raise CompileError(
+            f"Could not get name of python class or function of {type(obj).__name__}: jit.script "
+            "takes modules, functions and classes"
+        )
+    return _script_function(fn)
+
+
+def _script_function(fn: Any) -> ScriptFunction:
+    program = compile_function(fn)
+    constants = Module()
+    for name, tensor in program.adopted.items():
+        constants.register_buffer(name, tensor)
+    made = ScriptFunction(program.block.graph, fn.__name__, constants)
+    made._original = fn
+    made.__doc__ = fn.__doc__
+    return made
+
+
+def _script_class(cls: Any) -> Any:
+    if issubclass(cls, Module):
+        raise CompileError(
+            f"Type '{cls.__name__}' cannot be compiled since it inherits from nn.Module, consider "
+            "passing an instance instead"
+        )
+    if issubclass(cls, (tuple, enum.Enum)):
+        return cls
+    bases = [base for base in cls.__mro__ if base not in (cls, object)]
+    if bases:
+        raise CompileError(
+            "Currently does not support inheritance: "
+            f"{cls.__name__} inherits from {bases[0].__name__}"
+        )
+    cls.__torch_script_class__ = True
+    return cls
+
+
+def script_method(fn: Any) -> Any:
+    """Mark a method of a :class:`ScriptModule` subclass: it is compiled when ``__init__`` ends."""
+    fn._script_method = True
+    return fn
+
+
+def finish(module: ScriptModule) -> None:
+    """Compile the methods of a module whose class is derived from :class:`ScriptModule`."""
+    from coredispatch.frontend.jit.compiler.modules import compile_in_place
+
+    compile_in_place(module)

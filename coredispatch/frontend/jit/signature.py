@@ -1,0 +1,205 @@
+"""Calls of compiled programs from Python: arguments by name, and as the types say."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.frontend.futures import Future
+from coredispatch.frontend.jit.compiler.types import (
+    ANY,
+    BOOL,
+    COMPLEX,
+    DEVICE,
+    DTYPE,
+    FLOAT,
+    INT,
+    NONE,
+    NUMBER,
+    STR,
+    TENSOR,
+    Type,
+)
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.graph import Graph
+from coredispatch.plugin import Device, DType, OpError, Value
+
+__all__ = ["Signature"]
+
+Check = Callable[[Any], Any]
+
+
+class Signature:
+    """The parameters of a graph.
+
+    Calling it with the arguments of a call gives the tuple of all arguments in order. Raises a
+    ``RuntimeError`` that names the argument where one is missing, too much, or of another type.
+    """
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.name = name
+        places = graph.placeholders
+        self.names = [str(place.target) for place in places]
+        self.defaults = [place.args for place in places]
+        self.kinds: list[Type] = [place.meta.get("type", ANY) for place in places]
+        self.inferred = [bool(place.meta.get("inferred")) for place in places]
+        self.checks = [(i, _check(kind)) for i, kind in enumerate(self.kinds) if kind not in (ANY,)]
+        self.count = len(places)
+        self.open = any(name.startswith("*") for name in self.names)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments in order, converted where TorchScript converts them."""
+        if self.open:
+            return args
+        if kwargs or len(args) != self.count:
+            args = self._bound(args, kwargs)
+        changed: list[Any] | None = None
+        for index, check in self.checks:
+            value = args[index]
+            found = check(value)
+            if found is not value:
+                if found is _WRONG:
+                    raise self._wrong(index, value)
+                if changed is None:
+                    changed = list(args)
+                changed[index] = found
+        return args if changed is None else tuple(changed)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if len(args) > self.count:
+            raise OpError(
+                f"{self.name}() expected at most {self.count} argument(s) but received "
+                f"{len(args)} argument(s). Declaration: {self}"
+            )
+        found, rest = list(args), dict(kwargs)
+        for name, default in zip(self.names[len(args) :], self.defaults[len(args) :]):
+            if name in rest:
+                found.append(rest.pop(name))
+            elif default:
+                found.append(default[0])
+            else:
+                raise OpError(
+                    f"{self.name}() is missing value for argument '{name}'. Declaration: {self}"
+                )
+        if rest:
+            raise OpError(
+                f"Unknown keyword argument '{next(iter(rest))}' for operator '{self.name}'. "
+                f"Declaration: {self}"
+            )
+        return tuple(found)
+
+    def _wrong(self, index: int, value: Any) -> OpError:
+        kind = self.kinds[index]
+        guessed = " (inferred)" if self.inferred[index] else ""
+        return OpError(
+            f"{self.name}() Expected a value of type '{kind}{guessed}' for argument "
+            f"'{self.names[index]}' but instead found type '{type(value).__name__}'. "
+            f"Position: {index}. Declaration: {self}",
+            fix="annotate the parameter with the type that it takes"
+            if guessed
+            else f"pass a {kind}",
+        )
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{kind} {name}" for kind, name in zip(self.kinds, self.names))
+        return f"{self.name}({shown})"
+
+
+class _Wrong:
+    """What a check gives for a value that does not fit."""
+
+
+_WRONG = _Wrong()
+
+
+def _only(kind: Any) -> Check:
+    return lambda value: value if isinstance(value, kind) else _WRONG
+
+
+def _integer(value: Any) -> Any:
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, Tensor) and not value.is_floating_point() else _WRONG
+
+
+def _floating(value: Any) -> Any:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return float(value) if isinstance(value, Tensor) else _WRONG
+
+
+def _boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    return bool(value) if isinstance(value, Tensor) else _WRONG
+
+
+_PLAIN: dict[Type, Check] = {
+    TENSOR: _only((Tensor, Value)),
+    INT: _integer,
+    FLOAT: _floating,
+    BOOL: _boolean,
+    STR: _only(str),
+    COMPLEX: lambda v: complex(v) if isinstance(v, (int, float, complex)) else _WRONG,
+    DEVICE: lambda v: Device(v) if isinstance(v, str) else _only(Device)(v),
+    DTYPE: _only(DType),
+    NUMBER: _only((int, float, complex)),
+    NONE: lambda v: v if v is None else _WRONG,
+}
+
+
+def _check(kind: Type) -> Check:
+    found = _PLAIN.get(kind)
+    if found is not None:
+        return found
+    inner = [_check(part) if part != ANY else _anything for part in kind.args]
+    if kind.name == "Optional":
+        return lambda v: None if v is None else inner[0](v)
+    if kind.name == "List":
+        return lambda v: _elements(v, inner[0])
+    if kind.name == "Dict":
+        return lambda v: _entries(v, *inner)
+    if kind.name in ("Tuple", "NamedTuple"):
+        return lambda v: _tuple(v, inner)
+    if kind.name == "Union":
+        return lambda v: next((x for x in (one(v) for one in inner) if x is not _WRONG), _WRONG)
+    if kind.name == "Future":
+        return _only(Future)
+    if kind.name == "Enum" and isinstance(kind.python, type):
+        return _only((kind.python, enum.Enum))
+    return _anything
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+def _elements(value: Any, inner: Check) -> Any:
+    if not isinstance(value, (list, tuple)):
+        return _WRONG
+    found = [inner(item) for item in value]
+    if any(item is _WRONG for item in found):
+        return _WRONG
+    same = isinstance(value, list) and all(a is b for a, b in zip(found, value))
+    return value if same else found
+
+
+def _entries(value: Any, key: Check, inner: Check) -> Any:
+    if not isinstance(value, dict):
+        return _WRONG
+    wrong = any(key(k) is _WRONG or inner(v) is _WRONG for k, v in value.items())
+    return _WRONG if wrong else value
+
+
+def _tuple(value: Any, inner: list[Check]) -> Any:
+    if not isinstance(value, tuple) or len(value) != len(inner):
+        return _WRONG
+    found = [check(item) for check, item in zip(inner, value)]
+    if any(item is _WRONG for item in found):
+        return _WRONG
+    if all(a is b for a, b in zip(found, value)):
+        return value
+    return type(value)(*found) if hasattr(value, "_fields") else tuple(found)

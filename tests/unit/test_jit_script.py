@@ -1,0 +1,466 @@
+"""``jit.script``: what is compiled means what the source means, also from a file."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import io
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional  # noqa: UP035
+
+import pytest
+
+import coredispatch as cd
+from coredispatch import Tensor
+from coredispatch.jit.frontend import NotSupportedError, UnsupportedNodeError
+
+_path = Path(__file__).with_name("script_programs.py")
+_spec: Any = importlib.util.spec_from_file_location("script_programs", _path)
+programs: Any = importlib.util.module_from_spec(_spec)
+sys.modules["script_programs"] = programs
+_spec.loader.exec_module(programs)
+
+#: these give something else when they are compiled, and say so themselves
+COMPILED_ONLY = {"annotated"}
+
+
+def made(values: Any) -> list[Any]:
+    """The inputs of a case, made anew."""
+    return [value() if callable(value) else plain(value) for value in values]
+
+
+def plain(value: Any) -> Any:
+    """A copy of lists and dicts, with their tensors made."""
+    if isinstance(value, (list, dict)):
+        return copy.deepcopy(value)
+    return value
+
+
+def filled(module: Any) -> Any:
+    """The module with parameters that are the same in every library."""
+    lib = sys.modules[type(module).__mro__[-2].__module__.split(".")[0]]
+    with lib.no_grad():
+        for _, parameter in sorted(module.named_parameters()):
+            values = lib.arange(parameter.numel(), dtype=lib.float32) * 0.61
+            parameter.copy_(values.view(parameter.shape).sin() * 0.3)
+    return module
+
+
+def shown(value: Any) -> Any:
+    """A result as plain Python, which results of two libraries can be compared by."""
+    if hasattr(value, "detach"):
+        numbers = value.detach().double().reshape(-1).tolist()
+        return [list(value.shape), str(value.dtype).split(".")[-1], numbers]
+    if isinstance(value, (tuple, list)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return [kind, *map(shown, value)]
+    if isinstance(value, dict):
+        return {key: shown(item) for key, item in value.items()}
+    return str(value) if type(value).__name__.lower() == "device" else value
+
+
+def agree(a: Any, b: Any) -> bool:
+    """Whether two shown results are equal, numbers with a fraction nearly."""
+    if isinstance(a, float) and isinstance(b, float):
+        return bool(a == pytest.approx(b, 1e-3, 1e-4))
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(agree, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(agree(a[key], b[key]) for key in a)
+    return type(a) is type(b) and a == b
+
+
+def raw(value: Any) -> Any:
+    """A result as plain Python data, for another process."""
+    if isinstance(value, Tensor):
+        return value.detach().double().tolist()
+    if isinstance(value, (tuple, list)):
+        return [raw(item) for item in value]
+    if isinstance(value, dict):
+        return {key: raw(item) for key, item in value.items()}
+    return str(value) if isinstance(value, cd.device) else value
+
+
+def reloaded(program: Any) -> Any:
+    """What a file of the program gives."""
+    file = io.BytesIO()
+    cd.jit.save(program, file)
+    file.seek(0)
+    return cd.jit.load(file)
+
+
+FUNCTION_CASES = [(fn, i) for fn, inputs in programs.FUNCTIONS for i in range(len(inputs))]
+MODULE_CASES = [(cls, i) for cls, inputs in programs.MODULES for i in range(len(inputs))]
+INPUTS = dict(programs.FUNCTIONS) | dict(programs.MODULES)
+
+
+def named(case: Any) -> str:
+    return getattr(case, "__name__", str(case))
+
+
+@pytest.mark.parametrize(("fn", "number"), FUNCTION_CASES, ids=named)
+def test_a_function_means_what_it_says(fn: Any, number: int) -> None:
+    program = cd.jit.script(fn)
+    program.graph.lint()
+    got = program(*made(INPUTS[fn][number]))
+    if fn.__name__ not in COMPILED_ONLY:
+        wanted = fn(*made(INPUTS[fn][number]))
+        wanted = list(wanted) if isinstance(wanted, cd.Size) else wanted
+        assert agree(shown(_listed(got)), shown(_listed(wanted)))
+    assert agree(shown(reloaded(program)(*made(INPUTS[fn][number]))), shown(got))
+
+
+def _listed(value: Any) -> Any:
+    """Sizes and the results of split as lists, which they are in a compiled program."""
+    if isinstance(value, cd.Size):
+        return list(value)
+    return tuple(map(_listed, value)) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("cls", "number"), MODULE_CASES, ids=named)
+def test_a_module_means_what_it_says(cls: Any, number: int, training: bool) -> None:
+    original = filled(cls()).train(training)
+    compiled = cd.jit.script(copy.deepcopy(original))
+    loaded = reloaded(compiled)
+    wanted = original(*made(INPUTS[cls][number]))
+    assert agree(shown(_listed(compiled(*made(INPUTS[cls][number])))), shown(_listed(wanted)))
+    assert agree(shown(_listed(loaded(*made(INPUTS[cls][number])))), shown(_listed(wanted)))
+    assert loaded.training is training
+
+
+def test_files_run_in_a_process_without_the_classes(tmp_path: Path) -> None:
+    wanted = []
+    for i, (cls, inputs) in enumerate(programs.MODULES):
+        module = cd.jit.script(filled(cls()))
+        arguments = made(inputs[0])
+        module.save(str(tmp_path / f"m{i}.pt"))
+        cd.save(arguments, str(tmp_path / f"i{i}.pt"))
+        wanted.append(raw(module(*copy.deepcopy(arguments))))
+    code = f"""
+import pickle, sys
+import coredispatch as cd
+def raw(value):
+    if isinstance(value, cd.Tensor): return value.detach().double().tolist()
+    if isinstance(value, (tuple, list)): return [raw(v) for v in value]
+    if isinstance(value, dict): return {{k: raw(v) for k, v in value.items()}}
+    return value
+found = []
+for i in range({len(wanted)}):
+    module = cd.jit.load(r"{tmp_path}/m%d.pt" % i, map_location="cpu")
+    found.append(raw(module(*cd.load(r"{tmp_path}/i%d.pt" % i))))
+assert "script_programs" not in sys.modules
+pickle.dump(found, open(r"{tmp_path}/found", "wb"))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    found = pickle.loads((tmp_path / "found").read_bytes())
+    for (cls, _), a, b in zip(programs.MODULES, wanted, found, strict=True):
+        assert repr(a) == repr(b), cls.__name__
+
+
+class TestAgainstPyTorch:
+    """The same text, with the other import."""
+
+    @pytest.fixture(scope="class")
+    def theirs(self, tmp_path_factory: Any) -> Any:
+        pytest.importorskip("torch")
+        text = Path(programs.__file__).read_text()
+        text = text.replace("import coredispatch as torch", "import torch")
+        file = tmp_path_factory.mktemp("programs") / "torch_programs.py"
+        file.write_text(text.replace("coredispatch", "torch"))
+        spec: Any = importlib.util.spec_from_file_location("torch_programs", file)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["torch_programs"] = module
+        spec.loader.exec_module(module)
+        return module
+
+    @pytest.mark.filterwarnings("ignore")
+    @pytest.mark.parametrize("index", range(len(programs.FUNCTIONS)))
+    def test_functions(self, theirs: Any, index: int) -> None:
+        fn, inputs = programs.FUNCTIONS[index]
+        other, other_inputs = theirs.FUNCTIONS[index]
+        ours, compiled = cd.jit.script(fn), theirs.torch.jit.script(other)
+        for a, b in zip(inputs, other_inputs, strict=True):
+            assert agree(shown(ours(*made(a))), shown(compiled(*made(b))))
+
+    @pytest.mark.filterwarnings("ignore")
+    @pytest.mark.parametrize("index", range(len(programs.MODULES)))
+    def test_modules(self, theirs: Any, index: int) -> None:
+        cls, inputs = programs.MODULES[index]
+        other, other_inputs = theirs.MODULES[index]
+        ours = cd.jit.script(filled(cls()))
+        compiled = theirs.torch.jit.script(filled(other()))
+        for a, b in zip(inputs, other_inputs, strict=True):
+            assert agree(shown(ours(*made(a))), shown(compiled(*made(b))))
+
+
+# ---- training and sharing ----------------------------------------------------------------------
+
+
+def test_parameters_are_shared_and_trained() -> None:
+    module = filled(programs.MyRNNLoop())
+    compiled = cd.jit.script(module)
+    assert compiled.cell.linear.weight is module.cell.linear.weight
+    x = programs.ramp(3, 2, 4)
+    compiled(x)[0].sum().backward()
+    got = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+    module.zero_grad()
+    module(x)[0].sum().backward()
+    wanted = [p.grad for p in module.parameters() if p.grad is not None]
+    assert got
+    for a, b in zip(got, wanted, strict=True):
+        cd.testing.assert_close(a, b)
+    optimizer = cd.optim.SGD(compiled.parameters(), lr=0.1)
+    optimizer.step()
+    cd.testing.assert_close(compiled(x)[0], module(x)[0])
+
+
+def test_attributes_and_buffers_that_a_program_writes_are_its_own() -> None:
+    compiled = cd.jit.script(programs.Mutating())
+    for turn in range(3):
+        assert compiled(cd.ones(2, 4))[1] == turn + 1
+    assert compiled.count == 3
+    assert compiled.total.tolist() == [6.0] * 4
+    again = reloaded(compiled)
+    assert again(cd.ones(2, 4))[1:3] == (4, ["1", "2", "3", "4"])
+
+
+def test_exported_methods_are_there_and_are_saved() -> None:
+    module = filled(programs.Exported())
+    compiled = cd.jit.script(module)
+    x = programs.ramp(2, 4)
+    cd.testing.assert_close(compiled.encode(x), module.encode(x))
+    cd.testing.assert_close(reloaded(compiled).encode(x), module.encode(x))
+
+
+def test_copies_and_pickles_are_programs_of_their_own() -> None:
+    compiled = cd.jit.script(filled(programs.Gate()))
+    x = programs.ramp(2, 4)
+    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        cd.testing.assert_close(other(x), compiled(x))
+        with cd.no_grad():
+            other.fc.weight.zero_()
+        assert not other(x).equal(compiled(x))
+
+
+# ---- calls from Python -------------------------------------------------------------------------
+
+
+@cd.jit.script
+def typed(x: Tensor, n: int = 2, scale: float = 1.0, names: Optional[List[str]] = None):  # noqa: UP006, UP045
+    return x * n * scale, names
+
+
+def test_arguments_by_name_defaults_and_conversions() -> None:
+    x = cd.ones(2)
+    assert typed(x)[0].tolist() == [2.0, 2.0]
+    assert typed(scale=3, x=x, names=["a"])[1] == ["a"]
+    assert typed(x, n=cd.tensor(4))[0].tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "problem"),
+    [
+        ((), {}, "missing value for argument 'x'"),
+        ((3,), {}, "Expected a value of type 'Tensor' for argument 'x'"),
+        (("x",), {"n": 1}, "for argument 'x' but instead found type 'str'"),
+        ((cd.ones(1), 1.5), {}, "type 'int' for argument 'n'"),
+        ((cd.ones(1), 1, 1.0, [1]), {}, "type 'Optional.List.str..' for argument 'names'"),
+        ((cd.ones(1), 1, 1.0, None, 3), {}, "at most 4"),
+        ((cd.ones(1),), {"other": 1}, "Unknown keyword argument 'other'"),
+    ],
+)
+def test_wrong_arguments_are_named(args: Any, kwargs: Any, problem: str) -> None:
+    with pytest.raises(RuntimeError, match=problem):
+        typed(*args, **kwargs)
+
+
+# ---- what is refused ---------------------------------------------------------------------------
+
+
+def refuses_yield(x):  # type: ignore[no-untyped-def]
+    yield x
+
+
+def refuses_try(x):  # type: ignore[no-untyped-def]
+    try:
+        return x
+    except ValueError:
+        return x
+
+
+def refuses_many(*xs):  # type: ignore[no-untyped-def]
+    return xs
+
+
+def refuses_generator(x: int):  # type: ignore[no-untyped-def]
+    return (i for i in [x])
+
+
+def refuses_format(x: int):  # type: ignore[no-untyped-def]
+    return f"{x:.2f}"
+
+
+def refuses_lambda(x: int):  # type: ignore[no-untyped-def]
+    f = lambda y: y  # noqa: E731
+    return f(x)
+
+
+def refuses_import(x: int):  # type: ignore[no-untyped-def]
+    import os
+
+    return os.getpid() + x
+
+
+def unknown_name(x):  # type: ignore[no-untyped-def]
+    return foo  # noqa: F821
+
+
+def optional_operand(x: Optional[Tensor]):  # type: ignore[no-untyped-def]  # noqa: UP045
+    return x + 1
+
+
+def half_defined(x):  # type: ignore[no-untyped-def]
+    if x.sum() > 0:
+        y = 1
+    return y
+
+
+def changing_type(x):  # type: ignore[no-untyped-def]
+    y = 1
+    if x.sum() > 0:
+        y = "a"
+    return y
+
+
+def two_results(x: int):  # type: ignore[no-untyped-def]
+    if x > 0:
+        return 1
+    return "a"
+
+
+def no_method(x):  # type: ignore[no-untyped-def]
+    return x.nope()
+
+
+def wrong_result(x: int) -> str:
+    return x  # type: ignore[return-value]
+
+
+def loop_only(x: int):  # type: ignore[no-untyped-def]
+    while x > 0:
+        x -= 1
+        z = x
+    return z
+
+
+def recursive(x: int):  # type: ignore[no-untyped-def]
+    return recursive(x - 1)
+
+
+def wrong_element(x: int):  # type: ignore[no-untyped-def]
+    xs: List[str] = []  # noqa: UP006
+    xs.append(x)
+    return xs
+
+
+def wrong_call(x: int):  # type: ignore[no-untyped-def]
+    return programs.helper("a") + x
+
+
+TENSOR = cd.ones(2)
+
+
+def global_tensor(x):  # type: ignore[no-untyped-def]
+    return x + TENSOR
+
+
+@pytest.mark.parametrize(
+    ("fn", "error", "text", "underlined"),
+    [
+        (refuses_yield, UnsupportedNodeError, "Yield aren't supported", "yield x"),
+        (refuses_try, UnsupportedNodeError, "try blocks aren't supported", "try:"),
+        (refuses_many, NotSupportedError, "variable number of arguments", "xs"),
+        (refuses_generator, NotSupportedError, "GeneratorExp aren't supported", "(i for i in [x])"),
+        (refuses_format, NotSupportedError, "Don't support formatting", 'f"{x:.2f}"'),
+        (refuses_lambda, UnsupportedNodeError, "Lambda aren't supported", "lambda y: y"),
+        (refuses_import, UnsupportedNodeError, "import statements aren't supported", "import os"),
+        (unknown_name, RuntimeError, "undefined value foo", "foo"),
+        (optional_operand, RuntimeError, r"Optional\[Tensor\] \+ int", "x + 1"),
+        (half_defined, RuntimeError, "y is not defined in the false branch", "y"),
+        (changing_type, RuntimeError, "'y' previously had type int", "y"),
+        (two_results, RuntimeError, "Previous return statement", None),
+        (no_method, RuntimeError, "no attribute or method 'nope'", "x.nope"),
+        (
+            wrong_result,
+            RuntimeError,
+            "annotated as having type str but is actually of type int",
+            None,
+        ),
+        (loop_only, RuntimeError, "undefined value z", "z"),
+        (recursive, RuntimeError, "called recursively", "recursive(x - 1)"),
+        (wrong_element, RuntimeError, "Could not match type int to a List.str.", "xs.append(x)"),
+        (wrong_call, RuntimeError, "type 'int' for argument 'x'", 'programs.helper("a")'),
+        (global_tensor, RuntimeError, "cannot be used as a value", None),
+    ],
+)
+def test_what_is_refused_shows_the_place(fn: Any, error: Any, text: str, underlined: Any) -> None:
+    with pytest.raises(error, match=text) as caught:
+        cd.jit.script(fn)
+    message = str(caught.value)
+    assert f'File "{__file__}", line ' in message
+    assert ", column " in message
+    lines = message.splitlines()
+    caret = next(i for i, line in enumerate(lines) if line.endswith("<--- HERE"))
+    if underlined is not None:
+        begin, width = lines[caret].index("~"), lines[caret].count("~")
+        first = underlined.splitlines()[0]
+        assert lines[caret - 1][begin : begin + width].startswith(first[:width])
+
+
+def test_a_lambda_is_no_program() -> None:
+    with pytest.raises(RuntimeError, match="Expected a single top-level function"):
+        cd.jit.script(lambda x: x)
+
+
+def test_what_a_program_raises_is_an_error_of_jit() -> None:
+    def fails(n: int) -> int:
+        if n > 2:
+            raise ValueError(f"{n} is too large")
+        assert n > 0, "must be positive"
+        return n
+
+    program = cd.jit.script(fails)
+    assert program(1) == 1
+    with pytest.raises(cd.jit.Error, match="ValueError: 5 is too large"):
+        program(5)
+    with pytest.raises(cd.jit.Error, match="AssertionError: must be positive"):
+        program(0)
+
+
+def test_code_without_source_says_so() -> None:
+    namespace: dict[str, Any] = {}
+    exec("def f(x):\n    return x\n", namespace)
+    with pytest.raises(OSError, match="Can't get source for 'f'"):
+        cd.jit.script(namespace["f"])
+
+
+class Pair(NamedTuple):
+    """A named tuple that leaves the program."""
+
+    first: Tensor
+    second: int
+
+
+def test_named_tuples_leave_a_program_as_such() -> None:
+    def pair(x) -> Pair:  # type: ignore[no-untyped-def]
+        return Pair(x, x.dim())
+
+    program = cd.jit.script(pair)
+    assert type(program(cd.ones(2))) is Pair
+    other = reloaded(program)(cd.ones(2))
+    assert other.second == 1
+    assert other._fields == ("first", "second")
