@@ -112,8 +112,8 @@ def _wrap(entry: Entry) -> Entry:
 
     def call(_: Entry, args: tuple[Any, ...]) -> Any:
         seen = Observation(op.name, keys, kind, plugin, where, _watch.depth)
-        logs = [*_logs]
-        for log in logs:
+        logs = [(log, len(log)) for log in _logs]
+        for log, _length in logs:
             log.append(seen)
         _watch.depth += 1
         _watch.served = None
@@ -124,8 +124,8 @@ def _wrap(entry: Entry) -> Entry:
             served = _watch.served
             if several and served is not None and served is not record:
                 found = replace(seen, plugin=served.plugin, where=served.where)
-                for log in logs:  # other threads may have written to it meanwhile
-                    log[next(i for i, o in enumerate(log) if o is seen)] = found
+                for log, length in logs:  # other threads may have written to it meanwhile
+                    log[next(i for i in range(length, len(log)) if log[i] is seen)] = found
 
     return CallEntry(entry.op, entry.keys, entry.mask, record, call)
 
