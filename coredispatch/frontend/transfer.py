@@ -8,7 +8,7 @@ from coredispatch.frontend.modes import fresh_keys
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.devices import backend_of_device, resolved
 from coredispatch.registry.around.hookspecs import hookimpl
-from coredispatch.registry.dispatch.operator import composite
+from coredispatch.registry.dispatch.declare import composite
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend, Layout

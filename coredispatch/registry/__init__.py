@@ -10,7 +10,8 @@ from coredispatch.registry.around.explain import Explanation, explain, explain_k
 from coredispatch.registry.around.hookspecs import API_VERSION, hookimpl
 from coredispatch.registry.around.loader import Plugin, plugins
 from coredispatch.registry.dispatch import resolve
-from coredispatch.registry.dispatch.operator import Operator, composite, primitive
+from coredispatch.registry.dispatch.declare import composite, primitive
+from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE, Snapshot, layout_dtype
 from coredispatch.registry.model import errors

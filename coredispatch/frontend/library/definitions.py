@@ -13,7 +13,8 @@ from typing import Any
 
 from coredispatch.frontend.library.derivatives import autograd_rule
 from coredispatch.frontend.library.schema_text import FunctionSchema, signature_of
-from coredispatch.registry.dispatch.operator import Operator, composite
+from coredispatch.registry.dispatch.declare import composite
+from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.registrar import Registrar
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import MissingKernel

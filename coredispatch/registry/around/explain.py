@@ -11,7 +11,8 @@ from coredispatch.registry.dispatch.dispatcher import canonicalized, keys_of
 from coredispatch.registry.dispatch.masks import current_masks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import RawEntry
-from coredispatch.registry.dispatch.resolve import Resolution, Step, build, walk
+from coredispatch.registry.dispatch.resolve import build
+from coredispatch.registry.dispatch.rules import Resolution, Step, walk
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RegistrationError
 from coredispatch.registry.wiring import HOOKS

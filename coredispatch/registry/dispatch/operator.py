@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import namedtuple
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar
 
 from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_DEVICE,
@@ -30,28 +29,18 @@ from coredispatch.registry.dispatch.functional import (
     definition,
     name_of,
 )
-from coredispatch.registry.model.declaration import check_declaration, check_derivative
-from coredispatch.registry.model.derivative import (
-    ARGUMENT,
-    GRAD,
-    GRAD_AT,
-    GRADS,
-    OUT,
-    OUT_AT,
-    SHAPE,
-    Formula,
-    VjpRule,
-)
+from coredispatch.registry.dispatch.named_results import named_results
+from coredispatch.registry.model.declaration import check_derivative
+from coredispatch.registry.model.derivative import Formula, VjpRule, sources_of
 from coredispatch.registry.model.dtypes import DType, Promotion, members
 from coredispatch.registry.model.effects import Mutates, View
-from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, shown_value, text_of
+from coredispatch.registry.model.errors import SchemaError, shown_value
 from coredispatch.registry.model.results import returning
 from coredispatch.registry.model.schema import REQUIRED, Schema, parameter_names
-from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import Value
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["CAST_POLICIES", "Operator", "composite", "primitive"]
+__all__ = ["CAST_POLICIES", "Operator"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -196,7 +185,7 @@ class Operator(Dispatcher):
         self.unbroadcast = unbroadcast
         self.result_type: Any = tuple
         if fields:
-            self.result_type = _record(self.name, fields)._make
+            self.result_type = named_results(self.name, fields)._make
         elif self.schema.returns == "list[Tensor]":
             self.result_type = list
         if inplace:
@@ -422,30 +411,14 @@ class Operator(Dispatcher):
         """``function`` with where each of its parameters comes from."""
         check_derivative(self.name, function)
         names = [p.name for p in self.schema.params]
-        multi_output = self.schema.multi_output
-        sources: list[int] = []
-        for parameter in parameter_names(function):
-            word = parameter.rstrip("0123456789")
-            number = parameter[len(word) :]
-            shaped = parameter.removesuffix("_shape")
-            if parameter == "grad":
-                sources.append(GRAD)
-            elif parameter == "out":
-                sources.append(OUT)
-            elif parameter in names:
-                sources.append(8 * names.index(parameter) + ARGUMENT)
-            elif parameter == "grads" and multi_output:
-                sources.append(GRADS)
-            elif word in ("grad", "out") and number and multi_output:
-                sources.append(8 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
-            elif shaped != parameter and shaped in names:
-                sources.append(8 * names.index(shaped) + SHAPE)
-            else:
-                raise SchemaError(
-                    f"the vjp of {self.name!r} names {parameter!r}, which is neither 'grad', "
-                    f"'out' nor a parameter of {self.schema}",
-                    fix="name only what the derivative needs",
-                )
+        parameters = list(parameter_names(function))
+        sources, unknown = sources_of(parameters, names, self.schema.multi_output)
+        if unknown is not None:
+            raise SchemaError(
+                f"the vjp of {self.name!r} names {unknown!r}, which is neither 'grad', "
+                f"'out' nor a parameter of {self.schema}",
+                fix="name only what the derivative needs",
+            )
         return Formula(function, sources)
 
     def rule(self, layer: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -509,37 +482,6 @@ class Operator(Dispatcher):
         return (_find, (self.name,))
 
 
-if TYPE_CHECKING:
-
-    class TypedOperator(Operator, Generic[P, R]):
-        """An operator, for type checkers: called as the function it was declared with."""
-
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-else:
-    TypedOperator = Operator
-
-
-def _record(op: str, fields: tuple[str, ...]) -> Any:
-    """The class of an operator's named results: printed as PyTorch's, pickled by the operator."""
-    base: Any = namedtuple(op, fields)  # type: ignore[misc]
-    name = op.removesuffix("_dim")
-
-    def show(self: Any) -> str:
-        pairs = zip(fields, self, strict=True)
-        shown = SPELLING.of(f"return_types.{name}")
-        return f"{shown}(\n" + ",\n".join(f"{field}={item!r}" for field, item in pairs) + ")"
-
-    def reduce(self: Any) -> tuple[Any, ...]:
-        return (_results, (op, tuple(self)))
-
-    return type(name, (base,), {"__slots__": (), "__repr__": show, "__reduce__": reduce})
-
-
-def _results(op: str, items: tuple[Any, ...]) -> Any:
-    return _find(op).result_type(items)
-
-
 def _find(name: str) -> Operator:
     op: Operator = HOOKS.operator(name)
     return op
@@ -558,49 +500,3 @@ def _by_position(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args[:positional], **dict(zip(names, args[positional:], strict=True)))
 
     return body
-
-
-_FACTS = frozenset(Operator.__init__.__kwdefaults__ or ())
-
-
-def _declared(function: Callable[P, R], kind: str, facts: dict[str, Any]) -> TypedOperator[P, R]:
-    """The operator of a definition; whatever is wrong with it is a :class:`SchemaError`."""
-    check_declaration(function, facts, _FACTS)
-    try:
-        return TypedOperator(function, kind, **facts)
-    except CoreDispatchError:
-        raise
-    except Exception as error:
-        name = facts.get("name") or function.__name__
-        raise SchemaError(
-            f"operator {name!r} cannot be declared: {type(error).__name__}: {text_of(error)}",
-            fix="annotate each parameter and the result with the types of a schema",
-        ) from error
-
-
-def primitive(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]:
-    """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
-
-    def declare(function: Callable[P, R]) -> TypedOperator[P, R]:
-        return _declared(function, "primitive", facts)
-
-    return declare
-
-
-@overload
-def composite(function: Callable[P, R], /, **facts: Any) -> TypedOperator[P, R]: ...
-
-
-@overload
-def composite(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: ...
-
-
-def composite(function: Callable[P, R] | None = None, /, **facts: Any) -> Any:
-    """Declare an operator whose body, made of other operators, is its definition."""
-    if function is not None:
-        return _declared(function, "composite", facts)
-
-    def declare(body: Callable[P, R]) -> TypedOperator[P, R]:
-        return _declared(body, "composite", facts)
-
-    return declare

@@ -48,6 +48,35 @@ class Formula:
         self.sources: list[int] = sources
 
 
+def sources_of(
+    parameters: list[str], names: list[str], multi_output: bool
+) -> tuple[list[int], str | None]:
+    """The source of each parameter of a formula, and the first parameter that has none.
+
+    ``names`` are the parameters of the operator.
+    """
+    sources: list[int] = []
+    for parameter in parameters:
+        word = parameter.rstrip("0123456789")
+        number = parameter[len(word) :]
+        shaped = parameter.removesuffix("_shape")
+        if parameter == "grad":
+            sources.append(GRAD)
+        elif parameter == "out":
+            sources.append(OUT)
+        elif parameter in names:
+            sources.append(8 * names.index(parameter) + ARGUMENT)
+        elif parameter == "grads" and multi_output:
+            sources.append(GRADS)
+        elif word in ("grad", "out") and number and multi_output:
+            sources.append(8 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
+        elif shaped != parameter and shaped in names:
+            sources.append(8 * names.index(shaped) + SHAPE)
+        else:
+            return sources, parameter
+    return sources, None
+
+
 class FormulaCall:
     """A formula as a plan calls it: ``takes`` are its sources, with places among what is saved."""
 

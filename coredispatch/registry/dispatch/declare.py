@@ -1,0 +1,71 @@
+"""``primitive`` and ``composite``: how an operator is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from coredispatch.registry.dispatch.operator import Operator
+from coredispatch.registry.model.declaration import check_declaration
+from coredispatch.registry.model.errors import CoreDispatchError, SchemaError, text_of
+
+__all__ = ["composite", "primitive"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+if TYPE_CHECKING:
+
+    class TypedOperator(Operator, Generic[P, R]):
+        """An operator, for type checkers: called as the function it was declared with."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+else:
+    TypedOperator = Operator
+
+
+_FACTS = frozenset(Operator.__init__.__kwdefaults__ or ())
+
+
+def _declared(function: Callable[P, R], kind: str, facts: dict[str, Any]) -> TypedOperator[P, R]:
+    """The operator of a definition; whatever is wrong with it is a :class:`SchemaError`."""
+    check_declaration(function, facts, _FACTS)
+    try:
+        return TypedOperator(function, kind, **facts)
+    except CoreDispatchError:
+        raise
+    except Exception as error:
+        name = facts.get("name") or function.__name__
+        raise SchemaError(
+            f"operator {name!r} cannot be declared: {type(error).__name__}: {text_of(error)}",
+            fix="annotate each parameter and the result with the types of a schema",
+        ) from error
+
+
+def primitive(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]:
+    """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
+
+    def declare(function: Callable[P, R]) -> TypedOperator[P, R]:
+        return _declared(function, "primitive", facts)
+
+    return declare
+
+
+@overload
+def composite(function: Callable[P, R], /, **facts: Any) -> TypedOperator[P, R]: ...
+
+
+@overload
+def composite(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: ...
+
+
+def composite(function: Callable[P, R] | None = None, /, **facts: Any) -> Any:
+    """Declare an operator whose body, made of other operators, is its definition."""
+    if function is not None:
+        return _declared(function, "composite", facts)
+
+    def declare(body: Callable[P, R]) -> TypedOperator[P, R]:
+        return _declared(body, "composite", facts)
+
+    return declare
