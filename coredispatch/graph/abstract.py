@@ -195,7 +195,7 @@ class AbstractRecorder(Recorder):
             for given, own in zip(args, inside):
                 if own is out and isinstance(given, Value):
                     if op.mutates:
-                        self.call(op, args).meta["value"] = Abstract.of(given).info  # type: ignore[union-attr]
+                        self.call(op, args).meta["value"] = info_of_value(given)
                     return given
         node = self.call(op, args)
         device = self.placed(op, args)
@@ -252,6 +252,13 @@ class AbstractRecorder(Recorder):
             ]
             return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
         return out
+
+
+def info_of_value(tensor: Value) -> ValueInfo:
+    """What is known of a tensor, with data or without."""
+    found = Abstract.of(tensor)
+    info: ValueInfo = info_of(tensor) if found is None else found.info
+    return info
 
 
 def _moved(info: Any, device: Device) -> Any:

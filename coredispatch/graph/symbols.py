@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import numbers
 import operator
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
-from coredispatch.plugin import Symbol
+from coredispatch.plugin import Symbol, Value
+from coredispatch.registry import TABLE
 
-__all__ = ["Expression", "Guard", "Ratio", "Size", "SymbolTable", "Variable"]
+__all__ = [
+    "Expression",
+    "Guard",
+    "Ratio",
+    "Size",
+    "SymbolTable",
+    "Variable",
+    "from_data",
+    "to_data",
+]
 
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: how a question is written, and what it is when it is not so
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _ASKED: dict[str, Callable[[Any, Any], bool]] = {
@@ -189,28 +202,28 @@ class SymbolTable:
         ):
             self.guards.append(Guard(sign, left, right, self.source(), forced))
 
-    def bounds(self, terms: _Terms) -> tuple[float, float]:
+    def bounds(self, terms: _Terms, floor: float = 2) -> tuple[float, float]:
         """The least and the greatest value that an expression may have.
 
-        Sizes are taken to be at least 2: whether one is 0 or 1 is asked wherever shapes broadcast,
-        and the operators themselves treat such sizes like all others.
+        Operators take sizes to be at least 2 (``floor``): whether one is 0 or 1 is asked wherever
+        shapes broadcast, and such sizes are served like all others.
         """
         low = high = 0.0
         for monomial, count in terms:
             least, most = 1.0, 1.0
             for atom in monomial:
-                one, other = self._atom_bounds(atom)
+                one, other = self._atom_bounds(atom, floor)
                 ends = [_times(a, b) for a in (least, most) for b in (one, other)]
                 least, most = min(ends), max(ends)
             ends = [_times(least, count), _times(most, count)]
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def _atom_bounds(self, atom: _Atom) -> tuple[float, float]:
+    def _atom_bounds(self, atom: _Atom, floor: float) -> tuple[float, float]:
         if atom.kind == "symbol":
             variable = self.variables[atom.of]
-            return max(variable.least, 2), variable.greatest
-        (a, b), (c, d) = (self.bounds(part) for part in atom.of)
+            return max(variable.least, floor), variable.greatest
+        (a, b), (c, d) = (self.bounds(part, floor) for part in atom.of)
         if atom.kind == "mod" and c > 0:
             return 0, d - 1
         if atom.kind == "floordiv" and c > 0 and a >= 0:
@@ -220,13 +233,21 @@ class SymbolTable:
     def ask(self, sign: str, left: Any, right: Any) -> bool:
         """The answer to ``left sign right``: what always holds, else what the example says."""
         difference = _sum(_terms(left), _terms(right), -1)
-        low, high = self.bounds(difference)
+        low, high = self.bounds(difference, 0 if _asked_by_program() else 2)
         for answer, certain in ((True, _always(sign, low, high)), (False, _never(sign, low, high))):
             if certain:
                 return answer
         held = _ASKED[sign](_value(difference, self.examples), 0)
         self.guard(sign if held else _NEGATED[sign], left, right)
         return held
+
+
+def _asked_by_program() -> bool:
+    """Whether a question comes from the program's own code, and not from an operator."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def _times(a: float, b: float) -> float:
@@ -275,6 +296,22 @@ class Expression(Symbol):
     def value(self, values: dict[str, Any]) -> Any:
         """The value for these values of the symbols."""
         return _value(self.terms, values)
+
+    def solve(self, value: int) -> tuple[str, int] | None:
+        """``(name, n)`` where the expression is ``a * name + b`` and has this value for ``n``.
+
+        None where it is no such expression; ``n`` is rounded down where nothing fits.
+        """
+        offset = factor = 0
+        name = ""
+        for monomial, count in self.terms:
+            if not monomial:
+                offset = count
+            elif len(monomial) == 1 and monomial[0].kind == "symbol" and not name:
+                name, factor = monomial[0].of, count
+            else:
+                return None
+        return (name, (value - offset) // factor) if name else None
 
     def names(self) -> set[str]:
         """The symbols in it."""
@@ -417,6 +454,31 @@ class Ratio(Expression):
     __slots__ = ()
 
 
+def _with_tensors(method: str, op: str, swapped: bool) -> None:
+    """Let ``method`` take tensors: a size is a number of an operator then."""
+    plain = getattr(Expression, method)
+
+    def computed(self: Expression, other: Any) -> Any:
+        if isinstance(other, Value):
+            return TABLE.operator(op)(*((other, self) if swapped else (self, other)))
+        return plain(self, other)
+
+    setattr(Expression, method, computed)
+
+
+for _sign, _op in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+}.items():
+    _with_tensors(f"__{_sign}__", _op, False)
+    _with_tensors(f"__r{_sign}__", _op, True)
+for _sign, _op in {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}.items():
+    _with_tensors(f"__{_sign}__", _op, True)  # the size stands on the right
+
 numbers.Integral.register(Size)
 numbers.Real.register(Ratio)
 
@@ -460,3 +522,45 @@ def _built(terms: _Terms, leaf: Any, apply: Any) -> Any:
             product = apply(operator.mul, product, count)
         total = product if total is None else apply(operator.add, total, product)
     return 0 if total is None else total
+
+
+# ---- as data -------------------------------------------------------------------------------------
+
+
+def to_data(value: Any) -> Any:
+    """An int, or an expression, as lists, text and numbers."""
+    if not isinstance(value, Expression):
+        return value
+    return {"terms": _terms_data(value.terms)}
+
+
+def _terms_data(terms: _Terms) -> Any:
+    return [[[_atom_data(atom) for atom in monomial], count] for monomial, count in terms]
+
+
+def _atom_data(atom: _Atom) -> Any:
+    inside = atom.of if atom.kind == "symbol" else [_terms_data(part) for part in atom.of]
+    return [atom.kind, inside]
+
+
+def from_data(data: Any, table: SymbolTable) -> Any:
+    """What :func:`to_data` wrote, over the symbols of ``table``; raises ``KeyError`` for others."""
+    if not isinstance(data, dict):
+        return data
+    terms = _read_terms(data["terms"])
+    for name in _names(terms):
+        table.variables[name]
+    return (Ratio if _fractional(terms) else Size)(terms, table)
+
+
+def _read_terms(data: Any) -> _Terms:
+    return _normal({tuple(_read_atom(atom) for atom in monomial): int(n) for monomial, n in data})
+
+
+def _read_atom(data: Any) -> _Atom:
+    kind, inside = data
+    if kind == "symbol":
+        return _Atom("symbol", str(inside))
+    if kind not in _OPERATIONS:
+        raise KeyError(kind)
+    return _Atom(kind, tuple(_read_terms(part) for part in inside))

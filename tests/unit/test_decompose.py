@@ -223,7 +223,7 @@ def test_sizes_compute_as_ints_do(one: Any, other: Any, n: int, m: int) -> None:
 
 def test_what_is_so_for_all_sizes_is_no_guard() -> None:
     table = SymbolTable()
-    n, m = table.symbol("n", 4), table.symbol("m", 4)
+    n, m = table.symbol("n", 4, 2), table.symbol("m", 4, 2)
     assert n + m == m + n
     assert (n * 6) % 3 == 0
     assert n * m // m == n
