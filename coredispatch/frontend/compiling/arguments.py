@@ -43,10 +43,11 @@ class Arguments:
         if isinstance(value, Value):
             raw = value.raw
             self.leaves.append(value)
-            if value._view is not None:
+            view = value._view is not None
+            if view:
                 self.views = True
             strides = getattr(raw, "strides", None)
-            return (type(value), raw.shape, raw.dtype, value.keys, strides)
+            return (type(value), raw.shape, raw.dtype, value.keys, strides, view)
         kind = type(value)
         if kind is int or kind is float:
             place = len(self.numbers)
@@ -71,11 +72,24 @@ class Arguments:
         return (kind, id(value))
 
     def sharing(self) -> Any:
-        """Which tensors are the same, or share memory."""
-        first: dict[int, int] = {}
+        """Which tensors are the same, or share memory, and where in it they begin."""
+        same: dict[int, int] = {}
+        shared: dict[int, int] = {}
         found = []
         for i, leaf in enumerate(self.leaves):
             if isinstance(leaf, Value):
-                root = storage_of(leaf) if self.views else leaf.raw
-                found.append(first.setdefault(id(root), i))
-        return tuple(found) if self.views or len(first) < len(found) else None
+                first = same.setdefault(id(leaf.raw), i)
+                root = shared.setdefault(id(storage_of(leaf)), i) if self.views else first
+                found.append((first, root))
+        if self.views and len(shared) < len(found):
+            return tuple(found), tuple([_begin(leaf) for leaf in self.leaves])
+        return tuple(found) if len(same) < len(found) else None
+
+
+def _begin(leaf: Any) -> Any:
+    """Where a view begins in its storage, in bytes."""
+    raw = getattr(leaf, "raw", None)
+    base = getattr(raw, "base", None)
+    if raw is None or base is None or not hasattr(base, "__array_interface__"):
+        return None
+    return raw.__array_interface__["data"][0] - base.__array_interface__["data"][0]

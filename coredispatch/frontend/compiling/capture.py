@@ -6,18 +6,26 @@ import time
 from typing import Any
 
 from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated
 from coredispatch.frontend.compiling.modes import forget_casts, modes_in_force
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.compiling.program import Leaf, Segment
-from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing
+from coredispatch.frontend.compiling.recording import (
+    Origin,
+    Recorder,
+    TakeBack,
+    Unsupported,
+    capturing,
+    capturing_nothing,
+)
 from coredispatch.frontend.compiling.state import MISSING, Record, State, equal
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
-from coredispatch.plugin import Value
+from coredispatch.plugin import Value, default_generator
 
 __all__ = ["Capture"]
 
@@ -28,16 +36,22 @@ class Capture:
     Attributes:
         result: what the call returned.
         problem: why there is no program, ``(reason, (file, line, function))``, None where there is.
+        taken_back: whether the call was taken back, and is to be made again.
         passing: whether the program changes what it depends on, so that it would never run again.
     """
 
-    def __init__(self, fn: Any, given: Arguments, dynamic: set[Any], whole: bool) -> None:
+    def __init__(
+        self, fn: Any, given: Arguments, dynamic: set[Any], whole: bool, plain: bool
+    ) -> None:
         self.fn, self.given, self.dynamic = fn, given, dynamic
         self.recorder = Recorder(self.origin, whole)
-        self.state = State(self.recorder.refuse, dynamic, self.symbol)
+        self.recorder.plain = plain
+        self.state = State(self.recorder.refuse, dynamic, self.symbol, self.recorder.exact)
         self.watch = Watch(self.recorder, self.state)
         self.problem: tuple[str, Any] | None = None
         self.passing = False
+        self.taken_back = False
+        self.random: Any = None
         self.result: Any = None
         self.segments: list[Segment] = []
         self.leaf: Leaf | None = None
@@ -60,9 +74,11 @@ class Capture:
             return Origin(name, known, "item", record)
         return Origin(name, known, "constant")
 
-    def symbol(self, record: Record) -> Any:
+    def symbol(self, record: Record, counted: bool) -> Any:
         """A number of Python's state that differs from call to call: an input of the graph."""
         value = record.value
+        if self.recorder.plain and not counted:
+            return value
         self.recorder.symbols = True
         origin = Origin(str(record.key), value, "item", record)
         node = self.recorder.placeholder(str(record.key), value, origin)
@@ -93,8 +109,25 @@ class Capture:
                     state.walk(leaf, "an argument")
             for item in self.given.objects:
                 state.walk(item, "an argument")
-            with capturing(recorder), self.watch:
-                result = self.fn(*args, **kwargs)
+            self.random = default_generator("cpu").state_bytes()
+            try:
+                recorder.running = True
+                with capturing(recorder), self.watch:
+                    result = self.fn(*args, **kwargs)
+            except TakeBack:
+                self.problem = recorder.problem
+                self.take_back(copies)
+                return
+            except Unsupported:
+                self.take_back(copies)
+                raise
+            except Exception:
+                if not recorder.symbols or recorder.problem is not None:
+                    raise
+                self.take_back(copies)  # perhaps because of our numbers: with ordinary ones
+                return
+            finally:
+                recorder.running = False
             self.result = result
             try:
                 self.finish(result, copies, before)
@@ -126,6 +159,28 @@ class Capture:
                 scrubbed(now, set())
             elif record.kind == "list" and any(isinstance(item, Sym) for item in now):
                 record.put([plain(item) for item in now])
+
+    def take_back(self, copies: list[Any]) -> None:
+        """Make everything that was recorded what it was before the call."""
+        self.taken_back = True
+        self.recorder.alive = False
+        default_generator("cpu").load_state_bytes(self.random)
+        for tensor, grad, keys, node, raw in self.state.before:
+            if tensor.raw is not raw:
+                tensor.raw = raw
+            tensor._grad, tensor.keys, tensor._node = grad, keys, node
+        with capturing_nothing():
+            for tensor, before in self.recorder.overwritten.values():
+                masked_call(lambda t, b: t.copy_(b), [tensor, before])
+        for container, before in zip(self.given.containers, copies):
+            _Contents.fill(container, before)
+        for record in list(self.state):
+            now = record.now()
+            if record.kind == "keys":
+                for key in set(now) - set(record.value):
+                    record.holder.pop(key)
+            elif now is not record.value and record.kind not in ("class", "array"):
+                record.put(record.value)
 
     # -- afterwards ------------------------------------------------------------------------------
 
@@ -287,7 +342,11 @@ class _Contents:
         self.number = number
 
     def write(self, arguments: Arguments, value: Any) -> None:
-        target = arguments.containers[self.number]
+        self.fill(arguments.containers[self.number], value)
+
+    @staticmethod
+    def fill(target: Any, value: Any) -> None:
+        """Make these the contents."""
         if isinstance(target, list):
             target[:] = value
         else:
@@ -349,6 +408,10 @@ def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
                 value[i] = new
     elif kind is dict or kind.__name__ in ("OrderedDict", "defaultdict"):
         seen.add(id(value))
+        if any(isinstance(key, Sym) for key in value):
+            pairs = [(plain(key), item) for key, item in value.items()]
+            value.clear()
+            value.update(pairs)
         for key, item in value.items():
             new = scrubbed(item, seen)
             if new is not item:

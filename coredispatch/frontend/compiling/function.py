@@ -43,6 +43,7 @@ class CompiledFunction:
         self.problems: list[tuple[str, Any]] = []
         self.recompilations: list[str] = []
         self.moving: set[int] = set()
+        self.plain = False
         self.places: set[Any] = set()
         self.captures = 0
         self.misses = 0
@@ -115,7 +116,7 @@ class CompiledFunction:
             self.recompilations.append(program.guards.broken(given.leaves) or "a guard failed")
         elif self.programs:
             self.recompilations.append(self._difference(key))
-            if self.dynamic is not False:
+            if self.dynamic is not False and not self.plain:
                 found = self._moved(given)
         if total >= SETTINGS.recompile_limit and total:
             self.given_up = (
@@ -147,7 +148,7 @@ class CompiledFunction:
         return found
 
     def _captured(self, key: Any, given: Arguments, args: Any, kwargs: Any, known: Any) -> Any:
-        capture = Capture(self._fn, given, self.places, self.fullgraph)
+        capture = Capture(self._fn, given, self.places, self.fullgraph, self.plain)
         capture.run(args, kwargs)
         self.captures += 1
         self._numbers = list(given.numbers)
@@ -158,7 +159,11 @@ class CompiledFunction:
             self.misses += 1
             if self.misses >= SETTINGS.recompile_limit:
                 self.given_up = capture.problem[0]
-            return capture.result
+            return self._eagerly(args, kwargs) if capture.taken_back else capture.result
+        if capture.taken_back:  # numbers of ours were not what the program took them for
+            self.plain, self.moving = True, set()
+            given = Arguments(args, kwargs, self.moving)
+            return self._captured((key[0], given.key), given, args, kwargs, None)
         if capture.passing:
             self.misses += 1
             if self.misses < SETTINGS.recompile_limit:
@@ -190,7 +195,7 @@ def _places(program: Program) -> str:
 
 
 def _described(part: Any) -> str:
-    if isinstance(part, tuple) and len(part) == 5:
+    if isinstance(part, tuple) and len(part) == 6:
         return f"a tensor of shape {tuple(part[1])}, {part[2]}"
     if isinstance(part, tuple) and len(part) == 2:
         return repr(part[1])

@@ -86,6 +86,11 @@ class Sym(Symbol):
     def __deepcopy__(self, memo: Any) -> Any:
         return self
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy
+
+        return numpy.asarray(self.forced("an array"), dtype)
+
     def is_integer(self) -> bool:
         """As of the number."""
         return float(self.forced("is_integer()")).is_integer()

@@ -31,11 +31,15 @@ from coredispatch.plugin import (
 )
 from coredispatch.registry.dispatch.table import TABLE
 
-__all__ = ["Decision", "Origin", "Recorder", "Unsupported", "capturing", "load"]
+__all__ = ["Decision", "Origin", "Recorder", "TakeBack", "Unsupported", "capturing", "load"]
 
 
 class Unsupported(RuntimeError):
     """What a capture with ``fullgraph=True`` cannot hold, with the line that asked for it."""
+
+
+class TakeBack(BaseException):
+    """The call is taken back, and made again: numbers of ours must not meet what comes next."""
 
 
 class Decision:
@@ -105,6 +109,9 @@ class Recorder:
         self.alive = True
         self.symbols = False  # whether the program got numbers that know their node
         self.busy = 0
+        self.running = False  # the program itself, not what is found out afterwards
+        self.plain = False  # whether the program gets ordinary numbers
+        self.overwritten: dict[int, tuple[Any, Any]] = {}  # tensors from outside, and copies
         self.draws = False
         self.numbers: dict[tuple[int, int], Any] = {}
         self._last_input = self.graph._root
@@ -115,6 +122,14 @@ class Recorder:
             self.problem = (why, where if where is not None else source())
             if self.whole:
                 raise Unsupported(_told(*self.problem))
+            if self.symbols and self.running:
+                raise TakeBack
+
+    def exact(self) -> None:
+        """The program asks for types: it is to see ordinary numbers only."""
+        if self.symbols and self.running and not self.plain:
+            raise TakeBack
+        self.plain = True
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -202,6 +217,20 @@ class Recorder:
         place = self.placeholder("constant", kept, Origin("constant", kept, "constant"))
         self.made(tensor, self.function(TABLE.operator("clone"), (place,)))
 
+    def about_to_write(self, args: Any) -> None:
+        """Keep what tensors from outside are before an operator writes to them."""
+        for value in args:
+            if isinstance(value, (tuple, list)):
+                self.about_to_write(value)
+            elif isinstance(value, Value):
+                root = value
+                while root._view is not None:
+                    root = root._view.base
+                node = self.known.get(id(root.raw))
+                if (node is None or node.op == "placeholder") and id(root) not in self.overwritten:
+                    with capturing_nothing():
+                        self.overwritten[id(root)] = (root, root.detach().clone())
+
     # -- where values leave ----------------------------------------------------------------------
 
     def item(self, tensor: Any, read: Callable[[], Any]) -> Any:
@@ -213,8 +242,9 @@ class Recorder:
         key = (id(node), version_of(tensor))
         known = self.numbers.get(key)
         if known is None:
-            made = self.graph.call_method("item", (node,))
-            known = self.numbers[key] = symbolic(value, self._noted(made), self)
+            made = self._noted(self.graph.call_method("item", (node,)))
+            known = value if self.plain else symbolic(value, made, self)
+            self.numbers[key] = known
             self.examples[made] = value
             self.symbols = self.symbols or isinstance(known, Sym)
             if not isinstance(known, Sym):
@@ -269,6 +299,8 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
     if recorder is None or recorder.problem is not None or not recorder.alive:
         symbols = any(_has_sym(argument) for argument in args)
         return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
+    if op.mutates:
+        recorder.about_to_write(args)
     recorder.busy += 1  # what kernels do is no part of the program
     try:
         if any(_has_sym(argument) for argument in args):

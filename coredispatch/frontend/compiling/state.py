@@ -53,6 +53,7 @@ _ATOMS: tuple[type, ...] = (
     types.CodeType,
     types.MappingProxyType,
     np.ufunc,
+    type(np.sum),  # NumPy's functions in Python
     np.dtype,
     np.generic,
     enum.Enum,
@@ -183,16 +184,20 @@ class State:
     Args:
         refuse: called with a reason where something cannot be recorded.
         dynamic: places, ``(kind, id(holder), key)``, whose values are inputs of the graph.
-        symbol: makes a dynamic number an input: ``symbol(record) -> number``.
+        symbol: makes a dynamic number an input: ``symbol(record, counted) -> number``.
+        exact: called where the program asks for types.
     """
 
     def __init__(
         self,
         refuse: Callable[[str], None],
         dynamic: set[Any],
-        symbol: Callable[[Record], Any],
+        symbol: Callable[[Record, bool], Any],
+        exact: Callable[[], None],
     ) -> None:
         self.refuse, self.dynamic, self.symbol = refuse, dynamic, symbol
+        self.exact = exact
+        self.steps: set[Any] = set()  # places of what optimizers count
         self.names: set[str] = set()
         self.all_names = False
         self.records: dict[Any, Record] = {}
@@ -221,6 +226,8 @@ class State:
             names |= set(part.co_names)
             names |= {c for c in part.co_consts if isinstance(c, str) and c.isidentifier()}
             imports = imports or _imports(part)
+        if "type" in names or "__class__" in names:
+            self.exact()
         self.named.append((namespace, f"the global of {code.co_name!r}"))
         fresh = names - self.names
         self.names |= names
@@ -255,7 +262,10 @@ class State:
         if place in self.dynamic:
             found.dynamic = True
             if type(value) in (int, float):
-                found.put(self.symbol(found))
+                number = self.symbol(found, place in self.steps)
+                found.dynamic = number is not value
+                if found.dynamic:
+                    found.put(number)
                 return
         if kind == "list":
             for i, item in enumerate(value):
@@ -353,7 +363,8 @@ class State:
             for state in value.state.values():
                 for key, number in state.items() if isinstance(state, dict) else ():
                     if type(number) in (int, float):
-                        self.dynamic.add(("item", id(state), key))
+                        self.steps.add(("item", id(state), key))
+            self.dynamic |= self.steps
             self._container(vars(value), how)
             return
         if ours:
