@@ -84,6 +84,7 @@ from coredispatch.registry.model.sizes import Symbol, as_int
 from coredispatch.registry.model.value import bump_version, dtype_of, version_of
 
 if _typing.TYPE_CHECKING:
+    from coredispatch import graph
     from coredispatch.backends.array_api import ArrayApiBackend
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
@@ -99,6 +100,8 @@ if _typing.TYPE_CHECKING:
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.ops.support import constants, rules, samples, tolerance
+    from coredispatch.graph import passes
+    from coredispatch.ops.support import rules, samples, tolerance
     from coredispatch.ops.support.samples import Sample, laid_out
 
 __all__ = [
@@ -168,6 +171,7 @@ __all__ = [
     "dtypes",
     "from_raw",
     "get_num_threads",
+    "graph",
     "hookimpl",
     "is_masked",
     "is_on",
@@ -180,6 +184,7 @@ __all__ = [
     "no_grad",
     "numpy_dtype",
     "operator",
+    "passes",
     "primitive",
     "promote_types",
     "reference",
@@ -209,10 +214,12 @@ _LATER = {
     "Scalar": "coredispatch.frontend.argument_types:Scalar",
     "Tensor": "coredispatch.frontend.tensor:Tensor",
     "constants": "coredispatch.ops.support.constants",
+    "graph": "coredispatch.graph",
     "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",
     "numpy_dtype": "coredispatch.backends.dtypes:numpy_dtype",
+    "passes": "coredispatch.graph.passes",
     "rules": "coredispatch.ops.support.rules",
     "samples": "coredispatch.ops.support.samples",
     "tolerance": "coredispatch.ops.support.tolerance",

@@ -5,11 +5,12 @@
 in ``passes`` turn one graph into another.
 """
 
+from coredispatch.graph.calls import bound_arguments, call
 from coredispatch.graph.codegen import PythonCode, compile_code, python_code
 from coredispatch.graph.graph import Graph, GraphError, NodeList
 from coredispatch.graph.interpreter import Interpreter, run
 from coredispatch.graph.node import Node, map_aggregate, map_arg
-from coredispatch.graph.values import ValueInfo
+from coredispatch.graph.values import ValueInfo, info_of
 
 __all__ = [
     "Graph",
@@ -19,7 +20,10 @@ __all__ = [
     "NodeList",
     "PythonCode",
     "ValueInfo",
+    "bound_arguments",
+    "call",
     "compile_code",
+    "info_of",
     "map_aggregate",
     "map_arg",
     "python_code",

@@ -69,7 +69,19 @@ def aliased_by(node: Node) -> list[Node]:
     """The arguments that a result of the node may share memory with."""
     if node.graphs:
         return _through_graphs(node)[0]
-    return node.all_input_nodes if may_alias(node) else []
+    if not may_alias(node):
+        return []
+    op = operator_of(node)
+    if op is None:
+        return node.all_input_nodes
+    found = written_by(node)
+    names = [p.name for p in op.schema.params]
+    viewed = list(op.view.values()) if isinstance(op.view, dict) else names[: bool(op.view)]
+    for name in viewed:
+        position = names.index(name)
+        given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
+        map_arg(given, found.append)
+    return found
 
 
 def _through_graphs(node: Node) -> tuple[list[Node], list[Node]]:

@@ -15,7 +15,13 @@ from coredispatch.plugin import hookimpl
 
 from .thread_count import get_num_threads, set_num_threads
 
-__all__ = ["coredispatch_info", "coredispatch_register", "get_num_threads", "set_num_threads"]
+__all__ = [
+    "coredispatch_compile",
+    "coredispatch_info",
+    "coredispatch_register",
+    "get_num_threads",
+    "set_num_threads",
+]
 __version__ = "0.1.0"
 
 PRIORITY = 10
@@ -38,6 +44,16 @@ def coredispatch_register(registrar: Any) -> None:
             when=getattr(module, "WHEN", None),
             least=getattr(module, "LEAST", 0),
         )
+
+
+@hookimpl
+def coredispatch_compile(graph: Any, inputs: Any) -> Any:
+    """The graph as fused loops; None without Numba."""
+    if find_spec("numba") is None:
+        return None
+    from .graphs import compile_graph
+
+    return compile_graph(graph, inputs)
 
 
 @hookimpl

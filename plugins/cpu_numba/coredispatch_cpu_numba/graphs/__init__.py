@@ -1,0 +1,20 @@
+"""The compiler of graphs: groups of operators as single loops, whole graphs as single calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["compile_graph"]
+
+
+def compile_graph(graph: Any, inputs: Any) -> Any:
+    """A function that computes what ``graph`` computes, for inputs like these.
+
+    Where an example is missing (None) the graph is compiled when the function is first called.
+    """
+    from .running import Compiled
+
+    made = Compiled(graph)
+    if all(example is not None for example in inputs):
+        made.prepare(tuple(inputs))
+    return made

@@ -1,0 +1,94 @@
+"""From the text of a loop nest to the address of its machine code, through the disk cache."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import threading
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from .. import cache
+from ..atomics import stack_words
+from ..elementary.derived import elementary
+from ..intrinsics import fabs, full_vectors, largest, smallest
+from ..loops.elementwise import BINARY, UNARY
+from .access import accessors, add_up, floating, word
+from .source import TILE
+
+__all__ = ["address_of_text", "compiled_anew"]
+
+_lock = threading.Lock()
+_addresses: dict[str, int] = {}
+_kept: list[Any] = []
+#: how many texts were compiled by this process, not found in memory
+compiled_anew = [0]
+_SIGNATURE = types.intp(types.intp, types.intp, types.intp)
+_SCOPE = {
+    "add_up": add_up,
+    "boolean": np.bool_,
+    "fabs": fabs,
+    "float32": np.float32,
+    "float64": np.float64,
+    "floating": floating,
+    "full_vectors": full_vectors,
+    "inf": math.inf,
+    "int32": np.int32,
+    "int64": np.int64,
+    "largest": largest,
+    "nan": math.nan,
+    "smallest": smallest,
+    "sqrt": math.sqrt,
+    "word": word,
+}
+
+
+def _scope(text: str) -> dict[str, Any]:
+    """The names in ``text``: those above, its operands' accessors, elementary functions."""
+    letters = text.split("\n", 1)[0].removeprefix("# operands:").split()
+    scope = dict(_SCOPE)
+    count = len(letters) + 2
+    for index, letter in enumerate(letters):
+        scope[f"load_{index}"], scope[f"store_{index}"] = accessors(letter, index, count)
+    scope["load_total"], scope["store_total"] = accessors("d", count - 2, count)
+    _, scope["store_partial"] = accessors("d", count - 1, count)
+    for letter in "fd":
+        _, scope[f"store_out_{letter}"] = accessors(letter, count - 1, count)
+    scope["reserve"] = stack_words(TILE)
+    for name, letter in set(re.findall(r"\b([a-z]+[a-z_]*)_([fd])\(", text)):
+        make = UNARY.get(name) or BINARY.get(name)
+        if make is not None:
+            scope[f"{name}_{letter}"] = make(elementary[letter])
+    return scope
+
+
+def address_of_text(text: str) -> int:
+    """The address of the C function ``loop(address, lo, hi)`` that ``text`` defines.
+
+    It is compiled the first time; then it is in the disk cache, under a digest of the text.
+    """
+    with _lock:
+        if text not in _addresses:
+            _addresses[text] = _compile(text)
+        return _addresses[text]
+
+
+def _compile(text: str) -> int:
+    scope = _scope(text)
+    exec(compile(text, "<fused loop>", "exec"), scope)
+    function = scope["loop"]
+    function.__module__ = __name__
+    function.__qualname__ = f"graph.{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    dispatcher = njit(
+        nogil=True, error_model="numpy", fastmath={"contract"}, no_cpython_wrapper=True
+    )(function)
+    cache.enable(dispatcher)
+    dispatcher.compile(_SIGNATURE)
+    result = next(iter(dispatcher.overloads.values()))
+    _kept.append(result)  # its code must not go away
+    compiled_anew[0] += not dispatcher.stats.cache_hits
+    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    return address

@@ -1,0 +1,355 @@
+"""Operators as the pointwise operators and reductions that fused loops are made of.
+
+Where eager calls one kernel of its own (a softmax, a normalization, a loss, an optimizer), a
+compiled graph spells it out: then it is fused with what stands around it. The formulas are those of
+the kernels in ``loops/``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator as py
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.plugin import Device, operator
+from coredispatch.plugin import graph as graphs
+
+__all__ = ["EXPANSIONS", "expand"]
+
+
+class _Declined(Exception):
+    """The call is left as it is."""
+
+
+class _Writer:
+    """Writes calls into a graph: ``b.add(x, 1)`` is a new node."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        op = operator(name)
+
+        def write(*args: Any, **named: Any) -> Any:
+            rest = op.schema.params[len(args) :]
+            complete = (*args, *(named.get(p.name, p.default) for p in rest))
+            return graphs.call(self.graph, op, complete)
+
+        return write
+
+    def number(self, function: Any, *args: Any) -> Any:
+        """A number computed from numbers, some of which may be known only when it runs."""
+        if not any(hasattr(a, "graph") for a in args):
+            return function(*args)
+        return self.graph.call_function(function, args)
+
+
+def expand(graph: Any) -> Any:
+    """A copy in which the operators of :data:`EXPANSIONS` are spelled out, where they can be.
+
+    What is known of values must be there (:func:`coredispatch.graph.passes.inference`).
+    """
+    made = graph.copy()
+    for node in made.nodes:
+        node.meta.pop("aliases", None)  # was told of the layouts that eager gave
+        rule = EXPANSIONS.get(getattr(node.target, "name", ""))
+        if node.op != "call_function" or rule is None:
+            continue
+        args = graphs.bound_arguments(node.target, node)
+        with made.inserting_before(node):
+            try:
+                result = rule(_Writer(made), *args)
+            except _Declined:
+                continue
+        if result is None:  # writes
+            made.erase_node(node)
+        elif isinstance(result, tuple):
+            _spread(made, node, result)
+        elif result is not node:
+            node.replace_all_uses_with(result)
+            made.erase_node(node)
+    made.eliminate_dead_code()
+    return made
+
+
+def _spread(made: Any, node: Any, results: tuple[Any, ...]) -> None:
+    """Put several results in the place of the elements of a tuple."""
+    for user in list(node.users):
+        if user.target is py.getitem and isinstance(user.args[1], int):
+            user.replace_all_uses_with(results[user.args[1]])
+            made.erase_node(user)
+        else:
+            user.replace_input_with(node, results)
+    made.erase_node(node)
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    info = node.meta.get("value")
+    if not hasattr(info, "dtype"):
+        raise _Declined
+    shape: tuple[int, ...] = tuple(int(n) for n in info.shape)
+    return shape
+
+
+def _floating(*nodes: Any) -> None:
+    for node in nodes:
+        _shape(node)
+        if str(node.meta["value"].dtype).rpartition(".")[2] not in ("float32", "float64"):
+            raise _Declined
+
+
+def _last(node: Any, dim: int) -> None:
+    if dim % max(len(_shape(node)), 1) != len(_shape(node)) - 1:
+        raise _Declined
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _softmax(b: Any, x: Any, dim: int, dtype: Any) -> Any:
+    _floating(x)
+    _last(x, dim)
+    if dtype is not None:
+        raise _Declined
+    e = b.exp(b.sub(x, b.amax(x, [-1], True)))
+    return b.div(e, b.sum(e, [-1], True))
+
+
+def _softmax_backward(b: Any, grad: Any, out: Any, dim: int) -> Any:
+    _floating(grad, out)
+    _last(out, dim)
+    return b.mul(out, b.sub(grad, b.sum(b.mul(grad, out), [-1], True)))
+
+
+def _log_softmax(b: Any, x: Any, dim: int, dtype: Any) -> Any:
+    _floating(x)
+    _last(x, dim)
+    if dtype is not None:
+        raise _Declined
+    shifted = b.sub(x, b.amax(x, [-1], True))
+    return b.sub(shifted, b.log(b.sum(b.exp(shifted), [-1], True)))
+
+
+def _log_softmax_backward(b: Any, grad: Any, out: Any, dim: int) -> Any:
+    _floating(grad, out)
+    _last(out, dim)
+    return b.sub(grad, b.mul(b.exp(out), b.sum(grad, [-1], True)))
+
+
+def _dims(x: Any, normalized_shape: Any) -> list[int]:
+    _floating(x)
+    return list(range(-len(normalized_shape), 0))
+
+
+def _layer_norm(b: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    dims = _dims(x, shape)
+    centered = b.sub(x, b.mean(x, dims, True))
+    scale = b.rsqrt(b.add(b.mean(b.mul(centered, centered), dims, True), eps))
+    y = b.mul(centered, scale)
+    y = y if weight is None else b.mul(y, weight)
+    return y if bias is None else b.add(y, bias)
+
+
+def _layer_norm_backward(b: Any, grad: Any, x: Any, shape: Any, weight: Any, eps: float) -> Any:
+    dims = _dims(x, shape)
+    centered = b.sub(x, b.mean(x, dims, True))
+    scale = b.rsqrt(b.add(b.mean(b.mul(centered, centered), dims, True), eps))
+    normal = b.mul(centered, scale)
+    g = grad if weight is None else b.mul(grad, weight)
+    along = b.mul(normal, b.mean(b.mul(g, normal), dims, True))
+    dx = b.mul(scale, b.sub(b.sub(g, b.mean(g, dims, True)), along))
+    return dx, _over_rows(b, b.mul(grad, normal), shape), _over_rows(b, grad, shape)
+
+
+def _rms_scale(b: Any, x: Any, dims: list[int], eps: float | None) -> Any:
+    if eps is None:
+        single = str(x.meta["value"].dtype).endswith("32")
+        eps = 2.0**-23 if single else 2.0**-52
+    return b.rsqrt(b.add(b.mean(b.mul(x, x), dims, True), eps))
+
+
+def _rms_norm(b: Any, x: Any, shape: Any, weight: Any, eps: float | None) -> Any:
+    y = b.mul(x, _rms_scale(b, x, _dims(x, shape), eps))
+    return y if weight is None else b.mul(y, weight)
+
+
+def _rms_norm_backward(b: Any, grad: Any, x: Any, shape: Any, weight: Any, eps: Any) -> Any:
+    dims = _dims(x, shape)
+    scale = _rms_scale(b, x, dims, eps)
+    normal = b.mul(x, scale)
+    g = grad if weight is None else b.mul(grad, weight)
+    dx = b.mul(scale, b.sub(g, b.mul(normal, b.mean(b.mul(g, normal), dims, True))))
+    return dx, _over_rows(b, b.mul(grad, normal), shape)
+
+
+def _over_rows(b: Any, x: Any, shape: Any) -> Any:
+    rows = len(_shape(x)) - len(shape)
+    return b.sum(x, list(range(rows)), False) if rows else x
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+def _classes(b: Any, x: Any, target: Any, weight: Any, smoothing: float) -> tuple[Any, Any]:
+    """The target as a column, and where a class is the target."""
+    _floating(x)
+    if weight is not None or smoothing or len(_shape(x)) != 2 or len(_shape(target)) != 1:
+        raise _Declined
+    if str(target.meta["value"].dtype).rpartition(".")[2] != "int64":
+        raise _Declined
+    column = b.unsqueeze(target, 1)
+    numbers = b.arange(0, _shape(x)[1], device=Device("cpu"))
+    return column, b.eq(numbers, column)
+
+
+def _cross_entropy(
+    b: Any, x: Any, target: Any, weight: Any, ignored: int, reduction: str, smoothing: float
+) -> Any:
+    column, chosen = _classes(b, x, target, weight, smoothing)
+    largest = b.amax(x, [1], True)
+    shifted = b.sub(x, largest)
+    total = b.log(b.sum(b.exp(shifted), [1], True))
+    picked = b.sum(b.where(chosen, shifted, 0.0), [1], True)
+    loss = b.where(b.ne(column, ignored), b.sub(total, picked), 0.0)
+    if reduction == "none":
+        return b.reshape(loss, _shape(target))
+    summed = b.sum(loss)
+    return summed if reduction == "sum" else b.div(summed, _counted(b, x, target, ignored))
+
+
+def _counted(b: Any, x: Any, target: Any, ignored: int) -> Any:
+    return b.sum(b.to_dtype(b.ne(target, ignored), x.meta["value"].dtype))
+
+
+def _cross_entropy_backward(
+    b: Any,
+    grad: Any,
+    x: Any,
+    target: Any,
+    weight: Any,
+    ignored: int,
+    reduction: str,
+    smoothing: float,
+) -> Any:
+    column, chosen = _classes(b, x, target, weight, smoothing)
+    e = b.exp(b.sub(x, b.amax(x, [1], True)))
+    share = b.div(e, b.sum(e, [1], True))
+    if reduction == "none":
+        grad = b.unsqueeze(grad, 1)
+    elif reduction == "mean":
+        grad = b.div(grad, _counted(b, x, target, ignored))
+    slope = b.where(chosen, b.sub(share, 1.0), share)
+    return b.where(b.ne(column, ignored), b.mul(slope, grad), 0.0)
+
+
+def _mse_loss(b: Any, x: Any, target: Any, reduction: str) -> Any:
+    _floating(x, target)
+    d = b.sub(x, target)
+    d = b.mul(d, d)
+    return d if reduction == "none" else b.mean(d) if reduction == "mean" else b.sum(d)
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def _linear(b: Any, x: Any, weight: Any, bias: Any) -> Any:
+    if bias is None or len(_shape(x)) < 2:
+        raise _Declined
+    return b.add(b.linear(x, weight, None), bias)
+
+
+def _addmm(b: Any, x: Any, one: Any, two: Any, beta: Any, alpha: Any) -> Any:
+    _floating(x, one, two)
+    y = b.matmul(one, two)
+    y = y if alpha == 1 else b.mul(y, alpha)
+    return b.add(y, x if beta == 1 else b.mul(x, beta))
+
+
+def _bmm(b: Any, one: Any, two: Any) -> Any:
+    return b.matmul(one, two)
+
+
+# -- optimizers ------------------------------------------------------------------------------------
+
+
+def _signed(b: Any, grad: Any, maximize: bool) -> Any:
+    return b.neg(grad) if maximize else grad
+
+
+def _adam_step(
+    b: Any, param: Any, grad: Any, first: Any, second: Any, largest: Any, step: Any, lr: Any,
+    beta1: Any, beta2: Any, eps: Any, decay: Any, decoupled: bool, maximize: bool,
+) -> None:  # fmt: skip
+    _floating(param, grad, first, second)
+    if largest is not None or hasattr(decay, "graph"):
+        raise _Declined
+    number = b.number
+    d, weight = _signed(b, grad, maximize), param
+    if decay and decoupled:
+        weight = b.mul(param, number(_shrunk, lr, decay))
+    elif decay:
+        d = b.add(d, b.mul(param, decay))
+    mean = b.add(first, b.mul(b.sub(d, first), number(_rest, beta1)))
+    square = b.add(b.mul(second, beta2), b.mul(b.mul(d, d), number(_rest, beta2)))
+    root = b.mul(b.sqrt(square), number(_correction, beta2, step))
+    moved = b.mul(b.div(mean, b.add(root, eps)), number(_rate, lr, beta1, step))
+    b.copy_(first, mean)
+    b.copy_(second, square)
+    b.copy_(param, b.sub(weight, moved))
+
+
+def _shrunk(lr: float, decay: float) -> float:
+    return 1.0 - lr * decay
+
+
+def _rest(beta: float) -> float:
+    return 1.0 - beta
+
+
+def _correction(beta2: float, step: int) -> float:
+    return float(1.0 / math.sqrt(1.0 - beta2**step))
+
+
+def _rate(lr: float, beta1: float, step: int) -> float:
+    return float(lr / (1.0 - beta1**step))
+
+
+def _sgd_step(
+    b: Any, param: Any, grad: Any, buffer: Any, lr: Any, momentum: Any, dampening: Any, decay: Any,
+    nesterov: bool, maximize: bool, first: Any,
+) -> None:  # fmt: skip
+    _floating(param, grad)
+    if hasattr(first, "graph") or hasattr(decay, "graph"):
+        raise _Declined
+    d = _signed(b, grad, maximize)
+    if decay:
+        d = b.add(d, b.mul(param, decay))
+    if buffer is not None:
+        if first:
+            velocity = b.clone(d)
+        else:
+            velocity = b.add(b.mul(buffer, momentum), b.mul(d, b.number(_rest, dampening)))
+        b.copy_(buffer, velocity)
+        d = b.add(d, b.mul(velocity, momentum)) if nesterov else velocity
+    b.copy_(param, b.sub(param, b.mul(d, lr)))
+
+
+EXPANSIONS: dict[str, Callable[..., Any]] = {
+    "adam_step": _adam_step,
+    "addmm": _addmm,
+    "bmm": _bmm,
+    "cross_entropy": _cross_entropy,
+    "cross_entropy_backward": _cross_entropy_backward,
+    "layer_norm": _layer_norm,
+    "layer_norm_backward": _layer_norm_backward,
+    "linear": _linear,
+    "log_softmax": _log_softmax,
+    "log_softmax_backward": _log_softmax_backward,
+    "mse_loss": _mse_loss,
+    "rms_norm": _rms_norm,
+    "rms_norm_backward": _rms_norm_backward,
+    "sgd_step": _sgd_step,
+    "softmax": _softmax,
+    "softmax_backward": _softmax_backward,
+}

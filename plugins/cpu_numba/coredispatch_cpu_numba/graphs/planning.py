@@ -1,0 +1,517 @@
+"""From a graph to a program: arrays for its values, kernels for its groups, places for addresses.
+
+A plan is made for inputs that are laid out in one way. To learn how every view lies, the graph is
+gone through once with stand-ins: arrays of the right strides in memory that nobody touches. Views
+are made of these by NumPy itself.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coredispatch.plugin import Operator, Value, dispatch, from_raw, no_grad, numpy_dtype, passes
+from coredispatch.plugin import graph as graph_package
+
+from . import blas, source
+from .compiling import address_of_text
+from .expressions import letter, write
+from .layout import Unfit
+
+__all__ = ["Plan", "Segment", "Slot", "calls_of", "complete"]
+
+_PARALLEL = 32768
+_SMALL_PRODUCT = 1 << 18
+_FINISH = """# operands: d {letter}
+def loop(address, lo, hi):
+    partials = word(address, 0)
+    result = word(address, 1)
+    total = {start}
+    for k in range(word(address, 2)):
+        total = {fold}
+    store_1(result, 0, {dtype}(total{divided}))
+    return 0
+"""
+
+
+def complete(node: Any) -> list[Any]:
+    """The arguments of an operator's node, in the order of the schema, defaults filled in."""
+    params = node.target.schema.params
+    args = list(node.args[: len(params)])
+    return args + [node.kwargs.get(p.name, p.default) for p in params[len(args) :]]
+
+
+def _dtype_of(argument: Any) -> Any:
+    info = passes.inference.tensor_info(argument) if hasattr(argument, "graph") else None
+    return None if info is None else info.dtype
+
+
+def call_of(node: Any) -> source.Call | None:
+    """What a node does, in the terms of a kernel; None where no kernel does it."""
+    info, op = passes.inference.tensor_info(node), node.target
+    kind = letter(info.dtype) if info is not None else None
+    if kind is None:
+        return None
+    args = complete(node)
+    if op.name in passes.fusion.REDUCTIONS:
+        own = _dtype_of(args[0])
+        plain = own == info.dtype and kind in "fd"
+        return source.Call(node, kind, None, op.name, args[0], info.shape, None) if plain else None
+    name = op.name[:-1] if op.mutates else op.name
+    written = write(name, args, kind, _dtype_of)
+    target = args[0] if op.mutates else None
+    return (
+        None if written is None else source.Call(node, kind, written, "", None, info.shape, target)
+    )
+
+
+class Slot(NamedTuple):
+    """An array that comes with a call: where from, and how it lies.
+
+    ``origin`` is ``"input"`` (``what`` its number), ``"attribute"`` (a tensor), ``"result"`` (the
+    node that Python runs) or ``"output"`` (the node; memory is made for it).
+    """
+
+    origin: str
+    what: Any
+    array: np.ndarray
+
+
+class Segment(NamedTuple):
+    """Steps that run without Python, by the addresses of what they need.
+
+    ``given`` are the arguments of :func:`.machine.execute` but for the last two, ``arrays`` how
+    many slots have to be filled before, and ``memory`` is what the addresses point to.
+    """
+
+    given: tuple[int, int, int, int, int]
+    arrays: int
+    memory: tuple[np.ndarray, ...]
+
+
+class _Home(NamedTuple):
+    start: int
+    end: int
+    slot: int  # -1 for memory that stays where it is
+    offset: int  # in the block; -1 where ``start`` is the address
+
+
+class Plan:
+    """One way to run a graph.
+
+    Attributes:
+        slots: the arrays that come with a call.
+        work: what is to be done in order: segments, and nodes that Python runs.
+        numbers: by number node the words that want its value, as float64.
+        written: the inputs' slots that are written to.
+    """
+
+    def __init__(self, graph: Any, inputs: tuple[Any, ...]) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.slots: list[Slot] = []
+        self.work: list[Any] = []
+        self.numbers: dict[Any, list[int]] = {}
+        self.written: set[int] = set()
+        self.arrays: dict[Any, Any] = {}
+        self.fixed: dict[Any, np.ndarray] = {}
+        self.keep: list[Any] = []
+        self.homes: list[_Home] = []
+        self.slot_of: dict[Any, int] = {}
+        self.steps: list[Any] = []
+        self.block = np.empty(graph.meta.get("block", 0) + 64, np.uint8)
+        self.block_start = -(-self.block.__array_interface__["data"][0] // 64) * 64
+        self.segments: list[list[Any]] = []
+        with no_grad():
+            self.go_through()
+        self.settle()
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def go_through(self) -> None:
+        placeholders = iter(self.inputs)
+        positions = iter(range(len(self.inputs)))
+        self.group_of: dict[Any, Any] = {}
+        for group in passes.fusion.groups(self.graph):
+            for node in group.nodes:
+                self.group_of[node] = group
+        done: set[int] = set()
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                self.enter(node, "input", next(positions), next(placeholders))
+            elif node.op == "get_attr":
+                self.enter(node, "attribute", None, self.attribute(node))
+        for node in self.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                continue
+            if node.op == "output":
+                self.flush()
+            elif node in self.group_of:
+                group = self.group_of[node]
+                if id(group) not in done:
+                    done.add(id(group))
+                    self.group(group)
+            else:
+                self.single(node)
+
+    def attribute(self, node: Any) -> Any:
+        at = self.graph.owning_module
+        for part in node.target.split("."):
+            at = getattr(at, part)
+        return at
+
+    def enter(self, node: Any, origin: str, position: Any, value: Any) -> None:
+        """A value from outside: tensors get a slot and a stand-in."""
+        if not isinstance(value, Value):
+            return
+        raw = value.raw  # type: ignore[attr-defined]
+        if type(raw) is not np.ndarray:
+            raise Unfit(f"an input that is no array: {type(raw).__name__}")
+        what = position if origin == "input" else value
+        self.arrays[node] = self.slot(node, origin, what, _stand_in(raw))
+
+    def slot(self, node: Any, origin: str, what: Any, array: np.ndarray) -> np.ndarray:
+        self.slot_of[node] = len(self.slots)
+        self.slots.append(Slot(origin, what, array))
+        self.home(array, len(self.slots) - 1, -1)
+        return array
+
+    def home(self, array: np.ndarray, slot: int, offset: int) -> None:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        self.homes.append(_Home(low, max(high, low + 1), slot, offset))
+        self.keep.append(array)
+
+    def made(self, node: Any) -> np.ndarray:
+        """The array for the result of a node: in the block, or memory made in each call."""
+        info = passes.inference.tensor_info(node)
+        array = np.empty(info.shape, numpy_dtype(info.dtype))
+        buffer = node.meta.get("buffer")
+        if buffer is None:
+            self.slot(node, "output", node, array)
+        else:
+            self.home(array, -1, buffer.offset)
+        self.arrays[node] = array
+        return array
+
+    def find(self, array: np.ndarray) -> tuple[_Home, int]:
+        """Where an array lies: its home and the distance from the home's start."""
+        at = array.__array_interface__["data"][0]
+        for home in self.homes:
+            if home.start <= at < home.end:
+                return home, at - home.start
+        raise Unfit("an array from nowhere")
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def single(self, node: Any) -> None:
+        """A node of no group."""
+        op = node.target
+        value = node.meta.get("value")
+        if node.op == "call_function" and isinstance(op, Operator):
+            if op.view and not op.mutates and self.view(node):
+                return
+            if op.name in ("matmul", "linear", "linear_weight_grad") and self.product(node):
+                return
+        elif (
+            node.op == "call_function" and op.__name__ == "getitem" and node.args[0] in self.arrays
+        ):
+            self.arrays[node] = self.arrays[node.args[0]][node.args[1]]
+            return
+        if isinstance(value, (int, float, bool)) and not self.dynamic(node):
+            return  # a constant: ``infer_values`` has it
+        self.python(node)
+
+    def dynamic(self, node: Any) -> bool:
+        """Whether a number depends on one that comes with the call."""
+        if node.op == "placeholder":
+            return not isinstance(node.meta.get("value"), graph_package.ValueInfo)
+        if node.op == "call_method" and node.target == "size":
+            return False
+        return any(self.dynamic(used) for used in node.all_input_nodes)
+
+    def view(self, node: Any) -> bool:
+        """Make a view of stand-ins; a copy where there is no view."""
+        if not all(used in self.arrays or _is_number(used) for used in node.all_input_nodes):
+            return False
+        if any(_is_number(used) and self.dynamic(used) for used in node.all_input_nodes):
+            return False
+        given = [self.there(a) for a in complete(node)]
+        result = dispatch(node.target, tuple(given))
+        if isinstance(result, Value):
+            array = result.raw  # type: ignore[attr-defined]
+            from_ = self.arrays[node.args[0]]
+            if not np.may_share_memory(array, from_) and array.size:
+                array = np.empty(array.shape, array.dtype)
+                self.keep.append(array)
+                self.homes.append(_Home(*np.lib.array_utils.byte_bounds(array), -1, -1))
+                self.copy(from_, array)
+                self.fixed[node] = array
+        else:
+            array = tuple(part.raw for part in result)
+        self.arrays[node] = array
+        return True
+
+    def there(self, argument: Any) -> Any:
+        """An argument for a view of stand-ins."""
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(map(self.there, argument))
+        if not hasattr(argument, "graph"):
+            return argument
+        if argument in self.arrays:
+            return from_raw(self.arrays[argument], backend="cpu")
+        return argument.meta["value"]
+
+    def copy(self, from_: np.ndarray, to: np.ndarray) -> None:
+        """A step that copies elements in their order."""
+        into = to.reshape(from_.shape)
+        kind = {"float32": "f", "float64": "d", "int64": "i", "int32": "j", "bool": "b"}.get(
+            to.dtype.name
+        )
+        if kind is None:
+            raise Unfit(f"a copy of {to.dtype}")
+        self.kernel(source.copy_kernel(from_, into, kind))
+
+    def group(self, group: Any) -> None:
+        """The kernel of a group; where there is none its nodes run in Python."""
+        calls = {node: call_of(node) for node in group.nodes}
+        inside = set(group.nodes)
+        stored = [n for n in group.nodes if any(user not in inside for user in n.users)]
+        mark = len(self.slots), len(self.homes), len(self.keep)
+        before = dict(self.arrays)
+        for node in stored:
+            if calls[node].target is None:
+                self.made(node)
+        try:
+            made = source.kernel_of(group, calls, self.array_of, stored, lambda n: True)
+        except Unfit:
+            self.slots[mark[0] :], self.homes[mark[1] :], self.keep[mark[2] :] = [], [], []
+            self.arrays = before
+            for node in group.nodes:
+                self.slot_of.pop(node, None)
+                self.python(node)
+            return
+        for node in group.nodes:
+            target = calls[node].target
+            if target is not None:
+                self.arrays[node] = self.arrays[target]
+                home, _ = self.find(self.arrays[target])
+                if home.slot >= 0:
+                    self.written.add(home.slot)
+        words = self.kernel(made)
+        for node, reduction, index in made.partials:
+            self.finish(node, reduction, made, words[index])
+
+    def array_of(self, node: Any) -> Any:
+        array = self.arrays.get(node)
+        if array is None and not _is_number(node):
+            raise Unfit(f"{node.name} is not there as an array")
+        return array
+
+    def kernel(self, made: source.Kernel) -> list[Any]:
+        """A step that runs a kernel; its arguments."""
+        for operand in made.temporaries:
+            self.keep.append(operand.array)
+            self.homes.append(_Home(*np.lib.array_utils.byte_bounds(operand.array), -1, -1))
+        words: list[Any] = []
+        for entry in made.words:
+            if isinstance(entry, source.Operand):
+                words.append(self.find(entry.array))
+            elif isinstance(entry, tuple) and entry[0] == "partial":
+                partial = np.empty(made.count)
+                self.keep.append(partial)
+                words.append(partial.__array_interface__["data"][0])
+            else:
+                words.append(entry)
+        grain = made.count
+        if made.work >= _PARALLEL and made.count > 1:
+            part = min(16384, (made.work >> 3) + 1) // made.unit
+            grain = max((part + 63) & ~63 if made.unit == 1 else part, 1)
+        self.step(address_of_text(made.text), words, made.count, grain)
+        return words
+
+    def finish(self, node: Any, reduction: str, made: source.Kernel, partials: int) -> None:
+        """The second half of a reduction over everything."""
+        info = passes.inference.tensor_info(node)
+        fold = {"amax": "largest(total, load_0(partials, k))"}
+        fold["amin"] = "smallest(total, load_0(partials, k))"
+        kind = letter(info.dtype)
+        text = _FINISH.format(
+            letter=kind,
+            start={"amax": "-inf", "amin": "inf"}.get(reduction, "0.0"),
+            fold=fold.get(reduction, "total + load_0(partials, k)"),
+            dtype="float32" if kind == "f" else "float64",
+            divided=" / word(address, 3)" if reduction == "mean" else "",
+        )
+        words = [partials, self.find(self.arrays[node]), made.count, made.work]
+        self.step(address_of_text(text), words, 1, 1)
+
+    def product(self, node: Any) -> bool:
+        """A matrix product by BLAS; False where Python has to call it."""
+        args = complete(node)
+        if (
+            not all(a in self.arrays for a in args[:2])
+            or passes.inference.tensor_info(node) is None
+        ):
+            return False
+        a, b = self.arrays[args[0]], self.arrays[args[1]]
+        if node.target.name == "linear":
+            if args[2] is not None:
+                return False
+            b = b.T
+        elif node.target.name == "linear_weight_grad":
+            a, b = _flat(a).T, _flat(b)
+        if a.ndim < 2 or b.ndim < 2:
+            return False
+        mark = len(self.slots), len(self.homes), len(self.keep)
+        out = self.made(node)
+        into = out
+        if b.ndim == 2 and a.ndim > 2 and a.flags.c_contiguous:
+            a, into = a.reshape(-1, a.shape[-1]), out.reshape(-1, out.shape[-1])
+        found = blas.product(a, b, into)
+        if found is None:
+            self.slots[mark[0] :], self.homes[mark[1] :], self.keep[mark[2] :] = [], [], []
+            self.slot_of.pop(node, None)
+            del self.arrays[node]
+            return False
+        arrays = [self.find(x) for x in (a, b, into)]
+        words = [arrays[w[1]] if isinstance(w, tuple) else w for w in found.words]
+        shared = found.flops < _SMALL_PRODUCT and found.flops * found.count > 4 * _PARALLEL
+        grain = max(1, found.count // 8) if shared else found.count
+        self.step(blas.task()[0], words, found.count, grain)
+        return True
+
+    def python(self, node: Any) -> None:
+        """A node that Python runs; what it gives gets a slot."""
+        self.flush()
+        self.work.append(node)
+        info = passes.inference.tensor_info(node)
+        if info is not None:
+            op = node.target
+            if isinstance(op, Operator) and (op.mutates or op.view):
+                if op.mutates and node.args[0] in self.arrays:
+                    self.arrays[node] = self.arrays[node.args[0]]
+                    return
+                raise Unfit(f"{op.name} of a value that Python made")
+            self.arrays[node] = self.slot(
+                node, "result", node, np.empty(info.shape, numpy_dtype(info.dtype))
+            )
+        elif isinstance(node.meta.get("value"), (tuple, list)):
+            parts = []
+            for k, part in enumerate(node.meta["value"]):
+                array = np.empty(part.shape, numpy_dtype(part.dtype))
+                self.slots.append(Slot("result", (node, k), array))
+                self.home(array, len(self.slots) - 1, -1)
+                parts.append(array)
+            self.arrays[node] = tuple(parts)
+
+    # -- the program -----------------------------------------------------------------------------
+
+    def step(self, task: int, words: list[Any], count: int, grain: int, verdict: int = 0) -> None:
+        self.steps.append((task, words, count, grain, verdict))
+
+    def flush(self) -> None:
+        """End a segment."""
+        if self.steps:
+            self.segments.append(self.steps)
+            self.work.append((len(self.segments) - 1, len(self.slots)))
+            self.steps = []
+
+    def settle(self) -> None:
+        """Put arguments and steps into memory, now that all places are known."""
+        self.arguments = np.zeros(
+            sum(len(s[1]) for steps in self.segments for s in steps) + 1, np.int64
+        )
+        self.floats = self.arguments.view(np.float64)
+        start = self.arguments.__array_interface__["data"][0]
+        at = 0
+        sizes: list[int] = []
+        rows: list[tuple[int, int]] = []
+        for slot in self.slots:
+            rows.append((slot.array.ndim, len(sizes)))
+            for size, stride in zip(slot.array.shape, slot.array.strides, strict=True):
+                sizes += [size, stride]
+        self.sizes = np.array([*sizes, 0], np.int64)
+        built = []
+        for steps in self.segments:
+            lines: list[int] = []
+            places: list[int] = []
+            for task, words, count, grain, verdict in steps:
+                lines += [task, start + 8 * at, count, grain, int(grain < count), verdict]
+                for entry in words:
+                    if isinstance(entry, tuple) and isinstance(entry[0], _Home):
+                        home, distance = entry
+                        if home.slot >= 0:
+                            places += [start + 8 * at, home.slot, distance + self.shift(home)]
+                        else:
+                            self.arguments[at] = self.address(home) + distance
+                    elif isinstance(entry, tuple):
+                        self.number(entry[1], at)
+                    else:
+                        self.arguments[at] = entry
+                    at += 1
+            table = np.array([len(places) // 3, *places], np.int64)
+            built.append((np.array(lines, np.int64), len(steps), table))
+        self.work = [
+            self.segment(built[entry[0]], rows[: entry[1]]) if isinstance(entry, tuple) else entry
+            for entry in self.work
+        ]
+
+    def shift(self, home: _Home) -> int:
+        """From the address of a slot's first element to the start of its memory."""
+        array = self.slots[home.slot].array
+        return home.start - array.__array_interface__["data"][0]
+
+    def address(self, home: _Home) -> int:
+        return home.start if home.offset < 0 else self.block_start + home.offset
+
+    def segment(self, built: Any, rows: list[tuple[int, int]]) -> Segment:
+        steps, count, places = built
+        flat = [x for row in rows for x in row]
+        slots = np.array([len(rows), *flat], np.int64)
+        steps_at, slots_at, places_at, sizes_at = (
+            x.__array_interface__["data"][0] for x in (steps, slots, places, self.sizes)
+        )
+        given = (steps_at, count, slots_at, places_at, sizes_at)
+        return Segment(given, len(rows), (steps, slots, places))
+
+    def number(self, value: Any, at: int) -> None:
+        self.numbers.setdefault(value, []).append(at)
+
+    def place_of(self, node: Any) -> np.ndarray | None:
+        """The array of a value whose memory stays where it is; None for one that comes anew."""
+        array = self.arrays.get(node)
+        if array is None or isinstance(array, tuple):
+            return None
+        home, distance = self.find(array)
+        if home.slot >= 0:
+            return None
+        if home.offset < 0:
+            return array
+        offset = self.block_start - self.block.__array_interface__["data"][0] + home.offset
+        return np.ndarray(array.shape, array.dtype, self.block, offset + distance, array.strides)
+
+
+def _is_number(node: Any) -> bool:
+    return not isinstance(node.meta.get("value"), (graph_package.ValueInfo, tuple, list))
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    if array.ndim == 2:
+        return array
+    if not array.flags.c_contiguous:
+        raise Unfit("a batch that is not contiguous")
+    return array.reshape(-1, array.shape[-1])
+
+
+def _stand_in(raw: np.ndarray) -> np.ndarray:
+    """An array of the same sizes and strides in memory of its own."""
+    if raw.flags.c_contiguous:
+        return np.empty(raw.shape, raw.dtype)
+    low = sum(min(0, (n - 1) * s) for n, s in zip(raw.shape, raw.strides, strict=True))
+    high = sum(max(0, (n - 1) * s) for n, s in zip(raw.shape, raw.strides, strict=True))
+    if not prod(raw.shape):
+        return np.empty(raw.shape, raw.dtype)
+    memory = np.empty(high - low + raw.itemsize, np.uint8)
+    return np.ndarray(raw.shape, raw.dtype, memory, -low, raw.strides)

@@ -1,0 +1,199 @@
+"""Graphs compiled to loops, against the same graphs run operator by operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coredispatch as cd
+from coredispatch.graph.passes.inlining import inline_modules
+
+F = cd.nn.functional
+
+
+def compiled(program: Any, *inputs: Any) -> Any:
+    """The compiled graph of a program or module."""
+    from coredispatch_cpu_numba.graphs import compile_graph
+
+    with cd.no_grad():
+        graph = inline_modules(cd.jit.trace(program, inputs, check_trace=False).graph)
+        return compile_graph(graph, inputs)
+
+
+def same(got: Any, wanted: Any, rtol: float = 1e-5) -> None:
+    got, wanted = ((x if isinstance(x, tuple) else (x,)) for x in (got, wanted))
+    for a, b in zip(got, wanted, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=rtol, atol=rtol)
+
+
+def agrees(program: Any, *inputs: Any, rtol: float = 1e-5) -> Any:
+    """Compile, run twice, compare with eager; returns what was compiled."""
+    made = compiled(program, *inputs)
+    with cd.no_grad():
+        for _ in range(2):
+            same(made(*inputs), program(*inputs), rtol)
+    return made
+
+
+def steps(made: Any) -> int:
+    """How many steps the newest program has; -1 where Python runs some."""
+    work = made.ready[0].plan.work
+    return sum(entry.given[1] for entry in work) if all(hasattr(e, "given") for e in work) else -1
+
+
+X, Y, Z = cd.randn(13, 37), cd.randn(37), cd.randn(13, 1)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y, z: (x * 2 + y).sigmoid() * x.tanh() - z.exp() / 3,
+        lambda x, y, z: cd.where(x > y, x, z) + (x >= 0).to(cd.float32),
+        lambda x, y, z: F.gelu(x) + F.silu(y) * F.relu(z) - F.gelu(x, approximate="tanh"),
+        lambda x, y, z: x.clamp(-0.5, 0.5) + y.masked_fill(y > 0, -1.0) + (z**2) ** 3,
+        lambda x, y, z: (x.abs() + 1).log() + (y.abs() + 1).rsqrt() - z.neg().erf(),
+        lambda x, y, z: cd.lerp(x, x * y, 0.3) + cd.addcmul(x, x, x, value=0.5),
+        lambda x, y, z: (x.maximum(y) - x.minimum(z)) / (1 + x.square()).sqrt(),
+        lambda x, y, z: ((x > 0) & ~(y > 0)).to(cd.float64) * 3,
+        lambda x, y, z: x.t() * 2 + z.t().reshape(1, 13) + y.unsqueeze(1),
+        lambda x, y, z: x[::2, 1:30:3] * 2 + y[1:30:3],
+    ],
+)
+def test_pointwise_chains(program):
+    # what is computed of the smaller operands alone has loops of its own
+    assert 1 <= steps(agrees(program, X, Y, Z)) <= 3
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.softmax(x, -1),
+        lambda x: F.log_softmax(x * 3, -1) + 1,
+        lambda x: F.rms_norm(x, (37,), x[0]),
+        lambda x: F.layer_norm(x, (37,), x[0], x[1]).relu(),
+        lambda x: (x - x.mean(-1, keepdim=True)).exp().sum(-1, keepdim=True).log() * x,
+        lambda x: (x.amax(-1), x.amin(-1), x.mean(-1)),
+    ],
+)
+def test_rows_are_one_loop_nest(program):
+    assert steps(agrees(program, X)) == 1
+
+
+def test_reductions_over_everything_and_over_rows():
+    agrees(lambda x: ((x * x).sum(), x.mean(), x.amax(), x.amin(), x.exp().mean(0), x.sum(0)), X)
+    big = cd.randn(300, 1000)
+    agrees(lambda x: ((x * x).sum(), x.tanh().mean(), (x * 2).sum(0)), big, rtol=2e-5)
+    agrees(lambda x: (x.t().sum(), x[:, ::3].amax(), x[::5].sum(0)), big, rtol=2e-5)
+
+
+def test_special_values_are_those_of_eager():
+    x = cd.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 3e38, -1.0])
+    agrees(lambda x: (x.relu(), x.exp() - 1, x.tanh() * 2, x.maximum(x * 0), x.amax(), x.sum()), x)
+    agrees(lambda x: F.softmax(x.view(2, 4), -1), x)
+
+
+def test_products_and_their_surroundings():
+    net = cd.nn.Sequential(cd.nn.Linear(37, 16), cd.nn.ReLU(), cd.nn.Linear(16, 5))
+    assert steps(agrees(net, X)) > 0
+    assert steps(agrees(net, X[:1])) > 0
+    q, k = cd.randn(2, 3, 6, 8), cd.randn(2, 3, 8, 5)
+    assert steps(agrees(lambda q, k: (q @ k).softmax(-1) @ k.transpose(-1, -2), q, k)) == 3
+    agrees(lambda q, k: (q[:, 0] @ k[0, 0], q.transpose(1, 2).contiguous() @ k[:, :1]), q, k)
+
+
+def test_views_and_copies():
+    agrees(lambda x: (x.t() + 1).reshape(13, 37) * 2 + x.view(37, 13).t().contiguous(), X)
+    agrees(lambda x: tuple((x * 2).split(5, 0)), X)
+    agrees(lambda x: (x.expand(4, 13, 37) * 2, x.permute(1, 0), x), X)
+
+
+def test_losses():
+    target = cd.randint(0, 37, (13,))
+    target[3] = -100
+    for reduction in ("mean", "sum", "none"):
+        agrees(lambda x, t, r=reduction: F.cross_entropy(x, t, reduction=r), X, target)
+    agrees(lambda x, y: F.mse_loss(x, y), X, X * 0.9)
+
+
+def test_an_input_written_in_place_is_written():
+    def program(p, g):
+        p.mul_(0.9).add_(g)
+        return p.sum()
+
+    made = compiled(program, X.clone(), X)
+    p, q = X.clone(), X.clone()
+    version = p._version
+    same(made(p, X), program(q, X))
+    same(p, q)
+    assert p._version > version
+
+
+def test_what_no_loop_computes_runs_in_between():
+    program = lambda x: (x * 2).sort(-1)[0].exp() + x.cumsum(0)  # noqa: E731
+    made = agrees(program, X)
+    assert steps(made) == -1
+
+
+def test_random_numbers_come_from_the_same_stream():
+    program = lambda x: F.dropout(x * 2, 0.5, True) + 1  # noqa: E731
+    made = compiled(program, X)
+    cd.manual_seed(7)
+    wanted = program(X)
+    cd.manual_seed(7)
+    same(made(X), wanted)
+
+
+def test_other_sizes_and_layouts_take_the_same_code():
+    from coredispatch_cpu_numba.graphs import compiling
+
+    program = lambda x: F.softmax(x * 2, -1)  # noqa: E731
+    made = agrees(program, X)
+    before = len(compiling._addresses)
+    for x in (cd.randn(5, 9), cd.randn(2, 2), cd.randn(3, 4000)):
+        same(made(x), program(x))
+    assert len(compiling._addresses) == before
+    same(made(X.t()), program(X.t()))
+    same(made(X.t()), program(X.t()))
+
+
+def test_results_do_not_share_memory_between_calls():
+    made = compiled(lambda x: (x + 1, (x * 2).t()), X)
+    first = made(X)
+    kept = [part.clone() for part in first]
+    made(X * 5)
+    same(first, tuple(kept))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 9)), max_size=10),
+    st.sampled_from([(4, 4), (1, 7), (5, 1), (3, 33)]),
+)
+@settings(max_examples=25)
+def test_drawn_programs(drawn, shape):
+    def program(x, y):
+        values = [x, y]
+        for kind, i, j in drawn:
+            a, b = values[i % len(values)], values[j % len(values)]
+            if kind == 0:
+                values.append(a + b)
+            elif kind == 1:
+                values.append(a * b)
+            elif kind == 2:
+                values.append(a.sum(-1, keepdim=True) * 0.1)
+            elif kind == 3:
+                values.append(a.mean(0, keepdim=True))
+            elif kind == 4:
+                values.append(a.tanh())
+            elif kind == 5:
+                values.append(a.mean() + b)
+            else:
+                values.append(a.amax(-1, keepdim=True) - b)
+        return tuple(values)
+
+    agrees(program, cd.randn(*shape), cd.randn(shape[-1]), rtol=1e-4)
