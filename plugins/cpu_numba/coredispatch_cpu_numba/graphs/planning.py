@@ -20,7 +20,7 @@ from .compiling import address_of_text
 from .expressions import letter, write
 from .layout import Unfit
 
-__all__ = ["Plan", "Segment", "Slot", "calls_of", "complete"]
+__all__ = ["Plan", "Segment", "Slot", "call_of", "complete"]
 
 _PARALLEL = 32768
 _SMALL_PRODUCT = 1 << 18

@@ -149,6 +149,7 @@ class _Builder:
         self.asides: dict[Any, Operand] = {}
         self.words: list[Any] = []
         self.numbers: dict[Any, str] = {}
+        self.numbers_at: list[str] = []
         self.temporaries: list[Operand] = []
 
     # -- what is read and written ----------------------------------------------------------------
@@ -541,7 +542,6 @@ class _Builder:
         if value not in self.numbers:  # known when it runs
             self.words.append(("number", value))
             self.numbers[value] = f"number{len(self.numbers)}"
-            self.numbers_at = getattr(self, "numbers_at", [])
             self.numbers_at.append(
                 f"    {self.numbers[value]} = floating(address, {len(self.words) - 1})"
             )
@@ -615,7 +615,7 @@ class _Builder:
         head = [
             "def loop(address, lo, hi):",
             "    full_vectors()",
-            *getattr(self, "numbers_at", []),
+            *self.numbers_at,
         ]
         text = "\n".join(
             [f"# operands: {' '.join(letters)}", *head, *self.lines, "    return 0", ""]
