@@ -99,9 +99,8 @@ if _typing.TYPE_CHECKING:
     )
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
-    from coredispatch.ops.support import constants, rules, samples, tolerance
     from coredispatch.graph import passes
-    from coredispatch.ops.support import rules, samples, tolerance
+    from coredispatch.ops.support import constants, rules, samples, tolerance
     from coredispatch.ops.support.samples import Sample, laid_out
 
 __all__ = [

@@ -11,10 +11,15 @@ def compile_graph(graph: Any, inputs: Any) -> Any:
     """A function that computes what ``graph`` computes, for inputs like these.
 
     Where an example is missing (None) the graph is compiled when the function is first called.
+    None for a graph of values that are no arrays of the processor's.
     """
+    from .layout import Unfit
     from .running import Compiled
 
     made = Compiled(graph)
     if all(example is not None for example in inputs):
-        made.prepare(tuple(inputs))
+        try:
+            made.prepare(tuple(inputs))
+        except Unfit:
+            return None
     return made

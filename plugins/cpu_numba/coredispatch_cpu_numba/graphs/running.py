@@ -13,6 +13,7 @@ from coredispatch.plugin import graph as graphs
 from .. import threads
 from .expanding import expand
 from .expressions import POINTWISE
+from .layout import Unfit
 from .machine import execute
 from .planning import Plan, Segment, call_of
 
@@ -47,7 +48,10 @@ class Compiled:
 
     def anew(self, inputs: tuple[Any, ...]) -> Any:
         """Run a new program, for a layout that was not there yet or while the others run."""
-        program = self.prepare(inputs)
+        try:
+            program = self.prepare(inputs)
+        except Unfit:  # values that are no arrays: operators know what to do with them
+            return graphs.run(self.graph, *inputs, root=self.graph.owning_module)
         with program.free:
             done, result = program.run(inputs)
         if not done:
