@@ -11,12 +11,19 @@ from datetime import timedelta  # noqa: F401
 
 from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.distributed import (
+    algorithms,
     backend_names,
     cpu_kernels,
+    nn,
     operators,
+    optim,
     threads,
 )
+from coredispatch.frontend.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    BuiltinCommHookType,
+)
 from coredispatch.frontend.distributed.backend_names import Backend, BackendConfig
+from coredispatch.frontend.distributed.buckets import GradBucket
 from coredispatch.frontend.distributed.collectives import (
     all_gather,
     all_gather_coalesced,
@@ -86,6 +93,7 @@ from coredispatch.frontend.distributed.point_to_point import (
     send,
 )
 from coredispatch.frontend.distributed.process_group import ProcessGroup
+from coredispatch.frontend.distributed.reducer import Reducer
 from coredispatch.frontend.distributed.reduce_op import ReduceOp, reduce_op
 from coredispatch.frontend.distributed.rendezvous import register_rendezvous_handler, rendezvous
 from coredispatch.frontend.distributed.stores import FileStore, HashStore, PrefixStore, Store
@@ -97,6 +105,7 @@ from coredispatch.registry.dispatch.registrar import Registrar
 __all__ = [
     "Backend",
     "BackendConfig",
+    "BuiltinCommHookType",
     "DebugLevel",
     "DeviceMesh",
     "DistBackendError",
@@ -104,6 +113,7 @@ __all__ = [
     "DistNetworkError",
     "DistStoreError",
     "FileStore",
+    "GradBucket",
     "GroupMember",
     "HashStore",
     "P2POp",
@@ -111,9 +121,11 @@ __all__ = [
     "ProcessGroup",
     "QueueEmptyError",
     "ReduceOp",
+    "Reducer",
     "Store",
     "TCPStore",
     "Work",
+    "algorithms",
     "all_gather",
     "all_gather_coalesced",
     "all_gather_into_tensor",
@@ -160,6 +172,8 @@ __all__ = [
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "nn",
+    "optim",
     "recv",
     "recv_object_list",
     "reduce",

@@ -145,7 +145,11 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm for any number of dimensions; statistics are those of this process."""
+    """Batch norm whose statistics in training are those of all ranks' batches together.
+
+    For inputs ``(N, C, ...)`` on any device; N may differ between ranks. Without a process group,
+    or in a group of one rank, it is a batch norm for any number of dimensions.
+    """
 
     def __init__(
         self,
@@ -167,6 +171,36 @@ class SyncBatchNorm(_BatchNorm):
     def _check_input_dim(self, input: Any) -> None:
         if input.ndim < 2:
             raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
+
+    def forward(self, input: Any) -> Any:
+        """The normalized input; in training the running statistics move."""
+        by_batch = self.training or (self.running_mean is None and self.running_var is None)
+        group = self._ranks() if by_batch else None
+        if group is None:
+            return super().forward(input)
+        from coredispatch.frontend.distributed.synchronized_norm import synchronized_batch_norm
+
+        self._check_input_dim(input)
+        momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        kept = (self.running_mean, self.running_var)
+        running = kept if self.training and self.track_running_stats else None
+        return synchronized_batch_norm(
+            input, running, self.weight, self.bias, momentum, self.eps, group
+        )
+
+    def _ranks(self) -> Any:
+        """The group that shares statistics; None where there is nobody to share with."""
+        import coredispatch
+
+        distributed = coredispatch.distributed
+        if self.process_group is None and not distributed.is_initialized():
+            return None
+        group = self.process_group or distributed.group.WORLD
+        return group if group.size() > 1 else None
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Any, process_group: Any = None) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.announced import announced_class, announced_function
-from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.nn.parallel.data_parallel import DataParallel, data_parallel
+from coredispatch.frontend.nn.parallel.distributed import DistributedDataParallel
 
 __all__ = [
     "DataParallel",
@@ -18,7 +18,6 @@ __all__ = [
 
 _FIX = "run one process on one device; nn.DataParallel(model) then runs the model itself"
 
-DistributedDataParallel = announced_class("nn.parallel.DistributedDataParallel", _FIX, Module)
 gather = announced_function("nn.parallel.gather", _FIX)
 parallel_apply = announced_function("nn.parallel.parallel_apply", _FIX)
 replicate = announced_function("nn.parallel.replicate", _FIX)

@@ -1,0 +1,9 @@
+"""Optimizers over several ranks."""
+
+from __future__ import annotations
+
+from coredispatch.frontend.distributed.optim.zero_redundancy_optimizer import (
+    ZeroRedundancyOptimizer,
+)
+
+__all__ = ["ZeroRedundancyOptimizer"]

@@ -1,0 +1,289 @@
+"""``Reducer``: what averages gradients over the ranks while a backward pass runs.
+
+A hook on the accumulation of each parameter copies its gradient into a bucket. A bucket that is full
+is reduced in the background, in the order of the buckets, which is the same on all ranks. At the end of
+the pass the results are waited for and copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import coredispatch as cd
+from coredispatch.frontend.autograd.accumulate import accumulator
+from coredispatch.frontend.autograd.graph import queue_callback
+from coredispatch.frontend.distributed.buckets import FIRST, GradBucket, assign
+from coredispatch.frontend.distributed.collectives import all_reduce, broadcast
+from coredispatch.frontend.distributed.process_group import ProcessGroup
+from coredispatch.frontend.distributed.reduce_op import ReduceOp
+from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.tensor import Tensor
+
+__all__ = ["Reducer", "used_by"]
+
+Hook = Callable[[Any, GradBucket], Any]
+
+
+class Reducer:
+    """See the file.
+
+    Args:
+        params: the parameters, in the same order on all ranks.
+        names: for messages.
+        group: the ranks.
+        cap: bytes of a bucket.
+        find_unused: expect that a pass leaves parameters out, other ones on each rank.
+        views: let ``.grad`` be the memory of the buckets.
+        rebuild: order the buckets anew by the first pass.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        names: Sequence[str],
+        group: ProcessGroup,
+        cap: int,
+        *,
+        find_unused: bool,
+        views: bool,
+        rebuild: bool,
+    ) -> None:
+        self.params, self.names, self.group = list(params), list(names), group
+        self.cap, self.find_unused, self.views = cap, find_unused, views
+        self.buckets = assign(self.params, range(len(params) - 1, -1, -1), cap, FIRST)
+        self._place()
+        self.hook: Hook | None = None
+        self.hook_state: Any = None
+        self.divisor = group.size()
+        self.rebuild = rebuild
+        self.active = False  # whether the pass that comes next is reduced
+        self._begun = False
+        self._ready: list[int] = []
+        self._unused: set[int] = set()
+        self._alone = False
+        self._launched = 0
+        self.handles = [
+            accumulator(p).register_post_accumulate_hook(self._hook_of(i))
+            for i, p in enumerate(self.params)
+        ]
+
+    def _place(self) -> None:
+        self._where = {
+            position: (bucket, offset)
+            for bucket in self.buckets
+            for offset, position in enumerate(bucket.positions)
+        }
+
+    def _hook_of(self, position: int) -> Callable[[Any], None]:
+        def ready(param: Any) -> None:
+            if self.active:
+                self._arrived(position)
+
+        return ready
+
+    # -- a pass -------------------------------------------------------------------------------
+
+    def prepare(self, outputs: Any) -> None:
+        """Expect a backward pass from `outputs`. RuntimeError where the last one is unfinished."""
+        if self.active and self._begun:
+            self._refuse_unfinished()
+        self.active, self._begun = True, False
+        self._ready, self._launched = [], 0
+        for bucket in self.buckets:
+            bucket.reset()
+        self._unused = set()
+        # Of one rank the gradients are the averages already.
+        self._alone = self.group.size() == 1 and self.hook is None and not self.views
+        if self.find_unused:
+            used = used_by(outputs)
+            self._unused = {i for i, p in enumerate(self.params) if id(accumulator(p)) not in used}
+
+    def _refuse_unfinished(self) -> None:
+        missing = sorted(set(range(len(self.params))) - set(self._ready))
+        names = ", ".join(self.names[i] for i in missing[:5])
+        self.active = False
+        raise RuntimeError(
+            "Expected to have finished reduction in the prior iteration before starting a new one. "
+            "This error indicates that your module has parameters that were not used in producing "
+            f"loss: {names}{', ...' if len(missing) > 5 else ''}\n"
+            "  fix: DistributedDataParallel(model, find_unused_parameters=True), or let all outputs "
+            "of forward take part in the loss"
+        )
+
+    def _begin(self) -> None:
+        self._begun = True
+        queue_callback(self._finish)
+        if self._alone:
+            return
+        for position in sorted(self._unused):
+            bucket, offset = self._where[position]
+            param = self.params[position]
+            if param.grad is None:
+                bucket.views[offset].zero_()
+            else:  # of earlier passes without synchronization
+                bucket.views[offset].copy_(param.grad)
+            bucket.missing -= 1
+
+    def _arrived(self, position: int) -> None:
+        with no_grad():
+            if not self._begun:
+                self._begin()
+            if position in self._ready:
+                self.active = False
+                raise RuntimeError(
+                    f"Expected to mark a variable ready only once: {self.names[position]} received "
+                    "its gradient twice in one pass\n"
+                    "  fix: use no reentrant checkpoint around parameters that are shared, or one "
+                    "backward for each forward"
+                )
+            self._ready.append(position)
+            bucket, offset = self._where[position]
+            if self._alone:
+                self._unused.discard(position)
+                return
+            grad = self.params[position].grad
+            view = bucket.views[offset]
+            if grad is not None and grad.data_ptr() != view.data_ptr():
+                if grad.is_sparse:
+                    raise RuntimeError(
+                        f"the gradient of {self.names[position]} is sparse, which buckets are not\n"
+                        "  fix: Embedding(sparse=False)"
+                    )
+                view.copy_(grad)
+            if position in self._unused:  # the walk from the outputs had not seen it
+                self._unused.discard(position)
+            else:
+                bucket.missing -= 1
+            if not bucket.missing:
+                self._launch()
+
+    def _launch(self) -> None:
+        """Reduce the buckets that are full, as far as those before them are."""
+        while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
+            for earlier in self.buckets[: self._launched]:
+                earlier.future.done()  # MPI makes progress when it is asked
+            index = self._launched
+            bucket = self.buckets[index]
+            bucket.future = self._reduce(GradBucket(bucket, index, index == len(self.buckets) - 1))
+            self._launched += 1
+
+    def _reduce(self, bucket: GradBucket) -> Any:
+        if self.hook is not None:
+            return self.hook(self.hook_state, bucket)
+        flat = bucket.buffer()
+        if self.divisor != 1:
+            flat.div_(self.divisor)
+        work = all_reduce(flat, group=self.group, async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda future: future.value()[0])
+
+    def _finish(self) -> None:
+        if self._alone:
+            self.active = len(self._ready) + len(self._unused) < len(self.params)
+            return
+        with no_grad():
+            missing = [b for b in self.buckets if b.missing]
+            if missing:
+                return  # the next forward says which parameters had no part in the loss
+            self._launch()
+            everywhere = self._used_anywhere()
+            for bucket in self.buckets:
+                result = bucket.future.wait()
+                result = result[0] if isinstance(result, (list, tuple)) else result
+                if result.data_ptr() != bucket.flat.data_ptr():
+                    bucket.flat.copy_(result.view(bucket.flat.shape))
+                for position, view in zip(bucket.positions, bucket.views, strict=True):
+                    if everywhere is None or everywhere[position]:
+                        self._give(self.params[position], view)
+            self.active = False
+            if self.rebuild:
+                self._rebuild()
+
+    def _give(self, param: Any, view: Tensor) -> None:
+        if self.views:
+            if param.grad is None or param.grad.data_ptr() != view.data_ptr():
+                param.grad = view
+        elif param.grad is None:
+            param.grad = view.clone()
+        else:
+            param.grad.copy_(view)
+
+    def _used_anywhere(self) -> list[bool] | None:
+        """For each parameter, whether some rank used it: the others keep their gradients."""
+        if not self.find_unused:
+            return None
+        flags = cd.ones(len(self.params), dtype=cd.uint8)
+        for position in self._unused:
+            flags[position] = 0
+        all_reduce(flags, ReduceOp.MAX, self.group)
+        return [bool(flag) for flag in flags.tolist()]
+
+    def _rebuild(self) -> None:
+        """Order the buckets as the gradients of rank 0 became ready."""
+        self.rebuild = False
+        order = cd.tensor(self._ready, dtype=cd.int64)
+        broadcast(order, group=self.group, group_src=0)
+        positions = order.tolist()
+        if positions == [p for bucket in self.buckets for p in bucket.positions]:
+            return
+        before = [p.grad for p in self.params]
+        self.buckets = assign(self.params, positions, self.cap, FIRST)
+        self._place()
+        if self.views:
+            for position, grad in enumerate(before):
+                bucket, offset = self._where[position]
+                if grad is not None:
+                    bucket.views[offset].copy_(grad)
+                    self.params[position].grad = bucket.views[offset]
+
+    # -- shadows of a pass, for ranks without input -------------------------------------------
+
+    def shadow(self) -> None:
+        """Take part in the reductions of one pass, with gradients of zero."""
+        with no_grad():
+            futures = []
+            for index, bucket in enumerate(self.buckets):
+                bucket.flat.zero_()
+                last = index == len(self.buckets) - 1
+                futures.append(self._reduce(GradBucket(bucket, index, last)))
+            if self.find_unused:
+                all_reduce(cd.zeros(len(self.params), dtype=cd.uint8), ReduceOp.MAX, self.group)
+            for future in futures:
+                future.wait()
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in self.handles:
+            handle.remove()
+
+
+def used_by(outputs: Any) -> set[int]:
+    """The ids of the accumulation nodes that a backward pass from `outputs` reaches."""
+    seen: set[int] = set()
+    waiting = []
+    for tensor in tensors_in(outputs):
+        if tensor.grad_fn is not None:
+            waiting.append(tensor.grad_fn)
+        elif tensor.requires_grad:
+            seen.add(id(accumulator(tensor)))
+    while waiting:
+        node = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        waiting += [following for following, _ in node.next_functions]
+    return seen
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in nested lists, tuples, dicts and dataclasses."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    elif hasattr(value, "__dataclass_fields__"):
+        value = [getattr(value, name) for name in value.__dataclass_fields__]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []
