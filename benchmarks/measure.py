@@ -66,7 +66,7 @@ def compare(
     calls_theirs = _calls_per_sample(case.theirs, seconds, clock)
     ours, theirs = [], []
     for number in range(samples):
-        # Whoever goes first alternates too, so that a drifting clock favours nobody.
+        # Which one goes first alternates too, so that a drifting clock favours nobody.
         if number % 2:
             theirs.append(_sample(case.theirs, calls_theirs, clock))
             ours.append(_sample(case.ours, calls_ours, clock))

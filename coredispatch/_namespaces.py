@@ -93,8 +93,8 @@ def publish(public: str) -> None:
     """Put the module that the public name stands for, and all below it, in ``sys.modules``.
 
     Called by the file of the public name while that file is imported; the import system then hands
-    out what is in ``sys.modules``. The modules below come first: whoever sees the package
-    under its public name, in another thread, also sees them.
+    out what is in ``sys.modules``. The modules below come first: another
+    thread that sees the package under its public name also sees them.
     """
     package, _, name = public.partition(".")
     real = importlib.import_module(behind(name))

@@ -19,8 +19,8 @@ def span(array: Array) -> tuple[int, int]:
 class _OwnedMemory:
     """A range of addresses together with the objects that keep it allocated.
 
-    NumPy makes this object the base of every array over the memory, so whoever holds such an
-    array, or a view of one, holds the owner as well.
+    NumPy makes this object the base of every array over the memory, so such an array, and
+    any view of one, holds the owner as well.
     """
 
     def __init__(self, low: int, high: int, owner: Any, writeable: bool) -> None:

@@ -47,7 +47,7 @@ def each(function: Callable[[Any], Any], kind: type, item: Any) -> Any:
 
 
 class Current(threading.local):
-    """The current card of a thread. It is card 1, so that whoever forgets an index is found out."""
+    """The current card of a thread: card 1, so that code that forgets an index is found out."""
 
     card = 1
 

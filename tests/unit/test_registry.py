@@ -433,9 +433,9 @@ def _view_of(base: Any) -> Any:
 def test_without_strided_views_a_write_that_others_would_not_see_is_refused(boxed: Any) -> None:
     base = boxed([[1.0, 2.0]])
     view = _view_of(base)
-    with pytest.raises(RuntimeError, match="living alias"):
+    with pytest.raises(RuntimeError, match="live view"):
         base.add_(base)
-    with pytest.raises(RuntimeError, match="living alias"):
+    with pytest.raises(RuntimeError, match="live view"):
         view.add_(view)
     assert base.tolist() == [[1, 2]] and base._version == 0
 

@@ -2,8 +2,8 @@
 
 A module below ``torch`` *is* coredispatch's: ``torch.nn is coredispatch.nn``, so that settings,
 patches and ``isinstance`` see one thing. ``torch`` itself is a module of its own, which has the
-version and the name; it hands on what coredispatch has. While the names are on, modules and classes
-that PyTorch has as well say that they are ``torch``'s.
+version and the name; it re-exports what coredispatch has. While the names are on, modules and
+classes that PyTorch has as well say that they are ``torch``'s.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TorchLoader:
         return TorchModule("torch", coredispatch.__doc__)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Hand on what coredispatch has."""
+        """Re-export what coredispatch has."""
         own = {"__name__", "__spec__", "__loader__", "__package__", "__path__", "__getattr__"}
         shared = {k: v for k, v in vars(coredispatch).items() if k not in own | {"__dir__"}}
         # A public namespace is asked for by its name below torch, which gives it that name.

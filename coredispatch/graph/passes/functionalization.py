@@ -136,7 +136,7 @@ class _Functionalization:
 
     def current(self, held: Any) -> Any:
         if isinstance(held, _Parts):
-            # Whoever takes them together takes them as they are now.
+            # Code that takes them together takes them as they are now.
             return [self.current(place) for place in held.places]
         if not isinstance(held, _Place):
             return held
@@ -386,7 +386,7 @@ class _Functionalization:
 
 
 def may_alias_memory(node: Node) -> bool:
-    """Whether a function of Python may hand on memory: not what computes a number or a tensor."""
+    """Whether a function of Python may return memory of its arguments: a number is none."""
     info = known(node)
     if info is None:
         return True

@@ -45,7 +45,7 @@ def bind(dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             if op.ambiguous and not _foreign(full):
                 checks.check_types(op, full)
         except DTypeError as refused:
-            if _foreign(full):  # whoever brought it takes the arguments as they are
+            if _foreign(full):  # its class takes the arguments as they are
                 return dispatch(op, full)
             error = refused
         else:

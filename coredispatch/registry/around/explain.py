@@ -59,7 +59,7 @@ class Explanation:
             "generation": self.generation,
             "winner": self.winner,
             "provenance": self.provenance,
-            "hops": [
+            "redispatches": [
                 {
                     "kind": redispatch.kind,
                     "key": None if redispatch.key is None else redispatch.key.name,

@@ -260,17 +260,17 @@ def check_inplace(entry: InplaceEntry, target: Value, result: Any) -> Any:
 
 
 def require_no_alias(target: Value) -> None:
-    """Refuse a write to a tensor with live view on a backend without strided views."""
-    alive = _living_aliases(target)
+    """Refuse a write to a tensor with live views on a backend without strided views."""
+    alive = _live_views(target)
     if alive:
         raise OpError(
-            f"this tensor has {alive} living alias(es) and its backend has no strided views, so "
+            f"this tensor has {alive} live view(s) and its backend has no strided views, so "
             "a write here could not be seen there",
             fix="delete the views first, or write to a .clone()",
         )
 
 
-def _living_aliases(target: Value) -> int:
+def _live_views(target: Value) -> int:
     """How many other tensors somebody holds that alias ``target``."""
     bases: list[Value] = []
     root = target

@@ -1,7 +1,7 @@
 """Operators: one object per op, holding every fact its block states.
 
 The block is read once, here; what is derived from it (method, in-place form, meta kernel,
-conformance cases, docs row) is derived by whoever needs it, from these attributes.
+conformance cases, docs row) is derived from these attributes where it is needed.
 """
 
 from __future__ import annotations

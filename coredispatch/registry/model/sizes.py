@@ -3,8 +3,8 @@
 Factories, ``reshape``, ``expand`` and every operator that takes a length ask here, so that a
 negative or an impossible one is refused in the same words everywhere, by the name of the argument.
 
-A length may be a :class:`Symbol`, which is not known yet. Whoever takes a size asks :func:`as_int`,
-never ``operator.index`` or ``int``, which would force it.
+A length may be a :class:`Symbol`, which is not known yet. Code that takes a size asks
+:func:`as_int`, never ``operator.index`` or ``int``, which would force it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The helper threads: the caller works, and whoever is awake helps.
+"""The helper threads: the caller works, and threads that are awake help.
 
 Numba's ``prange`` ends in a barrier that waits for every thread of an OpenMP team. NumPy's
 OpenBLAS keeps its own threads spinning for tens of milliseconds after each matrix product, and

@@ -1,4 +1,4 @@
-"""The helper threads: same results, whoever works; forks, concurrency, exit."""
+"""The helper threads: same results, whichever work; forks, concurrency, exit."""
 
 from __future__ import annotations
 
