@@ -134,6 +134,13 @@ def conversions() -> None:
     assert_type(cd.finfo(x.dtype).eps, float)
 
 
+def converted_modules() -> None:
+    layer = Linear(2, 3)
+    assert_type(layer.to("cpu"), Linear)
+    assert_type(layer.double().train().requires_grad_(), Linear)
+    assert_type(layer.cpu().bfloat16().eval(), Linear)
+
+
 def gradients() -> None:
     x = cd.ones(3, requires_grad=True)
     y = (x * x).sum()
@@ -268,6 +275,7 @@ if __name__ == "__main__":
     shapes()
     reductions()
     conversions()
+    converted_modules()
     gradients()
     training()
     operators()

@@ -195,10 +195,10 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
     written = [tensor for tensor in op.schema.written(args) if isinstance(tensor, TensorBase)]
     for target in written:
         _check(op, target, args)
-    # Comparisons have no derivative: what self was before gets a gradient of zeros, by the copy.
-    through = functional is not None and (functional.decomposition or not functional.differentiable)
-    if rule is None and through:
-        return _through_body(call, functional, args)
+    if rule is None and functional is not None:
+        # Comparisons have no derivative: the copy gives what self was a gradient of zeros.
+        if functional.decomposition is not None or not functional.differentiable:
+            return _through_body(call, functional, args)
     if rule is None:
         if op.differentiable or op.refuses_gradient:
             raise GRAPH.no_derivative(op, args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coredispatch.frontend.nn.parameter import is_lazy
 from coredispatch.frontend.tensor import Tensor
@@ -12,6 +12,9 @@ from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType, float16, float32, float64
 from coredispatch.registry.model.dtypes import bfloat16 as _bfloat16
 from coredispatch.registry.model.errors import DTypeError
+
+if TYPE_CHECKING:
+    from coredispatch.frontend.nn.module import Module
 
 __all__ = [
     "bfloat16",
@@ -27,8 +30,10 @@ __all__ = [
     "type_",
 ]
 
+M = TypeVar("M", bound="Module")
 
-def convert(module: Any, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+
+def convert(module: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
     """Replace every parameter's, gradient's and buffer's data by ``fn`` of them.
 
     Parameters stay the objects they are, so that optimizers keep working on them.
@@ -69,7 +74,7 @@ def _converter(dtype: DType) -> Callable[[Tensor], Tensor]:
     return fn
 
 
-def to(module: Any, *args: Any, **kwargs: Any) -> Any:
+def to(module: M, *args: Any, **kwargs: Any) -> M:
     """``to(device)``, ``to(dtype)``, ``to(device, dtype)`` or ``to(tensor)``, in place.
 
     A dtype applies to floating and complex tensors only. Raises :class:`DTypeError` for an
@@ -109,48 +114,48 @@ def to(module: Any, *args: Any, **kwargs: Any) -> Any:
     return module._apply(fn)
 
 
-def cpu(module: Any) -> Any:
+def cpu(module: M) -> M:
     """Move everything to the CPU."""
     return module._apply(lambda t: t.cpu())
 
 
-def cuda(module: Any, device: Any = None) -> Any:
+def cuda(module: M, device: Any = None) -> M:
     """Move everything to a CUDA device."""
     return module._apply(lambda t: t.cuda(device))
 
 
-def type_(module: Any, dst_type: Any) -> Any:
+def type_(module: M, dst_type: Any) -> M:
     """Convert everything to ``dst_type``, integers included."""
     return module._apply(lambda t: t.type(dst_type))
 
 
-def float_(module: Any) -> Any:
+def float_(module: M) -> M:
     """Convert everything floating to float32."""
     return module._apply(_converter(float32))
 
 
-def double(module: Any) -> Any:
+def double(module: M) -> M:
     """Convert everything floating to float64."""
     return module._apply(_converter(float64))
 
 
-def half(module: Any) -> Any:
+def half(module: M) -> M:
     """Convert everything floating to float16."""
     return module._apply(_converter(float16))
 
 
-def bfloat16(module: Any) -> Any:
+def bfloat16(module: M) -> M:
     """Convert everything floating to bfloat16."""
     return module._apply(_converter(_bfloat16))
 
 
-def to_empty(module: Any, *, device: Any, recurse: bool = True) -> Any:
+def to_empty(module: M, *, device: Any, recurse: bool = True) -> M:
     """Uninitialised tensors of the same shapes on ``device``."""
     empty = TABLE.operator("empty")
     return module._apply(lambda t: empty(tuple(t.shape), dtype=t.dtype, device=device), recurse)
 
 
-def share_memory(module: Any) -> Any:
+def share_memory(module: M) -> M:
     """Move parameters, their gradients and buffers to memory that other processes can see."""
     for tensor in [*module.parameters(), *module.buffers()]:
         tensor.share_memory_()
