@@ -100,6 +100,7 @@ if _typing.TYPE_CHECKING:
     from coredispatch.frontend.modes import no_grad
     from coredispatch.frontend.tensor import Tensor
     from coredispatch.graph import passes
+    from coredispatch.graph.cache import GraphCache, graph_key
     from coredispatch.ops.support import constants, rules, samples, tolerance
     from coredispatch.ops.support.samples import Sample, laid_out
 
@@ -121,6 +122,7 @@ __all__ = [
     "DimError",
     "FloatList",
     "Generator",
+    "GraphCache",
     "GroupFacts",
     "Index",
     "IndexParts",
@@ -169,6 +171,7 @@ __all__ = [
     "dtype_of",
     "dtypes",
     "from_raw",
+    "graph_key",
     "get_num_threads",
     "graph",
     "hookimpl",
@@ -202,6 +205,7 @@ _LATER = {
     "ArrayApiBackend": "coredispatch.backends.array_api:ArrayApiBackend",
     "Communicator": "coredispatch.frontend.distributed.communicator:Communicator",
     "FloatList": "coredispatch.frontend.argument_types:FloatList",
+    "GraphCache": "coredispatch.graph.cache:GraphCache",
     "GroupFacts": "coredispatch.frontend.distributed.communicator:GroupFacts",
     "Index": "coredispatch.frontend.argument_types:Index",
     "IndexParts": "coredispatch.backends.index_parts:IndexParts",
@@ -214,6 +218,7 @@ _LATER = {
     "Tensor": "coredispatch.frontend.tensor:Tensor",
     "constants": "coredispatch.ops.support.constants",
     "graph": "coredispatch.graph",
+    "graph_key": "coredispatch.graph.cache:graph_key",
     "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",

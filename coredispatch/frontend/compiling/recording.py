@@ -18,6 +18,7 @@ from coredispatch.frontend.marks import MARKS
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import source
 from coredispatch.graph.targets import spelled
+from coredispatch.graph.values import info_of
 from coredispatch.plugin import (
     Layer,
     Mode,
@@ -144,6 +145,7 @@ class Recorder:
         self.inputs.append((node, value, origin))
         self.versions.append(version_of(value) if isinstance(value, Value) else 0)
         self.examples[node] = value
+        node.meta["value"] = info_of(value)
         if isinstance(value, Value):
             self._enter(value, node)
         return node
@@ -208,7 +210,7 @@ class Recorder:
         if id(value.raw) not in self.known:
             self._enter(value, node)
             self.examples[node] = value
-            node.meta["value"] = value_info(value)
+            node.meta["value"] = info_of(value)
 
     def constant(self, tensor: Any) -> None:
         """``tensor`` was made from Python's data: each call gets a copy of its own."""
@@ -279,12 +281,6 @@ class Recorder:
             if isinstance(value, Value) and version_of(value) != then
         ]
         self.decisions.append(decision)
-
-
-def value_info(value: Any) -> dict[str, Any]:
-    """What is known of a result before it is there."""
-    raw = value.raw
-    return {"shape": tuple(raw.shape), "dtype": value.dtype, "device": value.device}
 
 
 def _told(why: str, where: Any) -> str:

@@ -1,0 +1,147 @@
+"""Compilers by others: the example, and the cache that they share."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import coredispatch as cd
+from coredispatch.plugin import GraphCache, graph_key
+
+EXAMPLE = (
+    Path(__file__).resolve().parents[2]
+    / "examples"
+    / "third_party_compiler"
+    / "coredispatch_blocks.py"
+)
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: Any) -> Iterator[Any]:
+    """The example, loaded as the plugin that it is, with a cache of its own."""
+    spec = importlib.util.spec_from_file_location("coredispatch_blocks", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = os.environ.get("COREDISPATCH_CACHE_DIR")
+    os.environ["COREDISPATCH_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    spec.loader.exec_module(module)
+    cd.plugins.load("blocks", module)
+    yield module
+    cd.plugins.unload("blocks")
+    del os.environ["COREDISPATCH_CACHE_DIR"]
+    if before is not None:
+        os.environ["COREDISPATCH_CACHE_DIR"] = before
+
+
+def test_the_example_is_short() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) <= 110
+
+
+ONE = ["sin", "cos", "tanh", "exp", "neg", "abs", "square"]
+TWO = ["add", "sub", "mul", "maximum", "minimum"]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(ONE + TWO), st.integers(0, 9), st.integers(0, 9)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(STEPS, st.sampled_from([1, 7, 20000]))
+def test_chains_give_what_eager_gives(blocks: Any, steps: Any, size: int) -> None:
+    served: list[bool] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        made = blocks.coredispatch_compile(graph, inputs)
+        served.append(made is not None)
+        return made
+
+    def program(x: Any, y: Any) -> Any:
+        values = [x.sin(), y * 0.5]
+        for name, i, j in steps:
+            a, b = values[i % len(values)].clamp(-3, 3) * 1, values[j % len(values)]
+            a = a.clamp(-3, 3) if name == "exp" else values[i % len(values)]
+            values.append(getattr(cd, name)(a) if name in ONE else getattr(cd, name)(a, b))
+        return values[-1], values[-2]
+
+    fast = cd.compile(program, backend=backend)
+    for seed in range(3):
+        cd.manual_seed(seed)
+        x, y = cd.randn(size), cd.randn(size)
+        for got, wanted in zip(fast(x, y), program(x, y)):
+            cd.testing.assert_close(got, wanted)
+    assert served
+
+
+def test_the_example_compiles_by_its_name(blocks: Any) -> None:
+    def program(x: Any) -> Any:
+        return (x.sin() * 2 + x).tanh()
+
+    fast = cd.compile(program, backend="blocks")
+    x = cd.randn(100, 300, requires_grad=True)
+    for _ in range(3):
+        x.grad = None
+        fast(x).sum().backward()
+        got, x.grad = x.grad, None
+        program(x).sum().backward()
+        cd.testing.assert_close(got, x.grad)
+    assert any(blocks.CACHE.directory().iterdir())
+
+
+def graph_of(number: float) -> Any:
+    return cd.jit.trace(lambda x: x.sin() * number, cd.ones(3)).graph
+
+
+def test_a_key_is_of_the_graph_the_inputs_and_the_facts() -> None:
+    x = [cd.ones(3)]
+    assert graph_key(graph_of(2.0), x) == graph_key(graph_of(2.0), x)
+    different = {
+        graph_key(graph_of(2.0), x),
+        graph_key(graph_of(3.0), x),
+        graph_key(graph_of(2.0), [cd.ones(4)]),
+        graph_key(graph_of(2.0), [cd.ones(3, dtype=cd.float64)]),
+        graph_key(graph_of(2.0), x, "other"),
+    }
+    assert len(different) == 5 and None not in different
+
+
+def test_a_damaged_entry_is_none(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COREDISPATCH_CACHE_DIR", str(tmp_path))
+    cache = GraphCache("mine")
+    cache.put("k", b"data")
+    assert cache.get("k") == b"data" and cache.get("other") is None and cache.get(None) is None
+    file = tmp_path / "mine" / "k"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert cache.get("k") is None
+    monkeypatch.setenv("COREDISPATCH_CACHE_DIR", "")
+    cache.put("k", b"data")
+    assert cache.directory() is None and cache.get("k") is None
+
+
+WRITER = """
+import sys
+from coredispatch.plugin import GraphCache
+cache = GraphCache("shared")
+data = bytes([int(sys.argv[1])]) * 100000
+for i in range(60):
+    cache.put("one", data)
+    found = cache.get("one")
+    assert found is not None and len(found) == 100000 and len(set(found)) == 1, found
+"""
+
+
+def test_processes_fill_one_cache(tmp_path: Path) -> None:
+    place = {**os.environ, "COREDISPATCH_CACHE_DIR": str(tmp_path)}
+    running = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(i)], env=place) for i in range(3)
+    ]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["one"]
