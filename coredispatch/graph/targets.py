@@ -21,6 +21,7 @@ from coredispatch.plugin import Operator, OpError, Symbol, Value
 from coredispatch.registry.model.schema import REQUIRED
 
 if TYPE_CHECKING:
+    from coredispatch.graph.graph import Graph
     from coredispatch.graph.node import Node
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "library_function",
     "library_name",
     "name_of",
+    "operator_names",
     "package_name",
     "reference",
     "spelled",
@@ -232,6 +234,19 @@ def is_impure(node: Node) -> bool:
     if function_name(target) is not None:
         return target in _IMPURE
     return bool(getattr(target, "_is_impure", False))  # a mark of fx
+
+
+def operator_names(graph: Graph) -> set[str]:
+    """The names of the operators that a graph calls, also in its branches and loops."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if isinstance(node.target, Operator):
+            found.add(node.target.name)
+        elif node.op == "call_method":
+            found.add(str(node.target))
+        for inner in node.graphs:
+            found |= operator_names(inner)
+    return found
 
 
 def _module(owner: Any, path: str) -> Any:

@@ -7,6 +7,18 @@ the result, which runs without the Python class.
 
 from __future__ import annotations
 
+from coredispatch.frontend.futures import Future
+from coredispatch.frontend.jit.freezing import (
+    freeze,
+    optimize_for_inference,
+    run_frozen_optimizations,
+)
+from coredispatch.frontend.jit.fusion import (
+    enable_onednn_fusion,
+    onednn_fusion_enabled,
+    set_fusion_strategy,
+    strict_fusion,
+)
 from coredispatch.frontend.jit.markers import (
     Attribute,
     Final,
@@ -24,10 +36,12 @@ from coredispatch.frontend.jit.markers import (
 )
 from coredispatch.frontend.jit.saving import load, save
 from coredispatch.frontend.jit.script_module import (
+    CompilationUnit,
     RecursiveScriptModule,
     ScriptFunction,
     ScriptModule,
     TopLevelTracedModule,
+    export_opnames,
 )
 from coredispatch.frontend.jit.scripting import script, script_method
 from coredispatch.frontend.jit.trace import TracerWarning, TracingCheckError, trace, trace_module
@@ -35,8 +49,10 @@ from coredispatch.graph.objects import ScriptError as Error
 
 __all__ = [
     "Attribute",
+    "CompilationUnit",
     "Error",
     "Final",
+    "Future",
     "RecursiveScriptModule",
     "ScriptFunction",
     "ScriptModule",
@@ -44,18 +60,26 @@ __all__ = [
     "TracerWarning",
     "TracingCheckError",
     "annotate",
+    "enable_onednn_fusion",
     "export",
+    "export_opnames",
     "fork",
+    "freeze",
     "ignore",
     "interface",
     "is_scripting",
     "is_tracing",
     "isinstance",
     "load",
+    "onednn_fusion_enabled",
+    "optimize_for_inference",
+    "run_frozen_optimizations",
     "save",
     "script",
     "script_if_tracing",
     "script_method",
+    "set_fusion_strategy",
+    "strict_fusion",
     "trace",
     "trace_module",
     "unused",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -103,8 +104,21 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 
 
 def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``; under PyTorch it is compiled when a trace calls it, so that its branches stay."""
-    return fn
+    """``fn``, compiled the first time a trace calls it: so its branches and loops stay."""
+    compiled: list[Any] = []
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not is_tracing():
+            return fn(*args, **kwargs)
+        if not compiled:
+            from coredispatch.frontend.jit.scripting import script
+
+            compiled.append(script(fn))
+        return compiled[0](*args, **kwargs)
+
+    call.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
+    return call
 
 
 def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from coredispatch.frontend.jit.signature import Signature
+from coredispatch.frontend.jit.traced_calls import call_traced, recorder_of_scripts
+from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
 from coredispatch.frontend.nn.module import Module, buffers_of
 from coredispatch.graph import Graph, compile_code
 from coredispatch.plugin import OpError
 
-__all__ = ["RecursiveScriptModule", "ScriptFunction", "ScriptModule", "TopLevelTracedModule"]
+__all__ = [
+    "CompilationUnit",
+    "RecursiveScriptModule",
+    "ScriptFunction",
+    "ScriptModule",
+    "TopLevelTracedModule",
+    "export_opnames",
+]
 
 _COUNT = 0
 
@@ -19,7 +29,33 @@ def compiled(graph: Graph, name: str) -> Any:
     """The Python function of a graph, under a file name of its own."""
     global _COUNT
     _COUNT += 1
-    return compile_code(graph.python_code(), f"<coredispatch graph {_COUNT} of {name}>")
+    code = graph.python_code()
+    function = compile_code(code, f"<coredispatch graph {_COUNT} of {name}>")
+    return restoring(function) if "grad_mode" in code.src else function
+
+
+def copied_value(value: Any) -> Any:
+    """A list or dict of a module as one of the program's own; tensors in it stay the same."""
+    if isinstance(value, list):
+        return [copied_value(item) for item in value]
+    if isinstance(value, dict):
+        return {key: copied_value(item) for key, item in value.items()}
+    return value
+
+
+def restoring(function: Any) -> Any:
+    """``function``, which leaves the recording of gradients as it was where it fails."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = is_grad_enabled()
+        try:
+            return function(*args, **kwargs)
+        except BaseException:
+            set_grad_enabled(before)
+            raise
+
+    return run
 
 
 class GraphMethod:
@@ -30,7 +66,11 @@ class GraphMethod:
         bound = Signature(graph, name)
 
         def run(module: Any, *args: Any, **kwargs: Any) -> Any:
-            return function(module, *bound(args, kwargs))
+            given = bound(args, kwargs)
+            recorder = recorder_of_scripts()
+            if recorder is None:
+                return function(module, *given)
+            return call_traced(recorder, lambda *a: function(module, *a), graph, module, given)
 
         run.__name__ = name
         self.run = run
@@ -39,19 +79,39 @@ class GraphMethod:
 class ScriptModule(Module):
     """A module with parameters and submodules whose ``forward`` is a graph, and no Python class.
 
+    A class may be derived from it: methods marked with :func:`coredispatch.jit.script_method` are
+    compiled when its ``__init__`` has run, and submodules become scripted ones.
+
     Attributes:
         graph: the graph of ``forward``; calls of submodules are single nodes.
         original_name: the name of the class that the module was made from.
     """
 
-    def __init__(self, original_name: str = "ScriptModule", graph: Graph | None = None) -> None:
+    def __init__(self, original_name: str | None = None, graph: Graph | None = None) -> None:
         super().__init__()
         state = self.__dict__
+        original_name = original_name or type(self).__name__
         state["original_name"] = original_name
         state["_graph"] = state["_function"] = None
         state["_methods"] = {}
         if graph is not None:
             self._set_method("forward", graph)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("coredispatch."):
+            return
+        original = cls.__init__
+
+        @functools.wraps(original)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            if type(self) is cls:
+                from coredispatch.frontend.jit.compiler.modules import compile_in_place
+
+                compile_in_place(self)
+
+        cls.__init__ = init  # type: ignore[method-assign]
 
     def _set_method(self, name: str, graph: Graph) -> None:
         """Give the module a method that runs ``graph``."""
@@ -60,6 +120,8 @@ class ScriptModule(Module):
         state = self.__dict__
         if name == "forward":
             state["_graph"], state["_function"] = graph, method.run
+            if type(self).forward is not ScriptModule.forward:  # a class of the user's
+                state["forward"] = method.run.__get__(self)
         else:
             state["_methods"][name] = graph
             state[name] = method.run.__get__(self)
@@ -93,10 +155,14 @@ class ScriptModule(Module):
 
     @property
     def inlined_graph(self) -> Graph:
-        """The graph with the graphs of the submodules in place of their calls."""
+        """The graph with the graphs of the submodules in place of their calls.
+
+        Modules of coredispatch are written out for the mode (training or not) that they are in.
+        """
+        from coredispatch.frontend.jit.freezing import graph_of
         from coredispatch.graph.passes.inlining import inline_modules
 
-        return inline_modules(self.graph)
+        return inline_modules(self.graph, graph_of)
 
     def __getitem__(self, index: int | slice | str) -> Any:
         """A submodule of what was a ``Sequential``, ``ModuleList`` or ``ModuleDict``."""
@@ -146,6 +212,21 @@ class RecursiveScriptModule(ScriptModule):
 class LibraryScriptModule(RecursiveScriptModule):
     """A module of this package as part of a scripted one: its class's ``forward`` runs."""
 
+    @property
+    def graph(self) -> Graph:
+        """The graph of ``forward``, where it can be compiled."""
+        from coredispatch.frontend.jit.compiler.modules import library_graph
+
+        graph = library_graph(self)
+        if graph is None:
+            raise OpError(
+                f"{self.original_name!r} is called as a whole and has no graph: its forward is "
+                "Python code of coredispatch",
+                fix="trace it: jit.trace(module, example).graph",
+            )
+        made: Graph = graph
+        return made
+
 
 _LIBRARY: dict[type, Any] = {}
 
@@ -180,7 +261,14 @@ class ScriptFunction:
         graph.owning_module = constants
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._function(self._constants, *self._signature(args, kwargs))
+        given = self._signature(args, kwargs)
+        recorder = recorder_of_scripts()
+        if recorder is None:
+            return self._function(self._constants, *given)
+        return call_traced(recorder, self._run, self.graph, self._constants, given)
+
+    def _run(self, *args: Any) -> Any:
+        return self._function(self._constants, *args)
 
     @property
     def inlined_graph(self) -> Graph:
@@ -200,6 +288,50 @@ class ScriptFunction:
 
     def __repr__(self) -> str:
         return f"<coredispatch.jit.ScriptFunction {self.name!r}>"
+
+
+class CompilationUnit:
+    """Functions compiled from a text.
+
+    Example:
+        >>> unit = cd.jit.CompilationUnit("def double(x):\n    return x * 2")  # doctest: +SKIP
+        >>> unit.double(cd.ones(2))  # doctest: +SKIP
+    """
+
+    def __init__(self, lang: str | None = None, _frames_up: int = 0) -> None:
+        self._functions: dict[str, ScriptFunction] = {}
+        if lang is not None:
+            self.define(lang)
+
+    def define(self, lang: str) -> CompilationUnit:
+        """Compile the functions of a text; later ones may call earlier ones."""
+        from coredispatch.frontend.jit.scripting import script_text
+
+        self._functions.update(script_text(lang, self._functions))
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__.get("_functions", {}).get(name)
+        if found is None:
+            raise AttributeError(f"'CompilationUnit' has no attribute '{name}'")
+        return found
+
+
+def export_opnames(m: Any) -> list[str]:
+    """The names of the operators that a program calls, with its submodules, sorted."""
+    from coredispatch.graph.targets import operator_names
+
+    graphs = [m.graph] if isinstance(m, ScriptFunction) else []
+    if isinstance(m, ScriptModule):
+        for module in m.modules():
+            own = getattr(module, "_graph", None)
+            graphs += [graph for graph in (own, *getattr(module, "_methods", {}).values()) if graph]
+            if isinstance(module, LibraryScriptModule) or own is None:
+                from coredispatch.frontend.jit.freezing import graph_of
+
+                found = graph_of(module)
+                graphs += [] if found is None else [found]
+    return sorted({name for graph in graphs for name in operator_names(graph)})
 
 
 def _loaded(data: bytes) -> Any:
@@ -222,7 +354,8 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
         memo[id(module)] = made
         made.__dict__.update(copy.deepcopy(module.__dict__, memo))
         return made
-    made = type(module)(module.original_name)
+    made = RecursiveScriptModule.__new__(type(module))
+    ScriptModule.__init__(made, module.original_name)
     memo[id(module)] = made
     for name, graph in (("forward", module._graph), *module._methods.items()):
         if graph is not None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import enum
 import inspect
+import itertools
+import linecache
+import math
+import textwrap
+import typing
 from typing import Any
 
 from coredispatch.frontend.jit.compiler.programs import compile_function
 from coredispatch.frontend.jit.compiler.source import CompileError
-from coredispatch.frontend.jit.script_module import ScriptFunction, ScriptModule
+from coredispatch.frontend.jit.script_module import ScriptFunction
 from coredispatch.frontend.nn.module import Module
 
-__all__ = ["script", "script_method"]
+__all__ = ["script", "script_method", "script_text"]
 
 
 def script(
@@ -76,6 +81,37 @@ def _script_function(fn: Any) -> ScriptFunction:
     return made
 
 
+def script_text(text: str, known: dict[str, ScriptFunction]) -> dict[str, ScriptFunction]:
+    """The functions that a text defines, compiled; it may use those in ``known``."""
+    import ast
+
+    import coredispatch
+
+    text = textwrap.dedent(text)
+    tree = ast.parse(text)
+    if not all(isinstance(node, ast.FunctionDef) for node in tree.body):
+        raise CompileError("a CompilationUnit takes definitions of functions only")
+    name = f"<coredispatch text {next(_TEXTS)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    names: dict[str, Any] = {
+        "torch": coredispatch,
+        "cd": coredispatch,
+        "Tensor": coredispatch.Tensor,
+        "math": math,
+        **vars(typing),
+        **known,
+    }
+    exec(compile(tree, name, "exec"), names)
+    made: dict[str, ScriptFunction] = {}
+    for node in tree.body:
+        assert isinstance(node, ast.FunctionDef)
+        made[node.name] = names[node.name] = _script_function(names[node.name])
+    return made
+
+
+_TEXTS = itertools.count(1)
+
+
 def _script_class(cls: Any) -> Any:
     if issubclass(cls, Module):
         raise CompileError(
@@ -98,10 +134,3 @@ def script_method(fn: Any) -> Any:
     """Mark a method of a :class:`ScriptModule` subclass: it is compiled when ``__init__`` ends."""
     fn._script_method = True
     return fn
-
-
-def finish(module: ScriptModule) -> None:
-    """Compile the methods of a module whose class is derived from :class:`ScriptModule`."""
-    from coredispatch.frontend.jit.compiler.modules import compile_in_place
-
-    compile_in_place(module)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from coredispatch.frontend.jit.script_module import (
+    LibraryScriptModule,
     ScriptFunction,
     ScriptModule,
     TopLevelTracedModule,
@@ -182,6 +183,8 @@ def _recorded(
         return name
 
     recorder = Recorder(paths, constant)
+    recorder.keeps_scripts = True  # type: ignore[attr-defined]
+    recorder.modules = [] if root is None else [(m, n) for n, m in root.named_modules()]  # type: ignore[attr-defined]
     given_names = _names(function, args, kwargs)
     with tracing(recorder):
         given = recorder.inputs(list(zip(given_names, (*args, *kwargs.values()))))
@@ -239,6 +242,8 @@ class _watched:
         if tracing.current() is None:
             return
         path = self.paths.get(id(module), "")
+        if isinstance(module, ScriptModule) and not isinstance(module, LibraryScriptModule):
+            path = ""  # its calls stay calls, see traced_calls
         self.open.append((module, path, self.recorder.graph._insert_after, args))
         self.recorder.scope.append(path)
 
@@ -304,7 +309,10 @@ def _like(
         made.register_buffer(name, module._buffers[name], persistent)
     for name, child in module._modules.items():
         below = f"{path}.{name}" if path else name
-        made.add_module(name, None if child is None else _like(child, graphs, below))
+        if child is None or isinstance(child, ScriptModule):
+            made.add_module(name, child)
+        else:
+            made.add_module(name, _like(child, graphs, below))
     made.training = module.training
     return made
 

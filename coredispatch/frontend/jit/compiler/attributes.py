@@ -73,6 +73,7 @@ class Attributes(Expressions):
     """What stands behind a dot."""
 
     inline: Any  # of Calls
+    library: bool  # whether the program is the forward of a library module
     own: Any  # of the program: notes that a module has an attribute of a type
 
     def expr_Attribute(self, node: ast.Attribute) -> Any:
@@ -206,7 +207,11 @@ class Attributes(Expressions):
             child = members.get(name)
             return Val(None, NONE) if child is None else ModuleRef(ref.below(name), child)
         if name == "training":
+            if self.library:
+                return Val(module.training, BOOL)
             return self.emit("get_attr", ref.below(name), kind=BOOL)
+        if name in members.get("_methods", ()):
+            return Bound(ref, name)
         if name in members:
             return self._stored(ref, name, members[name])
         return self._of_class(ref, name)
@@ -217,6 +222,8 @@ class Attributes(Expressions):
             value = value.value
         if name in constant_names(type(module)):
             return self._constant(value)
+        if self.library:
+            return self._library_constant(value)
         kind = self.attribute_type(module, name)
         if kind is None:
             if callable(value) or inspect.ismodule(value):
@@ -230,6 +237,11 @@ class Attributes(Expressions):
             return Val(None, NONE)
         self.own(ref, name, kind)
         return self.emit("get_attr", ref.below(name), kind=kind)
+
+    def _library_constant(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return Items(tuple(map(self._library_constant, value)))
+        return self.from_python(value)
 
     def _constant(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -257,12 +269,12 @@ class Attributes(Expressions):
             return Static(found.__func__)
         if isinstance(found, classmethod):
             raise self.unsupported("class methods of modules aren't supported")
-        if callable(found) and (inspect.isfunction(found) or hasattr(found, "__wrapped__")):
+        if inspect.isfunction(found) or hasattr(found, "__wrapped__"):
             return Bound(ref, name, found)
-        if name in ("items", "values", "keys", "forward") or callable(found):
+        if name in ("items", "values", "keys", "forward"):
             return Bound(ref, name, found)
-        if found is not None and name in vars(cls):
-            return self.from_python(found)
+        if callable(found):
+            return Static(found)
         if hasattr(cls, name):
             return self.from_python(getattr(cls, name))
         raise self.error(f"Module '{cls.__name__}' has no attribute '{name}'")

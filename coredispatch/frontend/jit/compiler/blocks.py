@@ -102,6 +102,9 @@ class Writer:
             return {key: self.arg_of(item) for key, item in value.items()}
         if isinstance(value, slice):
             return slice(*map(self.arg_of, (value.start, value.stop, value.step)))
+        if isinstance(value, Bound) and isinstance(value.receiver, Val):
+            if value.receiver.type == ANY:  # of an unknown value: what is behind the dot is read
+                return self.call(getattr, value.receiver, value.name).arg
         if isinstance(value, (Static, ModuleRef, Bound, Missing, Sequence)):
             raise self.no_value(value)
         return value
@@ -317,6 +320,8 @@ class Writer:
         """The truth of a value that is known now, None otherwise."""
         if isinstance(value, Val) and value.constant and value.type in (BOOL, NONE):
             return bool(value.arg)
+        if isinstance(value, Items):
+            return bool(value.items)
         return None
 
     def as_list(self, items: list[Any], kind: Type) -> Val:

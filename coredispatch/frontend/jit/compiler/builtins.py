@@ -35,11 +35,12 @@ from coredispatch.frontend.jit.compiler.values import (
     Static,
     Val,
 )
-from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.modes import enable_grad, no_grad, set_grad_enabled
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.graph.objects import NamedTupleType
 from coredispatch.plugin import Device
+from coredispatch.registry import TABLE
 
 __all__ = ["Builtins"]
 
@@ -78,7 +79,8 @@ class Builtins(Calls):
             list,
             tuple,
         ):
-            if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+            generator = len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp)
+            if generator and not self.library:
                 raise self.unsupported("GeneratorExp aren't supported", node.args[0], kind=True)
         return NotImplemented
 
@@ -201,6 +203,12 @@ class Builtins(Calls):
         if isinstance(value, Val) and value.constant and value.type == STR:
             return self.from_python(float(value.arg))
         return self._number(float, value, FLOAT)
+
+    def type_(self, value: Any) -> Any:
+        """``type(module)``."""
+        if isinstance(value, ModuleRef):
+            return Static(type(value.module))
+        raise self.unsupported("type() isn't supported")
 
     def bool_(self, value: Any = None) -> Any:
         """``bool``."""
@@ -358,6 +366,8 @@ class Builtins(Calls):
             if original is not None:
                 return self.inline(original, args, kwargs)
             return self.adopt(fn, args, kwargs)
+        if fn == TABLE.operator and args and isinstance(args[0], Val):
+            return Static(TABLE.operator(args[0].arg))  # as this package writes it
         if isinstance(fn, Module):
             raise self.error(
                 f"python value of type {type(fn).__name__!r} cannot be used as a value: a module "
@@ -440,9 +450,36 @@ class Builtins(Calls):
 
     # -- with -------------------------------------------------------------------------------------
 
-    def context(self, value: Any) -> bool | None:
-        """What a context says about gradients: False of ``no_grad()``, None of others."""
-        return False if value is no_grad else None
+    def entered(self, node: ast.expr) -> tuple[Any, Any]:
+        """The value of a context, entered, and what leaves it."""
+        if isinstance(node, ast.Call):
+            function = self.expr(node.func)
+            found = function.value if isinstance(function, Static) else None
+            if found in _GRADIENTS:
+                given = [self.expr(arg) for arg in node.args]
+                enabled = given[0] if found is set_grad_enabled else _GRADIENTS[found]
+                return self._grad_mode(enabled)
+            if getattr(found, "__name__", "") == "record_function":
+                return Val(None, NONE), lambda: None
+        value = self.expr(node)
+        if not (isinstance(value, Val) and value.type.name == "Class"):
+            raise self.unsupported(
+                "with takes no_grad(), enable_grad(), set_grad_enabled(), record_function() and "
+                "objects of scripted classes",
+                node,
+            )
+        self.at = node
+        inside = self.call_method_of(value, "__enter__", [], {})
+        nothing = [Val(None, ANY)] * 3
+        return inside, lambda: self.call_method_of(value, "__exit__", nothing, {})
+
+    def _grad_mode(self, enabled: Any) -> tuple[Any, Any]:
+        before = self.call(runtime.grad_mode, enabled, kind=BOOL)
+        return before, lambda: self.call(runtime.grad_mode, before, kind=BOOL)
+
+
+#: contexts that switch the recording of gradients
+_GRADIENTS: dict[Any, Any] = {no_grad: False, enable_grad: True, set_grad_enabled: None}
 
 
 class _Super:
@@ -491,6 +528,7 @@ _OWN: dict[Any, str] = {
     float: "float_",
     bool: "bool_",
     str: "str_",
+    type: "type_",
     list: "list_",
     tuple: "tuple_",
     dict: "dict_",

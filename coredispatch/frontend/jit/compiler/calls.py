@@ -85,6 +85,10 @@ class Calls(Attributes):
         return args, kwargs
 
     def _starred(self, part: ast.Starred) -> list[Any]:
+        if isinstance(part.value, ast.ListComp):
+            spread = self.written_out(part.value)
+            if spread is not None:
+                return spread
         value = self.expr(part.value)
         self.at = part
         known = self.sequence(value).items

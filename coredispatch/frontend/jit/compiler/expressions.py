@@ -170,8 +170,8 @@ class Expressions(Operations):
             text += "{}"
             values.append(self.expr(part.value))
         self.at = node
-        if not values:
-            return Val(text.format(), STR)
+        if all(isinstance(v, Val) and v.constant and v.type in (STR, INT) for v in values):
+            return Val(text.format(*(v.arg for v in values)), STR)
         return self.method("format", Val(text, STR), *values, kind=STR)
 
     def expr_Starred(self, node: ast.Starred) -> Any:

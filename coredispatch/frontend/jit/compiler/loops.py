@@ -38,6 +38,7 @@ class Loops(Control):
     """Loops that run, and loops over modules and tuples, which are written out."""
 
     assign: Callable[..., None]
+    library: bool
     plain: Any
 
     # -- statements ------------------------------------------------------------------------------
@@ -225,7 +226,9 @@ class Loops(Control):
         return self._comprehension(node, node.elt)
 
     def expr_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
-        """A generator: not compiled."""
+        """A generator: not compiled, but for what this package writes itself."""
+        if self.library:
+            return self._comprehension(node, node.elt)
         raise self.unsupported("GeneratorExp aren't supported", node, kind=True)
 
     def expr_DictComp(self, node: ast.DictComp) -> Any:
@@ -277,10 +280,7 @@ class Loops(Control):
 
         if sequence.items is not None:
             if key is None and not generator.ifs:
-                items = []
-                for item in sequence.items:
-                    self.assign(generator.target, item)
-                    items.append(self.plain(self.expr(value)))
+                items = self._each(generator.target, sequence.items, value)
                 self._restore(before)
                 self.hint = hint
                 return self.list_literal(items)
@@ -297,6 +297,27 @@ class Loops(Control):
         if hint is not None and hint.name == kind.name and fits(kind, hint):
             kind = hint
         return Val(made.arg, kind)
+
+    def _each(self, target: ast.expr, items: tuple[Any, ...], value: ast.expr) -> list[Any]:
+        found = []
+        for item in items:
+            self.assign(target, item)
+            found.append(self.plain(self.expr(value)))
+        return found
+
+    def written_out(self, node: ast.ListComp) -> list[Any] | None:
+        """The elements of a comprehension over what is known one by one, None for others."""
+        (generator, *others) = node.generators
+        if others or generator.ifs:
+            return None
+        sequence = self.sequence(self.expr(generator.iter))
+        if sequence.items is None:
+            return None
+        names = assigned([ast.Assign([generator.target], generator.iter)])
+        before = {name: self.frame.env.get(name) for name in names}
+        items = self._each(generator.target, sequence.items, node.elt)
+        self._restore(before)
+        return items
 
     list_literal: Any  # of Expressions
 

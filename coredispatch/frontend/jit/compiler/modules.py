@@ -16,10 +16,13 @@ from coredispatch.frontend.jit.compiler.programs import (
 )
 from coredispatch.frontend.jit.compiler.types import ANY, TENSOR, Type, optional, tuple_of
 from coredispatch.frontend.jit.compiler.values import ModuleRef
+from coredispatch.frontend.jit.frontend import NotSupportedError
 from coredispatch.frontend.jit.markers import Attribute
 from coredispatch.frontend.jit.script_module import (
+    LibraryScriptModule,
     RecursiveScriptModule,
     ScriptModule,
+    copied_value,
     library_class,
 )
 from coredispatch.frontend.nn.module import Module, buffers_of
@@ -30,8 +33,9 @@ from coredispatch.frontend.nn.modules.container import (
     ParameterList,
     Sequential,
 )
+from coredispatch.plugin import OpError
 
-__all__ = ["is_library", "result_type", "script_module"]
+__all__ = ["compile_in_place", "is_library", "library_graph", "result_type", "script_module"]
 
 _CONTAINERS = (ModuleList, ModuleDict, ParameterList, ParameterDict)
 #: library modules that give more than a tensor
@@ -87,7 +91,7 @@ def _scripted(module: Module) -> Any:
     known = _SCRIPTED.get(id(module))
     if known is not None:
         return known
-    if isinstance(module, ScriptModule) and "_pending" not in vars(module):
+    if isinstance(module, ScriptModule):
         return module
     if is_library(module):
         made = _SCRIPTED[id(module)] = library_copy(module)
@@ -107,6 +111,20 @@ def _scripted(module: Module) -> Any:
         made._set_method(name, program.block.graph)
     _python_members(module, made)
     return made
+
+
+def compile_in_place(module: Any) -> None:
+    """Compile the methods of a module whose class is derived from ``ScriptModule``."""
+    for name, child in list(module._modules.items()):
+        if child is not None:
+            setattr(module, name, script_module(child))
+    cls = type(module)
+    for name in dir(cls):
+        fn = inspect.getattr_static(cls, name, None)
+        if getattr(fn, "_script_method", False):
+            program = _compiled(module, name, fn)
+            _keep(program, module, module)
+            module._set_method(name, program.block.graph)
 
 
 def _compiled(module: Module, name: str, fn: Any) -> Program:
@@ -131,6 +149,25 @@ def library_copy(module: Module) -> Any:
     return made
 
 
+def library_graph(module: Module) -> Any:
+    """The graph of a module of this package, None where its ``forward`` is not compiled.
+
+    It serves those who look at graphs, and holds for the mode (training or not) that the module is
+    in; calls of the module run its class's ``forward``.
+    """
+    if not is_library(module) and not isinstance(module, LibraryScriptModule):
+        return None
+    try:
+        program = compile_function(
+            type(module).forward, ModuleRef("", module), owner=type(module), library=True
+        )
+    except (OpError, NotSupportedError, OSError):
+        return None
+    graph = program.block.graph
+    graph.owning_module = module
+    return graph
+
+
 def _share(module: Module, made: Any) -> None:
     for name, parameter in module._parameters.items():
         made.register_parameter(name, parameter)
@@ -143,8 +180,6 @@ def _check_hooks(module: Module) -> None:
     hooks = module._hooks or {}
     kinds = [kind for kind, entries in hooks.items() if kind != "options" and entries]
     if any(kind.startswith(("forward", "backward")) for kind in kinds):
-        from coredispatch.frontend.jit.frontend import NotSupportedError
-
         raise NotSupportedError(
             f"hooks of {type(module).__name__} aren't supported: remove them before jit.script, or "
             "register them with the scripted module"
@@ -162,7 +197,7 @@ def _attributes(module: Module, made: Any) -> None:
         if isinstance(value, Attribute):
             value = value.value
         if holds(value):
-            made.__dict__[name] = value
+            made.__dict__[name] = copied_value(value)
 
 
 def _keep(program: Program, module: Module, made: Any) -> None:
@@ -173,7 +208,8 @@ def _keep(program: Program, module: Module, made: Any) -> None:
             at, source = at._modules[part], source._modules[part]
         if name not in at.__dict__:
             value = vars(source)[name]
-            at.__dict__[name] = value.value if isinstance(value, Attribute) else value
+            value = value.value if isinstance(value, Attribute) else value
+            at.__dict__[name] = copied_value(value)
         at.__dict__.setdefault("_attribute_types", {})[name] = kind
 
 

@@ -40,6 +40,7 @@ class Program(Builtins):
         self.stack: list[Any] = []
         self.attributes: dict[tuple[str, str], Type] = {}
         self.adopted: dict[str, Any] = {}
+        self.library = False
 
     def own(self, ref: ModuleRef, name: str, kind: Type) -> None:
         """Note that the program uses a plain attribute of a module."""
@@ -88,10 +89,16 @@ def parameter_values(program: Program, fn: Any, skip: int) -> list[Val]:
     return found
 
 
-def compile_function(fn: Any, ref: ModuleRef | None = None, owner: Any = None) -> Program:
-    """The program of a function, or of a method of a module."""
+def compile_function(
+    fn: Any, ref: ModuleRef | None = None, owner: Any = None, library: bool = False
+) -> Program:
+    """The program of a function, or of a method of a module.
+
+    ``library``: the module is part of this package, and its options are constants.
+    """
     fn = inspect.unwrap(fn)
     program = Program(fn, owner)
+    program.library = library
     values = parameter_values(program, fn, 0 if ref is None else 1)
     result = program.inline(fn, [*([] if ref is None else [ref]), *values], {}, owner=owner)
     return _finished(program, result)

@@ -386,5 +386,18 @@ class Statements(Loops):
                 raise self.unsupported("del of an attribute isn't supported", node)
 
     def with_(self, node: ast.With) -> set[str]:
-        """``with``: contexts are not compiled yet."""
-        raise self.unsupported("with statements aren't supported", node, kind=True)
+        """``with``: gradient modes, profiler marks, and objects of scripted classes."""
+        ends: list[Callable[[], Any]] = []
+        for item in node.items:
+            self.at = item.context_expr
+            value, end = self.entered(item.context_expr)
+            ends.append(end)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value)
+        ways = self.statements(node.body)
+        self.at = node
+        for end in reversed(ends):  # a return inside goes on to here, behind a flag
+            end()
+        return ways
+
+    entered: Callable[[ast.expr], Any]  # of Builtins

@@ -1,0 +1,279 @@
+"""``jit.freeze``: a program with its parameters as constants, and what follows from them."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+from coredispatch.frontend.jit.script_module import (
+    RecursiveScriptModule,
+    ScriptModule,
+    copied_value,
+)
+from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.graph import Graph, Node
+from coredispatch.graph.passes.inlining import inline_modules, replace_node
+from coredispatch.plugin import Operator, OpError
+
+__all__ = ["freeze", "graph_of", "optimize_for_inference", "run_frozen_optimizations"]
+
+
+def freeze(
+    mod: Any,
+    preserved_attrs: list[str] | None = None,
+    optimize_numerics: bool = True,
+    preserve_parameters: bool = False,
+) -> Any:
+    """A copy of a scripted or traced module in eval mode, with submodules and attributes inlined.
+
+    Parameters, buffers and plain attributes become constants of one graph, except those that the
+    program writes and those in ``preserved_attrs``, which may also name further methods to keep.
+    Branches that the constants decide are gone. Results are those of ``mod``; gradients do not
+    flow to parameters any more. ``optimize_numerics`` also folds a batch normalization into the
+    convolution before it.
+
+    Raises ``RuntimeError`` for a module in training mode or one that is not compiled.
+    """
+    if not isinstance(mod, ScriptModule):
+        raise OpError(
+            "Freezing expects a ScriptModule as input. Please use torch.jit.script or "
+            "torch.jit.trace to script your 'nn.Module'."
+        )
+    if mod.training:
+        raise OpError(
+            "Freezing is currently only implemented for modules in eval mode. Please call .eval() "
+            "on your module before freezing."
+        )
+    kept = set(preserved_attrs or ())
+    made = RecursiveScriptModule(mod.original_name)
+    made.training = False
+    graphs = {"forward": mod.graph}
+    graphs |= {name: graph for name, graph in mod._methods.items() if name in kept}
+    inlined = {name: inline_modules(graph, graph_of) for name, graph in graphs.items()}
+    written = {
+        node.target for graph in inlined.values() for node in _all(graph) if node.op == "set_attr"
+    }
+    frozen = _Frozen(mod, made, kept | written)
+    for name in kept - set(graphs):
+        frozen.keep(name)
+    for name, graph in inlined.items():
+        frozen.constants(graph)
+        _decide(graph)
+        graph.eliminate_dead_code()
+        if optimize_numerics:
+            _fold_normalizations(graph, made)
+        graph.owning_module = made
+        graph.lint()
+        made._set_method(name, graph)
+    frozen.forget_unused(inlined.values())
+    return made
+
+
+def run_frozen_optimizations(
+    mod: Any, optimize_numerics: bool = True, preserved_methods: list[str] | None = None
+) -> None:
+    """What :func:`freeze` does with ``optimize_numerics``, on a module that is frozen already."""
+    for name, graph in [("forward", mod.graph), *mod._methods.items()]:
+        _fold_normalizations(graph, mod)
+        mod._set_method(name, graph)
+
+
+def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
+    """A module for inference: frozen, if it is not yet, with normalizations folded."""
+    if not isinstance(mod, ScriptModule):
+        raise OpError(
+            "optimize_for_inference expects a ScriptModule as input. Please use torch.jit.script "
+            "or torch.jit.trace to script your 'nn.Module'."
+        )
+    return freeze(mod.eval(), list(other_methods or ()))
+
+
+def graph_of(module: Any) -> Graph | None:
+    """The graph that a module runs, or that says what a module of this package does."""
+    graph: Graph | None = getattr(module, "_graph", None)
+    if graph is None:
+        from coredispatch.frontend.jit.compiler.modules import library_graph
+
+        graph = library_graph(module)
+    return graph
+
+
+def _all(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for inner in node.graphs:
+            yield from _all(inner)
+
+
+class _Frozen:
+    """The attributes of a frozen module: ``source`` had them, ``made`` gets them."""
+
+    def __init__(self, source: Any, made: Any, kept: set[str]) -> None:
+        self.source, self.made, self.kept = source, made, kept
+        self.names: dict[str, str] = {}
+
+    def keep(self, path: str) -> str:
+        """The name under which an attribute stays an attribute."""
+        if path not in self.names:
+            above, _, last = path.rpartition(".")
+            at = self.source.get_submodule(above) if above else self.source
+            if last not in vars(at):
+                raise OpError(
+                    f"{self.source.original_name!r} has no attribute {path!r} to preserve"
+                )
+            name = self.names[path] = path.replace(".", "_")
+            self._enter(name, vars(at)[last])
+        return self.names[path]
+
+    def _enter(self, name: str, value: Any) -> None:
+        if isinstance(value, Tensor):
+            self.made.register_buffer(name, value.detach().clone())
+        else:
+            self.made.__dict__[name] = copied_value(value)
+            self.made.__dict__.setdefault("_attribute_types", {})[name] = None
+
+    def constants(self, graph: Graph) -> None:
+        """Replace reads of attributes by constants; tensors become buffers of the module."""
+        for node in list(_all(graph)):
+            if node.op == "call_module":
+                self._module(node)
+            if node.op not in ("get_attr", "set_attr"):
+                continue
+            path = str(node.target)
+            value = self._value(path)
+            plain = isinstance(value, (bool, int, float, str)) or value is None
+            if node.op == "get_attr" and plain and path not in self.kept:
+                replace_node(node, value)
+            else:
+                node.target = self.keep(path)
+
+    def _module(self, node: Node) -> None:
+        """A library module whose forward has no graph stays a module."""
+        name = str(node.target).replace(".", "_")
+        if name not in self.made._modules:
+            self.made.add_module(name, self.source.get_submodule(str(node.target)))
+        node.target = name
+
+    def _value(self, path: str) -> Any:
+        at = self.source
+        for part in path.split("."):
+            at = getattr(at, part)
+        return at
+
+    def forget_unused(self, graphs: Any) -> None:
+        """Remove buffers that no graph reads any more."""
+        used = {node.target for graph in graphs for node in _all(graph)} | self.kept
+        for name in list(self.made._buffers):
+            if name not in used:
+                delattr(self.made, name)
+
+
+def _decide(graph: Graph) -> None:
+    """Put the branch of an ``if`` with a constant condition in its place, fold comparisons."""
+    for node in list(graph.nodes):
+        if node._erased:
+            continue
+        for inner in node.graphs:
+            _decide(inner)
+        if node.op == "if" and not isinstance(node.args[0], Node):
+            body = node.graphs[0 if node.args[0] else 1].copy()
+            values = dict(zip(body.placeholders, node.args[1:]))
+            with graph.inserting_before(node):
+                result = graph.graph_copy(body, values)
+            replace_node(node, result)
+        elif node.op == "call_function" and node.target in _FOLDED and not node.kwargs:
+            if all(isinstance(a, (bool, int, float, str)) or a is None for a in node.args):
+                replace_node(node, node.target(*node.args))
+
+
+_FOLDED = frozenset(
+    {operator.not_, operator.and_, operator.or_, operator.eq, operator.ne, operator.lt}
+    | {operator.le, operator.gt, operator.ge, operator.is_, operator.is_not, bool}
+)
+
+
+# ---- normalizations ------------------------------------------------------------------------------
+
+
+def _fold_normalizations(graph: Graph, module: Any) -> None:
+    """``batch_norm(conv(x, w, b))`` with constants is one convolution (Jacob et al. 2018, 3.2)."""
+    for node in list(graph.nodes):
+        conv, norm = node.args[0] if node.args else None, node
+        if not (_calls(norm, "batch_norm") and isinstance(conv, Node)):
+            continue
+        if not any(_calls(conv, f"conv{n}d") for n in (1, 2, 3)):
+            continue
+        if any(user is not norm and not _reads_rank(user, conv) for user in conv.users):
+            continue
+        _fold_one(graph, module, conv, norm)
+    graph.eliminate_dead_code()
+
+
+def _calls(node: Node, name: str) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == name
+
+
+def _reads_rank(node: Node, value: Node) -> bool:
+    """Whether a node asks ``value`` for its number of dimensions only: folding keeps that."""
+    if node.op == "if" and node.args[0] is not value:
+        places = [i for i, given in enumerate(node.args[1:]) if given is value]
+        inside = [(graph.placeholders[i], graph) for graph in node.graphs for i in places]
+        return all(_reads_rank(user, place) for place, _ in inside for user in place.users)
+    return node.target is getattr and node.args[1:] == ("ndim",)
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    return {**dict(zip(_names(node), node.args)), **node.kwargs}
+
+
+def _names(node: Node) -> list[str]:
+    if isinstance(node.target, Operator):
+        return [param.name for param in node.target.schema.params]
+    return list(inspect.signature(node.target).parameters)
+
+
+def _fold_one(graph: Graph, module: Any, conv: Node, norm: Node) -> None:
+    given, made = _arguments(norm), _arguments(conv)
+    names = ["running_mean", "running_var", "weight", "bias"]
+    parts = [_constant(module, given.get(name)) for name in names]
+    weight, bias = (_constant(module, made.get(name)) for name in ("weight", "bias"))
+    if given.get("training") or _MISSING in (*parts, weight, bias) or None in (*parts[:2], weight):
+        return
+    mean, variance, scale, shift = parts
+    with no_grad():
+        factor = (variance + given.get("eps", 1e-5)).rsqrt()
+        factor = factor if scale is None else factor * scale
+        new_weight = weight * factor.view(-1, *[1] * (weight.ndim - 1))
+        new_bias = (0 - mean if bias is None else bias - mean) * factor
+        new_bias = new_bias if shift is None else new_bias + shift
+    nodes = []
+    for name, value in (("weight", new_weight), ("bias", new_bias)):
+        path = f"{conv.name}_folded_{name}"
+        module.register_buffer(path, value)
+        with graph.inserting_before(conv):
+            nodes.append(graph.get_attr(path))
+    made["weight"], made["bias"] = nodes
+    first = _names(conv)[0]
+    conv.args = (made.pop(first),)
+    conv.kwargs = made
+    norm.replace_all_uses_with(conv)
+    graph.erase_node(norm)
+
+
+class _Missing:
+    """A value that is not a constant of the module."""
+
+
+_MISSING: Any = _Missing()
+
+
+def _constant(module: Any, argument: Any) -> Any:
+    if argument is None:
+        return None
+    if isinstance(argument, Node) and argument.op == "get_attr":
+        found = module._buffers.get(argument.target)
+        return _MISSING if found is None else found
+    return _MISSING

@@ -1,0 +1,82 @@
+"""Compiled programs inside a trace: their control flow stays, whatever the example takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.graph import Graph, map_arg
+from coredispatch.graph.capture import Recorder, tracing, unwrapped
+from coredispatch.plugin import Mode, Switch
+
+__all__ = ["call_traced", "recorder_of_scripts"]
+
+
+class _untraced(Mode):
+    """What runs inside is no part of the trace around."""
+
+    switch = Switch(off=("capture",))
+
+
+def recorder_of_scripts() -> Any:
+    """The recorder of the ``jit.trace`` that is running, None outside, and inside such a call."""
+    mode = tracing.current()
+    recorder = None if mode is None else mode.recorder
+    return recorder if getattr(recorder, "keeps_scripts", False) else None
+
+
+def call_traced(
+    recorder: Recorder, run: Callable[..., Any], graph: Graph, owner: Any, args: tuple[Any, ...]
+) -> Any:
+    """``run(*args)`` on the values of the example, and the program as part of the trace.
+
+    The module of a call that the trace knows becomes one node, a call of it; any other program is
+    copied, and the tensors that it reads become attributes of the trace.
+    """
+    recorder.keeps_scripts = False  # type: ignore[attr-defined]
+    try:
+        with _untraced():
+            result = run(*unwrapped(args))
+    finally:
+        recorder.keeps_scripts = True  # type: ignore[attr-defined]
+    path = next((name for known, name in recorder.modules if known is owner), None)  # type: ignore[attr-defined]
+    if path and getattr(owner, "_graph", None) is graph:
+        node = recorder.graph.call_module(path, recorder.argument(args))
+        return recorder.wrap(result, recorder._noted(node))
+    prefix = "" if not path else f"{path}."
+    return _wrapped(recorder, result, _copied(recorder, graph, owner, args, prefix, bool(path)))
+
+
+def _copied(
+    recorder: Any, graph: Graph, owner: Any, args: tuple[Any, ...], prefix: str, inside: bool
+) -> Any:
+    values: dict[Any, Any] = dict(zip(graph.placeholders, recorder.argument(args)))
+
+    def move(node: Any) -> None:
+        if node.op in ("get_attr", "set_attr", "call_module"):
+            if inside or owner is None:
+                node.target = f"{prefix}{node.target}"
+            elif node.op == "get_attr":
+                at = owner
+                for part in node.target.split("."):
+                    at = getattr(at, part)
+                node.target = recorder.attribute(at).target
+        for inner in node.graphs:
+            for below in inner.nodes:
+                move(below)
+
+    for node in graph.nodes:
+        if node.op == "output":
+            return map_arg(node.args[0], lambda n: values[n])
+        if node not in values:
+            values[node] = made = recorder.graph.node_copy(node, lambda n: values[n])
+            move(made)
+    return None
+
+
+def _wrapped(recorder: Recorder, result: Any, argument: Any) -> Any:
+    """A result as a value of the trace; ``argument`` is what its graph says of it."""
+    if isinstance(argument, (tuple, list)) and isinstance(result, (tuple, list)):
+        parts = [_wrapped(recorder, value, part) for value, part in zip(result, argument)]
+        return tuple(parts) if isinstance(result, tuple) else parts
+    return recorder.entered(result, argument) if hasattr(argument, "op") else result
