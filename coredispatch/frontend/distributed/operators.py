@@ -7,6 +7,7 @@ those of the group. ``group`` is a :class:`ProcessGroup`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.ops.support.annotations import IntList, Tensor
@@ -15,12 +16,14 @@ from coredispatch.registry import Operator, primitive
 
 __all__ = ["OPERATORS"]
 
+Declare = Callable[[Callable[..., Any]], Operator]
 
-def _collective(**facts: Any) -> Any:
+
+def _collective(**facts: Any) -> Declare:
     return primitive(namespace=(), method=False, **facts)
 
 
-def _writes(*names: str, name: str) -> Any:
+def _writes(*names: str, name: str) -> Declare:
     return primitive(
         name=f"c10d::{name}", mutates=names, namespace=(), method=False, differentiable=False
     )

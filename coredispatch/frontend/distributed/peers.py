@@ -107,7 +107,8 @@ class _Arrival(Request):
 
 
 def _bytes_of(array: Any) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)
 
 
 def _fill(array: Any, data: bytes | bytearray) -> None:

@@ -22,6 +22,9 @@ class RedOpType(IntEnum):
     PREMUL_SUM = 8
 
 
+_OPERATIONS = RedOpType
+
+
 class ReduceOp:
     """``ReduceOp.SUM``, ``AVG``, ``PRODUCT``, ``MIN``, ``MAX``, ``BAND``, ``BOR``, ``BXOR``.
 
@@ -40,8 +43,8 @@ class ReduceOp:
     BXOR = RedOpType.BXOR
     PREMUL_SUM = RedOpType.PREMUL_SUM
 
-    def __init__(self, op: RedOpType) -> None:
-        self.op = RedOpType(op)
+    def __init__(self, op: int) -> None:
+        self.op = _OPERATIONS(op)
 
     def __eq__(self, other: object) -> bool:
         return self.op == getattr(other, "op", other)

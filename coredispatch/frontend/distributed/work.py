@@ -106,7 +106,10 @@ class Work:
         with self._lock:
             if self._finished:
                 return True
-            return self._request.done() and (self._settle() or True)
+            if not self._request.done():
+                return False
+            self._settle()
+            return True
 
     def _settle(self) -> None:
         try:

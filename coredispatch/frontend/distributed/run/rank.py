@@ -28,8 +28,8 @@ def _own_rank() -> int:
 
 
 def _set_environment(facts: dict[str, Any], local: int) -> int:
-    size = facts["local_size"]
-    rank = facts["first_rank"] + local
+    size: int = facts["local_size"]
+    rank: int = facts["first_rank"] + local
     os.environ.update(facts["environment"])
     os.environ.update(
         LOCAL_RANK=str(local),

@@ -1,0 +1,141 @@
+"""Fully sharded, tensor-parallel and pipelined training."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+import coredispatch.distributed as dist
+from coredispatch import nn
+from coredispatch.distributed.fsdp import full_state_dict, fully_shard
+from coredispatch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from coredispatch.distributed.tensor import Shard
+from coredispatch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+HERE = Path(__file__).parent
+
+
+def test_two_ranks_of_mpi(mpirun: Any) -> None:
+    done = mpirun(2, "model_parallel_program.py", "mpi")
+    assert done.stdout.count("parallel models agree") == 2
+
+
+def test_four_spawned_processes(run_program: Any, tmp_path: Path) -> None:
+    program = str(HERE / "model_parallel_program.py")
+    done = run_program(sys.executable, program, "spawn", "4", f"file://{tmp_path}/meet")
+    assert done.stdout.count("parallel models agree") == 4
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_gathered_weights_are_freed_and_gathered_again(reshard: bool) -> None:
+    def program(rank: int) -> tuple[bool, int]:
+        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+        for layer in (model[0], model[2]):
+            fully_shard(layer, reshard_after_forward=reshard)
+        seen: list[Any] = []
+        gathers = [0]
+        for layer in (model[0], model[2]):
+            (unit,) = layer._sharded_units
+            whole = unit.gather
+
+            def count(parts: Any, whole: Any = whole) -> Any:
+                gathers[0] += 1
+                return whole(parts)
+
+            unit.gather = count
+            layer.register_forward_pre_hook(lambda m, a: seen.append(weakref.ref(m.weight)))
+        x = cd.ones(2, 6, requires_grad=True)
+        loss = model(x).sum()
+        gc.collect()
+        alive = any(ref() is not None for ref in seen)
+        loss.backward()
+        return alive, gathers[0]
+
+    for alive, gathers in dist.threads.spawn(program, nprocs=2):
+        assert gathers == (4 if reshard else 2)
+        assert alive is not reshard
+
+
+def test_sharding_maps_of_a_thousand_ranks() -> None:
+    whole = 0
+    for rank in (0, 1, 499, 999):
+        with dist.world.separate_world():
+            dist.init_process_group("fake", rank=rank, world_size=1000)
+            model = fully_shard(nn.Linear(3, 1500))
+            rows = model.weight.shape[0]
+            assert rows == (2 if rank < 750 else 0) and model.bias.shape == (rows,)
+            model(cd.ones(1, 3)).sum().backward()
+            assert model.weight.grad is None or model.weight.grad.shape == (rows, 3)
+            whole += rows
+            with pytest.raises(ValueError, match="sharded already"):
+                fully_shard(model)
+            dist.destroy_process_group()
+    assert whole == 6
+
+
+def test_a_shared_weight_and_a_state() -> None:
+    def program(rank: int) -> bool:
+        cd.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+        model[1].weight = model[0].weight
+        before = model[0].weight.detach().clone()
+        fully_shard(model)
+        assert model[1].weight is model[0].weight
+        assert len(list(model.parameters())) == 1
+        model(cd.arange(5)).sum().backward()
+        weight = before.clone().requires_grad_()
+        nn.functional.linear(nn.functional.embedding(cd.arange(5), weight), weight).sum().backward()
+        begin, end = (0, 3) if rank == 0 else (3, 5)
+        assert cd.allclose(model[0].weight.grad, weight.grad[begin:end])
+        state = full_state_dict(model)
+        return cd.equal(state["0.weight"], before) and cd.equal(state["1.weight"], before)
+
+    assert dist.threads.spawn(program, nprocs=2) == [True, True]
+
+
+def test_wrong_plans() -> None:
+    def program(rank: int) -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        with pytest.raises(ValueError, match="'up', which is no layer"):
+            parallelize_module(nn.Sequential(nn.Linear(2, 2)), mesh, {"up": ColwiseParallel()})
+        with pytest.raises(NotImplementedError, match="not ReLU"):
+            parallelize_module(nn.ReLU(), mesh, RowwiseParallel())
+        with pytest.raises(NotImplementedError, match="output_layouts"):
+            RowwiseParallel(output_layouts=Shard(0))
+        with pytest.raises(ValueError, match="one stage on each rank"):
+            PipelineStage(nn.ReLU(), rank, 3)
+        with pytest.raises(ValueError, match="must be on rank"):
+            PipelineStage(nn.ReLU(), 1 - rank, 2)
+
+    dist.threads.spawn(program, nprocs=2)
+
+
+class _Stage:
+    def __init__(self, index: int, stages: int) -> None:
+        self.stage_index, self.num_stages = index, stages
+
+
+@pytest.mark.parametrize("kind", [ScheduleGPipe, Schedule1F1B])
+@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize("parts", [1, 3, 8])
+def test_orders(kind: Any, stages: int, parts: int) -> None:
+    """Every part once forward, then backward; 1F1B holds no more parts than stages follow."""
+    for index in range(stages):
+        order = list(kind(_Stage(index, stages), parts).order())
+        assert sorted(order) == sorted((w, i) for w in ("forward", "backward") for i in range(parts))
+        held = most = 0
+        for what, i in order:
+            assert what == "forward" or ("forward", i) in order[: order.index((what, i))]
+            held += 1 if what == "forward" else -1
+            most = max(most, held)
+        assert kind is ScheduleGPipe or most <= stages - index
