@@ -144,8 +144,8 @@ class Shapes:
         infos: what is known of every leaf of the inputs, in order.
         names: a name for each of them.
         hints: symbol -> the :class:`Dim` or :class:`DimHint` it was made for.
-        closed: what tracing showed of symbols of ``Dim.AUTO``: the example's number (None), or
-            another symbol.
+        closed: what tracing showed of symbols of ``Dim.AUTO``: the symbol that each is, or None
+            for the example's number, and that number.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Shapes:
         kwargs: Any,
         wanted: Any,
         source: Any,
-        closed: dict[str, str | None] | None = None,
+        closed: dict[str, tuple[str | None, Any]] | None = None,
     ) -> None:
         self.closed = closed or {}
         self.hinted = 0
@@ -228,7 +228,7 @@ class Shapes:
             name = f"s{self.hinted}"
             self.hinted += 1
             if name in self.closed:
-                other = self.closed[name]
+                other, _ = self.closed[name]
                 return example if other is None else self.table.symbol(other, example)
             self.hints[name], self.places[name] = wanted, place
             least = 0 if wanted.min is None else wanted.min

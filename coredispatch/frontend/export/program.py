@@ -43,6 +43,8 @@ class ExportedProgram:
             buffer.
         range_constraints: symbol -> range. guards: what else a call checks.
         example_inputs: ``(args, kwargs)`` of the export, None after loading.
+        closed: sizes of ``Dim.AUTO`` that the program does not leave open: symbol -> the symbol it
+            is equal to (or None) and its number.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ExportedProgram:
         self._table, self.guards = table, guards
         self._in_spec, self._out_spec = specs
         self._example_inputs = example_inputs
+        self.closed: dict[str, tuple[str | None, Any]] = {}
 
     # -- facts -----------------------------------------------------------------------------------
 

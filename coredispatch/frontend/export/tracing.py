@@ -75,7 +75,7 @@ def export(
     named = dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, named)
-    closed: dict[str, str | None] = {}
+    closed: dict[str, tuple[str | None, Any]] = {}
     while True:
         shapes = Shapes(mod, args, named, dynamic_shapes, source, closed)
         trace = _Trace(mod, args, named, shapes)
@@ -83,8 +83,10 @@ def export(
             guards = constrain(shapes, deferred=prefer_deferred_runtime_asserts_over_guards)
             break
         except Specialized as found:
-            closed[found.name] = found.other
-    return lifted(mod, trace, shapes, guards, (args, named))
+            closed[found.name] = (found.other, shapes.table.variables[found.name].example)
+    program = lifted(mod, trace, shapes, guards, (args, named))
+    program.closed = closed
+    return program
 
 
 class _Trace:

@@ -50,7 +50,8 @@ def _generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = N
 def _get_seq_len(src: Any, batch_first: bool) -> int | None:
     if src.ndim == 2:
         return int(src.shape[0])
-    return int(src.shape[1 if batch_first else 0])
+    length: int = src.shape[1 if batch_first else 0]
+    return length
 
 
 def _detect_is_causal_mask(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:

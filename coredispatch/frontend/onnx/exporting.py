@@ -1,0 +1,281 @@
+"""``onnx.export``: PyTorch's arguments, and what they come to."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from coredispatch.frontend.export import Dim, ExportedProgram
+from coredispatch.frontend.export import export as export_program
+from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.onnx.errors import OnnxExporterError
+from coredispatch.frontend.onnx.program import ONNXProgram
+from coredispatch.frontend.onnx.translation import translated
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.utils import _pytree as pytree
+from coredispatch.plugin import Operator
+
+__all__ = ["export", "is_in_onnx_export"]
+
+#: what models are written in unless another version is asked for
+_OPSET = 20
+_LEAST = 18
+_EXPORTING = [0]
+
+
+def is_in_onnx_export() -> bool:
+    """Whether the program runs for an export."""
+    return bool(_EXPORTING[0])
+
+
+def export(
+    model: Module | ExportedProgram,
+    args: tuple[Any, ...] | Any = (),
+    f: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    verbose: bool | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset_version: int | None = None,
+    dynamo: bool = True,
+    external_data: bool = False,
+    dynamic_shapes: Any = None,
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
+    report: bool = False,
+    optimize: bool = True,
+    verify: bool = False,
+    profile: bool = False,
+    dump_exported_program: bool = False,
+    artifacts_dir: Any = ".",
+    export_params: bool = True,
+    keep_initializers_as_inputs: bool = False,
+    dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    **older: Any,
+) -> ONNXProgram:
+    """``model`` as an ONNX model: its operators, its weights, and the sizes that stay open.
+
+    Args:
+        model: a module, or an exported program. A module is exported in the mode that it is in.
+        args, kwargs: example inputs; one tensor stands for the tuple of it.
+        f: a path or a file to write to, None for neither.
+        input_names, output_names: names of the first inputs and outputs.
+        opset_version: the version of ONNX's operators, from 18 on; 20 unless given.
+        dynamic_shapes: as for :func:`coredispatch.export.export`; names in the place of a ``Dim``
+            are sizes that stay open where the program lets them.
+        dynamic_axes: the older way to say it: name of an input -> dict dimension -> name, or the
+            list of dimensions.
+        custom_translation_table: operator -> ``function(builder, *args)``, which writes nodes with
+            :meth:`Builder.op` and returns the name of the result.
+        external_data: whether the weights go into a file beside ``f``.
+        verify: whether onnxruntime runs the model on the example, and the results are compared.
+        export_params: whether the weights are written; else they are inputs.
+        keep_initializers_as_inputs: whether the weights are inputs too.
+
+    Needs the package ``onnx`` (the extra ``onnx``). Raises :class:`UnsupportedOperatorError` for an
+    operator that has no translation, by name, and what ``export`` raises.
+
+    Example:
+        >>> net = cd.nn.Linear(4, 2)
+        >>> made = cd.onnx.export(net, (cd.ones(3, 4),), "net.onnx")  # doctest: +SKIP
+    """
+    _check_onnx()
+    if not dynamo:
+        raise NotImplementedError(
+            "onnx.export(dynamo=False) is the exporter of TorchScript, which is not there; "
+            "leave dynamo=True"
+        )
+    unknown = set(older) - _IGNORED
+    if unknown:
+        raise TypeError(f"export() got an unexpected keyword argument {min(unknown)!r}")
+    opset = _opset(opset_version)
+    given = args if isinstance(args, tuple) else (args,)
+    sizes: dict[str, str] = {}
+    named = dict(kwargs or {})
+    if given and isinstance(given[-1], dict) and not kwargs and _takes_kwargs(model, given):
+        *front, named = given
+        given = tuple(front)
+    program = _program(model, given, named, dynamic_shapes, dynamic_axes, input_names, sizes)
+    custom = {_operator_name(key): value for key, value in (custom_translation_table or {}).items()}
+    proto = translated(program, opset, custom, input_names or (), output_names or (), sizes)
+    import onnx
+
+    onnx.checker.check_model(proto, full_check=True) if proto.ByteSize() < 2**31 else None
+    made = ONNXProgram(proto, program)
+    if verify:
+        _verify(made, program)
+    if f is not None:
+        made.save(
+            f,
+            include_initializers=export_params,
+            keep_initializers_as_inputs=keep_initializers_as_inputs,
+            external_data=external_data,
+        )
+    if verbose:
+        print(made)
+    return made
+
+
+#: arguments of the older exporter that ask for what happens anyway
+_IGNORED = {
+    "training", "operator_export_type", "do_constant_folding", "custom_opsets",
+    "export_modules_as_functions", "autograd_inlining", "fallback",
+}  # fmt: skip
+
+
+def _check_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise OnnxExporterError(
+            "onnx.export needs the package onnx: pip install coredispatch[onnx]"
+        ) from error
+
+
+def _opset(version: int | None) -> int:
+    from onnx.defs import onnx_opset_version
+
+    most = onnx_opset_version()
+    opset = min(_OPSET, most) if version is None else version
+    if not _LEAST <= opset <= most:
+        raise ValueError(
+            f"Unsupported ONNX opset version: {opset}; models are written in {_LEAST} to {most}"
+        )
+    return opset
+
+
+def _takes_kwargs(model: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a dict at the end of ``args`` is keyword arguments, as it was in older versions."""
+    import inspect
+
+    if not isinstance(model, Module):
+        return False
+    names = list(inspect.signature(model.forward).parameters)
+    return len(args) > 1 and set(args[-1]) <= set(names[len(args) - 1 :]) and bool(args[-1])
+
+
+def _operator_name(key: Any) -> str:
+    if isinstance(key, Operator):
+        return key.name
+    name = getattr(key, "__name__", key)
+    if not isinstance(name, str):
+        raise TypeError(f"custom_translation_table has operators as keys, not {key!r}")
+    return name
+
+
+def _program(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    shapes: Any,
+    axes: Any,
+    input_names: Any,
+    sizes: dict[str, str],
+) -> ExportedProgram:
+    if isinstance(model, ExportedProgram):
+        return model
+    if not isinstance(model, Module):
+        raise OnnxExporterError(
+            f"onnx.export takes a module or an exported program, not {type(model).__name__}"
+        )
+    if model.training and any(True for _ in _modes(model)):
+        warnings.warn(
+            "Exporting a model while it is in training mode. Please ensure that this is intended, "
+            "as it may lead to different behavior during inference. Calling model.eval() before "
+            "export is recommended.",
+            UserWarning,
+            stacklevel=3,
+        )
+    names: list[str] = []
+    if axes is not None and shapes is None:
+        shapes = _from_axes(model, args, kwargs, axes, list(input_names or ()))
+    shapes = _without_names(shapes, names)
+    _EXPORTING[0] += 1
+    try:
+        program = export_program(model, args, kwargs, dynamic_shapes=shapes)
+    finally:
+        _EXPORTING[0] -= 1
+    # Open sizes are numbered in the order in which they were given.
+    sizes.update({f"s{i}": name for i, name in enumerate(names) if name})
+    for i, name in enumerate(names):
+        if name and f"s{i}" not in program.range_constraints:
+            _tell_fixed(program, name, i)
+    return program
+
+
+def _tell_fixed(program: ExportedProgram, name: str, number: int) -> None:
+    """A size that was to be open is not: it is another one's, or the example's."""
+    found = program.closed.get(f"s{number}")
+    if found is not None and found[0] is None:
+        warnings.warn(
+            f"the size {name!r} was to be open, and the program holds for the example's only: it "
+            f"stays {found[1]}. export() with a Dim in its place says why",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _modes(model: Module) -> Any:
+    """The modules that do something else in training."""
+    for module in model.modules():
+        if type(module).__name__.startswith(("BatchNorm", "Dropout", "InstanceNorm", "AlphaDrop")):
+            yield module
+
+
+def _without_names(shapes: Any, names: list[str]) -> Any:
+    """``shapes`` with ``Dim.AUTO`` in the place of names, which are noted in order."""
+    if isinstance(shapes, str):
+        names.append(shapes)
+        return Dim.AUTO
+    if shapes in (Dim.AUTO, Dim.DYNAMIC):
+        names.append("")
+        return shapes
+    if isinstance(shapes, Mapping):
+        return {key: _without_names(value, names) for key, value in shapes.items()}
+    if isinstance(shapes, (tuple, list)):
+        return type(shapes)(_without_names(value, names) for value in shapes)
+    return shapes
+
+
+def _from_axes(
+    model: Module, args: Any, kwargs: Any, axes: Mapping[str, Any], input_names: list[str]
+) -> Any:
+    """``dynamic_axes`` as ``dynamic_shapes``."""
+    from coredispatch.frontend.export.dims import bound
+
+    named = bound(model, args, kwargs)
+    found: dict[str, Any] = {}
+    count = 0
+    for argument, value in named.items():
+        leaves, spec = pytree.tree_flatten(value)
+        own = []
+        for leaf in leaves:
+            wanted = None
+            if isinstance(leaf, Tensor):
+                name = input_names[count] if count < len(input_names) else argument
+                count += 1
+                given = axes.get(name, axes.get(argument))
+                if given is not None:
+                    pairs = (
+                        given.items()
+                        if isinstance(given, Mapping)
+                        else [(dim, f"{name}_dim_{dim}") for dim in given]
+                    )
+                    wanted = {d: text for d, text in pairs if leaf.shape[d] > 1} or None
+            own.append(wanted)
+        found[argument] = pytree.tree_unflatten(own, spec)
+    return found
+
+
+def _verify(made: ONNXProgram, program: ExportedProgram) -> None:
+    from coredispatch.frontend.testing import assert_close
+
+    if program.example_inputs is None:
+        raise OnnxExporterError("verify=True needs the example inputs, which were not saved")
+    args, kwargs = program.example_inputs
+    wanted = [
+        v for v in pytree.tree_leaves(program.module()(*args, **kwargs)) if isinstance(v, Tensor)
+    ]
+    for one, other in zip(made(*args, **kwargs), wanted):
+        assert_close(one, other.detach(), rtol=1e-3, atol=1e-4)
