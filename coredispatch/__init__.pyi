@@ -240,6 +240,7 @@ ComplexFloatStorage: Any
 DisableTorchFunction: Any
 DisableTorchFunctionSubclass: Any
 DoubleStorage: Any
+Event: Any
 FloatStorage: Any
 HalfStorage: Any
 IntStorage: Any
@@ -249,6 +250,7 @@ PyTorchFileWriter: Any
 ScriptFunction: Any
 ScriptModule: Any
 ShortStorage: Any
+Stream: Any
 TypedStorage: Any
 UntypedStorage: Any
 _amp_foreach_non_finite_check_and_unscale_: Any

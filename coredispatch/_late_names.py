@@ -31,8 +31,10 @@ LATE_NAMES |= {
     "_assert": "frontend.programs",
     "classes": "frontend.programs",
     "compile": "compiler",
+    "Event": "frontend.streams",
     "ScriptFunction": "jit",
     "ScriptModule": "jit",
+    "Stream": "frontend.streams",
     "fork": "jit",
     "wait": "jit",
 }

@@ -296,6 +296,8 @@ class TensorConversions(_Above):
         kwargs.setdefault("dtype", self.dtype)
         kwargs.setdefault("device", self.device)
         requires_grad = kwargs.pop("requires_grad", False)
+        if not size and "size" in kwargs:
+            size = (kwargs.pop("size"),)
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
             size = tuple(size[0])
         made = _op(name)(tuple(size), *extra, **kwargs)

@@ -366,3 +366,54 @@ def test_inner_modules_import_under_the_shim() -> None:
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr
+
+
+def test_functions_of_two_numbers() -> None:
+    assert cd.add(8, 3).item() == 11 and cd.mul(2.5, 2).dtype is cd.float32
+    assert cd.div(8, 3, rounding_mode="trunc").item() == 2
+    assert cd.sub(1, 2, alpha=3).tolist() == -5 and cd.floor_divide(-7, 2).dtype is cd.int64
+    with pytest.raises(TypeError):
+        cd.fmod(8, 3)
+
+
+def test_size_by_name() -> None:
+    x = cd.ones(1, dtype=cd.int32)
+    for name in ("zeros", "ones", "empty"):
+        assert getattr(x, f"new_{name}")(size=(2, 3)).shape == (2, 3)
+
+
+def test_streams_and_events_of_the_cpu() -> None:
+    stream, first, last = cd.Stream("cpu"), *(cd.Event("cpu", enable_timing=True) for _ in "ab")
+    with stream:
+        first.record(stream)
+        stream.record_event(last)
+    stream.wait_event(first)
+    assert stream.query() and last.query() and first.elapsed_time(last) >= 0
+    with pytest.raises(RuntimeError, match="enable_timing"):
+        cd.Event("cpu").elapsed_time(last)
+    with pytest.raises(RuntimeError):
+        cd.Stream("nodevice")
+
+
+def test_type_hints_of_classes_under_the_shim() -> None:
+    """Libraries ask for the annotations of a subclass of Module."""
+    program = """
+        import typing
+        import coredispatch
+        coredispatch.compat.torch.install()
+        import torch
+        class Net(torch.nn.Conv2d):
+            config: int
+        assert typing.get_type_hints(Net)["config"] is int
+        typing.get_type_hints(torch.nn.Embedding)
+        from torch.distributed.tensor import Replicate, Shard
+        assert Shard(1).is_shard(1) and Replicate() == Replicate()
+        print("fine")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "fine\n", done.stderr

@@ -6,6 +6,9 @@ __all__ = ["PLACES"]
 
 _NN = "coredispatch.frontend.nn"
 
+_PLACEMENTS = dict.fromkeys(
+    ("Partial", "Placement", "Replicate", "Shard"), "coredispatch.frontend.private.placements"
+)
 _TYPES = "Float Double Half BFloat16 Long Int Short Char Byte Bool".split()
 
 PLACES: dict[str, dict[str, str]] = {
@@ -18,6 +21,9 @@ PLACES: dict[str, dict[str, str]] = {
         ("autocast", "custom_bwd", "custom_fwd"), "coredispatch.frontend.cuda.amp"
     ),
     "torch_version": {"TorchVersion": "coredispatch.compat.torch.version"},
+    "distributed.tensor": _PLACEMENTS,
+    "distributed.tensor.placement_types": _PLACEMENTS,
+    "distributed._tensor": _PLACEMENTS,
     "distributed.constants": {
         "default_pg_timeout": "coredispatch.frontend.distributed.groups",
     },

@@ -163,6 +163,7 @@ class _Texts:
         where = defined_in(path, name)
         try:
             before = (cls.__module__, cls.__name__, cls.__qualname__)
+            _resolve_annotations(cls)
             cls.__module__ = f"torch.{path if where is None else where}".rstrip(".")
             if cls.__name__ != name:
                 cls.__name__ = cls.__qualname__ = name
@@ -177,6 +178,22 @@ class _Texts:
             cls.__module__, cls.__name__, cls.__qualname__ = module_name, name, qualname
         self.modules.clear()
         SPELLING.renamed.clear()
+
+
+def _resolve_annotations(cls: type) -> None:
+    """Put types in the place of the texts of annotations, which name what only their file imports.
+
+    Whoever asks for them (``typing.get_type_hints``) looks for the names in the module that the
+    class says it is from.
+    """
+    texts = cls.__dict__.get("__annotations__", {})
+    names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    for name, text in texts.items():
+        if isinstance(text, str):
+            try:
+                texts[name] = eval(text, names, vars(cls))
+            except NameError:  # imported for type checkers alone
+                texts[name] = Any
 
 
 _TEXTS = _Texts()

@@ -6,6 +6,7 @@ backend's own array type.
 
 from __future__ import annotations
 
+import numbers
 import sys
 from typing import Any
 
@@ -39,7 +40,7 @@ from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.dtypes import DType, Promotion
+from coredispatch.registry.model.dtypes import DType, Promotion, scalar_dtype
 from coredispatch.registry.model.errors import (
     ArgumentError,
     CoreDispatchError,
@@ -334,6 +335,15 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     return dispatch_below(op, tuple(move(a) for a in args), entry.mask)
 
 
+#: PyTorch makes tensors of numbers for these: ``add(1, 2)`` is ``tensor(3)``
+_OF_NUMBERS = frozenset({"add", "sub", "mul", "div", "floor_divide", "trunc_divide"})
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number of Python's."""
+    return isinstance(value, numbers.Number)
+
+
 def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     """Nobody serves this call: say who would."""
     op = entry.op
@@ -341,6 +351,9 @@ def refuse(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     s = TABLE.snapshot
     found = entry.record
     if found.kind == "nothing":
+        if op.name in _OF_NUMBERS and _is_number(args[0]):
+            first = TABLE.operator("full")((), args[0], dtype=scalar_dtype(args[0]))
+            return op(first, *args[1:])
         refused = refusal(entry, args)
         if refused is not None:
             raise refused
