@@ -37,6 +37,17 @@ LATE_NAMES |= {
     "Stream": "frontend.streams",
     "fork": "jit",
     "wait": "jit",
+    **dict.fromkeys(
+        (
+            "per_channel_affine",
+            "per_channel_affine_float_qparams",
+            "per_channel_symmetric",
+            "per_tensor_affine",
+            "per_tensor_symmetric",
+            "qscheme",
+        ),
+        "frontend.ao.schemes",
+    ),
 }
 
 #: ``NAME(x, ...)`` is ``x.NAME(...)``

@@ -11,11 +11,11 @@ from typing import Any
 
 from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.creation import tensor
+from coredispatch.frontend.plugin_operators import plugin_operator
 from coredispatch.frontend.tensor import Tensor
-from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DimError, RegistrationError, ShapeError
+from coredispatch.registry.model.errors import DimError, ShapeError
 
 __all__ = [
     "addmm",
@@ -31,15 +31,7 @@ _op = TABLE.operator
 
 
 def _of_plugin(name: str) -> Any:
-    """An operator that the sparse plugin brings. Raises ``RuntimeError`` where it is missing."""
-    plugins.discover()
-    try:
-        return TABLE.operator(name)
-    except RegistrationError as error:
-        raise RuntimeError(
-            "sparse tensors are a plugin that is not installed\n  fix: pip install "
-            "coredispatch-sparse"
-        ) from error
+    return plugin_operator(name, "sparse tensors", "coredispatch-sparse")
 
 
 def _values(values: Any, dtype: Any, device: Any) -> Any:

@@ -42,10 +42,10 @@ REASONS: tuple[tuple[str, str], ...] = (
         "entry points and facts of one library that PyTorch is built with",
     ),
     (
-        r"(quantized_|q_per|fake_quantize|choose_q|empty_quantized|per_(channel|tensor)|quantize_|quint|"
-        r"qint|QU?[Ii]nt).*|q_scale|q_zero_point|qscheme|int_repr|dequantize|fused_moving.*|"
+        r"(quantized_|q_per|choose_q|empty_quantized|quantize_|quint|"
+        r"qint|QU?[Ii]nt).*|q_scale|q_zero_point|int_repr|dequantize|fused_moving.*|"
         r"intrinsic|qat|quantizable|quantized",
-        "the quantization flow of PyTorch; `coredispatch-quant` has one of its own",
+        "kernels below PyTorch's quantized modules, and names of the plugin `coredispatch-quant`",
     ),
     (
         r"(sparse|to_sparse|ccol|crow|col|row|values|indices|coalesce|is_coalesced|dense_dim).*|"

@@ -56,3 +56,35 @@ PLACES: dict[str, dict[str, str]] = {
     },
     "cuda": {f"{name}Tensor": f"coredispatch.frontend.legacy:cuda_{name}" for name in _TYPES},
 }
+
+_FUSED = "ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU"
+_WITH_NORM = "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d LinearBn1d"
+_AO = {
+    "nn.intrinsic": f"{_FUSED} {_WITH_NORM} BNReLU2d BNReLU3d _FusedModule qat quantized",
+    "nn.intrinsic.qat": f"{_FUSED} {_WITH_NORM} freeze_bn_stats update_bn_stats",
+    "nn.intrinsic.quantized": f"{_FUSED} BNReLU2d BNReLU3d",
+    "nn.qat": "Conv1d Conv2d Conv3d Linear",
+    "nn.quantizable": "LSTM LSTMCell MultiheadAttention",
+    "nn.quantized": (
+        "ELU BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d DeQuantize Dropout FXFloatFunctional "
+        "FloatFunctional GroupNorm Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d "
+        "LayerNorm LeakyReLU Linear PReLU QFunctional Quantize ReLU6 Sigmoid Softmax dynamic"
+    ),
+    "nn.quantized.dynamic": "GRU GRUCell LSTM LSTMCell Linear RNNCell",
+}
+# PyTorch's first names of packages that are in ``ao`` now, and the modules inside of them
+PLACES |= {
+    path: dict.fromkeys(names.split(), f"coredispatch.frontend.ao.{path}")
+    for path, names in _AO.items()
+}
+for _inner, _outer in {
+    "nn.intrinsic.modules": "nn.intrinsic",
+    "nn.intrinsic.modules.fused": "nn.intrinsic",
+    "nn.quantized.modules": "nn.quantized",
+    "nn.quantized.modules.functional_modules": "nn.quantized",
+    "nn.quantized.modules.linear": "nn.quantized",
+    "ao.nn.quantized.modules": "nn.quantized",
+    "ao.nn.quantized.modules.linear": "nn.quantized",
+    "ao.nn.intrinsic.modules.fused": "nn.intrinsic",
+}.items():
+    PLACES[_inner] = PLACES[_outer]

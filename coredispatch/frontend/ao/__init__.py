@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.ao import quantization
+from coredispatch.frontend.ao import nn, quantization
 
-__all__ = ["quantization"]
+__all__ = ["nn", "quantization"]

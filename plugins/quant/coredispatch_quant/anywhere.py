@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coredispatch.plugin import DTypeError, from_raw, to_raw
+from coredispatch.plugin import DTypeError, from_raw, operator, to_raw
 from coredispatch_quant.array import QuantizedArray
 from coredispatch_quant.ops import channel_parameter
 
@@ -57,10 +57,23 @@ def channel(name: str, dtype: Any) -> Callable[[Tensor], Tensor]:
     return lambda self: beside(self, channel_parameter(quantized(self), name), dtype)
 
 
+def pooled(name: str) -> Callable[..., Tensor]:
+    """An average of the exact numbers, rounded to the scale of the input, as in PyTorch."""
+
+    def pool(self: Tensor, *options: Any) -> Tensor:
+        q = quantized(self)
+        out = operator(name)(dequantize(self), *options)
+        return operator("quantize_per_tensor")(out, q.scale, q.zero_point, q.dtype)
+
+    return pool
+
+
 #: rows of quantized on any backend
 ANYWHERE: dict[str, Callable[..., Any]] = {
     "detach": lambda self: like(self, integers(self)),
     "clone": lambda self, *_: like(self, integers(self).clone()),
+    "adaptive_avg_pool": pooled("adaptive_avg_pool"),
+    "avg_pool": pooled("avg_pool"),
     "dequantize": dequantize,
     "int_repr": lambda self: integers(self).clone(),
     "q_per_channel_scales": channel("scale", np.float64),

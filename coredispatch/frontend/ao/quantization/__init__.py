@@ -1,7 +1,8 @@
-"""``cd.ao.quantization``, also ``cd.quantization``: stubs that programs put into their models.
+"""``cd.ao.quantization``, also ``cd.quantization``: quantizing networks module by module.
 
-Quantized tensors come from the plugin ``quant`` (``cd.quantize_per_tensor``). What would convert a
-whole model raises NotImplementedError.
+Quantized tensors and their kernels are the plugin ``coredispatch-quant``. Post-training: give the
+model a ``qconfig``, ``prepare`` it, run calibration batches, ``convert`` it. Training with
+quantization: ``prepare_qat``, train, ``convert``. Weights alone: ``quantize_dynamic``.
 """
 
 from __future__ import annotations
@@ -9,71 +10,47 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.announced import announced_function
-from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.ao.quantization import (
+    fake_quantize,
+    observer,
+    qconfig,
+    quantization_mappings,
+    stubs,
+)
+from coredispatch.frontend.ao.quantization import (
+    fuse_modules as _fuse_modules,
+)
+from coredispatch.frontend.ao.quantization import (
+    quantize as _quantize,
+)
+from coredispatch.frontend.ao.quantization.fake_quantize import *  # noqa: F403
+from coredispatch.frontend.ao.quantization.fuse_modules import *  # noqa: F403
+from coredispatch.frontend.ao.quantization.observer import *  # noqa: F403
+from coredispatch.frontend.ao.quantization.qconfig import *  # noqa: F403
+from coredispatch.frontend.ao.quantization.quantization_mappings import *  # noqa: F403
+from coredispatch.frontend.ao.quantization.quantize import *  # noqa: F403
+from coredispatch.frontend.ao.quantization.stubs import *  # noqa: F403
+
+_MODULES = (
+    fake_quantize,
+    _fuse_modules,
+    observer,
+    qconfig,
+    quantization_mappings,
+    _quantize,
+    stubs,
+)
+_FIX = "use eager mode: qconfig, prepare, convert"
+convert_fx: Any = announced_function("ao.quantization.quantize_fx.convert_fx", _FIX)
+prepare_fx: Any = announced_function("ao.quantization.quantize_fx.prepare_fx", _FIX)
+quantize_dynamic_jit: Any = announced_function("ao.quantization.quantize_dynamic_jit", _FIX)
+quantize_jit: Any = announced_function("ao.quantization.quantize_jit", _FIX)
 
 __all__ = [
-    "DeQuantStub",
-    "QuantStub",
-    "QuantWrapper",
-    "convert",
-    "fuse_modules",
-    "get_default_qat_qconfig",
-    "get_default_qconfig",
-    "prepare",
-    "prepare_qat",
-    "quantize",
-    "quantize_dynamic",
+    "convert_fx",
+    "observer",
+    "prepare_fx",
+    "quantize_dynamic_jit",
+    "quantize_jit",
+    *[name for module in _MODULES for name in module.__all__],
 ]
-
-_FIX = "quantize tensors with quantize_per_tensor and compute with them"
-
-
-class QuantStub(Module):
-    """Where a model's input would be quantized: returns it, as in PyTorch before ``convert``."""
-
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Any) -> Any:
-        """``x``."""
-        return x
-
-
-class DeQuantStub(Module):
-    """Where a model's output would be dequantized: returns it, as before ``convert``."""
-
-    def __init__(self, qconfig: Any = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Any) -> Any:
-        """``x``."""
-        return x
-
-
-class QuantWrapper(Module):
-    """A module between a :class:`QuantStub` and a :class:`DeQuantStub`."""
-
-    def __init__(self, module: Module) -> None:
-        super().__init__()
-        self.quant = QuantStub()
-        self.dequant = DeQuantStub()
-        self.module = module
-        self.train(module.training)
-
-    def forward(self, X: Any) -> Any:
-        """The module's output."""
-        return self.dequant(self.module(self.quant(X)))
-
-
-convert = announced_function("ao.quantization.convert", _FIX)
-fuse_modules = announced_function("ao.quantization.fuse_modules", _FIX)
-get_default_qconfig = announced_function("ao.quantization.get_default_qconfig", _FIX)
-get_default_qat_qconfig = announced_function("ao.quantization.get_default_qat_qconfig", _FIX)
-prepare = announced_function("ao.quantization.prepare", _FIX)
-prepare_qat = announced_function("ao.quantization.prepare_qat", _FIX)
-quantize = announced_function("ao.quantization.quantize", _FIX)
-quantize_dynamic = announced_function("ao.quantization.quantize_dynamic", _FIX)

@@ -1,0 +1,22 @@
+"""Operators of plugins by name: found when they are needed, or a hint what to install."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coredispatch.registry.around.loader import plugins
+from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import RegistrationError
+
+__all__ = ["plugin_operator"]
+
+
+def plugin_operator(name: str, what: str, package: str) -> Any:
+    """The operator ``name``. Raises ``RuntimeError`` that names ``package`` where it is missing."""
+    plugins.discover()
+    try:
+        return TABLE.operator(name)
+    except RegistrationError as error:
+        raise RuntimeError(
+            f"{what} are a plugin that is not installed\n  fix: pip install {package}"
+        ) from error
