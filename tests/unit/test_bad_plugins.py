@@ -123,6 +123,20 @@ def test_two_distributions_with_one_plugin_name(monkeypatch: pytest.MonkeyPatch)
     assert other.status == "quarantined" and "already taken by one" in (other.error or "")
 
 
+def test_a_plugin_that_the_program_loads_first_keeps_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its entry point is read afterwards, and compares itself with entry points only."""
+    installed = metadata.EntryPoint("early", "no_such_module", loading.GROUP)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [installed])
+    loader = loading.PluginLoader()
+    loader.load("early", plugin(lambda registrar: None))
+    assert loader["early"].status == "loaded"
+    other = next(p for p in loader if p.name != "early")
+    assert other.status == "quarantined" and "already taken by" in (other.error or "")
+    loader.unload("early")
+
+
 def test_broken_metadata_does_not_cost_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         name = "broken"

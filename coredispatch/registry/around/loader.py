@@ -173,7 +173,8 @@ class PluginLoader:
         except Exception:  # broken metadata: the plugin itself may still work
             plugin.version = "unknown"
         known = self._plugins.get(point.name)
-        if known is not None and known.entry_point == point:
+        # An entry point compares itself with entry points only: None would be an AttributeError.
+        if known is not None and known.entry_point is not None and known.entry_point == point:
             return
         if known is not None or not _NAME.fullmatch(point.name):
             whose = plugin.distribution or point.value
