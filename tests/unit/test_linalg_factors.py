@@ -15,6 +15,8 @@ import coredispatch as cd
 SIZES = st.integers(0, 7)
 COMPLEX = pytest.mark.parametrize("complex_", [False, True])
 SINGULAR = np.array([[0.0, 1], [0, 0]])
+#: two backward passes differ by this much where a BLAS sums in another order each time
+gradcheck = functools.partial(cd.autograd.gradcheck, nondet_tol=1e-11)
 
 
 def rand(*shape: int, complex_: bool = False, seed: int = 0) -> Any:
@@ -65,12 +67,10 @@ def test_systems_are_solved_by_factors(complex_: bool, left: bool, adjoint: bool
 def test_factors_have_derivatives(complex_: bool, shape: tuple[int, int]) -> None:
     x = rand(*shape, complex_=complex_)
     a = cd.tensor(x, requires_grad=True)
-    assert cd.autograd.gradcheck(lambda a: cd.linalg.lu(a)[1:], (a,))
+    assert gradcheck(lambda a: cd.linalg.lu(a)[1:], (a,))
     if shape[0] == shape[1]:
         b = cd.tensor(rand(4, 2, complex_=complex_), requires_grad=True)
-        assert cd.autograd.gradcheck(
-            lambda a, b: cd.linalg.lu_solve(*cd.linalg.lu_factor(a), b), (a, b)
-        )
+        assert gradcheck(lambda a, b: cd.linalg.lu_solve(*cd.linalg.lu_factor(a), b), (a, b))
 
 
 @COMPLEX
@@ -96,7 +96,7 @@ def test_reflections_make_the_q_of_qr(complex_: bool, shape: tuple[int, ...]) ->
     q = cd.linalg.householder_product(packed, tau)
     r = packed.triu()[..., : shape[-1], :]
     np.testing.assert_allclose((q @ r).numpy(), x, atol=1e-12)
-    assert cd.equal(cd.orgqr(packed, tau), q)
+    np.testing.assert_allclose(cd.orgqr(packed, tau).numpy(), q.numpy(), atol=1e-14)
     if len(shape) == 2:
         whole = cd.linalg.qr(cd.from_numpy(x), "complete")[0]
         for left in (True, False):
@@ -107,7 +107,7 @@ def test_reflections_make_the_q_of_qr(complex_: bool, shape: tuple[int, ...]) ->
                 wanted = q_whole @ other if left else other @ q_whole
                 np.testing.assert_allclose(found, wanted, atol=1e-12)
     leaf = packed.clone().requires_grad_()
-    assert cd.autograd.gradcheck(lambda a: cd.linalg.householder_product(a, tau), (leaf,))
+    assert gradcheck(lambda a: cd.linalg.householder_product(a, tau), (leaf,))
 
 
 def test_failures_are_numbers_where_asked_for_and_errors_elsewhere() -> None:
@@ -185,7 +185,7 @@ def test_lobpcg_finds_extreme_eigenvalues(largest: bool) -> None:
         product = vectors.numpy() if other is None else other @ vectors.numpy()
         np.testing.assert_allclose(a @ vectors.numpy(), product * values.numpy(), atol=1e-3)
     leaf = cd.tensor(rand(6, 6), requires_grad=True)
-    assert cd.autograd.gradcheck(lambda x: cd.lobpcg(x + x.mT, 2, largest=largest)[0], (leaf,))
+    assert gradcheck(lambda x: cd.lobpcg(x + x.mT, 2, largest=largest)[0], (leaf,))
 
 
 @pytest.mark.parametrize("name", ["eig", "lstsq", "matrix_rank", "solve", "symeig"])
