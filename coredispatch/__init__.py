@@ -45,7 +45,7 @@ _sys.meta_path.append(_OldPaths())  # type: ignore[arg-type]
 
 
 def _late(name: str) -> Any:
-    if name in _NAMESPACES or name == "compat":
+    if name in _NAMESPACES or name in ("compat", "graph"):
         return _importlib.import_module(f"coredispatch.{name}")
     if name in _LATE_NAMES:
         module = _importlib.import_module(f"coredispatch.{_LATE_NAMES[name]}")

@@ -5,6 +5,8 @@
 in ``passes`` turn one graph into another.
 """
 
+from typing import Any
+
 from coredispatch.graph.calls import bound_arguments, call
 from coredispatch.graph.codegen import PythonCode, compile_code, python_code
 from coredispatch.graph.graph import Graph, GraphError, NodeList
@@ -13,6 +15,7 @@ from coredispatch.graph.node import Node, map_aggregate, map_arg
 from coredispatch.graph.values import ValueInfo, info_of
 
 __all__ = [
+    "Builder",
     "Graph",
     "GraphError",
     "Interpreter",
@@ -29,3 +32,11 @@ __all__ = [
     "python_code",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Builder":  # it stands on the layer of traces, which is loaded on first use
+        from coredispatch.graph.builder import Builder
+
+        return Builder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -161,6 +161,11 @@ class Guard:
     where: tuple[str, int, str] | None = None
     forced: bool = False
 
+    def names(self) -> set[str]:
+        """The symbols in it."""
+        sides = (self.left, self.right)
+        return {name for side in sides for name in _names(_terms(side))}
+
     def holds(self, values: dict[str, Any]) -> bool:
         """Whether it is so for these values of the symbols."""
         left, right = (_value(_terms(side), values) for side in (self.left, self.right))

@@ -49,7 +49,7 @@ def constrain(shapes: Shapes, *, deferred: bool) -> list[Guard]:
     problems: list[str] = []
     fixes: list[str] = []
     for guard in table.guards:
-        names = _names(guard)
+        names = guard.names()
         loose = {n for n in names if _auto(shapes, n)}
         line = _linear(guard)
         if guard.sign == "==" and line is not None:
@@ -89,7 +89,7 @@ def constrain(shapes: Shapes, *, deferred: bool) -> list[Guard]:
                 f"{guard}{_where(guard)}."
             )
     if problems and not deferred:
-        involved = ", ".join(sorted({n for g in table.guards for n in _names(g)}))
+        involved = ", ".join(sorted({n for g in table.guards for n in g.names()}))
         raise UserError(
             f"Constraints violated ({involved})!\n  - "
             + "\n  - ".join(dict.fromkeys(problems))
@@ -155,7 +155,7 @@ def _bounds(sign: str, factor: int, offset: int) -> tuple[float, float]:
 
 def _linear(guard: Guard) -> tuple[str, int, int] | None:
     """``(name, factor, offset)`` of ``left - right`` where it is linear in one symbol."""
-    names = _names(guard)
+    names = guard.names()
     difference = guard.left - guard.right
     if len(names) != 1 or not isinstance(difference, Size):
         return None
@@ -173,10 +173,6 @@ def _linear(guard: Guard) -> tuple[str, int, int] | None:
 
 def _two(guard: Guard) -> bool:
     return all(isinstance(s, Size) and str(s).isidentifier() for s in (guard.left, guard.right))
-
-
-def _names(guard: Guard) -> set[str]:
-    return {n for side in (guard.left, guard.right) if isinstance(side, Size) for n in side.names()}
 
 
 def _auto(shapes: Shapes, name: str) -> bool:

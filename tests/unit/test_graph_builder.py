@@ -1,0 +1,129 @@
+"""``cd.graph.Builder``: programs that are written before their inputs are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch.graph import Builder, GraphError
+
+
+def test_a_program_is_written_first_and_run_later() -> None:
+    builder = Builder()
+    x = builder.placeholder("x", ("batch", 4))
+    weight = builder.variable("weight", cd.full((4, 2), 0.5))
+    with builder:
+        y = (x @ weight).relu() + cd.ones(2)
+    assert str(tuple(y.shape)) == "(batch, 2)"
+    assert y.dtype is cd.float32
+    for rows in (1, 3):
+        assert builder.run({"x": cd.ones(rows, 4)}, y).tolist() == [[3.0, 3.0]] * rows
+    total, pair = builder.run({x: cd.zeros(2, 4)}, (y.sum(), {"y": y, "n": x.shape[0]}))
+    assert total.item() == 4.0
+    assert pair["n"] == 2
+
+
+def test_only_what_is_needed_has_to_be_fed() -> None:
+    builder = cd.graph.Builder()
+    x, y = builder.placeholder("x", (2,)), builder.placeholder("y", (2,))
+    double, both = x * 2, x + y
+    assert builder.run({"x": cd.ones(2)}, double).tolist() == [2.0, 2.0]
+    with pytest.raises(GraphError, match="'y' has no value"):
+        builder.run({"x": cd.ones(2)}, both)
+
+
+def test_modules_and_training() -> None:
+    net = cd.nn.Sequential(cd.nn.Linear(3, 8), cd.nn.Tanh(), cd.nn.Linear(8, 1))
+    builder = Builder()
+    x, target = builder.placeholder("x", ("n", 3)), builder.placeholder("target", ("n", 1))
+    loss = cd.nn.functional.mse_loss(net(x), target)
+    optimizer = cd.optim.SGD(net.parameters(), lr=0.1)
+    data = {"x": cd.randn(16, 3), "target": cd.ones(16, 1)}
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        value = builder.run(data, loss)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < losses[0] / 2
+    cd.testing.assert_close(
+        builder.run(data, loss), cd.nn.functional.mse_loss(net(data["x"]), data["target"])
+    )
+
+
+def test_variables_that_are_written() -> None:
+    builder = Builder()
+    step = builder.placeholder("step", ())
+    count = builder.variable("count", cd.zeros(()))
+    count.add_(step)
+    now = count * 1
+    assert [builder.run({"step": cd.tensor(2.0)}, now).item() for _ in range(3)] == [2.0, 4.0, 6.0]
+    assert builder.variables["count"].item() == 6.0
+
+
+def test_random_numbers_are_drawn_in_every_run() -> None:
+    builder = Builder()
+    x = builder.placeholder("x", (50,))
+    noisy = cd.nn.functional.dropout(x, 0.5)
+    one, other = (builder.run({"x": cd.ones(50)}, noisy) for _ in range(2))
+    assert not one.equal(other)
+
+
+def test_mistakes_are_told_where_they_are_made() -> None:
+    builder = Builder()
+    x, y = builder.placeholder("x", ("n", 4)), builder.placeholder("y", (None, 3))
+    with pytest.raises(cd.ShapeError):
+        x @ y
+    with pytest.raises(cd.DataDependentError, match=r"test_graph_builder.py:\d+"):
+        bool(x.sum() > 0)
+    with pytest.raises(GraphError, match="already"):
+        builder.placeholder("x", (1,))
+    with pytest.raises(GraphError, match="no name"):
+        builder.placeholder("a b", (1,))
+    with pytest.raises(GraphError, match="size -1"):
+        builder.placeholder("z", (-1,))
+    with pytest.raises(GraphError, match="tensor with data"):
+        builder.variable("v", x)
+    total = x.sum()
+    for wrong, message in (
+        (cd.ones(2, 5), r"fed with \(2, 5\)"),
+        (cd.ones(4), r"fed with \(4,\)"),
+        (cd.ones(2, 4, dtype=cd.int64), "fed with cd.int64"),
+        ([1.0], "fed with list"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            builder.run({"x": wrong}, total)
+    with pytest.raises(GraphError, match="'q' is no placeholder"):
+        builder.run({"q": cd.ones(1)}, total)
+    with pytest.raises(GraphError, match="nothing that this builder computes"):
+        builder.run({"x": cd.ones(1, 4)}, cd.ones(1))
+
+
+def test_open_sizes_agree_and_their_questions_are_kept() -> None:
+    builder = Builder()
+    x, y = builder.placeholder("x", ("n",)), builder.placeholder("y", ("n",))
+    both = x + y
+    with pytest.raises(GraphError, match=r"fed with \(3,\), where n = 2"):
+        builder.run({"x": cd.ones(2), "y": cd.ones(3)}, both)
+
+    def half(value: Any) -> Any:
+        return value[:3] if value.shape[0] > 3 else value
+
+    short = half(x)
+    with pytest.raises(GraphError, match="n > 3"):
+        builder.run({"x": cd.ones(2)}, short)
+    assert builder.run({"x": cd.ones(5)}, short).shape == (3,)
+
+
+def test_the_program_is_a_graph() -> None:
+    builder = Builder()
+    x = builder.placeholder("x", (2,))
+    y = x.exp().sum()
+    unused = x * 3
+    graph = builder.program(y)
+    graph.lint()
+    assert [node.name for node in graph.nodes] == ["x", "exp", "sum_1", "output"]
+    assert unused.shape == (2,)
