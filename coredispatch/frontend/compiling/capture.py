@@ -308,6 +308,13 @@ class Capture:
                 scrubbed(vars(context))
             open_ += [edge for edge in node.next_edges if hasattr(edge, "next_edges")]
 
+    def overlaps(self) -> bool:
+        """Whether inputs of the graph share memory, and one of them is written."""
+        recorder = self.recorder
+        tensors = [v for _, v, o in recorder.inputs if isinstance(v, Value) and o.kind != "tangent"]
+        storages = [id(t._storage) for t in tensors if t._storage is not None]
+        return bool(recorder.overwritten) and len(set(storages)) < len(storages)
+
     def guards(self) -> Guards:
         """What later calls must find unchanged."""
         fixed = [v for _, v, o in self.recorder.inputs if o.kind == "constant"]

@@ -15,6 +15,10 @@ from coredispatch.frontend.compiling.modes import modes_in_force
 from coredispatch.frontend.compiling.program import Leaf, Program, Unseen
 from coredispatch.frontend.compiling.recording import Unsupported, capturing
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
+from coredispatch.frontend.modes import fresh_keys, is_inference_mode_enabled
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph.compilers import eager
+from coredispatch.plugin import Value
 
 __all__ = ["CompiledFunction"]
 
@@ -174,6 +178,8 @@ class CompiledFunction:
     def _keep(self, key: Any, capture: Capture, known: Program | None) -> None:
         """Compile what was captured."""
         compiler, examples = self.compiler, capture.recorder.examples
+        if capture.overlaps():
+            compiler = eager  # who writes to one input writes to another: in the program's order
         if capture.leaf.joint is not None:
             capture.leaf.joint.compiler = compiler
         if known is not None and len(known.leaves()) >= SETTINGS.branch_limit:
@@ -218,6 +224,7 @@ def execute(program: Program, given: Arguments) -> Any:
             env[node] = origin.place._grad
         else:
             env[node] = leaves[origin.place]._grad
+    infers = is_inference_mode_enabled()
     segment = program.root
     undo = program.undoing(env) if segment.decision is not None else None
     while True:
@@ -225,6 +232,8 @@ def execute(program: Program, given: Arguments) -> Any:
         if run is None:
             run = segment.compiled(program.compiler, env)
         made = masked_call(run, [env[node] for node in segment.inputs])
+        if infers:
+            made = [_inferred(value) for value in made]
         env.update(zip(segment.outputs, made))
         if segment.decision is None:
             break
@@ -249,6 +258,13 @@ def execute(program: Program, given: Arguments) -> Any:
             write(value)
     program.calls += 1
     return result
+
+
+def _inferred(value: Any) -> Any:
+    """A result made in inference mode."""
+    if isinstance(value, Value) and not value.keys & AUTOGRAD:
+        value.keys = fresh_keys(value.keys)
+    return value
 
 
 def attach(leaf: Leaf, env: dict[Any, Any]) -> None:

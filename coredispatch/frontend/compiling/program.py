@@ -12,6 +12,7 @@ from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.recording import Decision, Origin
 from coredispatch.frontend.compiling.state import equal
 from coredispatch.graph import Graph, Node, map_arg
+from coredispatch.graph.compilers import eager
 from coredispatch.plugin import Value, to_raw
 
 __all__ = ["Leaf", "Program", "Segment", "Unseen"]
@@ -81,6 +82,9 @@ class Segment:
     def compiled(self, compiler: Any, env: dict[Node, Any]) -> Callable[..., Any]:
         """The compiled graph, for inputs like those in ``env``."""
         if self.run is None:
+            assert self.graph is not None
+            if any("open" in node.meta for node in self.graph.nodes):
+                compiler = eager  # shapes differ from call to call
             self.run = compiler(self.graph, [env[node] for node in self.inputs])
         return self.run
 

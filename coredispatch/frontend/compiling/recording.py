@@ -20,11 +20,14 @@ from coredispatch.graph.capture import source
 from coredispatch.graph.targets import spelled
 from coredispatch.graph.values import info_of
 from coredispatch.plugin import (
+    DataDependentError,
+    Device,
     Layer,
     Mode,
     Registrar,
     Switch,
     Value,
+    dispatch,
     hookimpl,
     is_masked,
     is_on,
@@ -33,6 +36,9 @@ from coredispatch.plugin import (
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["Decision", "Origin", "Recorder", "TakeBack", "Unsupported", "capturing", "load"]
+
+
+_META = Device("meta")
 
 
 class Unsupported(RuntimeError):
@@ -198,6 +204,8 @@ class Recorder:
         if op.random:
             self.draws = True
         node = self.function(op, given, named)
+        if _shape_depends_on_values(op, args):
+            node.meta["open"] = True
         if isinstance(out, Value):
             self.made(out, node)
         elif isinstance(out, (tuple, list)):
@@ -281,6 +289,41 @@ class Recorder:
             if isinstance(value, Value) and version_of(value) != then
         ]
         self.decisions.append(decision)
+
+
+#: (operator, dtypes of its tensors) -> whether the shape of its result depends on their values
+_OPEN: dict[Any, bool] = {}
+
+
+def _shape_depends_on_values(op: Any, args: tuple[Any, ...]) -> bool:
+    dtypes: list[Any] = []
+
+    def look(value: Any) -> Any:
+        if isinstance(value, Value):
+            dtypes.append(value.raw.dtype)
+        return value
+
+    map_aggregate(args, look)
+    key = (op, tuple(dtypes))
+    known = _OPEN.get(key)
+    if known is None:
+        known = False
+        if dtypes and not op.mutates:
+            try:
+                with capturing_nothing():
+                    dispatch(op, map_aggregate(args, _without_data))
+            except DataDependentError:
+                known = True
+            except Exception:  # without data an operator may fail in many ways: no answer
+                known = False
+        _OPEN[key] = known
+    return known
+
+
+def _without_data(value: Any) -> Any:
+    if isinstance(value, Value):
+        return value.detach().to("meta")  # type: ignore[attr-defined]
+    return _META if isinstance(value, Device) else plain(value)
 
 
 def _told(why: str, where: Any) -> str:

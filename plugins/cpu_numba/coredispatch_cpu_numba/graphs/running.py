@@ -161,7 +161,7 @@ class _Program:
                 made.append(f"    m{k} = empty(s{k}, d{k})")
                 names[self.nodes[k]] = f"tensor(m{k}, keys)"
             arrays.append(f"m{k}" if kind == 2 else f"{holder}.raw")
-            if k in self.plan.written:
+            if k in self.plan.written and kind != 2:
                 bumps.append(f"    bump({holder})")
         result = _written_out(self.output, names, scope)
         if result is None:
