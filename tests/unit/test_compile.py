@@ -397,3 +397,118 @@ def test_a_plugin_brings_a_compiler() -> None:
         assert Plugin.graphs == 1
     finally:
         cd.plugins.unload("mine")
+
+
+SCHEDULES = {
+    "StepLR": lambda opt: cd.optim.lr_scheduler.StepLR(opt, 2, 0.5),
+    "ExponentialLR": lambda opt: cd.optim.lr_scheduler.ExponentialLR(opt, 0.9),
+    "OneCycleLR": lambda opt: cd.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=40),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_inside_a_training_step(name: str) -> None:
+    """A step whose schedule takes a new way is taken back, the optimizer's state included."""
+
+    def make() -> Any:
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        opt = cd.optim.Adam(net.parameters(), 0.1)
+        schedule = SCHEDULES[name](opt)
+
+        def step(x: Any) -> Any:
+            opt.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            schedule.step()
+            return loss.detach(), net.weight.detach().clone()
+
+        return step, opt
+
+    (plain, plain_opt), (twin, opt) = make(), make()
+    fast = compiled(twin)
+    for _ in range(12):
+        x = cd.randn(2, 3)
+        same(fast(x), plain(x))
+        assert opt.param_groups[0]["lr"] == plain_opt.param_groups[0]["lr"]
+    if name != "OneCycleLR":  # it takes the cosine of its number, in Python
+        assert report(fast, x).calls >= 6
+
+
+def test_a_list_that_is_appended_to_is_no_guard() -> None:
+    log: list[Any] = []
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.history: list[Any] = []
+
+        def forward(self, x: Any) -> Any:
+            self.history.append(x * 2)
+            return x + 1
+
+    net = Net()
+
+    def program(x: Any) -> Any:
+        y = net(x)
+        log.append(y.sum().item())
+        return y
+
+    fast = compiled(program)
+    for i in range(12):
+        x = cd.randn(3)
+        y = fast(x)
+        assert len(log) == len(net.history) == i + 1
+        assert type(log[-1]) is float and log[-1] == y.sum().item()
+        same(net.history[-1], x * 2)
+    assert fast.captures == 1
+
+
+def test_a_list_that_is_read_is_a_guard() -> None:
+    log = [1]
+
+    def program(x: Any) -> Any:
+        log.append(2)
+        return x * len(log)
+
+    fast = compiled(program)
+    for _ in range(4):
+        assert fast(cd.ones(1)).item() == len(log)
+
+
+def test_numbers_in_a_list_become_inputs() -> None:
+    counts = [0, 10.0]
+
+    def program(x: Any) -> Any:
+        counts[0] += 1
+        counts[1] *= 2
+        return x * counts[0] + counts[1]
+
+    fast = compiled(program)
+    for i in range(1, 7):
+        assert fast(cd.ones(1)).item() == i + 10.0 * 2**i
+        assert counts == [i, 10.0 * 2**i] and type(counts[0]) is int
+    assert fast.captures == 2
+
+
+def test_shapes_that_depend_on_values() -> None:
+    fast = cd.compile(lambda x: (x[x > 0] * 2, x.nonzero(), x.unique()))
+    for _ in range(5):
+        x = cd.randn(8).round()
+        same(fast(x), (x[x > 0] * 2, x.nonzero(), x.unique()))
+
+
+def test_inputs_that_overlap() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.add_(1)
+        return x + y
+
+    fast = cd.compile(program)
+    for _ in range(2):
+        for begin in (0, 1, 2):
+            results = []
+            for run in (program, fast):
+                memory = cd.arange(6.0)
+                results.append((run(memory[:3], memory[begin : begin + 3]), memory))
+            same(results[1], results[0])

@@ -51,6 +51,7 @@ class Capture:
         self.problem: tuple[str, Any] | None = None
         self.passing = False
         self.taken_back = False
+        self.unread: set[Record] = set()  # lists that are appended to and not read
         self.random: Any = None
         self.result: Any = None
         self.segments: list[Segment] = []
@@ -225,9 +226,12 @@ class Capture:
         found: list[tuple[Any, Any]] = []
         for record in list(self.state):
             now = record.now()
-            if isinstance(now, Sym) and record.dynamic and now.value is record.value:
+            if record.symbol is not None:
+                if now is record.symbol:
+                    continue
+            elif now is record.value or (not isinstance(now, Sym) and equal(now, record.value)):
                 continue
-            if now is record.value or (not isinstance(now, Sym) and equal(now, record.value)):
+            if record.moving and record.same_but_moving(now):
                 continue
             if record.kind in ("class", "array") or str(record.key).startswith("__"):
                 raise Unknown(f"{record.how} is changed in a way that cannot be replayed")
@@ -238,10 +242,19 @@ class Capture:
                         found.append((new.put, describer.describe(new.now())))
                 continue
             if record.kind == "list":
+                before = len(record.value)
+                if equal(now[:before], record.value) and self.state.appended(record):
+                    parts = [describer.describe(item) for item in now[before:]]
+                    build = lambda env, parts=parts: [p(env) for p in parts]  # noqa: E731
+                    found.append((record.holder.extend, build))
+                    self.unread.add(record)
+                    continue
                 parts = [describer.describe(item) for item in now]
                 found.append((record.put, lambda env, parts=parts: [p(env) for p in parts]))
             else:
                 found.append((record.put, describer.describe(now)))
+                if record.key == "_last_lr" and not _READS_LAST_LR & self.state.names:
+                    self.unread.add(record)  # a schedule writes it and reads it nowhere
             self.noted(record, now)
         for tensor, grad, keys, node, raw in self.state.before:
             if tensor.raw is not raw or tensor._node is not node or tensor.keys != keys:
@@ -252,6 +265,12 @@ class Capture:
 
     def noted(self, record: Record, now: Any) -> None:
         """A number or tensor that each call changes is an input of the next capture's graph."""
+        if record.kind == "list" and isinstance(record.holder, list):
+            for i, (a, b) in enumerate(zip(now, record.value)):
+                if type(b) in (int, float) and type(plain(a)) is type(b) and plain(a) != b:
+                    self.dynamic.add(("entry", id(record.holder), i))
+                    self.passing = True
+            return
         place = (record.kind, id(record.holder), record.key)
         moves = type(record.value) in (int, float) or isinstance(record.value, Value)
         if moves and not record.dynamic and record.kind in ("item", "attribute", "cell"):
@@ -323,12 +342,15 @@ class Capture:
         absent = {id(t): grad is None for t, grad, *_ in self.state.before}
         own = {id(leaf): i for i, leaf in enumerate(self.given.leaves)}
         return Guards(
-            list(self.state),
+            [record for record in self.state if record not in self.unread],
             [t for t in fixed if id(t) not in own],
             [t for t in grads if id(t) not in own] if looked else [],
             absent,
             {own[id(t)]: absent[id(t)] for t in grads if id(t) in own} if looked else {},
         )
+
+
+_READS_LAST_LR = {"_last_lr", "get_last_lr", "print_lr", "state_dict"}
 
 
 class _Gradient:

@@ -24,9 +24,11 @@ class Guards:
         self.items = [
             (r.holder.get, r.key, r.value) for r in records if r.kind == "item" and not r.dynamic
         ]
-        self.lists = [(r.holder, r.value, len(r.value)) for r in records if r.kind in _LISTS]
+        self.lists = [
+            (r.holder, r.value, len(r.value)) for r in records if r.kind in _LISTS and not r.moving
+        ]
         other = ("item", *_LISTS)
-        self.others = [r for r in records if r.kind not in other and not r.dynamic]
+        self.others = [r for r in records if (r.kind not in other or r.moving) and not r.dynamic]
         self.numbers = [r for r in records if r.dynamic]
         self.tensors = [(t, t.raw, t.keys) for t in tensors]
         self.metas = [_meta(t) for t in tensors]

@@ -109,7 +109,6 @@ class Recorder:
         self.decisions: list[Decision] = []
         self.steps: list[Node] = []
         self.inputs: list[tuple[Node, Any, Any]] = []
-        self.versions: list[int] = []
         self.known: dict[int, Node] = {}
         self.kept: list[Any] = []
         self.examples: dict[Node, Any] = {}
@@ -149,7 +148,6 @@ class Recorder:
             graph._insert_after = node
         self._last_input = node
         self.inputs.append((node, value, origin))
-        self.versions.append(version_of(value) if isinstance(value, Value) else 0)
         self.examples[node] = value
         node.meta["value"] = info_of(value)
         if isinstance(value, Value):
@@ -233,9 +231,7 @@ class Recorder:
             if isinstance(value, (tuple, list)):
                 self.about_to_write(value)
             elif isinstance(value, Value):
-                root = value
-                while root._view is not None:
-                    root = root._view.base
+                root: Any = _root(value)
                 node = self.known.get(id(root.raw))
                 if (node is None or node.op == "placeholder") and id(root) not in self.overwritten:
                     with capturing_nothing():
@@ -285,8 +281,8 @@ class Recorder:
         decision.draws = self.draws
         decision.written = [
             i
-            for i, ((_, value, _), then) in enumerate(zip(self.inputs, self.versions))
-            if isinstance(value, Value) and version_of(value) != then
+            for i, (_, value, _) in enumerate(self.inputs)
+            if isinstance(value, Value) and id(_root(value)) in self.overwritten
         ]
         self.decisions.append(decision)
 
@@ -324,6 +320,13 @@ def _without_data(value: Any) -> Any:
     if isinstance(value, Value):
         return value.detach().to("meta")  # type: ignore[attr-defined]
     return _META if isinstance(value, Device) else plain(value)
+
+
+def _root(value: Any) -> Any:
+    """What a tensor is a view of, in the end."""
+    while value._view is not None:
+        value = value._view.base
+    return value
 
 
 def _told(why: str, where: Any) -> str:

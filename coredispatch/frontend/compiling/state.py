@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.compiling.numbers import Sym
+from coredispatch.frontend.compiling.appending import only_appended
+from coredispatch.frontend.compiling.numbers import Sym, plain
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
@@ -67,11 +68,13 @@ _MOST = 4096  # elements of a container beyond which nobody wants to compare the
 class Record:
     """One thing that was read: ``kind`` says how, ``value`` what it was."""
 
-    __slots__ = ("dynamic", "holder", "how", "key", "kind", "value")
+    __slots__ = ("dynamic", "holder", "how", "key", "kind", "moving", "symbol", "value")
 
     def __init__(self, kind: str, holder: Any, key: Any, value: Any, how: str) -> None:
         self.kind, self.holder, self.key, self.value, self.how = kind, holder, key, value, how
         self.dynamic = False
+        self.symbol: Any = None  # what stands there while the program runs
+        self.moving: set[int] = set()  # of a list: the numbers that are inputs
 
     def now(self) -> Any:
         """What it is now."""
@@ -86,7 +89,18 @@ class Record:
         now = self.now()
         if now is self.value:
             return True
+        if self.moving:
+            return self.same_but_moving(now)
         return equal(now, self.value)
+
+    def same_but_moving(self, now: Any) -> bool:
+        """Whether a list is what it was, whatever the numbers in it that are inputs."""
+        if len(now) != len(self.value):
+            return False
+        pairs = enumerate(zip(now, self.value))
+        return all(
+            (type(plain(a)) is type(b)) if i in self.moving else equal(a, b) for i, (a, b) in pairs
+        )
 
 
 def equal(now: Any, then: Any) -> bool:
@@ -164,6 +178,7 @@ _READ: dict[str, Callable[[Any, Any], Any]] = {
     "list": lambda holder, key: tuple(holder),
     "cell": _cell,
     "attribute": lambda holder, key: getattr(holder, key, MISSING),
+    "entry": lambda holder, key: holder[key] if key < len(holder) else MISSING,
     "class": lambda holder, key: type(holder),
     "array": lambda holder, key: _Array(holder),
 }
@@ -173,6 +188,7 @@ _WRITE: dict[str, Callable[[Any, Any, Any], None]] = {
     "list": _put_list,
     "cell": _put_cell,
     "attribute": _put_attribute,
+    "entry": lambda holder, key, value: holder.__setitem__(key, value),
     "class": _refuse,
     "array": _refuse,
 }
@@ -208,6 +224,7 @@ class State:
         # what each was: (tensor, gradient, keys, node, raw)
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
         self.codes: set[Any] = set()
+        self.places: dict[int, Record | None] = {}  # where a value was found, None: in several
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records.values())
@@ -240,6 +257,13 @@ class State:
             self._by_name(holder, fresh, how)
         self._by_name(namespace, names | fresh, self.named[-1][1])
 
+    def appended(self, record: Record) -> bool:
+        """Whether the program does nothing with a list but append to it."""
+        place = self.places.get(id(record.holder))
+        if type(record.holder) is not list or place is None or self.all_names:
+            return False
+        return only_appended(place.key, (part for code, _ in self.codes for part in _codes(code)))
+
     def widen(self) -> None:
         """Attributes are read by names that are computed: all of them count."""
         if not self.all_names:
@@ -265,10 +289,15 @@ class State:
                 number = self.symbol(found, place in self.steps)
                 found.dynamic = number is not value
                 if found.dynamic:
+                    found.symbol = number
                     found.put(number)
                 return
         if kind == "list":
             for i, item in enumerate(value):
+                if ("entry", id(holder), i) in self.dynamic and type(item) in (int, float):
+                    self.record("entry", holder, i, f"{how}[{i}]")
+                    if self.records["entry", id(holder), i].dynamic:
+                        found.moving.add(i)
                 self.walk(item, f"{how}[{i}]")
         elif kind not in ("keys", "class", "array"):
             self.walk(value, how, found)
@@ -281,8 +310,10 @@ class State:
             self._tensor(value, where)
             return
         if id(value) in self.seen:
+            self.places[id(value)] = None
             return
         self.seen[id(value)] = value
+        self.places[id(value)] = where
         if isinstance(value, types.FunctionType):
             self._function(value, how)
         elif isinstance(value, types.MethodType):
@@ -323,7 +354,7 @@ class State:
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self.record("attribute", function, name, f"{name} of {function.__qualname__!r}")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            self.record("cell", cell, None, f"{name!r} of the closure of {function.__qualname__!r}")
+            self.record("cell", cell, name, f"{name!r} of the closure of {function.__qualname__!r}")
 
     def _class(self, cls: type, how: str) -> None:
         if not _by_user(cls):
