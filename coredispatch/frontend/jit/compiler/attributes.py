@@ -256,6 +256,8 @@ class Attributes(Expressions):
         value = vars(module).get(name)
         if isinstance(value, Attribute):
             return annotation_type(value.type)
+        if value is None and declared is not None and "Module" in str(declared):
+            return NONE  # a submodule that is not there
         if declared is not None and declared != ANY:
             return declared
         return type_of_value(value) if holds(value) else None

@@ -285,7 +285,7 @@ class Calls(Attributes):
                 env[name] = self.passed(fn, name, value, kinds.get(name))
             else:
                 env[name] = self._default(parameter.default, kinds.get(name))
-        frame = Frame(source, names, env, fn, None, {}, returns)
+        frame = Frame(source, names, env, fn, None, {}, returns, frozenset(kinds))
         assert frame.declared is not None
         for name, kind in kinds.items():
             if kind != ANY and isinstance(env.get(name), Val) and name in annotated(fn, source):

@@ -219,9 +219,8 @@ def _methods(module: Module) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     forward = getattr(cls, "forward", None)
     if forward is not Module.forward and forward is not ScriptModule.forward:
-        if not isinstance(module, _CONTAINERS):
-            if getattr(forward, "_torchscript_modifier", None) not in ("ignore", "unused"):
-                found["forward"] = forward
+        if getattr(forward, "_torchscript_modifier", None) not in ("ignore", "unused"):
+            found["forward"] = forward
     for name in dir(cls):
         fn = inspect.getattr_static(cls, name, None)
         if getattr(fn, "_torchscript_modifier", None) == "export":

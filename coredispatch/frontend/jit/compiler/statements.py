@@ -275,6 +275,10 @@ class Statements(Loops):
         if kind is None and isinstance(before, (Val, Items)):
             kind = self.type_of(before)
         found = self.type_of(value)
+        if kind is not None and frame.outer is None and not fits(found, kind):
+            if name in frame.parameters:  # a parameter may become something else
+                del frame.declared[name]
+                kind = None
         if kind is not None and not fits(found, kind):
             raise self.error(
                 f"Variable '{name}' previously had type {kind} but is now being assigned to a "

@@ -116,6 +116,7 @@ class Frame:
         outer: what they stood for where the innermost block began.
         declared: the types of its annotated names.
         returns: the type of its result, None where it is not annotated.
+        parameters: the names of its parameters.
     """
 
     source: Source
@@ -125,6 +126,7 @@ class Frame:
     outer: dict[str, Any] | None = None
     declared: dict[str, Type] | None = None
     returns: Type | None = None
+    parameters: frozenset[str] = frozenset()
 
 
 class Block:
