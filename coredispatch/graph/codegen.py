@@ -20,10 +20,20 @@ __all__ = ["PythonCode", "compile_code", "python_code"]
 
 @dataclass
 class PythonCode:
-    """The text ``src`` of a function, and the ``globals`` that it needs."""
+    """The text ``src`` of a function, and the ``globals`` that it needs.
+
+    ``origins`` says of its lines, numbered from 1, which line of the user's they come from.
+    """
 
     src: str
     globals: dict[str, Any] = field(default_factory=dict)
+    origins: dict[int, Any] = field(default_factory=dict)
+
+
+class _Line(str):
+    """A line of the text, with the user's line that it comes from."""
+
+    origin: Any = None
 
 
 class _Writer:
@@ -147,6 +157,7 @@ class _Writer:
             if node.op == "output":
                 self.result(node, indent, results)
                 continue
+            before = len(self.lines)
             statement = self.statement(node, indent)
             gone = [used.name for used in last.get(node, ()) if outermost or _made(used)]
             end = f";  {' = '.join(gone)} = None" if gone and statement else ""
@@ -154,6 +165,14 @@ class _Writer:
                 self.lines.append(f"{indent}{statement}{end}")
             elif gone:
                 self.lines.append(f"{indent}{' = '.join(gone)} = None")
+            self.note(before, node)
+
+    def note(self, begin: int, node: Node) -> None:
+        """Say of the lines that were written for ``node`` where they come from."""
+        for number in range(begin, len(self.lines)):
+            if getattr(self.lines[number], "origin", None) is None:
+                line = self.lines[number] = _Line(self.lines[number])
+                line.origin = node.meta.get("source")
 
     def statement(self, node: Node, indent: str) -> str:
         """One statement, or nothing where several were written already."""
@@ -258,9 +277,13 @@ class _Writer:
 
     def head(self, graph: Graph) -> str:
         parameters = [self.root]
-        for node in graph.placeholders:
+        places = graph.placeholders
+        # Only keywords may follow a default without one: then the caller knows the defaults.
+        required = max((i for i, node in enumerate(places) if not node.args), default=-1)
+        for number, node in enumerate(places):
             kind = "" if node.type is None else f" : {self.annotation(node.type)}"
-            default = f" = {self.value(node.args[0])}" if node.args else ""
+            optional = node.args and number > required
+            default = f" = {self.value(node.args[0])}" if optional else ""
             parameters.append(f"{node.target if '*' in node.target else node.name}{kind}{default}")
         last = graph.output_node()
         returns = "" if last is None or last.type is None else f" -> {self.annotation(last.type)}"
@@ -281,7 +304,12 @@ def python_code(
     writer.body(graph, "    ")
     if not writer.lines:
         writer.lines.append("    pass")
-    return PythonCode("\n".join(["", head, *writer.lines, ""]), writer.globals)
+    origins = {
+        number: line.origin
+        for number, line in enumerate(writer.lines, 3)
+        if getattr(line, "origin", None) is not None
+    }
+    return PythonCode("\n".join(["", head, *writer.lines, ""]), writer.globals, origins)
 
 
 def compile_code(code: PythonCode, filename: str) -> Any:

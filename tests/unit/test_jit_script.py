@@ -657,3 +657,67 @@ def test_the_inlined_graph_has_no_calls_of_modules() -> None:
     assert not graph.find_nodes(op="call_module")
     assert "batch_norm" in graph.code
     assert cd.jit.export_opnames(compiled) != []
+
+
+# ---- errors of programs that run ----------------------------------------------------------------
+
+
+def reads_beyond(xs: List[int], names: dict[str, int]):  # type: ignore[no-untyped-def]  # noqa: UP006
+    if len(xs) > 0:
+        for i in range(3):
+            if i == 2:
+                unused = xs[7]  # noqa: F841
+    return names["missing"]
+
+
+def test_errors_at_run_time_name_the_line() -> None:
+    program = cd.jit.script(reads_beyond)
+    with pytest.raises(RuntimeError, match=r'File ".*test_jit_script.py", line \d+, in reads') as e:
+        program([1], {})
+    assert isinstance(e.value, IndexError)
+    assert "unused = xs[7]" in str(e.value)
+    with pytest.raises(KeyError, match='return names."missing".'):
+        program([], {})
+
+
+def keyword_only(x: int, n: int = 2, *, flag: bool):  # type: ignore[no-untyped-def]
+    return x + n if flag else x
+
+
+def mixed(n: int):  # type: ignore[no-untyped-def]
+    return [n, "a"]
+
+
+def test_keywords_only_and_lists_of_two_types() -> None:
+    assert cd.jit.script(keyword_only)(1, flag=True) == 3
+    assert cd.jit.script(mixed)(1) == [1, "a"]
+    with pytest.raises(RuntimeError, match="missing value for argument 'flag'"):
+        cd.jit.script(keyword_only)(1)
+
+
+class StaysPython(cd.nn.Module):
+    """An ignored method, and one that is never to be called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    @cd.jit.ignore
+    def python(self, n: int) -> int:
+        return {"any": n + 41}["any"]
+
+    @cd.jit.unused
+    def never(self, n: int) -> int:
+        return n
+
+    def forward(self, n: int) -> int:
+        return self.never(n) if n > 5 else self.python(n)
+
+
+def test_ignored_and_unused_methods() -> None:
+    program = cd.jit.script(StaysPython())
+    assert program(1) == 42
+    with pytest.raises(cd.jit.Error, match="never is marked @unused"):
+        program(7)
+    with pytest.raises(RuntimeError, match="has no name in another process"):
+        program.save(io.BytesIO())

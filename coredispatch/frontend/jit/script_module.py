@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch.frontend.jit.failing import explained
 from coredispatch.frontend.jit.signature import Signature
 from coredispatch.frontend.jit.traced_calls import call_traced, recorder_of_scripts
 from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
@@ -29,8 +30,8 @@ def compiled(graph: Graph, name: str) -> Any:
     """The Python function of a graph, under a file name of its own."""
     global _COUNT
     _COUNT += 1
-    code = graph.python_code()
-    function = compile_code(code, f"<coredispatch graph {_COUNT} of {name}>")
+    code, filename = graph.python_code(), f"<coredispatch graph {_COUNT} of {name}>"
+    function = explained(compile_code(code, filename), code, filename)
     return restoring(function) if "grad_mode" in code.src else function
 
 

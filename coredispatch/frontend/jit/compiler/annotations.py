@@ -88,6 +88,12 @@ def _generic(annotation: Any, origin: Any, inner: tuple[Any, ...]) -> Type:
             return list_of(annotation_type(inner[0]))
         return tuple_of(*map(annotation_type, inner))
     parts = tuple(map(annotation_type, inner))
+    if not parts and origin in (list, dict):
+        name = origin.__name__.capitalize()
+        raise CompileError(
+            f"Attempted to use {name} without a contained type. Please add a contained type, e.g. "
+            f"{name}[{'int' if origin is list else 'str, int'}]"
+        )
     if origin is list:
         return list_of(*parts)
     if origin is dict:
@@ -111,7 +117,7 @@ def _class(cls: type) -> Type:
     if issubclass(cls, Module):
         return Type("Module", python=cls)
     if cls.__module__.startswith("coredispatch.") or cls.__module__ == "builtins":
-        return Type("Size") if False else ANY
+        return ANY
     if issubclass(cls, Future):
         return future(ANY)
     return Type("Class", python=cls)

@@ -186,7 +186,12 @@ class Attributes(Expressions):
                 self.inline(found.fset, [owner, value], {}, owner=cls)
                 return
             kind = self.field_type(cls, name)
-            if kind is not None and not fits(self.type_of(value), kind):
+            if kind is None:
+                raise self.error(
+                    f"Tried to set nonexistent attribute: {name}. Did you forget to initialize it "
+                    "in __init__()?"
+                )
+            if not fits(self.type_of(value), kind):
                 raise self.error(
                     f"Wrong type for attribute assignment. Expected {kind} but got "
                     f"{self.type_of(value)}"

@@ -157,6 +157,12 @@ class Writer:
         """``value[index]``."""
         return self.call(operator.getitem, value.arg, self.arg_of(index), kind=kind)
 
+    def part(self, value: Val, index: int, kind: Type) -> Val:
+        """One of the results of an ``if`` or ``loop``."""
+        made = self.element(value, index, kind)
+        made.arg.meta["compiler"] = True
+        return made
+
     # -- blocks ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -233,7 +239,7 @@ class Writer:
         )
         if len(values) == 1:
             return [Val(node.arg, values[0][2])]
-        return [self.element(node, i, entry[2]) for i, entry in enumerate(values)]
+        return [self.part(node, i, entry[2]) for i, entry in enumerate(values)]
 
     def merge(self, condition: Any, one: Branch, two: Branch) -> None:
         """Go on after both ways: write the ``if``, and give each name its value."""
@@ -349,4 +355,5 @@ def _whole(value: Val) -> Val:
 
 
 def _empty(block: Block) -> bool:
-    return all(node.op == "placeholder" or not node.is_impure() for node in block.graph.nodes)
+    said = (node for node in block.graph.nodes if not node.meta.get("compiler"))
+    return all(node.op in ("placeholder", "get_attr") for node in said)

@@ -494,6 +494,8 @@ def signature_types(
         try:
             return evaluated(hint, names) if isinstance(hint, str) else annotation_type(hint)
         except CompileError as error:
+            if library:
+                return ANY
             raise source.error(source.tree, str(error)) from None
 
     library = str(getattr(fn, "__module__", "")).startswith("coredispatch.")

@@ -16,6 +16,7 @@ from coredispatch.frontend.jit.compiler.types import (
     dictionary,
     fits,
     join,
+    union,
 )
 from coredispatch.frontend.jit.compiler.values import Items, Missing, Val
 
@@ -107,12 +108,7 @@ class Expressions(Operations):
         for item in items:
             kind = self.type_of(item)
             joined = kind if found is None else join(found, kind)
-            if joined is None and wanted is None:
-                raise self.error(
-                    f"Expected a list with elements of one type, found {found} and {kind}",
-                    fix="annotate the list, as in List[Union[int, str]]",
-                )
-            found = joined or ANY
+            found = joined or union((found or kind, kind))
         assert found is not None
         if wanted is not None and found != ANY and not fits(found, wanted):
             raise self.error(

@@ -211,7 +211,7 @@ class Loops(Control):
     ) -> None:
         env = self.frame.env
         for i, name in enumerate(start):
-            env[name] = self.element(made, i, kinds[name])
+            env[name] = self.part(made, i, kinds[name])
             self.rename(env[name], name)
         for name in names:
             if name not in start:

@@ -266,8 +266,11 @@ class Operations(Statements):
         elif objects:
             same = len(objects) == 2 and objects[0] == objects[1]
             return Val(same is not negated, BOOL)
-        elif isinstance(left, Val) and isinstance(right, Val) and left.constant and right.constant:
-            return Val((left.arg is right.arg) is not negated, BOOL)
+        elif isinstance(left, Val) and isinstance(right, Val):
+            if left.constant and right.constant:
+                return Val((left.arg is right.arg) is not negated, BOOL)
+            if NONE not in (a, b) and (left.constant or right.constant):  # numbers and text
+                return self.call(operator.ne if negated else operator.eq, left, right, kind=BOOL)
         return self.call(operator.is_not if negated else operator.is_, left, right, kind=BOOL)
 
     def _contains(self, item: Any, place: Any, negated: bool) -> Any:

@@ -100,7 +100,14 @@ def compile_function(
     program = Program(fn, owner)
     program.library = library
     values = parameter_values(program, fn, 0 if ref is None else 1)
-    result = program.inline(fn, [*([] if ref is None else [ref]), *values], {}, owner=owner)
+    given = [*([] if ref is None else [ref]), *values]
+    only = inspect.Parameter.KEYWORD_ONLY
+    named = {
+        name: value
+        for (name, parameter), value in zip(inspect.signature(fn).parameters.items(), given)
+        if parameter.kind is only
+    }
+    result = program.inline(fn, given[: len(given) - len(named)], named, owner=owner)
     return _finished(program, result)
 
 
@@ -132,5 +139,9 @@ def _finished(program: Program, result: Any) -> Program:
 
 
 def clean(graph: Graph) -> None:
-    """Remove what compiling wrote and nobody uses; what may fail stays where it was written."""
-    graph.eliminate_dead_code()
+    """Remove what compiling wrote and nobody uses. What the program says stays: it may fail."""
+    for node in reversed(graph.nodes):
+        for inner in node.graphs:
+            clean(inner)
+        if not node.users and (node.op == "get_attr" or node.meta.get("compiler")):
+            graph.erase_node(node)

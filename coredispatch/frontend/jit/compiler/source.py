@@ -95,7 +95,7 @@ def _source(code: Any) -> Source:
     found = tree.body[0] if tree is not None and len(tree.body) == 1 else None
     if isinstance(found, ast.AsyncFunctionDef):
         raise UnsupportedNodeError(f"async functions aren't supported: {file}:{first}")
-    if not isinstance(found, ast.FunctionDef):
+    if not isinstance(found, ast.FunctionDef) or found.name != code.co_name:
         raise CompileError(
             f"Expected a single top-level function: {file}:{first}",
             fix="a lambda has no definition of its own; write it as a def",

@@ -86,7 +86,8 @@ def optional(item: Type) -> Type:
 
 def union(items: tuple[Type, ...]) -> Type:
     """``Union[items]``, with ``Optional`` for what has None in it."""
-    plain = tuple(dict.fromkeys(i for i in items if i != NONE))
+    parts = [part for i in items for part in (i.args if i.name == "Union" else (i,))]
+    plain = tuple(dict.fromkeys(i for i in parts if i != NONE))
     if ANY in plain:
         return ANY
     made = plain[0] if len(plain) == 1 else Type("Union", plain)

@@ -1,0 +1,71 @@
+"""Errors of compiled programs while they run: they say which line of the source it was."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.graph.codegen import PythonCode
+from coredispatch.graph.objects import ScriptError
+
+__all__ = ["explained"]
+
+_CLASSES: dict[type, Any] = {}
+
+
+def explained(function: Callable[..., Any], code: PythonCode, filename: str) -> Callable[..., Any]:
+    """``function`` whose errors name the user's line, and are RuntimeErrors as well."""
+
+    def run(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as error:
+            if getattr(error, "_script_line", False):
+                raise
+            place = _place(error, code, filename)
+            if isinstance(error, (RuntimeError, ScriptError)):
+                error.add_note(place)
+                error._script_line = True  # type: ignore[union-attr]
+                raise
+            made = _class(type(error))
+            if made is None:
+                error.add_note(place)
+                raise
+            text = f"{place}\n{type(error).__name__}: {error}"
+            new = made(text)
+            new._script_line = True
+            raise new from error
+
+    return run
+
+
+def _place(error: BaseException, code: PythonCode, filename: str) -> str:
+    lines = ["The following operation failed in a compiled program:"]
+    at = error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == filename:
+            origin = code.origins.get(at.tb_lineno)
+            if origin is not None:
+                file, line, name = origin
+                lines.append(f'  File "{file}", line {line}, in {name}')
+                shown = linecache.getline(file, line).strip()
+                lines += [f"    {shown}"] if shown else []
+        at = at.tb_next
+    return "\n".join(lines)
+
+
+def _class(kind: type) -> Any:
+    """A class that is ``kind`` and a RuntimeError, None where there cannot be one."""
+    if kind not in _CLASSES:
+        try:
+            made: Any = type(kind.__name__, (RuntimeError, kind), {"__str__": _text})
+            made("text")
+            _CLASSES[kind] = made
+        except TypeError:
+            _CLASSES[kind] = None
+    return _CLASSES[kind]
+
+
+def _text(error: BaseException) -> str:
+    return str(error.args[0])
