@@ -13,6 +13,7 @@ from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.distributed import (
     algorithms,
     backend_names,
+    checkpoint,
     cpu_kernels,
     nn,
     operators,
@@ -139,6 +140,7 @@ __all__ = [
     "batch_isend_irecv",
     "broadcast",
     "broadcast_object_list",
+    "checkpoint",
     "default_pg_timeout",
     "destroy_process_group",
     "gather",

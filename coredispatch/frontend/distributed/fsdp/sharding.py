@@ -59,6 +59,8 @@ class _Unit:
                 flat = whole.detach().reshape(rows[-1][1] if whole.ndim else 1, *whole.shape[1:])
                 part = flat[begin:end].clone()
                 made[id(whole)] = Parameter(part, requires_grad=whole.requires_grad)
+                shape = tuple(whole.shape) or (1,)
+                made[id(whole)].shard = (shape, (begin, *[0] * (len(shape) - 1)))
             module._parameters[name] = made[id(whole)]
             self.locals.append(made[id(whole)])
         self.gathered: dict[int, int] = {}  # address of a gathered weight -> which one

@@ -45,7 +45,9 @@ def _keep_part(module: Module, name: str, dim: int, group: Any) -> None:
     broadcast_all([whole], group, 0)
     begin, end = bounds(whole.shape[dim], group)[group.rank()]
     part = whole.detach().narrow(dim, begin, end - begin).clone()
-    module._parameters[name] = Parameter(part, requires_grad=whole.requires_grad)
+    made: Any = Parameter(part, requires_grad=whole.requires_grad)
+    made.shard = (tuple(whole.shape), tuple(begin * (d == dim) for d in range(whole.ndim)))
+    module._parameters[name] = made
 
 
 def _group(mesh: DeviceMesh) -> Any:

@@ -1,0 +1,183 @@
+"""Writing a checkpoint: a file for each rank, then the metadata, then the name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import coredispatch as cd
+from coredispatch.frontend.distributed.checkpoint.parts import (
+    METADATA,
+    CheckpointException,
+    ShardedPart,
+    flattened,
+)
+from coredispatch.frontend.distributed.groups import is_initialized, resolved
+from coredispatch.frontend.distributed.objects import all_gather_object
+from coredispatch.frontend.tensor import Tensor
+
+__all__ = ["save", "write_metadata", "write_part"]
+
+Entries = dict[str, dict[str, Any]]
+
+
+def write_part(folder: str | os.PathLike[str], rank: int, state_dict: dict[str, Any]) -> Entries:
+    """Write what `rank` contributes to a checkpoint; what the metadata has to say of it.
+
+    Parts are written by every rank that has some, everything else by rank 0.
+    """
+    entries: Entries = {}
+    content: dict[str, Any] = {}
+    file = f"{rank:06d}.cd"
+    for name, value, _, _ in flattened(state_dict):
+        if isinstance(value, ShardedPart):
+            if not value.tensor.numel():
+                continue
+            chunk = {"file": file, "offsets": value.offsets, "sizes": tuple(value.tensor.shape)}
+            entries[name] = {
+                "shape": tuple(value.global_shape),
+                "dtype": value.tensor.dtype.name,
+                "chunks": [chunk],
+            }
+            content[name] = value.tensor.detach()
+        elif rank == 0:
+            content[name] = value.detach() if isinstance(value, Tensor) else value
+            entries[name] = {"file": file}
+            if isinstance(value, Tensor):
+                chunk = {"file": file, "offsets": (0,) * value.ndim, "sizes": tuple(value.shape)}
+                entries[name] = {
+                    "shape": tuple(value.shape),
+                    "dtype": value.dtype.name,
+                    "chunks": [chunk],
+                }
+    if content:
+        cd.save(content, Path(folder) / file)
+    return entries
+
+
+def write_metadata(folder: str | os.PathLike[str], every: Sequence[Entries]) -> None:
+    """Join what the ranks wrote. Raises CheckpointException where parts are missing or disagree."""
+    joined: Entries = {}
+    for rank, entries in enumerate(every):
+        for name, entry in entries.items():
+            known = joined.get(name)
+            if known is None:
+                joined[name] = {**entry, "chunks": list(entry["chunks"])} if "chunks" in entry else entry
+                continue
+            if tuple(known["shape"]) != tuple(entry["shape"]) or known["dtype"] != entry["dtype"]:
+                raise CheckpointException(
+                    f"rank {rank} has a part of {name!r} {entry['shape']} {entry['dtype']}, other "
+                    f"ranks of one {known['shape']} {known['dtype']}",
+                    fix="save the same model on all ranks",
+                )
+            known["chunks"] += _new_chunks(known["chunks"], entry["chunks"])
+    for name, entry in joined.items():
+        if "chunks" in entry:
+            held = sum(_elements(chunk["sizes"]) for chunk in entry["chunks"])
+            if held != _elements(entry["shape"]):
+                raise CheckpointException(
+                    f"{name!r} has {_elements(entry['shape'])} elements, and the ranks have parts "
+                    f"of {held} in all",
+                    fix="all ranks of the group must save their parts, which must not overlap",
+                )
+    path = Path(folder) / METADATA
+    path.write_text(json.dumps({"version": 1, "entries": joined}))
+
+
+def _new_chunks(known: list[Any], more: list[Any]) -> list[Any]:
+    """Those that no other rank has: replicas are kept once."""
+    present = {tuple(chunk["offsets"]) for chunk in known}
+    return [chunk for chunk in more if tuple(chunk["offsets"]) not in present]
+
+
+def _elements(shape: Sequence[int]) -> int:
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
+def save(
+    state_dict: dict[str, Any],
+    *,
+    checkpoint_id: str | os.PathLike[str],
+    process_group: Any = None,
+    no_dist: bool = False,
+    **unsupported: Any,
+) -> None:
+    """Write a checkpoint into the folder `checkpoint_id`; all ranks call it.
+
+    It appears under its name when all of it is written: a rank that dies, or a disk that is full,
+    leaves the checkpoint that was there.
+
+    Args:
+        state_dict: nested dicts of tensors, :class:`ShardedPart` and what ``cd.save`` takes. See
+            ``checkpoint.state_dict`` for those of models and optimizers.
+        process_group: the ranks; the default group, or this process alone where there is none.
+        no_dist: this process alone.
+
+    Raises:
+        CheckpointException: on all ranks, when one could not write.
+    """
+    if any(value is not None for value in unsupported.values()):
+        raise NotImplementedError(f"checkpoint.save({next(iter(unsupported))}=) is not there")
+    group = None if no_dist or not is_initialized() else resolved(process_group)
+    rank = 0 if group is None else group.rank()
+    target = Path(checkpoint_id)
+    part = target.with_name(target.name + ".part")
+    failure: str | None = None
+    if rank == 0:
+        failure = _attempt(lambda: _clear(part))
+    _agree([failure], group)
+    entries: Entries = {}
+    try:
+        entries = write_part(part, rank, state_dict)
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+    every = _agree([failure, entries], group)
+    if rank == 0:
+        failure = _attempt(lambda: _publish(part, target, [found[1] for found in every]))
+    _agree([failure], group)
+
+
+def _attempt(act: Any) -> str | None:
+    try:
+        act()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _clear(part: Path) -> None:
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+
+
+def _publish(part: Path, target: Path, every: list[Entries]) -> None:
+    write_metadata(part, every)
+    old = target.with_name(target.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    part.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _agree(found: list[Any], group: Any) -> list[Any]:
+    """What all ranks found. Raises on all of them where one failed."""
+    every: list[Any] = [found]
+    if group is not None:
+        every = [None] * group.size()
+        all_gather_object(every, found, group=group)
+    failed = [(rank, other[0]) for rank, other in enumerate(every) if other[0] is not None]
+    if failed:
+        text = "; ".join(f"rank {rank}: {why}" for rank, why in failed[:3])
+        raise CheckpointException(
+            f"the checkpoint was not written: {text}",
+            fix="free space or choose another folder; the last checkpoint is as it was",
+        )
+    return every
