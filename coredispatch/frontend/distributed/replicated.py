@@ -44,7 +44,7 @@ class _ToParts(Function):
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         total = grad.clone()
         all_reduce(total, group=ctx.group)
         return total, None
@@ -58,7 +58,7 @@ class _SumOfParts(Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         return grad, None
 
 
@@ -69,7 +69,7 @@ class _GatherParts(Function):
         return _gathered(tensor, dim, length, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         return _slice(grad, ctx.dim, ctx.group), None, None, None
 
 
@@ -80,7 +80,7 @@ class _OwnPart(Function):
         return _slice(tensor, dim, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         return _gathered(grad, ctx.dim, ctx.length, ctx.group), None, None
 
 

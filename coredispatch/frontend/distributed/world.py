@@ -60,4 +60,4 @@ class group(metaclass=_WorldMeta):
 class GroupMember(metaclass=_WorldMeta):
     """``GroupMember.WORLD``, and what a process gets for a group that it is no part of."""
 
-    NON_GROUP_MEMBER = -100
+    NON_GROUP_MEMBER: Any = -100

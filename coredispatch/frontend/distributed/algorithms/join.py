@@ -91,7 +91,7 @@ class Join:
             return
         present = self._waiting(True)
         for hook in self._hooks:
-            hook.present = present  # type: ignore[attr-defined]
+            hook.present = present
         if self._throw:
             self._check_early(False)
         for hook in self._hooks:
@@ -140,7 +140,7 @@ class Join:
                     stacklevel=2,
                 )
             for hook in self._hooks:
-                hook.present = present  # type: ignore[attr-defined]
+                hook.present = present
                 hook.main_hook()
         for hook in self._hooks:
             hook.post_hook(last)

@@ -25,7 +25,8 @@ class _Files:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._name, self._content = "", {}
+        self._name = ""
+        self._content: Any = {}
 
     def __getitem__(self, name: str) -> Any:
         if name != self._name:
@@ -63,9 +64,11 @@ def read_into(folder: str | os.PathLike[str], state_dict: dict[str, Any]) -> Non
                 f"the checkpoint has no {name!r}", fix=f"it has {', '.join(list(entries)[:8])}"
             )
         if isinstance(value, (Tensor, ShardedPart)) and "chunks" in entry:
-            part = value
-            if isinstance(value, Tensor):
-                part = ShardedPart(value, tuple(value.shape), (0,) * value.ndim)
+            part = (
+                ShardedPart(value, tuple(value.shape), (0,) * value.ndim)
+                if isinstance(value, Tensor)
+                else value
+            )
             if tuple(part.global_shape) != tuple(entry["shape"]):
                 raise CheckpointException(
                     f"{name!r} is {tuple(entry['shape'])} in the checkpoint and "

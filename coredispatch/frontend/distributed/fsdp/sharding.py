@@ -138,7 +138,9 @@ class _Unit:
             return packed
         number, shape, strides, offset = packed
         with no_grad():
-            return self.gather(self.locals)[number].as_strided(shape, strides, offset)
+            whole = self.gather(self.locals)[number]
+            found: Tensor = whole.as_strided(shape, strides, offset)
+        return found
 
 
 class _Gather(Function):

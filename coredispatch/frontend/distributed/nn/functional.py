@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import coredispatch as cd
-from coredispatch.frontend.distributed import operators as ops
+from coredispatch.frontend.distributed import operators
 from coredispatch.frontend.distributed.collectives import count, root, same_dtype, split_sizes
 from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.reduce_op import ReduceOp, op_name
 from coredispatch.frontend.tensor import Tensor
+
+#: what operators return is typed Any; the functions here say what it is
+ops: Any = operators
 
 __all__ = [
     "all_gather",
@@ -41,22 +44,24 @@ def _sum_or_average(name: str, op: Any) -> str:
 def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     """The tensor of rank `src`, on all ranks. The gradient at `src` is the sum of all."""
     found = resolved(group)
-    return ops.broadcast(tensor, root("broadcast", "src", src, None, found), found)
+    result: Tensor = ops.broadcast(tensor, root("broadcast", "src", src, None, found), found)
+    return result
 
 
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
     """`tensor` combined over all ranks. The gradient of a minimum or maximum goes to where it is."""
     name, found = op_name(op), resolved(group)
-    if name in ("sum", "avg"):
-        return ops.all_reduce(tensor, name, found)
-    return ops.all_select(tensor, name, found)
+    combine = ops.all_reduce if name in ("sum", "avg") else ops.all_select
+    result: Tensor = combine(tensor, name, found)
+    return result
 
 
 def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
     """`tensor` combined over all ranks, on rank `dst`; a copy of `tensor` elsewhere."""
     found = resolved(group)
     target = root("reduce", "dst", dst, None, found)
-    return ops.reduce(tensor, target, _sum_or_average("reduce", op), found)
+    result: Tensor = ops.reduce(tensor, target, _sum_or_average("reduce", op), found)
+    return result
 
 
 def all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
@@ -75,7 +80,8 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tenso
     """``tensors[r]`` of rank `src`, on rank r. All ranks give tensors, of one shape."""
     found = resolved(group)
     count("scatter", tensors, found)
-    return ops.scatter(cd.stack(list(tensors)), root("scatter", "src", src, None, found), found)
+    result: Tensor = ops.scatter(cd.stack(list(tensors)), root("scatter", "src", src, None, found), found)
+    return result
 
 
 def reduce_scatter(
@@ -85,7 +91,8 @@ def reduce_scatter(
     found = resolved(group)
     count("reduce_scatter", input_list, found)
     name = _sum_or_average("reduce_scatter", op)
-    return ops.reduce_scatter(cd.stack(list(input_list)), name, found)
+    result: Tensor = ops.reduce_scatter(cd.stack(list(input_list)), name, found)
+    return result
 
 
 def all_to_all(
@@ -114,4 +121,5 @@ def all_to_all_single(
     found = resolved(group)
     out = split_sizes("all_to_all_single", output_split_sizes, output.shape[0], found)
     into = split_sizes("all_to_all_single", input_split_sizes, input.shape[0], found)
-    return ops.all_to_all(input, out, into, found)
+    result: Tensor = ops.all_to_all(input, out, into, found)
+    return result

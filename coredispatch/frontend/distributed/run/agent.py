@@ -117,9 +117,9 @@ class _Job:
             with tempfile.TemporaryDirectory(prefix="coredispatch-launch-") as path:
                 yield Path(path)
         else:
-            path = Path(self.options.log_dir) / f"{self.options.rdzv_id}_{os.getpid()}"
-            path.mkdir(parents=True)
-            yield path.absolute()
+            kept = Path(self.options.log_dir) / f"{self.options.rdzv_id}_{os.getpid()}"
+            kept.mkdir(parents=True)
+            yield kept.absolute()
 
     def endpoint(self) -> tuple[str, int]:
         """Where the ranks meet."""

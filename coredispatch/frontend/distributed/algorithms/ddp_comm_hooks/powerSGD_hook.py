@@ -16,6 +16,7 @@ from coredispatch.frontend.distributed.buckets import GradBucket
 from coredispatch.frontend.distributed.collectives import all_reduce
 from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.futures import Future
+from coredispatch.registry.model.generator import Generator
 
 __all__ = ["PowerSGDState", "powerSGD_hook"]
 
@@ -60,7 +61,7 @@ class PowerSGDState:
         self.min_compression_rate = min_compression_rate
         self.use_error_feedback, self.warm_start = use_error_feedback, warm_start
         self.orthogonalization_epsilon = orthogonalization_epsilon
-        self.generator = cd.Generator().manual_seed(random_seed)
+        self.generator = Generator().manual_seed(random_seed)
         self.error_dict: dict[int, Any] = {}
         self.q_memory_dict: dict[int, Any] = {}
         self.iter = 0
@@ -115,7 +116,9 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Any:  # noqa: N80
         if index in state.error_dict and state.error_dict[index].numel() == buffer.numel():
             buffer.add_(state.error_dict[index])
         kept = buffer.clone()
-    plain, matrices, compressed = [], [], []
+    plain: list[Any] = []
+    matrices: list[Any] = []
+    compressed = []
     for gradient in bucket.gradients():
         matrix = gradient.view(gradient.shape[0], -1) if gradient.ndim > 1 else None
         compressed.append(matrix is not None and _worth(state, tuple(matrix.shape)))
