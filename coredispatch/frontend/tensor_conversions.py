@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from coredispatch.backends.dtypes import readable
 from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.subclasses import kept_class
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
@@ -56,6 +57,10 @@ _TYPE_NAMES = {
 }
 
 
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
 def _op(name: str) -> Any:
     return TABLE.operator(name)
 
@@ -91,7 +96,7 @@ class TensorConversions(_Above):
             result = _op("to_host")(self)
         else:  # nobody stands between the call and the array: 2 us less
             result = backend.to_numpy(self.raw)
-        return result
+        return result if result.dtype.names is None else readable(result)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
@@ -116,7 +121,7 @@ class TensorConversions(_Above):
     def tolist(self) -> Any:
         """Nested lists of Python numbers (a number for a 0-dim tensor)."""
         array = self.numpy(force=True)
-        if self.dtype.name == "bfloat16":
+        if self.dtype.name == "bfloat16" or self.dtype in dtypes.STORAGE_DTYPES:
             array = array.astype(np.float32)
         return array.tolist()
 
@@ -217,7 +222,7 @@ class TensorConversions(_Above):
         """
         if dtype is None:
             prefix = SPELLING.of("" if self.device.type == "cpu" else f"{self.device.type}.")
-            return prefix + _TYPE_NAMES.get(self.dtype.name, self.dtype.name) + "Tensor"
+            return prefix + _TYPE_NAMES.get(self.dtype.name, _capital(self.dtype.name)) + "Tensor"
         from coredispatch.frontend.legacy import convert
 
         return convert(self, dtype, non_blocking)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.dtypes import numpy_dtype, stored
 from coredispatch.registry.model.dtypes import DType, default_dtype, scalar_dtype
 from coredispatch.registry.model.scalars import arange_bounds, single_number
 from coredispatch.registry.model.sizes import as_size, as_sizes
@@ -19,9 +19,15 @@ def _dtype(dtype: DType | None) -> np.dtype:
     return numpy_dtype(default_dtype() if dtype is None else dtype)
 
 
+def _filled(size: tuple[int, ...], value: Any, dtype: np.dtype) -> np.ndarray:
+    if dtype.names is not None:
+        value = stored(np.asarray(value), dtype)
+    return np.full(size, value, dtype)
+
+
 def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> np.ndarray:
     """An array of one value."""
-    return np.full(size, value, numpy_dtype(scalar_dtype(value) if dtype is None else dtype))
+    return _filled(size, value, numpy_dtype(scalar_dtype(value) if dtype is None else dtype))
 
 
 def zeros(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray:
@@ -41,7 +47,7 @@ def empty(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray
 
 def full_like(x: np.ndarray, value: Any, dtype: DType | None) -> np.ndarray:
     """An array of one value in the shape of ``x``."""
-    return np.full(x.shape, value, x.dtype if dtype is None else numpy_dtype(dtype))
+    return _filled(x.shape, value, x.dtype if dtype is None else numpy_dtype(dtype))
 
 
 def zeros_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:

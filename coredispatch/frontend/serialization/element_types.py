@@ -7,11 +7,12 @@ import functools
 import re
 from typing import Any, Final
 
-import ml_dtypes  # noqa: F401  (makes np.dtype("bfloat16") known)
+import ml_dtypes
 import numpy as np
 
+from coredispatch.backends.dtypes import element_name, numpy_dtype
 from coredispatch.frontend.memory_spans import bytes_between, span
-from coredispatch.registry.model.dtypes import ALL_DTYPES
+from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES
 
 __all__ = ["dtype_named", "dtype_text", "only_valid_elements"]
 
@@ -19,7 +20,15 @@ Array = np.ndarray[Any, Any]
 
 #: what tensors and arrays have: coredispatch's own element types, by name and by NumPy's text
 _NATIVE: Final = {dtype.name: np.dtype(dtype.name) for dtype in ALL_DTYPES}
-_BY_TEXT: Final = {**_NATIVE, **{d.str: d for d in _NATIVE.values() if d.isbuiltin == 1}}
+#: 8-bit floats, of which NumPy's names say nothing
+_STORED: Final = {
+    dtype.name: numpy_dtype(dtype) for dtype in STORAGE_DTYPES if hasattr(ml_dtypes, dtype.name)
+}
+_BY_TEXT: Final = {
+    **_NATIVE,
+    **{d.str: d for d in _NATIVE.values() if d.isbuiltin == 1},
+    **_STORED,
+}
 _SWAPPED: Final = {
     d.newbyteorder().str: d.newbyteorder() for d in _BY_TEXT.values() if d.isbuiltin == 1
 }
@@ -32,6 +41,9 @@ _OTHER: Final = re.compile(
 @functools.lru_cache(256)
 def dtype_text(dtype: np.dtype[Any]) -> str | None:
     """How a file names an element type; None for one that no file has."""
+    if dtype.names is not None:
+        name = element_name(dtype)
+        return name if name in _STORED else None
     name = dtype.name if dtype.isnative and dtype.name in _NATIVE else dtype.str
     return name if dtype_named(name, numpy=True) is not None else None
 

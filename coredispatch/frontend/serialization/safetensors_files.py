@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from coredispatch.backends.dtypes import element_name
 from coredispatch.frontend.serialization.blocks import element_count, read_shape
 from coredispatch.frontend.serialization.element_types import dtype_named, only_valid_elements
 from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
@@ -218,7 +219,7 @@ def _checked(name: str, value: Any) -> tuple[Array, str]:
             fix="save x.to_dense(), or use another format",
         )
     array = host_array(value) if isinstance(value, Tensor) else value
-    kind = _NAMES.get(array.dtype.name)
+    kind = _NAMES.get(element_name(array.dtype))
     if kind is None or not array.dtype.isnative:
         raise SerializationError(
             f"save: {shown(name)} has elements of type {array.dtype}, which safetensors lacks",

@@ -31,7 +31,7 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.around.loader import plugins
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
-from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
+from coredispatch.registry.model.dtypes import ALL_DTYPES, STORAGE_DTYPES, DType
 from coredispatch.registry.model.errors import CoreDispatchError
 from coredispatch.registry.model.generator import Generator
 from coredispatch.registry.model.spelling import SPELLING
@@ -42,7 +42,7 @@ __all__ = ["TensorReader"]
 Record = dict[str, Any]
 
 _DEVICE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}(:\d{1,6})?", re.ASCII)
-_DTYPES = {dtype.name: dtype for dtype in ALL_DTYPES}
+_DTYPES = {dtype.name: dtype for dtype in (*ALL_DTYPES, *STORAGE_DTYPES)}
 
 
 class TensorReader:

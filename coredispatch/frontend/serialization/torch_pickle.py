@@ -18,6 +18,7 @@ from coredispatch.frontend.serialization.errors import Damage, shown
 from coredispatch.frontend.serialization.numpy_pickle import NumpyPickle
 from coredispatch.frontend.serialization.options import OPTIONS, Options
 from coredispatch.frontend.serialization.pickle_reader import Global
+from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 __all__ = ["STORAGE_DTYPES", "StorageReference", "TorchPickle"]
@@ -38,7 +39,11 @@ STORAGE_DTYPES: Final[dict[str, str]] = {
     "ComplexFloatStorage": "complex64",
     "UntypedStorage": "uint8",
 }
-_SIZES: Final = {dtype.name: dtype.itemsize for dtype in ALL_DTYPES}
+_EIGHT_BITS: Final = tuple(d for d in dtypes.STORAGE_DTYPES if d.name.startswith("float8"))
+_SIZES: Final = {
+    **{dtype.name: dtype.itemsize for dtype in ALL_DTYPES},
+    **{dtype.name: dtype.itemsize for dtype in _EIGHT_BITS},
+}
 
 
 class StorageReference(NamedTuple):

@@ -15,6 +15,7 @@ from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import (
     ALL_DTYPES,
     DOMAINS,
+    STORAGE_DTYPES,
     DType,
     Promotion,
     can_cast,
@@ -26,6 +27,7 @@ from coredispatch.registry.model.errors import (
     DimError,
     DTypeError,
     KernelError,
+    MissingKernel,
     OpError,
     ShapeError,
     kernel_error,
@@ -92,11 +94,28 @@ def failure(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     return found
 
 
+def _only_stored(op: Operator, args: tuple[Any, ...]) -> Exception | None:
+    """The refusal of a computation with 8-bit floats, which are stored and converted only."""
+    for position in op.tensors:
+        given = args[position]
+        if isinstance(given, Value) and dtype_of(given) in STORAGE_DTYPES:
+            error = MissingKernel(
+                f'"{op.name}" is not implemented for {dtype_of(given).name}, which is for storage',
+                fix="convert it first, x.to(float32), or compare and sum what x.float() has",
+            )
+            name_call(error, op, args)
+            return error
+    return None
+
+
 def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     op = entry.op
     assert isinstance(op, Operator)
     if isinstance(error, (MemoryError, RecursionError)):
         return error
+    unserved = _only_stored(op, args)
+    if unserved is not None and not isinstance(error, CoreDispatchError):
+        return unserved
     refused = refusal(entry, args)
     if refused is not None and not _taken(error, op, args):
         return refused

@@ -144,8 +144,8 @@ float64 = DType("float64", "f", 8)
 complex64 = DType("complex64", "c", 8)
 complex128 = DType("complex128", "c", 16)
 
-# Types of which tensors are not made yet: programs name them in tables of dtypes. They take no part
-# in promotion; the last one holds two numbers of 4 bits in each element.
+# Types that tensors are stored in and not computed with. They take no part in promotion; the last
+# one holds two numbers of 4 bits in each element, and is a name only.
 STORAGE_DTYPES: tuple[DType, ...] = tuple(
     DType(name, "f", 1)
     for name in (

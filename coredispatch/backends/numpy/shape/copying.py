@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.dtypes import numpy_dtype, stored
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
@@ -51,6 +51,8 @@ def contiguous(x: np.ndarray, memory_format: Any) -> np.ndarray:
 def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
     """A copy of ``x`` in ``dtype``; out-of-range values as C casts them, without warnings."""
     target = numpy_dtype(dtype)
+    if target.names is not None or x.dtype.names is not None:
+        return stored(x, target)
     if x.dtype.kind == "c" and target.kind not in "cb":
         x = x.real
     return x.astype(target)
@@ -63,6 +65,8 @@ def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
     if src.dtype == x.dtype:
         np.copyto(x, src)
         return
+    if x.dtype.names is not None or src.dtype.names is not None:
+        src = stored(src, x.dtype)
     if src.dtype.kind == "c" != x.dtype.kind:
         src = src.real
     np.copyto(x, src, "unsafe")
@@ -70,6 +74,8 @@ def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
 
 def fill(x: np.ndarray, value: Any) -> np.ndarray:
     """``value`` in the shape and dtype of ``x``."""
+    if x.dtype.names is not None:
+        return np.full(x.shape, stored(np.asarray(_one(value)), x.dtype))
     return np.full_like(x, _one(value), subok=False)
 
 
