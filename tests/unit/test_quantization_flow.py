@@ -88,7 +88,7 @@ def test_training_with_quantization(batches: list[Any]) -> None:
     fused.qconfig = tq.get_default_qat_qconfig("fbgemm")
     prepared = tq.prepare_qat(fused)
     assert isinstance(prepared.conv, nn.intrinsic.qat.ConvBnReLU2d)
-    optimizer = cd.optim.SGD(prepared.parameters(), lr=0.1)
+    optimizer = cd.optim.SGD(prepared.parameters(), lr=0.01)
     losses = []
     for _ in range(5):
         for x in batches:
