@@ -11,8 +11,8 @@ from typing import Any
 
 from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.creation import tensor
-from coredispatch.frontend.plugin_operators import plugin_operator
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.ops.support.plugin_operators import plugin_operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DimError, ShapeError

@@ -167,20 +167,6 @@ def test_repeats_of_a_0_dim_tensor() -> None:
         assert cd.tensor(2.0).repeat_interleave(3, dim).tolist() == np.repeat(2.0, 3).tolist()
 
 
-def test_a_sparse_gradient_is_refused_where_a_dense_one_comes() -> None:
-    weight, index = cd.ones(4, 2, requires_grad=True), _at(0, 1)
-    calls = [
-        lambda: F.embedding(index, weight, sparse=True),
-        lambda: F.embedding_bag(index, weight, _at(0), sparse=True),
-        lambda: cd.nn.Embedding(4, 2, sparse=True),
-        lambda: cd.nn.Embedding.from_pretrained(weight.detach(), sparse=True),
-    ]
-    for call in calls:
-        with pytest.raises(ArgumentError, match="sparse=False"):
-            call()
-    assert F.embedding(index, weight, sparse=False).shape == (2, 2)
-
-
 # ---- kernels over any array-API namespace -------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.plugin_operators import plugin_operator
+from coredispatch.ops.support.plugin_operators import plugin_operator
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.spelling import SPELLING
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, next_step, number, step_of
+from coredispatch.frontend.optim.stepping import (
+    check,
+    check_modes,
+    next_step,
+    number,
+    places_of,
+    require_no_decay,
+    step_of,
+)
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -63,5 +71,14 @@ class Adagrad(Optimizer):
                 state["sum"] = _full_like(parameter, group["initial_accumulator_value"])
             step = state["step"] = next_step(state["step"])
             lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+            if grad.is_sparse:
+                require_no_decay(group["weight_decay"])
+                places, values = places_of(grad), grad.values()
+                values = -values if group["maximize"] else values
+                total = state["sum"][places] + values * values
+                state["sum"][places] = total
+                change = values / (total.sqrt() + group["eps"]) * -lr
+                parameter.index_put_(places, change, accumulate=True)
+                continue
             options = group["eps"], group["weight_decay"], group["maximize"]
             step_op(parameter, grad, state["sum"], lr, *options)

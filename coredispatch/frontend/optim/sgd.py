@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check, check_modes, number, step_of
+from coredispatch.frontend.optim.stepping import (
+    check,
+    check_modes,
+    number,
+    places_of,
+    require_no_decay,
+    step_of,
+)
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -65,6 +72,9 @@ class SGD(Optimizer):
             grad = parameter.grad
             if grad is None:
                 continue
+            if grad.is_sparse:
+                self._sparse(group, parameter, grad)
+                continue
             buffer, first = None, False
             if momentum:
                 state = self.state[parameter]
@@ -75,3 +85,17 @@ class SGD(Optimizer):
             step_op(
                 parameter, grad, buffer, lr, momentum, dampening, decay, nesterov, maximize, first
             )
+
+    def _sparse(self, group: dict[str, Any], parameter: Tensor, grad: Any) -> None:
+        """A step by a sparse gradient: the elements that it has, or had while there is momentum."""
+        require_no_decay(group["weight_decay"])
+        grad = -grad if group["maximize"] else grad
+        momentum = group["momentum"]
+        if momentum:
+            state = self.state[parameter]
+            known = state.get("momentum_buffer")
+            damped = grad * (1 - group["dampening"])
+            buffer = grad.clone() if known is None else known * momentum + damped
+            state["momentum_buffer"] = buffer
+            grad = grad + buffer * momentum if group["nesterov"] else buffer
+        parameter.index_put_(places_of(grad), grad.values() * -number(group["lr"]), accumulate=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer, Params
-from coredispatch.frontend.optim.stepping import check_betas, next_step, number
+from coredispatch.frontend.optim.stepping import check_betas, next_step, number, places_of
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -77,7 +77,7 @@ class SparseAdam(Optimizer):
                 continue
             if group["maximize"]:
                 values = -values
-            places = tuple(grad.indices().unbind(0))
+            places = places_of(grad)
             first, second = state["exp_avg"], state["exp_avg_sq"]
             mean = first[places].lerp(values, 1 - beta1)
             square = second[places].lerp(values * values, 1 - beta2)

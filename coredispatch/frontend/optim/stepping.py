@@ -8,7 +8,16 @@ from typing import Any
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
-__all__ = ["check", "check_betas", "check_modes", "next_step", "number", "step_of"]
+__all__ = [
+    "check",
+    "check_betas",
+    "check_modes",
+    "next_step",
+    "number",
+    "places_of",
+    "require_no_decay",
+    "step_of",
+]
 
 _view_as_real = TABLE.operator("view_as_real")
 
@@ -65,3 +74,14 @@ def step_of(operator: Any, group: dict[str, Any]) -> Callable[..., Any]:
         operator(*(_view_as_real(a) if is_pair and isinstance(a, Tensor) else a for a in args))
 
     return step
+
+
+def places_of(grad: Any) -> tuple[Any, ...]:
+    """Where the elements of a sparse gradient are: an index of its parameter."""
+    return tuple(grad.coalesce().indices().unbind(0))
+
+
+def require_no_decay(weight_decay: float) -> None:
+    """Weight decay would move the elements that a sparse gradient leaves alone."""
+    if weight_decay:
+        raise RuntimeError("weight_decay option is not compatible with sparse gradients")

@@ -14,6 +14,7 @@ from coredispatch.ops.nn.backward_reference import (
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.inspection import greatest, least
+from coredispatch.ops.support.plugin_operators import plugin_operator
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
@@ -59,13 +60,10 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
-def refuse_sparse_gradient(sparse: bool) -> None:
-    """Raise :class:`ArgumentError` for ``sparse=True``, which asks for a gradient of few rows."""
+def require_sparse_layout(sparse: bool) -> None:
+    """Raise ``RuntimeError`` for ``sparse=True`` where no plugin brings sparse tensors."""
     if sparse:
-        raise ArgumentError(
-            "sparse=True asks for a sparse gradient of weight, and this gradient is dense",
-            fix="leave sparse=False: the values are the same, and every optimizer takes them",
-        )
+        plugin_operator("csr_assemble", "sparse gradients", "coredispatch-sparse")
 
 
 def _reference(
@@ -138,20 +136,46 @@ def embedding_lookup(
     """Rows of ``weight`` (``(V, D)``) by the int32 or int64 indices ``input``: ``(*, D)``.
 
     The row ``padding_idx`` (0 or more) gets no gradient; ``scale_grad_by_freq`` divides each row's
-    gradient by how often it was used. ``sparse`` is False, which the callers see to. Raises
-    ``DimError`` for an index out of range.
+    gradient by how often it was used. With ``sparse`` the gradient is a sparse tensor of the rows
+    used. Raises ``DimError`` for an index out of range.
     """
+    require_sparse_layout(sparse)
     _embedding_shape(input, weight)
     _check_range(input, weight.shape[0])
     rows = weight.index_select(0, input.reshape(-1))
     return rows.reshape(*input.shape, weight.shape[1])
 
 
-embedding_lookup.vjp(
-    weight=lambda grad, input, weight_shape, padding_idx, scale_grad_by_freq: (
-        lazy.embedding_backward(grad, input, weight_shape[0], padding_idx, scale_grad_by_freq)
-    ),
-)
+def _table_gradient(
+    grad: Any, input: Any, weight_shape: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any
+) -> Any:
+    if sparse:
+        return _sparse_gradient(grad, input, weight_shape, padding_idx, scale_grad_by_freq)
+    return lazy.embedding_backward(grad, input, weight_shape[0], padding_idx, scale_grad_by_freq)
+
+
+def _sparse_gradient(
+    grad: Tensor, input: Tensor, shape: Any, padding_idx: int | None, scaled: bool
+) -> Tensor:
+    """The rows of ``grad`` by index, added, as a sparse matrix of the rows that occur."""
+    assemble = plugin_operator("csr_assemble", "sparse gradients", "coredispatch-sparse")
+    count, width = shape
+    flat, rows = input.reshape(-1), grad.reshape(-1, width)
+    if padding_idx is not None:
+        kept = (flat != padding_idx).nonzero().squeeze(1)
+        flat, rows = flat.index_select(0, kept), rows.index_select(0, kept)
+    used, inverse, times = lazy.unique(flat.long(), return_inverse=True, return_counts=True)
+    total = rows.new_zeros((used.shape[0], width)).index_add(0, inverse, rows)
+    if scaled:
+        total = total / times.to(total.dtype).unsqueeze(1)
+    ends = (lazy.bincount(used, minlength=count) * width).cumsum(0)
+    columns = lazy.arange(width, device=grad.device).expand(used.shape[0], width).reshape(-1)
+    return assemble(
+        lazy.cat([ends.new_zeros((1,)), ends]), columns, total.reshape(-1), (count, width)
+    )
+
+
+embedding_lookup.vjp(weight=_table_gradient)
 
 
 @composite(
@@ -225,9 +249,10 @@ def embedding(
     The row ``padding_idx``, which may count from the end, gets no gradient; ``scale_grad_by_freq``
     divides each row's gradient by how often it was used. With ``max_norm`` the rows used are first
     scaled down, in place, to at most that ``norm_type``-norm. Raises ``DimError`` for an index out
-    of range, ``DTypeError`` for other indices, ``ArgumentError`` for ``sparse=True``.
+    of range, ``DTypeError`` for other indices. With ``sparse`` the gradient of ``weight`` is a
+    sparse tensor, which needs the plugin coredispatch-sparse.
     """
-    refuse_sparse_gradient(sparse)
+    require_sparse_layout(sparse)
     row = _padding(padding_idx, weight.shape[0])
     if max_norm is not None:
         embedding_renorm_(weight.detach(), input, max_norm, norm_type)
@@ -292,6 +317,7 @@ def embedding_bag(
     mode: str = "mean",
     per_sample_weights: Tensor | None = None,
     padding_idx: int | None = None,
+    sparse: bool = False,
 ) -> Tensor:
     """Embeddings of each bag of indices, summed, averaged or maximized: ``(bags, D)``.
 
@@ -301,6 +327,8 @@ def embedding_bag(
     mode, ``ShapeError`` for missing or superfluous offsets.
     """
     require_one_of("mode", mode, ("sum", "mean", "max"))
+    if sparse and mode == "max":
+        raise ArgumentError("mode='max' has no sparse gradient", fix="leave sparse=False")
     if per_sample_weights is not None and mode != "sum":
         raise ArgumentError(f"mode={mode!r} does not take per_sample_weights", fix='use mode="sum"')
     if (input.ndim == 2) == (offsets is not None) or input.ndim not in (1, 2):
@@ -319,7 +347,7 @@ def embedding_bag(
         bags = offsets.shape[0]
         # The bag of a place is the last one that starts at or before it.
         bag = (place.unsqueeze(1) >= offsets.unsqueeze(0)).sum(1) - 1
-    like = rows = embedding_lookup(flat, weight, padding)
+    like = rows = embedding_lookup(flat, weight, padding, False, sparse)
     if per_sample_weights is not None:
         rows = wide(rows) * wide(per_sample_weights.reshape(-1, 1))
         like = weight if weight.dtype is per_sample_weights.dtype else rows
@@ -352,7 +380,7 @@ def _(
     padding_idx: int | None = None,
 ) -> Tensor:
     # PyTorch's whole signature; what is left of it after the rows were shrunk is the operator.
-    refuse_sparse_gradient(sparse)
+    require_sparse_layout(sparse)
     if scale_grad_by_freq:
         raise ArgumentError(
             "embedding_bag does not divide gradients by frequency, and scale_grad_by_freq=True "
@@ -370,6 +398,7 @@ def _(
         mode=mode,
         per_sample_weights=per_sample_weights,
         padding_idx=padding_idx,
+        sparse=sparse,
     )
 
 

@@ -88,7 +88,7 @@ def _slopes(at: float, size: int, mode: str, padding_mode: str, align: bool) -> 
     place = (at + 1) / 2 * (size - 1) if align else ((at + 1) * size - 1) / 2
     if mode == "bicubic":
         share = place - np.floor(place)
-        far, near = lambda d: ((3 * d - 10) * d + 8) * CUBIC, lambda d: _near_slope(d)
+        far, near = _far_slope, _near_slope
         return [scale * k for k in (far(share + 1), near(share), -near(1 - share), -far(2 - share))]
     inside = _kept_inside(place, size, padding_mode, align)
     direction = 1.0
@@ -100,6 +100,10 @@ def _slopes(at: float, size: int, mode: str, padding_mode: str, align: bool) -> 
             even = abs(place - low) // span % 2 == 0
             direction = 1.0 if even == (place >= low) else -1.0
     return [-direction * scale, direction * scale]
+
+
+def _far_slope(d: float) -> float:
+    return ((3 * d - 10) * d + 8) * CUBIC
 
 
 def _near_slope(d: float) -> float:

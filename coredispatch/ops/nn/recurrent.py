@@ -60,7 +60,7 @@ def _direction(
         return out, [last_states(out, sizes, reverse)]
     gates = lazy.linear(x, w_ih, _plus(b_ih, b_hh))
     if mode == "lstm":
-        out, cells, _ = lstm_sequence(gates, *states, w_hh, w_hr, sizes, reverse)
+        out, cells, _ = lstm_sequence(gates, states[0], states[1], w_hh, w_hr, sizes, reverse)
         return out, [last_states(part, sizes, reverse) for part in (out, cells)]
     out = rnn_sequence(gates, states[0], w_hh, mode, sizes, reverse)
     return out, [last_states(out, sizes, reverse)]

@@ -159,8 +159,9 @@ def lstm_sequence(
 
 @lstm_sequence.vjp
 def _(grads, out0, out1, out2, h0, c0, weight_hh, weight_hr, batch_sizes, reverse):
+    of_output, of_cells, of_gates = grads
     gates_grad, h_grad, c_grad, totals = lstm_sequence_backward(
-        *grads, out1, out2, c0, weight_hh, weight_hr, batch_sizes, reverse
+        of_output, of_cells, of_gates, out1, out2, c0, weight_hh, weight_hr, batch_sizes, reverse
     )
     return (
         gates_grad,
@@ -287,8 +288,9 @@ def gru_sequence(
 @gru_sequence.vjp
 def _(grads, out0, out1, h0, weight_hh, bias_hh, batch_sizes, reverse):
     before = _before(out0, h0, batch_sizes, reverse)
+    of_output, of_gates = grads
     gates_grad, state_grad, h_grad = gru_sequence_backward(
-        *grads, before, out1, weight_hh, batch_sizes, reverse
+        of_output, of_gates, before, out1, weight_hh, batch_sizes, reverse
     )
     return (
         gates_grad,

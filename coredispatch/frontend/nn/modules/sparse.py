@@ -9,7 +9,7 @@ from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
-from coredispatch.ops.nn.embedding import refuse_sparse_gradient
+from coredispatch.ops.nn.embedding import require_sparse_layout
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import RequirementError
 
@@ -73,7 +73,7 @@ class Embedding(_Table):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = _front(padding_idx, num_embeddings)
         self.max_norm, self.norm_type = max_norm, norm_type
-        refuse_sparse_gradient(sparse)
+        require_sparse_layout(sparse)
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self._table(_weight, device, dtype)
         if _freeze:
@@ -130,7 +130,7 @@ class EmbeddingBag(_Table):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        refuse_sparse_gradient(sparse)
+        require_sparse_layout(sparse)
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.registry.around.loader import plugins
-from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry import TABLE, RegistrationError, plugins
 
 __all__ = ["plugin_operator"]
 
