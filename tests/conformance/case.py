@@ -43,6 +43,7 @@ CHECKS: dict[int, str] = {
     26: "caches",
     27: "tensor layouts",
     28: "performance",
+    29: "compiled programs",
 }
 
 

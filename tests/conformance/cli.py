@@ -142,7 +142,7 @@ def _options(options: argparse.Namespace) -> shards.Options:
         level = "training"
     for number in options.check:
         if number not in CHECKS:
-            raise SuiteError(f"there is no check {number}", fix="checks are numbered 1 to 28")
+            raise SuiteError(f"there is no check {number}", fix="checks are numbered 1 to 29")
     return shards.Options(
         backend=options.backend,
         level=level,

@@ -5,8 +5,8 @@
 ``training``  and gradients, mixed precision, threads;
 ``full``      and new processes, streams, large arrays, timings.
 
-Profiles stand beside the levels: ``amp``, ``async``, ``large``, and one for each layout that a
-loaded plugin brings, under the layout's name and under the plugin's.
+Profiles stand beside the levels: ``amp``, ``async``, ``large``, ``compiler`` (programs as graphs),
+and one for each layout that a loaded plugin brings, under its name and under the plugin's.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ PROFILES: dict[str, tuple[int, ...]] = {
     "amp": (13,),
     "async": (18,),
     "large": (22,),
+    "compiler": (29,),
 }
 
 

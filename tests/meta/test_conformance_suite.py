@@ -111,7 +111,8 @@ def test_distributions_hold_what_they_promise() -> None:
 
 def test_every_check_has_cases_or_is_visibly_elsewhere(subject: Subject) -> None:
     ops = (BACKEND, "add", "softmax", "randn", "fill_", "permute", "sum", "linear")
-    found = {c.check for op in ops for c in plan_op(subject, op, "full", ("sparse", "quant"))}
+    profiles = ("sparse", "quant", "compiler")
+    found = {c.check for op in ops for c in plan_op(subject, op, "full", profiles)}
     assert found == set(CHECKS)
 
 

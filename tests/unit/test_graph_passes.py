@@ -154,3 +154,16 @@ def test_a_picture_has_a_box_for_each_node(tmp_path: Path) -> None:
     for row in by_row.values():
         row.sort()
         assert all(a[1] < b[0] for a, b in zip(row, row[1:]))
+
+
+def test_equal_calls_on_a_value_that_is_written_between_stay_apart() -> None:
+    def program(x: Any) -> Any:
+        y = x * 1
+        before = y.exp()
+        y.add_(1)
+        return before + y.exp() * 2
+
+    graph = traced(program, cd.ones(2))
+    once = eliminate_common_nodes(graph)
+    assert targets(once).count("exp") == 2
+    cd.testing.assert_close(run(once, cd.zeros(2)), program(cd.zeros(2)))

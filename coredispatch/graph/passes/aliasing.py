@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.graph.calls import operator_of
+from coredispatch.graph.calls import bound_arguments, operator_of
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_arg
 from coredispatch.graph.targets import function_name
@@ -108,12 +108,13 @@ def written_by(node: Node) -> list[Node]:
     if op is not None:
         if not op.mutates:
             return []
-        names = {p.name: i for i, p in enumerate(op.schema.params)}
+        args = bound_arguments(op, node)
+        if args is None:
+            return node.all_input_nodes
         found: list[Any] = []
-        for name in op.mutates:
-            position = names[name]
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
-            map_arg(given, found.append)
+        for mutation in op.schema.mutations:
+            if mutation.happens(args):
+                map_arg(args[mutation.position], found.append)
         return found
     if node.op == "call_function" and function_name(node.target) is not None:
         return node.all_input_nodes[:1] if node.is_impure() else []

@@ -23,7 +23,7 @@ def eliminate_common_nodes(graph: Graph) -> Graph:
     aliases = Aliases(made)
     seen: dict[Any, Node] = {}
     for node in made.nodes:
-        key = _key(node) if repeatable(node) and aliases.private(node) else None
+        key = _key(node) if _same_each_time(node, aliases) else None
         if key is None:
             continue
         known = seen.get(key)
@@ -34,6 +34,13 @@ def eliminate_common_nodes(graph: Graph) -> Graph:
         made.erase_node(node)
     made.lint()
     return made
+
+
+def _same_each_time(node: Node, aliases: Aliases) -> bool:
+    """Whether an equal call elsewhere in the graph gives the same value, for nobody to write to."""
+    if not repeatable(node) or not aliases.private(node):
+        return False
+    return not any(aliases.of(used) in aliases.written for used in node.all_input_nodes)
 
 
 def repeatable(node: Node) -> bool:

@@ -12,6 +12,7 @@ from coredispatch.graph.capture import load, source, tracing
 from coredispatch.graph.graph import Graph, GraphError
 from coredispatch.graph.interpreter import Interpreter
 from coredispatch.graph.node import Node, map_aggregate
+from coredispatch.graph.passes.aliasing import written_by
 from coredispatch.graph.passes.functionalization import functionalize
 from coredispatch.graph.symbols import Size, SymbolTable
 from coredispatch.graph.values import ValueInfo, info_of
@@ -75,7 +76,7 @@ def decompose(
 
 
 def _writes(graph: Graph) -> bool:
-    return any(op is not None and op.mutates for op in map(operator_of, graph.nodes))
+    return any(operator_of(node) is not None and written_by(node) for node in graph.nodes)
 
 
 class _Decomposition(Interpreter):

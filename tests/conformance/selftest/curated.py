@@ -15,6 +15,7 @@ from .fake_backend import NAME
 from .forms import INPLACE, KERNELS
 from .framework import FRAMEWORK
 from .mutants import Mutant, Mutation
+from .passes import PASSES
 
 __all__ = ["curated"]
 
@@ -48,7 +49,8 @@ def curated(subject: Subject) -> list[Mutant]:
     kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
     kernels += [Mutant(name, mutation=make, **facts) for name, (make, facts) in KERNELS.items()]
     kernels += layout_faults()
-    framework = [Mutant(name, "", **facts) for name, facts in {**FRAMEWORK, **INPLACE}.items()]
+    faults = {**FRAMEWORK, **INPLACE, **PASSES}
+    framework = [Mutant(name, "", **facts) for name, facts in faults.items()]
     return [*kernels, *framework]
 
 

@@ -1,0 +1,255 @@
+"""Check 29: programs as graphs mean what they mean eagerly.
+
+Every operator's samples and a list of small programs go through capture, each pass, a file, and
+each compiler of graphs; results and what was written are compared with the eager call. Tolerance is
+that of check 24: another order of rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+from coredispatch.graph import Graph, ValueInfo, run
+from coredispatch.graph.compilers import compiler_named, compiler_names
+from coredispatch.graph.passes.aliasing import written_by
+from coredispatch.graph.passes.common import eliminate_common_nodes
+from coredispatch.graph.passes.decomposition import decompose
+from coredispatch.graph.passes.folding import fold_constants
+from coredispatch.graph.passes.functionalization import functionalize
+from coredispatch.graph.storing import from_document, to_document
+from coredispatch.graph.symbols import SymbolTable
+from coredispatch.plugin import CoreDispatchError, DataDependentError
+
+from ..case import BACKEND, Case
+from ..context import Context, NotRun, has_values, tensors_in
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from . import check
+from .decompositions import disagreement
+from .programs import OPEN, PROGRAMS
+from .values import choose_dtypes
+
+__all__: list[str] = []
+
+#: samples of one operator
+LIMIT = 4
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None:
+        for name in PROGRAMS:
+            yield Case(29, BACKEND, variant=f"program+{name}")
+        for name in OPEN:
+            yield Case(29, BACKEND, variant=f"open+{name}")
+        for compiler in compiler_names():
+            yield Case(29, BACKEND, variant=f"compiler+{compiler}")
+        return
+    op = facts.op
+    if op.samples is None or facts.layouts or op.schema.plain or not has_values(op):
+        return
+    if not op.tensors and not op.lists:
+        return  # nothing goes in
+    for dtype in choose_dtypes(facts, ("float32",), 1):
+        if dtype in subject.dtypes:
+            yield Case(29, op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
+
+
+class _Root:
+    """What has the constants of a graph."""
+
+    def __init__(self, owner: Any) -> None:
+        self.__dict__.update(dict(owner.named_buffers()) if owner is not None else {})
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        setattr(self, name, tensor)
+
+    def constant(self, tensor: Any) -> str:
+        name = f"folded{len(self.__dict__)}"
+        setattr(self, name, tensor)
+        return name
+
+
+def _captured(program: Callable[..., Any], given: list[Any]) -> Graph:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a value that Python reads is that of the same sample
+        copies = tuple(tensor.clone() for tensor in given)
+        traced = cd.jit.trace(program, copies, check_trace=False, strict=False)
+    graph: Graph = traced.graph
+    graph.owning_module = _Root(graph.owning_module)
+    return graph
+
+
+def _stages(graph: Graph) -> Iterator[tuple[str, Callable[[], Graph]]]:
+    """Name, and what makes the graph that has to mean the same."""
+    root = graph.owning_module
+    pure = lambda: functionalize(graph, write_back=True)  # noqa: E731
+    yield "capture", lambda: graph
+    yield "functionalize", pure
+    yield "common nodes", lambda: eliminate_common_nodes(graph)
+    yield "folded constants", lambda: fold_constants(graph, root.constant)
+    yield "save and load", lambda: from_document(json.loads(json.dumps(to_document(graph))))
+    yield "decompose", lambda: decompose(pure())
+    yield "all passes", lambda: eliminate_common_nodes(decompose(pure()))
+
+
+def _same_results(context: Context, stage: str, found: Any, wanted: Any) -> None:
+    one, other = tensors_in(found), tensors_in(wanted)
+    context.expect(len(one) == len(other), f"{stage}: {len(one)} results, eager has {len(other)}")
+    for a, b in zip(one, other, strict=True):
+        context.expect(
+            a.dtype is b.dtype, f"{stage}: the result is {a.dtype}, eager's is {b.dtype}"
+        )
+        got, known = context.array(a.detach()), context.array(b.detach())
+        context.expect(
+            got.shape == known.shape, f"{stage}: the result is {got.shape}, eager's {known.shape}"
+        )
+        error = disagreement(got, known)
+        context.expect(error <= 1, f"{stage}: differs from eager {error:.3g} times too much")
+
+
+def _judge(context: Context, program: Callable[..., Any], given: list[Any]) -> None:
+    """The program through all stages, against itself."""
+    eager = [tensor.clone() for tensor in given]
+    cd.manual_seed(5)
+    wanted = program(*eager)
+    graph = _captured(program, given)
+    root = graph.owning_module
+    for stage, made in _stages(graph):
+        try:
+            staged = made()
+        except DataDependentError:
+            context.expect("decompose" in stage or stage == "all passes", f"{stage}: reads values")
+            continue
+        staged.lint()
+        values = [tensor.clone() for tensor in given]
+        cd.manual_seed(5)
+        result = run(staged, *values, root=root)
+        _same_results(context, stage, result, wanted)
+        _same_results(context, f"{stage}, what is written", values, eager)
+        if stage == "functionalize":
+            _writes_nothing(context, staged)
+
+
+def _writes_nothing(context: Context, graph: Graph) -> None:
+    """Only the copies at the end write."""
+    written = len(graph.meta["written"])
+    calls = [node for node in graph.nodes if getattr(node.target, "mutates", ())]
+    writers = [node for node in calls if written_by(node)]
+    names = [node.target.name for node in writers]
+    context.expect(names == ["copy_"] * written, f"functionalize: {names} write")
+
+
+@check(29, plan=_plan)
+def compiled(context: Context) -> None:
+    """A call as a graph, after each pass and after a file, gives what the eager call gives."""
+    done = 0
+    for sample in context.samples():
+        if done == LIMIT:
+            break
+        tensors = context.subject.tensors(sample)
+        given = tensors_in([list(tensors.args), tensors.kwargs])
+        if not given:
+            continue
+
+        def program(*values: Any, sample: Any = tensors) -> Any:
+            rest = iter(values)
+            put = lambda v: (  # noqa: E731
+                next(rest)
+                if isinstance(v, cd.Tensor)
+                else type(v)(map(put, v))
+                if isinstance(v, (list, tuple))
+                else v
+            )
+            args = [put(v) for v in sample.args]
+            kwargs = {key: put(v) for key, v in sample.kwargs.items()}
+            result = context.op(*args, **kwargs)
+            return tensors_in(args) if result is None else result
+
+        try:
+            program(*[tensor.clone() for tensor in given])
+        except CoreDispatchError:
+            continue  # an in-place form has the samples of the plain one, and refuses some
+        _judge(context, program, given)
+        done += 1
+    if not done:
+        raise NotRun("no sample has a tensor and is served")
+
+
+def _inputs(context: Context, rows: int = 3) -> list[Any]:
+    rng = np.random.default_rng(context.case.seed % 2**32)
+    x, y = rng.normal(size=(rows, 4)), rng.normal(size=(4, rows))
+    return [context.tensor(a.astype(np.float32)) for a in (x, y)]
+
+
+@check(29, plan=_plan, variant="program")
+def programs(context: Context) -> None:
+    """A small program, through all passes."""
+    _judge(context, PROGRAMS[context.case.variant.partition("+")[2]], _inputs(context))
+
+
+@check(29, plan=_plan, variant="open")
+def open_sizes(context: Context) -> None:
+    """A program that was decomposed for an open number of rows holds for others."""
+    program = PROGRAMS[context.case.variant.partition("+")[2]]
+    graph = functionalize(_captured(program, _inputs(context)))
+    table = SymbolTable()
+    n = table.symbol("n", 3)
+    shapes = [(n, 4), (4, n)]
+    infos = []
+    for node, shape in zip(graph.placeholders, shapes):
+        info = node.meta["value"]
+        context.expect(isinstance(info, ValueInfo), "the capture knows nothing of an input")
+        infos.append(replace(info, shape=shape, strides=None))
+    made = decompose(graph, inputs=infos, symbols=table)
+    for rows in (3, 2, 6):
+        if not all(guard.holds({"n": rows}) for guard in table.guards):
+            context.expect(rows != 3, "a guard does not hold for the example")
+            continue
+        given = _inputs(context, rows)
+        eager = [tensor.clone() for tensor in given]
+        wanted = program(*eager)
+        result, _ = run(made, *given, root=graph.owning_module)
+        _same_results(context, f"{rows} rows", result, wanted)
+
+
+@check(29, plan=_plan, variant="compiler")
+def compilers(context: Context) -> None:
+    """A compiler of graphs gives for each program what the eager run gives."""
+    name = context.case.variant.partition("+")[2]
+    compile = compiler_named(name)
+    for title, program in PROGRAMS.items():
+        given = _inputs(context)
+        eager = [tensor.clone() for tensor in given]
+        cd.manual_seed(5)
+        wanted = program(*eager)
+        graph = _captured(program, given)
+        made = functionalize(graph)
+        for attribute in made.find_nodes(op="get_attr"):  # compilers get graphs without attributes
+            with made.inserting_before():
+                place = made.placeholder(attribute.target)
+            place.meta = dict(attribute.meta)
+            attribute.replace_all_uses_with(place)
+            made.erase_node(attribute)
+            given = [getattr(graph.owning_module, attribute.target), *given]
+        last = made.output_node()
+        context.expect(last is not None, f"{title}: the graph has no output")
+        result, written = last.args[0]  # type: ignore[union-attr]
+        leaves = _leaves(result)
+        last.args = ((*leaves, *written),)  # type: ignore[union-attr]
+        made.lint()
+        cd.manual_seed(5)
+        with cd.no_grad():
+            found = compile(made, given)(*given)
+        _same_results(context, f"{name}: {title}", list(found)[: len(leaves)], wanted)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]

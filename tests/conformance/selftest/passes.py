@@ -1,0 +1,144 @@
+"""Curated faults of the passes over graphs, which check 29 must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.graph import storing, symbols
+from coredispatch.graph.graph import Graph
+from coredispatch.graph.passes import aliasing, common, folding, view_writes
+from coredispatch.graph.passes import functionalization as functional
+
+from .framework import replaced
+
+__all__ = ["PASSES"]
+
+
+def _lost_view_write() -> Any:
+    """A write through a view stays in the view."""
+    return replaced((functional, "written", lambda graph, step, base, new: base))
+
+
+def _write_to_a_copy() -> Any:
+    """What was transposed is written as it lies."""
+    rules = dict(view_writes._RULES)
+    rules["t"] = rules["transpose"] = rules["reshape"]
+    return replaced((view_writes, "_RULES", rules))
+
+
+def _stale_view() -> Any:
+    """A view that was taken before a write is read after it."""
+
+    def write(self: Any, value: Any) -> None:
+        self.value = value
+
+    return replaced((functional._Memory, "write", write))
+
+
+def _promoted_write() -> Any:
+    """A written tensor takes the dtype of what was written."""
+    return replaced((functional, "may_promote", lambda op: False))
+
+
+def _write_not_returned() -> Any:
+    """Nobody tells the caller what became of the inputs."""
+    return replaced((functional._Memory, "changed", property(lambda self: False)))
+
+
+def _random_numbers_once() -> Any:
+    """Two draws are one."""
+    return replaced((common, "repeatable", lambda node: node.op == "call_function"))
+
+
+def _aliases_unseen() -> Any:
+    """Nothing is an alias, so what is written is taken for a constant."""
+    private = lambda self, node: self.of(node) not in self.returned  # noqa: E731
+    return replaced((aliasing.Aliases, "private", private))
+
+
+def _inputs_folded() -> Any:
+    """Also results that are returned, or written to, are made once and for all."""
+    return replaced(
+        (aliasing.Aliases, "private", lambda self, node: True),
+        (folding, "repeatable", lambda node: node.op == "call_function" and not node.is_impure()),
+    )
+
+
+def _baked_size() -> Any:
+    """An open size becomes the number of the example."""
+    build: Callable[..., Any] = lambda self, leaf, apply: self.example  # noqa: E731
+    return replaced((symbols.Expression, "build", build))
+
+
+def _guards_dropped() -> Any:
+    """Every question about a size is answered with no."""
+    return replaced((symbols.SymbolTable, "ask", lambda self, sign, left, right: sign == "!="))
+
+
+def _rounded_number() -> Any:
+    """A float loses its fraction in a file."""
+    kept = storing._value
+
+    def value(item: Any, node: Any) -> Any:
+        return {"float": repr(float(int(item)))} if type(item) is float else kept(item, node)
+
+    return replaced((storing, "_value", value))
+
+
+def _keyword_lost() -> Any:
+    """Arguments given by name are not written to a file."""
+    kept = storing._nodes
+
+    def nodes(graph: Any, defaults: Any) -> Any:
+        found = kept(graph, defaults)
+        for entry in found:
+            entry.pop("kwargs", None)
+        return found
+
+    return replaced((storing, "_nodes", nodes))
+
+
+def _writes_dropped() -> Any:
+    """Dead code is what nobody uses, also where it writes."""
+    kept = Graph.eliminate_dead_code
+
+    def eliminate(self: Any, is_impure_node: Any = None) -> bool:
+        return kept(self, lambda node: node.op in ("placeholder", "output"))
+
+    return replaced((Graph, "eliminate_dead_code", eliminate))
+
+
+def _parts_swapped() -> Any:
+    """The first result of several stands for all of them."""
+    kept = functional.part
+    return replaced((functional, "part", lambda graph, node, number: kept(graph, node, 0)))
+
+
+def _facts(patch: Callable[[], Any], says: str) -> dict[str, Any]:
+    return {
+        "patch": patch,
+        "ops": ("backend", "sort", "clamp"),
+        "profiles": ("compiler",),
+        "checks": (29,),
+        "says": says,
+    }
+
+
+#: name -> fields of the mutant
+PASSES: dict[str, dict[str, Any]] = {
+    "a write through a view is lost": _facts(_lost_view_write, "functionalize|compiler|eager"),
+    "a transposed view is written as it lies": _facts(_write_to_a_copy, "functionalize|Error"),
+    "a view is not taken anew after a write": _facts(_stale_view, "functionalize"),
+    "a written tensor changes its dtype": _facts(_promoted_write, "functionalize"),
+    "writes do not come back": _facts(_write_not_returned, "what is written|functionalize"),
+    "two draws are one": _facts(_random_numbers_once, "common nodes"),
+    "a written value is taken for a constant": _facts(_aliases_unseen, "common|folded"),
+    "written and returned values are folded": _facts(_inputs_folded, "common|folded"),
+    "an open size is the example's": _facts(_baked_size, "rows"),
+    "questions about sizes are not kept": _facts(_guards_dropped, "rows|Error"),
+    "a number loses its fraction in a file": _facts(_rounded_number, "save and load"),
+    "keyword arguments are not in the file": _facts(_keyword_lost, "save and load"),
+    "writes are dead code": _facts(_writes_dropped, "eager|Error"),
+    "results of several are the first": _facts(_parts_swapped, "functionalize|Error"),
+}
