@@ -14,7 +14,9 @@ from coredispatch.frontend.distributed import (
     algorithms,
     backend_names,
     checkpoint,
+    constants,
     cpu_kernels,
+    distributed_c10d,
     elastic,
     nn,
     operators,
@@ -96,7 +98,7 @@ from coredispatch.frontend.distributed.point_to_point import (
 )
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reducer import Reducer
-from coredispatch.frontend.distributed.reduce_op import ReduceOp, reduce_op
+from coredispatch.frontend.distributed.reductions import ReduceOp, reduce_op
 from coredispatch.frontend.distributed.rendezvous import register_rendezvous_handler, rendezvous
 from coredispatch.frontend.distributed.stores import FileStore, HashStore, PrefixStore, Store
 from coredispatch.frontend.distributed.tcp_store import TCPStore
@@ -142,8 +144,10 @@ __all__ = [
     "broadcast",
     "broadcast_object_list",
     "checkpoint",
+    "constants",
     "default_pg_timeout",
     "destroy_process_group",
+    "distributed_c10d",
     "elastic",
     "gather",
     "gather_object",

@@ -21,7 +21,7 @@ from coredispatch.frontend.distributed.groups import (
     warn_not_in_group,
 )
 from coredispatch.frontend.distributed.process_group import LAST, ProcessGroup
-from coredispatch.frontend.distributed.reduce_op import ReduceOp, op_name
+from coredispatch.frontend.distributed.reductions import ReduceOp, op_name
 from coredispatch.frontend.distributed.work import Work
 from coredispatch.frontend.distributed.world import GroupMember
 from coredispatch.frontend.tensor import Tensor

@@ -16,7 +16,7 @@ from coredispatch.frontend.autograd.graph import queue_callback
 from coredispatch.frontend.distributed.buckets import FIRST, GradBucket, assign
 from coredispatch.frontend.distributed.collectives import all_reduce, broadcast
 from coredispatch.frontend.distributed.process_group import ProcessGroup
-from coredispatch.frontend.distributed.reduce_op import ReduceOp
+from coredispatch.frontend.distributed.reductions import ReduceOp
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 

@@ -9,7 +9,7 @@ from typing import Any
 import coredispatch as cd
 from coredispatch.frontend.distributed.coalesced import broadcast_all
 from coredispatch.frontend.distributed.collectives import all_reduce
-from coredispatch.frontend.distributed.reduce_op import ReduceOp
+from coredispatch.frontend.distributed.reductions import ReduceOp
 
 __all__ = ["Join", "JoinHook", "Joinable"]
 

@@ -17,7 +17,7 @@ from coredispatch.frontend.distributed.coalesced import broadcast_all
 from coredispatch.frontend.distributed.collectives import all_gather_into_tensor, reduce_scatter_tensor
 from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.process_group import ProcessGroup
-from coredispatch.frontend.distributed.reduce_op import ReduceOp
+from coredispatch.frontend.distributed.reductions import ReduceOp
 from coredispatch.frontend.distributed.replicated import bounds
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn.module import Module

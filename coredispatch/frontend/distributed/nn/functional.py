@@ -12,7 +12,7 @@ import coredispatch as cd
 from coredispatch.frontend.distributed import operators
 from coredispatch.frontend.distributed.collectives import count, root, same_dtype, split_sizes
 from coredispatch.frontend.distributed.groups import resolved
-from coredispatch.frontend.distributed.reduce_op import ReduceOp, op_name
+from coredispatch.frontend.distributed.reductions import ReduceOp, op_name
 from coredispatch.frontend.tensor import Tensor
 
 #: what operators return is typed Any; the functions here say what it is

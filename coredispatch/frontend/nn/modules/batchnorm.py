@@ -199,7 +199,7 @@ class SyncBatchNorm(_BatchNorm):
         distributed = coredispatch.distributed
         if self.process_group is None and not distributed.is_initialized():
             return None
-        group = self.process_group or distributed.group.WORLD
+        group: Any = self.process_group or distributed.group.WORLD
         return group if group.size() > 1 else None
 
     @classmethod
