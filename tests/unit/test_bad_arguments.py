@@ -102,7 +102,7 @@ def test_every_tensor_parameter_is_named_when_it_is_none(name: str) -> None:
             lambda: cd.add(np.ones(2), cd.ones(2)),
             "argument 'self' must be Tensor | Scalar, not ndarray",
         ),
-        (lambda: cd.add(1, 2), "add(1, 2): there is no tensor among the arguments"),
+        (lambda: cd.fmod(1, 2), "fmod(1, 2): there is no tensor among the arguments"),
         (lambda: cd.cat([cd.ones(2), 3]), "argument 'tensors' must be list[Tensor], not list"),
         (lambda: cd.clamp_min(cd.ones(2), None), "argument 'min' must be Tensor | Scalar"),
         (

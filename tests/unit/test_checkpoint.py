@@ -36,6 +36,12 @@ def gradients(run: Any, inplace: bool = True) -> list[Any]:
     return [p.grad.tolist() for p in [*net.parameters(), x]]
 
 
+def assert_same(found: list[Any], plain: list[Any]) -> None:
+    """The same gradients, but for the order in which a BLAS sums, which may change every time."""
+    for one, other in zip(found, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_gradients_and_random_numbers_are_the_same(use_reentrant: bool) -> None:
     plain = gradients(lambda net, x: net(x) * cd.rand(3, dtype=cd.float64))
@@ -44,7 +50,7 @@ def test_gradients_and_random_numbers_are_the_same(use_reentrant: bool) -> None:
         y = checkpoint(net, x, use_reentrant=use_reentrant)
         return y * cd.rand(3, dtype=cd.float64)
 
-    assert gradients(run) == plain
+    assert_same(gradients(run), plain)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -154,7 +160,7 @@ def test_checkpoint_sequential(use_reentrant: bool, segments: int) -> None:
         lambda net, x: checkpoint_sequential(net, segments, x, use_reentrant=use_reentrant),
         inplace=not use_reentrant,  # its parts begin with leaves, which cannot be written
     )
-    assert again == plain
+    assert_same(again, plain)
 
 
 def test_contexts_of_the_two_runs() -> None:
