@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.compiling.state import attributes_of
 from coredispatch.plugin import Value
 from coredispatch.registry.model.value import storage_of
 
@@ -47,7 +48,8 @@ class Arguments:
             if view:
                 self.views = True
             strides = getattr(raw, "strides", None)
-            return (type(value), raw.shape, raw.dtype, value.keys, strides, view)
+            found = (type(value), raw.shape, raw.dtype, value.keys, strides, view)
+            return (*found, *self.attributes(value)) if value.__dict__ else found
         kind = type(value)
         if kind is int or kind is float:
             place = len(self.numbers)
@@ -70,6 +72,15 @@ class Arguments:
             return (kind, *[self.part(item) for item in value])
         self.objects.append(value)
         return (kind, id(value))
+
+    def attributes(self, tensor: Any) -> Any:
+        """What a program has set on a tensor: constants by value, other things by identity."""
+        for name in attributes_of(tensor):
+            item = vars(tensor)[name]
+            constant = type(item) in (int, float, bool, str, type(None))
+            if not constant:
+                self.objects.append(item)
+            yield (name, type(item), repr(item) if constant else id(item))
 
     def sharing(self) -> Any:
         """Which tensors are the same, or share memory, and where in it they begin."""

@@ -20,7 +20,7 @@ from coredispatch.frontend.compiling.recording import (
     capturing,
     capturing_nothing,
 )
-from coredispatch.frontend.compiling.state import MISSING, Record, State, equal
+from coredispatch.frontend.compiling.state import MISSING, Record, State, attributes_of, equal
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
 from coredispatch.frontend.tensor_base import AUTOGRAD
@@ -156,7 +156,7 @@ class Capture:
             now = record.now()
             if isinstance(now, Sym):
                 record.put(plain(now))
-            elif record.kind in ("item", "attribute", "cell"):
+            elif record.kind in ("item", "attribute", "cell", "member"):
                 scrubbed(now, set())
             elif record.kind == "list" and any(isinstance(item, Sym) for item in now):
                 record.put([plain(item) for item in now])
@@ -180,7 +180,7 @@ class Capture:
             if record.kind == "keys":
                 for key in set(now) - set(record.value):
                     record.holder.pop(key)
-            elif now is not record.value and record.kind not in ("class", "array"):
+            elif now is not record.value and record.kind not in ("class", "array", "members"):
                 record.put(record.value)
 
     # -- afterwards ------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Capture:
                 continue
             if record.moving and record.same_but_moving(now):
                 continue
-            if record.kind in ("class", "array") or str(record.key).startswith("__"):
+            if record.kind in ("class", "array", "members") or str(record.key).startswith("__"):
                 raise Unknown(f"{record.how} is changed in a way that cannot be replayed")
             if record.kind == "keys":
                 for key in now:
@@ -256,6 +256,9 @@ class Capture:
                 if record.key == "_last_lr" and not _READS_LAST_LR & self.state.names:
                     self.unread.add(record)  # a schedule writes it and reads it nowhere
             self.noted(record, now)
+        for tensor, names in self.state.attributes:
+            if attributes_of(tensor) != names:
+                raise Unknown("the program gives attributes to a tensor from outside")
         for tensor, grad, keys, node, raw in self.state.before:
             if tensor.raw is not raw or tensor._node is not node or tensor.keys != keys:
                 raise Unknown("the program changes what a tensor from outside is, not its elements")
@@ -273,7 +276,7 @@ class Capture:
             return
         place = (record.kind, id(record.holder), record.key)
         moves = type(record.value) in (int, float) or isinstance(record.value, Value)
-        if moves and not record.dynamic and record.kind in ("item", "attribute", "cell"):
+        if moves and not record.dynamic and record.kind in ("item", "attribute", "cell", "member"):
             if type(plain(now)) is type(record.value):
                 self.dynamic.add(place)
                 self.passing = True

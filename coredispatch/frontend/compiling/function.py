@@ -203,7 +203,7 @@ def _places(program: Program) -> str:
 
 
 def _described(part: Any) -> str:
-    if isinstance(part, tuple) and len(part) == 6:
+    if isinstance(part, tuple) and len(part) >= 6 and isinstance(part[0], type):
         return f"a tensor of shape {tuple(part[1])}, {part[2]}"
     if isinstance(part, tuple) and len(part) == 2:
         return repr(part[1])

@@ -24,10 +24,15 @@ class Guards:
         self.items = [
             (r.holder.get, r.key, r.value) for r in records if r.kind == "item" and not r.dynamic
         ]
+        self.items += [
+            (vars(r.holder).get, r.key, r.value)
+            for r in records
+            if r.kind == "member" and not r.dynamic
+        ]
         self.lists = [
             (r.holder, r.value, len(r.value)) for r in records if r.kind in _LISTS and not r.moving
         ]
-        other = ("item", *_LISTS)
+        other = ("item", "member", *_LISTS)
         self.others = [r for r in records if (r.kind not in other or r.moving) and not r.dynamic]
         self.numbers = [r for r in records if r.dynamic]
         self.tensors = [(t, t.raw, t.keys) for t in tensors]

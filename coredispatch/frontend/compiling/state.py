@@ -24,7 +24,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
-__all__ = ["MISSING", "Record", "State"]
+__all__ = ["MISSING", "Record", "State", "attributes_of"]
 
 
 class _Missing:
@@ -180,6 +180,8 @@ _READ: dict[str, Callable[[Any, Any], Any]] = {
     "attribute": lambda holder, key: getattr(holder, key, MISSING),
     "entry": lambda holder, key: holder[key] if key < len(holder) else MISSING,
     "class": lambda holder, key: type(holder),
+    "member": lambda holder, key: vars(holder).get(key, MISSING),
+    "members": lambda holder, key: tuple(vars(holder)),
     "array": lambda holder, key: _Array(holder),
 }
 _WRITE: dict[str, Callable[[Any, Any, Any], None]] = {
@@ -190,6 +192,8 @@ _WRITE: dict[str, Callable[[Any, Any, Any], None]] = {
     "attribute": _put_attribute,
     "entry": lambda holder, key, value: holder.__setitem__(key, value),
     "class": _refuse,
+    "member": _put_attribute,
+    "members": _refuse,
     "array": _refuse,
 }
 
@@ -223,6 +227,7 @@ class State:
         self.every_tensor: list[Any] = []
         # what each was: (tensor, gradient, keys, node, raw)
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
+        self.attributes: list[tuple[Any, tuple[str, ...]]] = []
         self.codes: set[Any] = set()
         self.places: dict[int, Record | None] = {}  # where a value was found, None: in several
 
@@ -299,7 +304,7 @@ class State:
                     if self.records["entry", id(holder), i].dynamic:
                         found.moving.add(i)
                 self.walk(item, f"{how}[{i}]")
-        elif kind not in ("keys", "class", "array"):
+        elif kind not in ("keys", "class", "array", "members"):
             self.walk(value, how, found)
 
     def walk(self, value: Any, how: str, where: Record | None = None) -> None:
@@ -343,6 +348,9 @@ class State:
         self.seen[id(tensor)] = tensor
         self.every_tensor.append(tensor)
         self.before.append((tensor, tensor._grad, tensor.keys, tensor._node, tensor.raw))
+        self.attributes.append((tensor, attributes_of(tensor)))
+        for name in attributes_of(tensor):
+            self.record("item", vars(tensor), name, f"the attribute {name!r} of a tensor")
         self.tensors.setdefault(id(tensor.raw), (tensor, where))
         grad = tensor._grad
         if grad is not None and id(grad.raw) not in self.tensors:
@@ -361,9 +369,12 @@ class State:
             return
         for base in cls.__mro__[1:]:
             self.walk(base, base.__name__)
+        if type(cls) is not type:
+            self.walk(type(cls), type(cls).__name__)
+        self.record("members", cls, None, f"the attributes of {cls.__name__}")
         for name in list(vars(cls)):
             if name not in ("__dict__", "__weakref__", "__doc__", "__annotations__"):
-                self.record("item", vars(cls), name, f"{cls.__name__}.{name}")
+                self.record("member", cls, name, f"{cls.__name__}.{name}")
 
     def _container(self, value: Any, how: str) -> None:
         if len(value) > _MOST:
@@ -454,6 +465,14 @@ class State:
             for name in vars(base).get("__slots__", ()) if _by_user(base) else ():
                 if (name in names or self.all_names) and not name.startswith("__"):
                     self.record("attribute", holder, name, f"{how}.{name}")
+
+
+def attributes_of(tensor: Any) -> tuple[str, ...]:
+    """The attributes that programs have set on a tensor."""
+    members = tensor.__dict__
+    if not members:
+        return ()
+    return tuple([n for n in members if not n.startswith("_") and n not in ("raw", "keys")])
 
 
 def _by_user(cls: type) -> bool:

@@ -108,7 +108,7 @@ class Watch:
         while True:
             kind = self.kinds.get(frame.f_code)
             if kind is None:
-                kind = self.kinds[frame.f_code] = _kind(frame.f_code)
+                kind = self.kinds[frame.f_code] = _kind(frame)
             if kind != "library":
                 return kind
             frame = frame.f_back
@@ -172,10 +172,12 @@ def _ours(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == PACKAGE
 
 
-def _kind(code: Any) -> str:
-    file = code.co_filename
+def _kind(frame: Any) -> str:
+    file = frame.f_code.co_filename
     if file.startswith(_HERE):
         return "package"
+    if file.startswith("<") and str(frame.f_globals.get("__name__")).startswith(f"{PACKAGE}."):
+        return "package"  # made by exec, as dataclasses make methods
     if file.startswith(_NUMPY):
         return "library"
     if file.startswith(_STDLIB) and not file.startswith(_SITE):

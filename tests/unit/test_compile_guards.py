@@ -1,0 +1,627 @@
+"""What a program read of Python is changed between its calls, in every way that comes to mind."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch import nn
+
+CASES: list[Callable[[], Any]] = []
+
+
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
+    CASES.append(function)
+    return function
+
+
+def run(program: Any, changes: list[Any], arguments: Any) -> None:
+    """Each change is seen by the next call, and by the one after it."""
+    fast = cd.compile(program, backend="eager")
+    for change in [lambda: None, *changes]:
+        change()
+        for _ in range(2):
+            given = arguments()
+            wanted, got = program(*given), fast(*given)
+            cd.testing.assert_close(got, wanted)
+            assert wanted.requires_grad == got.requires_grad and wanted.dtype is got.dtype
+
+
+def H(x):
+    return x * 2
+
+
+class Cfg:
+    k = 1
+    d = {"a": 1, "b": [1, 2]}
+
+
+cfg = Cfg()
+
+
+@case
+def params():
+    m = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    m.eval()
+
+    def setp():
+        m[0].weight = nn.Parameter(cd.randn(3, 3))
+
+    def setd():
+        m[0].weight.data = cd.randn(3, 3)
+
+    def rg():
+        m.requires_grad_(False)
+
+    def rg2():
+        m[0].bias.requires_grad_(True)
+
+    def inplace():
+        with cd.no_grad():
+            m[0].weight.mul_(2)
+
+    def buf():
+        m[1].running_mean = cd.ones(3)
+
+    def bias():
+        m[0].bias = None
+
+    def mod():
+        m[0] = nn.Linear(3, 3)
+
+    def app():
+        m.append(nn.ReLU())
+
+    def hook():
+        m[0].register_forward_hook(lambda a, b, o: o * 3)
+
+    def load():
+        m[0].load_state_dict(nn.Linear(3, 3).state_dict())
+
+    run(
+        m,
+        [setp, setd, rg, rg2, inplace, buf, bias, mod, app, hook, load],
+        lambda: (cd.randn(2, 3),),
+    )
+
+
+@case
+def dtype_module():
+    m = nn.Linear(3, 3)
+    c = cd.compile(m, backend="eager")
+    for t in (cd.float32, cd.float64, cd.float32):
+        m.to(t)
+        for _ in range(2):
+            x = cd.randn(2, 3, dtype=t)
+            cd.testing.assert_close(c(x), m(x))
+
+
+@case
+def monkey():
+    global H
+
+    def p(x):
+        return H(x) + 1
+
+    def ch():
+        global H
+
+        def H(x):
+            return x * 5
+
+    def code():
+        H.__code__ = (lambda x: x * 7).__code__
+
+    def dflt():
+        global H
+
+        def H(x, k=2):
+            return x * k
+
+    def dflt2():
+        H.__defaults__ = (9,)
+
+    run(p, [ch, code, dflt, dflt2], lambda: (cd.randn(3),))
+
+
+@case
+def cfgs():
+    def p(x):
+        s = 0
+        for _k, v in cfg.d.items():
+            s += v if isinstance(v, int) else len(v)
+        return x * cfg.k + s + ("c" in cfg.d)
+
+    def a():
+        cfg.k = 3
+
+    def b():
+        Cfg.k = 9
+        del cfg.k
+
+    def d():
+        cfg.d["b"].append(3)
+
+    def e():
+        cfg.d["c"] = 5
+
+    def f():
+        Cfg.d = {"q": 1}
+
+    def g():
+        cfg.__class__ = type("C2", (Cfg,), {"k": 77})
+
+    run(p, [a, b, d, e, f, g], lambda: (cd.randn(3),))
+
+
+@case
+def methods():
+    class A:
+        def f(s, x):
+            return x + 1
+
+        def __mul__(s, o):
+            return o * 3
+
+        def __len__(s):
+            return 2
+
+    a = A()
+
+    def p(x):
+        return a.f(a * x) * len(a) + bool(a)
+
+    def m1():
+        A.f = lambda s, x: x + 100
+
+    def m2():
+        a.f = lambda x: x - 1
+
+    def m3():
+        A.__mul__ = lambda s, o: o * 9
+
+    def m4():
+        A.__len__ = lambda s: 5
+
+    def m5():
+        A.__bool__ = lambda s: False
+
+    run(p, [m1, m2, m3, m4, m5], lambda: (cd.randn(3),))
+
+
+@case
+def closure():
+    k = 1
+    t = cd.ones(3)
+    box = [cd.ones(3)]
+
+    def p(x):
+        return x * k + t + box[0]
+
+    def a():
+        nonlocal k
+        k = 2
+
+    def b():
+        nonlocal t
+        t = cd.zeros(3)
+
+    def c():
+        box[0] = cd.full((3,), 5.0)
+
+    def d():
+        box[0].add_(1)
+
+    def e():
+        nonlocal t
+        t = cd.ones(1, dtype=cd.float64)
+
+    def f():
+        nonlocal t
+        t = 3
+
+    run(p, [a, b, c, d, e, f], lambda: (cd.randn(3),))
+
+
+@case
+def defaults():
+    def p(x):
+        return x + cd.ones(3) + cd.zeros(3) * cd.tensor([1.0, 2, 3])
+
+    def a():
+        cd.set_default_dtype(cd.float64)
+
+    def b():
+        cd.set_default_dtype(cd.float32)
+
+    run(p, [a, b], lambda: (cd.randn(3),))
+
+
+@case
+def prop():
+    class P:
+        v = 1
+
+        @property
+        def q(s):
+            return s.v
+
+        def __getattr__(s, n):
+            if n == "dyn":
+                return s.w
+            raise AttributeError(n)
+
+    o = P()
+    o.w = 2
+
+    def p(x):
+        return x * o.q + o.dyn
+
+    def a():
+        o.v = 4
+
+    def b():
+        o.w = 7
+
+    def c():
+        o.dyn = 1
+
+    def d():
+        P.q = property(lambda s: 99)
+
+    run(p, [a, b, c, d], lambda: (cd.randn(3),))
+
+
+@case
+def builtin_shadow():
+    g = {"cd": cd, "__builtins__": __builtins__}
+    exec("def p(x): return x*len([1,2])+abs(-1)", g)
+    p = g["p"]
+
+    def a():
+        g["len"] = lambda box: 50
+
+    def b():
+        del g["len"]
+        g["abs"] = lambda box: 50
+
+    run(p, [a, b], lambda: (cd.randn(3),))
+
+
+@case
+def imported():
+    m = types.ModuleType("zz_mod")
+    m.K = 2
+    sys.modules["zz_mod"] = m
+
+    def p(x):
+        import zz_mod
+        from zz_mod import K
+
+        return x * zz_mod.K + K
+
+    def a():
+        m.K = 5
+
+    run(p, [a], lambda: (cd.randn(3),))
+
+
+@case
+def lambdas_dict():
+    fns = {"a": lambda x: x + 1, "b": lambda x: x * 2}
+
+    def p(x):
+        return sum(f(x) for f in fns.values())
+
+    def a():
+        fns["a"] = lambda x: x - 5
+
+    def b():
+        fns.pop("b")
+
+    def c():
+        fns["z"] = lambda x: x * x
+
+    run(p, [a, b, c], lambda: (cd.randn(3),))
+
+
+@case
+def bound():
+    class A:
+        def __init__(s):
+            s.k = 1
+
+        def f(s, x):
+            return x * s.k
+
+    a, b = A(), A()
+    b.k = 5
+    h = [a.f]
+
+    def p(x):
+        return h[0](x)
+
+    def c():
+        h[0] = b.f
+
+    def d():
+        b.k = 6
+
+    run(p, [c, d], lambda: (cd.randn(3),))
+    z = cd.compile(a.f, backend="eager")
+    assert z(cd.ones(1)).item() == 1
+    a.k = 3
+    assert z(cd.ones(1)).item() == 3
+
+
+@case
+def args_kinds():
+    def p(x, *a, k=1, **kw):
+        return x * k + len(a) + sum(kw.values())
+
+    c = cd.compile(p, backend="eager")
+    x = cd.randn(2)
+    for a, k in [
+        ((1,), {}),
+        ((1, 2), {"k": 2}),
+        ((), {"z": 3}),
+        ((), {"z": 4}),
+        ((), {"k": True}),
+        ((), {"k": 1}),
+        ((), {"k": 1.0}),
+        ((), {"z": -0.0}),
+        ((), {"z": 0.0}),
+    ]:
+        for _ in range(2):
+            cd.testing.assert_close(c(x, *a, **k), p(x, *a, **k))
+
+
+@case
+def grad_modes():
+    w = cd.randn(3, requires_grad=True)
+
+    def p(x):
+        return x * w
+
+    c = cd.compile(p, backend="eager")
+    for m in (
+        contextlib.nullcontext,
+        cd.no_grad,
+        cd.inference_mode,
+        contextlib.nullcontext,
+        cd.enable_grad,
+    ):
+        with m():
+            a, b = c(cd.ones(3)), p(cd.ones(3))
+        assert a.requires_grad == b.requires_grad
+
+
+@case
+def grad_reads():
+    w = cd.randn(3, requires_grad=True)
+
+    def p(x):
+        return x if w.grad is None else x + w.grad
+
+    def a():
+        w.grad = cd.ones(3)
+
+    def b():
+        w.grad = cd.full((3,), 4.0)
+
+    def c():
+        w.grad = None
+
+    run(p, [a, b, c], lambda: (cd.randn(3),))
+
+
+@case
+def slots_dyn():
+    class S:
+        __slots__ = ("a", "__dict__")
+
+    s = S()
+    s.a = 1
+    s.b = 2
+
+    def p(x):
+        return x * s.a + s.b + getattr(s, "c", 0)
+
+    def a():
+        s.a = 5
+
+    def b():
+        s.b = 7
+
+    def c():
+        s.c = 9
+
+    run(p, [a, b, c], lambda: (cd.randn(3),))
+
+
+@case
+def versions():
+    w = cd.randn(3, requires_grad=True)
+    c = cd.compile(lambda x: (x * w).exp(), backend="eager")
+    c(cd.ones(3))
+    y = c(cd.ones(3))
+    with cd.no_grad():
+        w.mul_(2)
+    cd.ones(3)
+    try:
+        y.sum().backward()
+    except RuntimeError:
+        pass
+
+
+@case
+def set_order():
+    s = {"a", "b"}
+
+    def p(x):
+        return x * len(s) + ("q" in s)
+
+    def a():
+        s.add("q")
+
+    run(p, [a], lambda: (cd.randn(3),))
+
+
+@case
+def tensor_attr():
+    w = cd.randn(3)
+    w.scale = 2
+
+    def p(x):
+        return x * w * w.scale
+
+    def a():
+        w.scale = 5
+
+    run(p, [a], lambda: (cd.randn(3),))
+
+
+@case
+def arg_attr():
+    def p(x):
+        return x * x.scale
+
+    c = cd.compile(p, backend="eager")
+    for s in (1, 1, 2, 2, 3):
+        x = cd.randn(3)
+        x.scale = s
+        cd.testing.assert_close(c(x), p(x))
+
+
+@case
+def subclass():
+    class T(cd.Tensor):
+        pass
+
+    def p(x):
+        return x * 2
+
+    c = cd.compile(p, backend="eager")
+    for k in (0, 1, 0, 1):
+        x = cd.randn(3)
+        x = x.as_subclass(T) if k else x
+        assert type(c(x)) is type(p(x)), (type(c(x)), type(p(x)))
+
+
+@case
+def metacls():
+    class M(type):
+        @property
+        def k(c):
+            return c._k
+
+    class A(metaclass=M):
+        _k = 1
+
+    def p(x):
+        return x * A.k
+
+    def a():
+        A._k = 5
+
+    def b():
+        M.k = property(lambda c: 11)
+
+    run(p, [a, b], lambda: (cd.randn(3),))
+
+
+@case
+def env():
+    import os
+
+    os.environ["ZZ"] = "1"
+
+    def p(x):
+        return x * int(os.environ["ZZ"]) + int(os.getenv("ZZ"))
+
+    def a():
+        os.environ["ZZ"] = "4"
+
+    run(p, [a], lambda: (cd.randn(3),))
+
+
+@case
+def threshold_cls():
+    class Net(nn.Module):
+        factor = 2
+
+        def forward(s, x):
+            return x * s.factor
+
+    m = Net()
+
+    def a():
+        Net.factor = 3
+
+    def b():
+        m.factor = 4
+
+    def c():
+        del m.factor
+
+    def d():
+        Net.forward = lambda s, x: x * 100
+
+    def e():
+        m.forward = lambda x: x * 200
+
+    run(m, [a, b, c, d, e], lambda: (cd.randn(3),))
+
+
+@case
+def classcounter():
+    def mk():
+        class A:
+            n = 0
+
+        def p(x):
+            A.n += 1
+            return x * A.n
+
+        return p
+
+    p, q = mk(), mk()
+    c = cd.compile(q, backend="eager")
+    for _ in range(6):
+        x = cd.randn(3)
+        cd.testing.assert_close(c(x), p(x))
+
+
+@case
+def sets_attr():
+    def p(x):
+        y = x * 2
+        x.tag = 5
+        return y
+
+    c = cd.compile(p, backend="eager")
+    for _ in range(4):
+        x = cd.randn(3)
+        c(x)
+        assert x.tag == 5
+    w = cd.zeros(3)
+
+    def p(x):
+        w.tag = w.__dict__.get("tag", 0) + 1
+        return x
+
+    c = cd.compile(p, backend="eager")
+    for i in range(4):
+        c(cd.ones(1))
+        assert w.tag == i + 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_a_change_is_seen(case: Callable[[], Any]) -> None:
+    case()
