@@ -121,6 +121,47 @@ def test_losses():
     agrees(lambda x, y: F.mse_loss(x, y), X, X * 0.9)
 
 
+def test_a_target_that_is_no_class_is_refused_as_in_eager():
+    program = lambda x, t: F.cross_entropy(x, t)  # noqa: E731
+    target = cd.randint(0, 37, (13,))
+    made = compiled(program, X, target)
+    same(made(X, target), program(X, target))
+    wrong = target.clone()
+    wrong[5] = 37
+    with pytest.raises(IndexError) as eager:
+        program(X, wrong)
+    with pytest.raises(type(eager.value)):
+        made(X, wrong)
+    same(made(X, target), program(X, target))
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "AdamW", "SGD"])
+def test_a_whole_training_step_is_one_call(optimizer):
+    def training():
+        cd.manual_seed(1)
+        layers = [cd.nn.Linear(12, 16), cd.nn.LayerNorm(16), cd.nn.GELU(), cd.nn.Linear(16, 5)]
+        net = cd.nn.Sequential(*layers)
+        options = {"lr": 0.05} | ({"momentum": 0.9} if optimizer == "SGD" else {})
+        update = getattr(cd.optim, optimizer)(net.parameters(), weight_decay=0.01, **options)
+
+        def step(x, t):
+            update.zero_grad()
+            loss = F.cross_entropy(net(x), t)
+            loss.backward()
+            update.step()
+            return loss
+
+        return net, step
+
+    x, t = cd.randn(9, 12), cd.randint(0, 5, (9,))
+    (one, eager), (two, step) = training(), training()
+    step = cd.compile(step, backend="cpu_numba")
+    for _ in range(5):
+        same(step(x, t).detach(), eager(x, t).detach(), 1e-4)
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        same(b.detach(), a.detach(), 1e-4)
+
+
 def test_an_input_written_in_place_is_written():
     def program(p, g):
         p.mul_(0.9).add_(g)

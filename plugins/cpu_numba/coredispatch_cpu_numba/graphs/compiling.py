@@ -57,6 +57,7 @@ def _scope(text: str) -> dict[str, Any]:
     _, scope["store_partial"] = accessors("d", count - 1, count)
     for letter in "fd":
         _, scope[f"store_out_{letter}"] = accessors(letter, count - 1, count)
+    _, scope["store_word"] = accessors("i", count - 1, count)
     scope["reserve"] = stack_words(TILE)
     for name, letter in set(re.findall(r"\b([a-z]+[a-z_]*)_([fd])\(", text)):
         make = UNARY.get(name) or BINARY.get(name)

@@ -191,13 +191,22 @@ def _over_rows(b: Any, x: Any, shape: Any) -> Any:
 # -- losses ----------------------------------------------------------------------------------------
 
 
-def _classes(b: Any, x: Any, target: Any, weight: Any, smoothing: float) -> tuple[Any, Any]:
-    """The target as a column, and where a class is the target."""
+def _classes(
+    b: Any, x: Any, target: Any, weight: Any, ignored: int, smoothing: float
+) -> tuple[Any, Any]:
+    """The target as a column, and where a class is the target.
+
+    That the target is a class is checked before anything runs, so it has to come from outside.
+    """
     _floating(x)
     if weight is not None or smoothing or len(_shape(x)) != 2 or len(_shape(target)) != 1:
         raise _Declined
     if str(target.meta["value"].dtype).rpartition(".")[2] != "int64":
         raise _Declined
+    if target.op != "placeholder":
+        raise _Declined
+    check = (target.name, _shape(x)[1], ignored)
+    b.graph.meta["classes"] = {**b.graph.meta.get("classes", {}), check: None}
     column = b.unsqueeze(target, 1)
     numbers = b.arange(0, _shape(x)[1], device=Device("cpu"))
     return column, b.eq(numbers, column)
@@ -206,7 +215,7 @@ def _classes(b: Any, x: Any, target: Any, weight: Any, smoothing: float) -> tupl
 def _cross_entropy(
     b: Any, x: Any, target: Any, weight: Any, ignored: int, reduction: str, smoothing: float
 ) -> Any:
-    column, chosen = _classes(b, x, target, weight, smoothing)
+    column, chosen = _classes(b, x, target, weight, ignored, smoothing)
     largest = b.amax(x, [1], True)
     shifted = b.sub(x, largest)
     total = b.log(b.sum(b.exp(shifted), [1], True))
@@ -232,7 +241,7 @@ def _cross_entropy_backward(
     reduction: str,
     smoothing: float,
 ) -> Any:
-    column, chosen = _classes(b, x, target, weight, smoothing)
+    column, chosen = _classes(b, x, target, weight, ignored, smoothing)
     e = b.exp(b.sub(x, b.amax(x, [1], True)))
     share = b.div(e, b.sum(e, [1], True))
     if reduction == "none":
@@ -285,34 +294,21 @@ def _adam_step(
     if largest is not None or hasattr(decay, "graph"):
         raise _Declined
     number = b.number
+    rest1, rest2 = number(py.sub, 1.0, beta1), number(py.sub, 1.0, beta2)
     d, weight = _signed(b, grad, maximize), param
     if decay and decoupled:
-        weight = b.mul(param, number(_shrunk, lr, decay))
+        weight = b.mul(param, number(py.sub, 1.0, number(py.mul, lr, decay)))
     elif decay:
         d = b.add(d, b.mul(param, decay))
-    mean = b.add(first, b.mul(b.sub(d, first), number(_rest, beta1)))
-    square = b.add(b.mul(second, beta2), b.mul(b.mul(d, d), number(_rest, beta2)))
-    root = b.mul(b.sqrt(square), number(_correction, beta2, step))
-    moved = b.mul(b.div(mean, b.add(root, eps)), number(_rate, lr, beta1, step))
+    mean = b.add(first, b.mul(b.sub(d, first), rest1))
+    square = b.add(b.mul(second, beta2), b.mul(b.mul(d, d), rest2))
+    bias1 = number(py.sub, 1.0, number(py.pow, beta1, step))
+    bias2 = number(math.sqrt, number(py.sub, 1.0, number(py.pow, beta2, step)))
+    root = b.mul(b.sqrt(square), number(py.truediv, 1.0, bias2))
+    moved = b.mul(b.div(mean, b.add(root, eps)), number(py.truediv, lr, bias1))
     b.copy_(first, mean)
     b.copy_(second, square)
     b.copy_(param, b.sub(weight, moved))
-
-
-def _shrunk(lr: float, decay: float) -> float:
-    return 1.0 - lr * decay
-
-
-def _rest(beta: float) -> float:
-    return 1.0 - beta
-
-
-def _correction(beta2: float, step: int) -> float:
-    return float(1.0 / math.sqrt(1.0 - beta2**step))
-
-
-def _rate(lr: float, beta1: float, step: int) -> float:
-    return float(lr / (1.0 - beta1**step))
 
 
 def _sgd_step(
@@ -329,7 +325,7 @@ def _sgd_step(
         if first:
             velocity = b.clone(d)
         else:
-            velocity = b.add(b.mul(buffer, momentum), b.mul(d, b.number(_rest, dampening)))
+            velocity = b.add(b.mul(buffer, momentum), b.mul(d, b.number(py.sub, 1.0, dampening)))
         b.copy_(buffer, velocity)
         d = b.add(d, b.mul(velocity, momentum)) if nesterov else velocity
     b.copy_(param, b.sub(param, b.mul(d, lr)))

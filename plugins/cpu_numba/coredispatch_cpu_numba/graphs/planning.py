@@ -67,6 +67,22 @@ def call_of(node: Any) -> source.Call | None:
     )
 
 
+_CLASSES = """# operands: i
+def loop(address, lo, hi):
+    base = word(address, 0)
+    step = word(address, 2)
+    classes = word(address, 3)
+    ignored = word(address, 4)
+    wrong = 0
+    for k in range(word(address, 1)):
+        target = load_0(base, k * step)
+        if target != ignored and (target < 0 or target >= classes):
+            wrong = 1
+    store_word(word(address, 5), 0, wrong)
+    return 0
+"""
+
+
 class Slot(NamedTuple):
     """An array that comes with a call: where from, and how it lies.
 
@@ -143,6 +159,8 @@ class Plan:
                 self.enter(node, "input", next(positions), next(placeholders))
             elif node.op == "get_attr":
                 self.enter(node, "attribute", None, self.attribute(node))
+        for check in self.graph.meta.get("classes", ()):
+            self.check_classes(*check)
         for node in self.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 continue
@@ -219,9 +237,20 @@ class Plan:
         ):
             self.arrays[node] = self.arrays[node.args[0]][node.args[1]]
             return
-        if isinstance(value, (int, float, bool)) and not self.dynamic(node):
-            return  # a constant: ``infer_values`` has it
+        if isinstance(value, (int, float)) and node.op == "call_function" and not node.is_impure():
+            return  # a number: known already, or computed before the program runs
+        if isinstance(value, (int, float)) and not self.dynamic(node):
+            return
         self.python(node)
+
+    def check_classes(self, name: str, classes: int, ignored: int) -> None:
+        """A step that stops the program where a target is no class."""
+        array = next(x for node, x in self.arrays.items() if node.name == name)
+        verdict = np.zeros(1, np.int64)
+        self.keep.append(verdict)
+        at = verdict.__array_interface__["data"][0]
+        words = [self.find(array), array.size, array.strides[0] // 8, classes, ignored, at]
+        self.step(address_of_text(_CLASSES), words, 1, 1, at)
 
     def dynamic(self, node: Any) -> bool:
         """Whether a number depends on one that comes with the call."""

@@ -141,46 +141,34 @@ class _Program:
         work, slots = self.plan.work, self.plan.slots
         if len(work) != 1 or not isinstance(work[0], Segment) or work[0].arrays != len(slots):
             return None
-        scope: dict[str, Any] = {
-            "execute": self.execute,
-            "address": threads.address,
-            "empty": np.empty,
-            "bump": bump_version,
-            "tensor": self.tensor,
-            "keys": self.keys,
-            "failed": self.failed,
-            "enter_numbers": self.enter_numbers,
-        }
-        made, arrays, bumps, names = [], [], [], {}
+        text = _Text(self)
+        for node, words in self.dynamic:
+            held = text.name(node)
+            text.lines += [f"    floats[{at}] = {held}" for at in words]
+        arrays, bumps = [], []
         for k, (kind, what) in enumerate(self.getters):
-            scope[f"w{k}"] = what
-            holder = f"inputs[{what}]" if kind == 0 else f"w{k}"
-            names[self.nodes[k]] = holder
             if kind == 2:
-                scope[f"s{k}"], scope[f"d{k}"] = what
-                made.append(f"    m{k} = empty(s{k}, d{k})")
-                names[self.nodes[k]] = f"tensor(m{k}, keys)"
-            arrays.append(f"m{k}" if kind == 2 else f"{holder}.raw")
-            if k in self.plan.written and kind != 2:
-                bumps.append(f"    bump({holder})")
-        result = _written_out(self.output, names, scope)
-        if result is None:
-            return None
-        numbers = ["    enter_numbers(inputs)"] if self.dynamic else []
+                shape, dtype = map(text.constant, what)
+                text.lines.append(f"    m{k} = empty({shape}, {dtype})")
+                arrays.append(f"m{k}")
+                continue
+            held = f"inputs[{what}]" if kind == 0 else text.constant(what)
+            arrays.append(f"{held}.raw")
+            if k in self.plan.written:
+                bumps.append(f"    bump({held})")
         given = ", ".join(map(str, work[0].given))
-        text = [
-            "def run(inputs):",
-            *numbers,
-            *made,
+        text.lines += [
             f"    arrays = ({', '.join(arrays)},)",
             f"    status = execute({given}, id(arrays), address())",
             "    if status:",
             "        return failed(status, inputs)",
             *bumps,
-            f"    return True, {result}",
         ]
-        exec("\n".join(text), scope)
-        return scope["run"]
+        try:
+            result = text.name(self.output)
+        except KeyError:  # something that only the other way knows
+            return None
+        return text.function(f"    return True, {result}")
 
     def failed(self, status: int, inputs: tuple[Any, ...]) -> tuple[bool, Any]:
         """Another layout; or a step that refused: then the operators say what is wrong."""
@@ -189,8 +177,8 @@ class _Program:
         return True, graphs.run(self.original, *inputs, root=self.original.owning_module)
 
     def enter_numbers(self, inputs: tuple[Any, ...]) -> None:
-        """Numbers of this call into the arguments of kernels."""
-        env = dict(zip(self.places, inputs))
+        """Put the numbers of this call among the arguments of kernels."""
+        env = dict(zip(self.places, inputs, strict=True))
         for node, words in self.dynamic:
             value = self.value(node, env)
             for at in words:
@@ -282,18 +270,68 @@ class _Program:
         return graphs.map_arg(output, lambda n: self.value(n, env))
 
 
-def _written_out(value: Any, names: dict[Any, str], scope: dict[str, Any]) -> str | None:
-    """The text that makes a result of nodes with these names; None where one has no name."""
-    if hasattr(value, "graph"):
-        return names.get(value)
-    if type(value) in (tuple, list):
-        parts = [_written_out(item, names, scope) for item in value]
-        if None in parts:
-            return None
-        inside = "".join(f"{part}, " for part in parts)
-        return f"({inside})" if type(value) is tuple else f"[{inside}]"
-    if isinstance(value, (dict, tuple, list, slice)):
-        return None
-    name = f"c{len(scope)}"
-    scope[name] = value
-    return name
+class _Text:
+    """The text of a function of one program; values get names as they are asked for."""
+
+    def __init__(self, program: _Program) -> None:
+        self.program, self.plan = program, program.plan
+        self.lines: list[str] = []
+        self.names: dict[Any, str] = {}
+        self.scope: dict[str, Any] = {
+            "address": threads.address,
+            "bump": bump_version,
+            "empty": np.empty,
+            "execute": program.execute,
+            "failed": program.failed,
+            "floats": self.plan.floats,
+            "keys": program.keys,
+            "tensor": program.tensor,
+        }
+
+    def function(self, last: str) -> Any:
+        """``run(inputs)``."""
+        exec("\n".join(["def run(inputs):", *self.lines, last]), self.scope)
+        return self.scope["run"]
+
+    def constant(self, value: Any) -> str:
+        """A name for something that is there already."""
+        name = f"c{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def name(self, value: Any) -> str:
+        """The text of an argument or a result. Raises KeyError for what it does not know."""
+        if type(value) in (tuple, list):
+            inside = "".join(f"{self.name(item)}, " for item in value)
+            return f"({inside})" if type(value) is tuple else f"[{inside}]"
+        if isinstance(value, (tuple, list, dict)):
+            raise KeyError(value)
+        if not hasattr(value, "graph"):
+            return self.constant(value)
+        if value not in self.names:
+            text = self.computed(value)
+            self.names[value] = f"v{len(self.names)}"
+            self.lines.append(f"    {self.names[value]} = {text}")
+        return self.names[value]
+
+    def computed(self, node: Any) -> str:
+        program, plan = self.program, self.plan
+        if node.op == "placeholder":
+            return f"inputs[{program.places.index(node)}]"
+        if node in plan.slot_of:
+            index = plan.slot_of[node]
+            kind, what = program.getters[index]
+            return f"tensor(m{index}, keys)" if kind == 2 else self.constant(what)
+        known = node.meta.get("value")
+        if isinstance(known, (int, float)):
+            if not plan.dynamic(node):
+                return self.constant(known)
+        elif not isinstance(node.target, Operator) or not node.target.view:
+            if isinstance(node.target, Operator) and node.target.mutates:
+                return self.name(node.args[0])
+            raise KeyError(node)
+        if node.op != "call_function":
+            raise KeyError(node)
+        given = [self.name(argument) for argument in node.args]
+        given += [f"{key}={self.name(argument)}" for key, argument in node.kwargs.items()]
+        return f"{self.constant(node.target)}({', '.join(given)})"
