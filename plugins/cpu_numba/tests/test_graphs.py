@@ -107,6 +107,22 @@ def test_products_and_their_surroundings():
     agrees(lambda q, k: (q[:, 0] @ k[0, 0], q.transpose(1, 2).contiguous() @ k[:, :1]), q, k)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_is_products_and_one_loop_nest_each(causal):
+    q, k, v = (cd.randn(2, 3, 7, 8) for _ in range(3))
+    mask = cd.randn(7, 7)
+    attention = F.scaled_dot_product_attention
+    assert steps(agrees(lambda q, k, v: attention(q, k, v, is_causal=causal), q, k, v)) == 3
+    agrees(lambda q, k, v, m: attention(q, k, v, m, scale=0.3), q, k, v, mask)
+    agrees(lambda q, k, v, m: attention(q, k, v, m > -1), q, k, v, mask)
+
+
+def test_sums_over_the_first_and_last_dimensions():
+    x = cd.randn(3, 4, 5, 6)
+    made = agrees(lambda x: (x.sum((0, 2, 3)), x.sum((0, 3), keepdim=True), x.sum((1, 3))), x)
+    assert steps(made) == -1
+
+
 def test_views_and_copies():
     agrees(lambda x: (x.t() + 1).reshape(13, 37) * 2 + x.view(37, 13).t().contiguous(), X)
     agrees(lambda x: tuple((x * 2).split(5, 0)), X)

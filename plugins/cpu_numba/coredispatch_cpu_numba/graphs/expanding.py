@@ -34,7 +34,10 @@ class _Writer:
         def write(*args: Any, **named: Any) -> Any:
             rest = op.schema.params[len(args) :]
             complete = (*args, *(named.get(p.name, p.default) for p in rest))
-            return graphs.call(self.graph, op, complete)
+            node = graphs.call(self.graph, op, complete)
+            if op.name == "arange":  # known without an argument of which something is known
+                node.meta["value"] = graphs.info_of(op(*complete[:3], device=complete[4]))
+            return node
 
         return write
 
@@ -279,6 +282,43 @@ def _bmm(b: Any, one: Any, two: Any) -> Any:
     return b.matmul(one, two)
 
 
+def _attention(
+    b: Any, q: Any, k: Any, v: Any, mask: Any, dropout: Any, causal: bool, scale: Any, grouped: bool
+) -> Any:
+    _floating(q, k, v)
+    batch, length, width = _shape(q)[:-2], _shape(q)[-2], _shape(q)[-1]
+    same = batch == _shape(k)[:-2] == _shape(v)[:-2]
+    if dropout or grouped or not same or (causal and mask is not None) or hasattr(scale, "graph"):
+        raise _Declined
+    scale = 1.0 / math.sqrt(width) if scale is None else scale
+    scores = b.mul(b.matmul(q, b.transpose(k, -2, -1)), scale)
+    if causal:
+        cpu = Device("cpu")
+        rows = b.unsqueeze(b.arange(0, length, device=cpu), 1)
+        later = b.gt(b.unsqueeze(b.arange(0, _shape(k)[-2], device=cpu), 0), rows)
+        scores = b.masked_fill(scores, later, -math.inf)
+    elif mask is not None:
+        if str(mask.meta["value"].dtype).endswith("bool"):
+            scores = b.where(mask, scores, -math.inf)
+        else:
+            _floating(mask)
+            scores = b.add(scores, mask)
+    return b.matmul(_softmax(b, scores, -1, None), v)
+
+
+def _sum(b: Any, x: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
+    """Over the first and the last dimensions: first within rows, then over the rows."""
+    _floating(x)
+    ndim = len(_shape(x))
+    dims = [dims] if isinstance(dims, int) else list(dims or range(ndim))
+    places = {dim % ndim for dim in dims}
+    first = next(k for k in range(ndim + 1) if k not in places)
+    last = [k for k in range(first, ndim) if k in places]
+    if dtype is not None or not first or not last or last != list(range(ndim - len(last), ndim)):
+        raise _Declined
+    return b.sum(b.sum(x, last, keepdim), list(range(first)), keepdim)
+
+
 # -- optimizers ------------------------------------------------------------------------------------
 
 
@@ -344,6 +384,8 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "log_softmax_backward": _log_softmax_backward,
     "mse_loss": _mse_loss,
     "rms_norm": _rms_norm,
+    "scaled_dot_product_attention": _attention,
+    "sum": _sum,
     "rms_norm_backward": _rms_norm_backward,
     "sgd_step": _sgd_step,
     "softmax": _softmax,

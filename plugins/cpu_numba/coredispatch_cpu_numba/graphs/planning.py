@@ -413,6 +413,8 @@ class Plan:
 
     def python(self, node: Any) -> None:
         """A node that Python runs; what it gives gets a slot."""
+        if node.graphs:
+            raise Unfit(f"a graph with {node.op}")
         self.flush()
         self.work.append(node)
         info = passes.inference.tensor_info(node)
