@@ -108,6 +108,14 @@ def test_decompositions_leave_primitives_and_no_writes() -> None:
     assert "linear" in {op.name for op in map(operator_of, kept.graph.nodes) if op is not None}
 
 
+def test_a_table_without_an_operator_keeps_it() -> None:
+    table = cd.export.default_decompositions()
+    del table[cd.nn.functional.linear]
+    plain = exported()[1].run_decompositions(table)
+    names = {op.name for op in map(operator_of, plain.graph.nodes) if op is not None}
+    assert "linear" in names and "batch_norm" not in names
+
+
 def test_gradients_flow_into_the_modules_parameters() -> None:
     net, program = exported()
     x, twin = cd.randn(3, 4), copy.deepcopy(net)

@@ -11,7 +11,7 @@ from coredispatch.frontend.announced import announced_class, announced_function
 from coredispatch.frontend.export.constraints import ValueRange
 from coredispatch.frontend.export.dims import Dim, ShapesCollection, dims
 from coredispatch.frontend.export.errors import GuardError, UserError
-from coredispatch.frontend.export.program import ExportedProgram
+from coredispatch.frontend.export.program import ExportedProgram, default_decompositions
 from coredispatch.frontend.export.running import ExportedModule
 from coredispatch.frontend.export.saving import load, save
 from coredispatch.frontend.export.signature import (
@@ -38,6 +38,7 @@ __all__ = [
     "ShapesCollection",
     "UserError",
     "ValueRange",
+    "default_decompositions",
     "dims",
     "draft_export",
     "export",

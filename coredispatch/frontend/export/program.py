@@ -26,8 +26,9 @@ from coredispatch.graph.passes.functionalization import functionalize
 from coredispatch.graph.symbols import Guard, SymbolTable
 from coredispatch.graph.values import ValueInfo, info_of
 from coredispatch.plugin import Operator
+from coredispatch.registry import TABLE
 
-__all__ = ["ExportedProgram", "lifted"]
+__all__ = ["ExportedProgram", "default_decompositions", "lifted"]
 
 _PREFIX = {InputKind.PARAMETER: "p", InputKind.BUFFER: "b", InputKind.CONSTANT_TENSOR: "c"}
 
@@ -161,7 +162,7 @@ class ExportedProgram:
         program writes to comes back as the first outputs (see ``graph_signature``). A table holds
         operators; functions in the place of their decompositions are refused.
         """
-        if decomp_table is not None and any(decomp_table[op] is not None for op in decomp_table):
+        if decomp_table is not None and any(made is not None for made in decomp_table.values()):
             raise NotImplementedError(
                 "run_decompositions() takes operators with None, which stands for the "
                 "decomposition in their block; a function in its place is not there yet"
@@ -185,6 +186,14 @@ class ExportedProgram:
             (self._in_spec, self._out_spec),
             self._example_inputs,
         )
+
+
+def default_decompositions() -> dict[Operator, None]:
+    """The table that ``run_decompositions`` has by default: every composite operator.
+
+    Take operators out of it to keep them whole.
+    """
+    return {op: None for op in TABLE.snapshot.ops.values() if op.kind == "composite"}
 
 
 def _flat_outputs(graph: Graph, signature: ExportGraphSignature) -> tuple[Graph, list[OutputSpec]]:
