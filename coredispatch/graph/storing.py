@@ -6,6 +6,7 @@ of their parameters written beside, so that a program means the same after a def
 
 from __future__ import annotations
 
+import ast
 import enum
 import sys
 from typing import Any
@@ -191,7 +192,7 @@ def _graph(nodes: Any, defaults: Any) -> Graph:
         inner = tuple(_graph(part, defaults) for part in entry.get("graphs", ()))
         kind = entry.get("type")
         node = graph.create_node(op, target, args, kwargs, name, graphs=inner)
-        node.type = None if kind is None else str(kind)
+        node.type = None if kind is None else _type_text(kind)
         if entry.get("inferred"):
             node.meta["inferred"] = True
         if "source" in entry:
@@ -199,6 +200,19 @@ def _graph(nodes: Any, defaults: Any) -> Graph:
             node.meta["source"] = (str(file), int(line), str(function))
         known[name] = node
     return graph
+
+
+def _type_text(text: Any) -> str:
+    """A type as a graph's text shows it: names and brackets, so that it stays an annotation."""
+    try:
+        tree = ast.parse(str(text), mode="eval").body
+    except SyntaxError:
+        raise GraphError(f"{text!r} is no type") from None
+    plain = (ast.Name, ast.Subscript, ast.Tuple, ast.expr_context)
+    allowed = all(isinstance(node, plain) for node in ast.walk(tree))
+    if not (allowed and isinstance(tree, (ast.Name, ast.Subscript))):
+        raise GraphError(f"{text!r} is no type")
+    return ast.unparse(tree)
 
 
 def _identifier(text: Any) -> str:

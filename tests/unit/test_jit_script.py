@@ -15,6 +15,7 @@ import pytest
 
 import coredispatch as cd
 from coredispatch import Tensor
+from coredispatch.graph.storing import from_document, to_document
 from coredispatch.jit.frontend import NotSupportedError, UnsupportedNodeError
 
 
@@ -721,3 +722,11 @@ def test_ignored_and_unused_methods() -> None:
         program(7)
     with pytest.raises(RuntimeError, match="has no name in another process"):
         program.save(io.BytesIO())
+
+
+@pytest.mark.parametrize("text", ["int = print(1)", "int, y", "f()", "int): pass", "a.b", "1"])
+def test_a_type_in_a_file_is_a_type(text: str) -> None:
+    document = to_document(typed.graph)
+    document["nodes"][0]["type"] = text
+    with pytest.raises(RuntimeError, match="is no type"):
+        from_document(document)
