@@ -90,7 +90,7 @@ class Subject:
         if self.backend.device_count() < 1:
             raise SuiteError(f"backend {name!r} has no device: {self.backend.device_name()}")
         self.expectations = Expectations.load(expectations or self._declared())
-        known = self.expectations.dtypes
+        known = self.expectations.dtypes or self.backend.dtypes
         self.dtypes = tuple(d for d in DTYPES if known is None or d in known)
 
     def _declared(self) -> Path | None:

@@ -11,10 +11,12 @@ of the namespace. A backend made of them is a few lines::
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.dtypes import DType, bfloat16
@@ -43,10 +45,23 @@ FAMILIES = (
 def family_kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """Every kernel that can be written with the namespace ``xp``."""
     kernels: dict[str, Callable[..., Any]] = {}
+    xp = Namespace.of(xp)
     for family in FAMILIES:
         module = importlib.import_module(f"{__name__}.{family}")
         kernels.update(module.kernels(xp))
     return kernels
+
+
+def _silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """``kernel`` without the warnings of NumPy, which may compute below the namespace."""
+    import numpy
+
+    @functools.wraps(kernel)
+    def silent(*args: Any) -> Any:
+        with numpy.errstate(all="ignore"):
+            return kernel(*args)
+
+    return silent
 
 
 class ArrayApiBackend(Backend):
@@ -60,38 +75,68 @@ class ArrayApiBackend(Backend):
     overrides: Mapping[str, Callable[..., Any]] = {}
     views: ClassVar[bool] = False
     _kernels: dict[str, Callable[..., Any]] | None = None
+    _namespace: Namespace | None = None
 
     @property
     def kernels(self) -> Mapping[str, Callable[..., Any]]:  # type: ignore[override]
         """All family kernels over ``xp``, with ``overrides`` on top."""
         if self._kernels is None:
-            self._kernels = {**family_kernels(self.xp), **self.overrides}
+            found = family_kernels(self.namespace)
+            if not self.namespace.strided:
+                found = {name: _silent(kernel) for name, kernel in found.items()}
+            self._kernels = {**found, **self.overrides}
         return self._kernels
+
+    @property
+    def namespace(self) -> Namespace:
+        """``xp`` as the kernels see it."""
+        found = self._namespace
+        if found is None:
+            found = self._namespace = Namespace.of(self.xp)
+        return found
+
+    @property
+    def dtypes(self) -> frozenset[str] | None:  # type: ignore[override]
+        """Those that the namespace says it has; NumPy has all."""
+        return None if self.namespace.strided else self.namespace.dtypes
 
     def native_dtype(self, dtype: DType) -> Any:
         """The namespace's own dtype object for ``dtype``."""
-        return numpy_dtype(dtype)
+        return self.namespace.native(dtype)
 
     def from_numpy(self, array: Any) -> Any:
-        """``xp.asarray(array)``."""
-        return self.xp.asarray(array)
+        """``xp.asarray(array)``; raises :class:`DTypeError` for a dtype that ``xp`` has not."""
+        xp, dtype = self.namespace, DType.of(array.dtype)
+        if xp.strided:
+            return xp.asarray(array)
+        native = xp.native(dtype)
+        if dtype is bfloat16:  # which NumPy knows from ml_dtypes only
+            return xp.astype(xp.asarray(array.astype("float32")), native)
+        return xp.asarray(array, dtype=native, copy=True)
 
     def to_numpy(self, raw: Any) -> Any:
         """``numpy.asarray(raw)``."""
         import numpy
 
+        if not self.namespace.strided and DType.of(raw.dtype) is bfloat16:
+            wide = self.namespace.astype(raw, self.namespace.float32)
+            return numpy.asarray(wide).astype(numpy_dtype(bfloat16))
         return numpy.asarray(raw)
 
     def scalar(self, value: Any, dtype: DType) -> Any:
-        """The number, or a 0-dim array of it for bfloat16, which no namespace knows as weak."""
-        return (
-            self.xp.asarray(value, dtype=self.native_dtype(dtype)) if dtype is bfloat16 else value
-        )
+        """The number, or a 0-dim array of it where no namespace knows it as weak."""
+        if dtype is not bfloat16 and self.namespace.strided:
+            return value
+        return self.namespace.asarray(value, dtype=self.native_dtype(dtype))
 
     def copyto(self, dst: Any, src: Any) -> Any:
-        """``dst[...] = src`` where arrays are mutable."""
-        dst[...] = src
-        return None
+        """``dst[...] = src``; where arrays may be immutable, what takes the place of ``dst``."""
+        if self.namespace.strided:
+            dst[...] = src
+            return None
+        wanted = DType.of(dst.dtype)
+        same = DType.of(src.dtype) is wanted
+        return self.namespace.broadcast_to(src if same else self.cast(src, wanted), dst.shape)
 
     def strides(self, raw: Any) -> tuple[int, ...] | None:
         """Strides in elements, where the arrays have them."""

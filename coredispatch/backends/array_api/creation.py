@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.registry.model.dtypes import (
     DType,
     default_dtype,
@@ -22,11 +22,12 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
+    xp = Namespace.of(xp)
 
     def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> Any:
         size = as_sizes(size)
         value = value.item() if hasattr(value, "item") else value
-        return xp.full(size, value, dtype=numpy_dtype(dtype or scalar_dtype(value)))
+        return xp.full(size, value, dtype=xp.native(dtype or scalar_dtype(value)))
 
     def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> Any:
         start, end, step = arange_bounds(start, end, step, dtype)
@@ -36,7 +37,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         drawn = int64 if exact else float64
         if exact and max(start, end) >= 1 << 63:
             drawn = uint64 if wanted.is_integral else float64
-        out = xp.arange(start, end, step, dtype=numpy_dtype(drawn))
-        return out if drawn is wanted else xp.astype(out, numpy_dtype(wanted))
+        out = xp.arange(start, end, step, dtype=xp.native(drawn))
+        return out if drawn is wanted else xp.astype(out, xp.native(wanted))
 
     return {"full": full, "arange": arange}

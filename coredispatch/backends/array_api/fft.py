@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["kernels"]
@@ -13,13 +13,13 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family, where the namespace ``xp`` has the ``fft`` extension."""
-    # ``dir`` first: NumPy imports its ``fft`` when it is asked for the attribute.
-    if "fft" not in dir(xp) and not hasattr(xp, "fft"):
+    xp = Namespace.of(xp)
+    if not xp.has("fft"):
         return {}
 
     def of_kind(out: Any, dtype: DType) -> Any:
         """``out`` in the precision of the input: releases before 2023.12 may have widened it."""
-        wanted = numpy_dtype(dtype)
+        wanted = xp.native(dtype)
         return out if out.dtype == wanted else xp.astype(out, wanted)
 
     def c2c(x: Any, dim: tuple[int, ...], norm: str, forward: bool) -> Any:
@@ -30,7 +30,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         dtype = DType.of(x.dtype).to_complex()
         if onesided:
             return of_kind(xp.fft.rfftn(x, axes=dim, norm=norm), dtype)
-        return c2c(xp.astype(x, numpy_dtype(dtype)), dim, norm, True)
+        return c2c(xp.astype(x, xp.native(dtype)), dim, norm, True)
 
     def c2r(x: Any, dim: tuple[int, ...], norm: str, last_dim_size: int) -> Any:
         sizes = (*(x.shape[d] for d in dim[:-1]), last_dim_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import LinAlgError, ShapeError
 
@@ -18,6 +18,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     The decompositions are there where the namespace has the ``linalg`` extension.
     """
 
+    xp = Namespace.of(xp)
+
     def matmul(a: Any, b: Any) -> Any:
         dtype = DType.of(a.dtype)
         if dtype.is_floating_point and dtype.itemsize == 2:
@@ -26,19 +28,29 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.matmul(a, b)
 
     table: dict[str, Callable[..., Any]] = {"matmul": matmul}
-    if hasattr(xp, "linalg"):
+    if xp.has("linalg"):
         table |= _decompositions(xp, xp.linalg)
     return table
 
 
 def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
-    failure = getattr(linalg, "LinAlgError", ArithmeticError)
+    failure = getattr(linalg, "LinAlgError", RuntimeError)
+
+    def undefined(x: Any) -> bool:
+        return bool(xp.any(xp.isnan(x)))
+
+    def singular(a: Any) -> bool:
+        return bool(xp.any(tuple(linalg.slogdet(a))[0] == 0))
 
     def cholesky(x: Any, upper: bool) -> Any:
         try:
             lower = linalg.cholesky(x)
         except failure as error:
             raise LinAlgError(str(error), fix="the matrix must be positive definite") from error
+        if not xp.strided and undefined(lower) and not undefined(x):  # JAX raises nothing
+            raise LinAlgError(
+                "the matrix is not positive definite", fix="the matrix must be positive definite"
+            )
         return xp.conj(xp.matrix_transpose(lower)) if upper else lower
 
     def qr(x: Any, mode: str) -> tuple[Any, Any]:
@@ -59,7 +71,7 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
 
     def eig(x: Any) -> tuple[Any, Any]:
         # The standard has real eigenvalues only; NumPy and CuPy (13 and later) have this one.
-        complex_dtype = numpy_dtype(DType.of(x.dtype).to_complex())
+        complex_dtype = xp.native(DType.of(x.dtype).to_complex())
         return tuple(xp.astype(part, complex_dtype) for part in linalg.eig(x))
 
     def solve(a: Any, b: Any, left: bool) -> Any:
@@ -81,6 +93,8 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
             raise LinAlgError(
                 str(error), fix="the matrix is singular; use lstsq or pinv"
             ) from error
+        if not xp.strided and not bool(xp.all(xp.isfinite(x))) and singular(a):
+            raise LinAlgError("the matrix is singular", fix="use lstsq or pinv")
         return x[..., 0] if vector else x
 
     return {

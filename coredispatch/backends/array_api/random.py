@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy
 
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.random import Stream
 from coredispatch.registry.model.dtypes import DType, bool_, default_dtype, float32, float64, int64
@@ -23,8 +24,9 @@ __all__ = ["kernels"]
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
     # NumPy imports its generators when somebody asks for them: not while kernels are registered.
-    own = xp is not numpy and hasattr(getattr(xp, "random", None), "default_rng")
-    namespace = xp if own else numpy
+    xp = Namespace.of(xp)
+    own = xp.xp is not numpy and xp.strided and hasattr(xp.random, "default_rng")
+    namespace = xp.xp if own else numpy
 
     def stream(generator: Generator | None, device: Any) -> Any:
         found = generator or default_generator(device)
@@ -33,7 +35,9 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return found.stream(namespace.random.default_rng)
 
     def finished(x: Any, dtype: DType) -> Any:
-        return xp.asarray(x).astype(numpy_dtype(dtype))
+        if xp.strided:
+            return xp.asarray(x).astype(numpy_dtype(dtype))
+        return xp.astype(xp.asarray(x), xp.native(dtype))
 
     def drawn_in(dtype: DType) -> Any:
         return numpy_dtype(float64 if dtype.itemsize >= 8 else float32)

@@ -8,16 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.namespace import Namespace, is_half
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.sizes import normalize_dims
 
 __all__ = ["kernels"]
-
-
-def is_half(dtype: Any) -> bool:
-    """Whether the native ``dtype`` is float16 or bfloat16."""
-    return str(dtype).rpartition(".")[2] in ("float16", "bfloat16")
 
 
 def axis_of(x: Any, dim: Any) -> Any:
@@ -33,11 +28,16 @@ def axis_of(x: Any, dim: Any) -> Any:
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
+    xp = Namespace.of(xp)
+
+    def number(x: Any) -> Any:
+        """``x`` as what the standard orders and adds: bool is no number there."""
+        return xp.astype(x, xp.uint8) if not xp.strided and x.dtype == xp.bool else x
 
     def accumulator(x: Any, dtype: DType | None) -> tuple[Any, Any]:
         """The dtype to accumulate in, and the one of the result (None: the same)."""
         if dtype is not None:
-            native = numpy_dtype(dtype)
+            native = xp.native(dtype)
         else:
             native = xp.int64 if not is_floating(x) else x.dtype
         return (xp.float32, native) if is_half(native) else (native, None)
@@ -49,7 +49,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: Any, keepdim: bool, dtype: DType | None) -> Any:
             wide, narrow = accumulator(x, dtype)
-            out = function(x, axis=axis_of(x, dim), keepdims=keepdim, dtype=wide)
+            out = function(number(x), axis=axis_of(x, dim), keepdims=keepdim, dtype=wide)
             return out if narrow is None else xp.astype(out, narrow)
 
         return kernel
@@ -59,7 +59,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             wide, narrow = accumulator(x, dtype)
             normalize_dims((dim,), x.ndim)
             if x.ndim:
-                out = function(x, axis=dim, dtype=wide)
+                out = function(number(x), axis=dim, dtype=wide)
             else:
                 out = xp.astype(x, wide)
             return out if narrow is None else xp.astype(out, narrow)
@@ -72,9 +72,17 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
         return kernel
 
+    def extreme(function: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(x: Any, dim: Any, keepdim: bool) -> Any:
+            out = function(number(x), axis=axis_of(x, dim), keepdims=keepdim)
+            return out if xp.strided else xp.astype(out, x.dtype, copy=False)
+
+        return kernel
+
     def indexing(function: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: int | None, keepdim: bool) -> Any:
-            return xp.astype(function(x, axis=axis_of(x, dim), keepdims=keepdim), xp.int64)
+            found = function(number(x), axis=axis_of(x, dim), keepdims=keepdim)
+            return xp.astype(found, xp.int64)
 
         return kernel
 
@@ -82,7 +90,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         normalize_dims((dim,), x.ndim)
         if not x.ndim:
             return xp.asarray(x, copy=True), xp.zeros((), dtype=xp.int64)
-        keys = xp.astype(x, xp.float32) if is_half(x.dtype) else x
+        keys = xp.astype(x, xp.float32) if is_half(x.dtype) else number(x)
         if descending:
             # Reversed twice, so that equal elements keep their order and NaN comes first.
             order = xp.flip(xp.argsort(xp.flip(keys, axis=dim), axis=dim, stable=True), axis=dim)
@@ -94,16 +102,16 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     found = {
         "sum": accumulating(xp.sum),
         "prod": accumulating(xp.prod),
-        "amax": reducing(xp.max),
-        "amin": reducing(xp.min),
+        "amax": extreme(xp.max),
+        "amin": extreme(xp.min),
         "any": reducing(xp.any),
         "all": reducing(xp.all),
         "argmax": indexing(xp.argmax),
         "argmin": indexing(xp.argmin),
-        "cumsum": scanning(getattr(xp, "cumulative_sum", None) or xp.cumsum),
+        "cumsum": scanning(xp.cumulative_sum if xp.has("cumulative_sum") else xp.cumsum),
         "sort": sort,
     }
-    product = getattr(xp, "cumulative_prod", None) or getattr(xp, "cumprod", None)
-    if product is not None:
-        found["cumprod"] = scanning(product)
+    for name in ("cumulative_prod", "cumprod"):
+        if "cumprod" not in found and xp.has(name):
+            found["cumprod"] = scanning(getattr(xp, name))
     return found

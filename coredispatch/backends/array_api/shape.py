@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.sizes import expand_size, infer_size, normalize_dim, normalize_dims
@@ -20,7 +20,8 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
-    strided = hasattr(xp, "lib") and hasattr(xp.lib, "stride_tricks")
+    xp = Namespace.of(xp)
+    strided = xp.strided
 
     def view(x: Any, shape: tuple[int, ...]) -> Any:
         out = xp.reshape(x, _sizes(x, shape))
@@ -50,7 +51,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.concat(filled, axis=dim)
 
     def flip(x: Any, dims: tuple[int, ...]) -> Any:
-        return _owned(xp, xp.flip(x, axis=dims) if dims else x)
+        return xp.copy(xp.flip(x, axis=dims) if dims else x)
 
     def constant_pad(x: Any, pad: tuple[int, ...], value: Any) -> Any:
         if len(pad) % 2 or len(pad) > 2 * x.ndim:
@@ -75,25 +76,24 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
                 for n in (before, after)
             ]
             x = xp.concat([borders[0], x, borders[1]], axis=axis)
-        return _owned(xp, x)
+        return xp.copy(x)
 
     def clone(x: Any, memory_format: Any) -> Any:
         axes = {"channels_last": 4, "channels_last_3d": 5}
         ndim = axes.get(str(memory_format).rpartition(".")[2])
         if ndim is None or not strided:
-            return _owned(xp, x)
+            return xp.copy(x)
         if x.ndim != ndim:
             raise ShapeError(f"{memory_format} needs {ndim} dimensions, got {x.ndim}")
-        return xp.moveaxis(_owned(xp, xp.moveaxis(x, 1, -1)), -1, 1)
+        return xp.moveaxis(xp.copy(xp.moveaxis(x, 1, -1)), -1, 1)
 
     def to_dtype(x: Any, dtype: DType) -> Any:
         if DType.of(x.dtype).is_complex and not dtype.is_complex:
             x = xp.real(x) if dtype.name != "bool" else x != 0
-        return xp.astype(x, numpy_dtype(dtype))
+        return xp.astype(x, xp.native(dtype))
 
     table: dict[str, Callable[..., Any]] = {
         "view": view,
-        "view_dtype": lambda x, dtype: x.view(numpy_dtype(dtype)),
         "reshape": reshape,
         "permute": permute,
         "expand": expand,
@@ -108,6 +108,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         "tril": lambda x, diagonal: xp.tril(_matrices(x), k=diagonal),
         "triu": lambda x, diagonal: xp.triu(_matrices(x), k=diagonal),
     }
+    if hasattr(xp.zeros(1), "view"):  # no function of the standard, but of most libraries
+        table["view_dtype"] = lambda x, dtype: x.view(xp.native(dtype))
     if strided:
         table |= _strided_views(xp)
     return table
@@ -151,8 +153,3 @@ def _matrices(x: Any) -> Any:
             fix="use at least 2 dimensions",
         )
     return x
-
-
-def _owned(xp: Any, x: Any) -> Any:
-    """``x`` in memory of its own, row-major."""
-    return x.copy() if hasattr(x, "copy") else xp.asarray(x, copy=True)

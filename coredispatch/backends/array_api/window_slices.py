@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from coredispatch.backends.array_api.namespace import is_half
+
 __all__ = ["offset_index", "pad", "widened"]
 
 Ints = Sequence[int]
@@ -12,7 +14,7 @@ Ints = Sequence[int]
 
 def widened(xp: Any, x: Any) -> Any:
     """Half precision as float32, in which it accumulates; everything else as it is."""
-    if str(x.dtype).rpartition(".")[2] in ("float16", "bfloat16"):
+    if is_half(x.dtype):
         return xp.astype(x, xp.float32)
     return x
 

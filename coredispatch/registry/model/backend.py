@@ -52,6 +52,8 @@ class Backend:
         fallback: the backend that may serve missing ops when the user enables the edge
             (``cd.fallback.enable``); None forbids it.
         kernels: op name -> function over raw arrays.
+        dtypes: names of the element types the device has, None for all of them. What needs another
+            is to be refused with a :class:`DTypeError`.
     """
 
     name: ClassVar[str] = ""
@@ -59,6 +61,7 @@ class Backend:
     views: ClassVar[bool] = False
     has_base: ClassVar[bool] = False
     fallback: ClassVar[str | None] = None
+    dtypes: frozenset[str] | None = None
     kernels: Mapping[str, Callable[..., Any]] = {}
     #: boxed generic kernel ``generic(call, args)`` for every op without one of its own
     generic: Callable[..., Any] | None = None

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.elementwise.standard import complex_of, of_bools
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["kernels"]
@@ -83,9 +84,10 @@ def is_integer(x: Any) -> bool:
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
+    xp = Namespace.of(xp)
     found: dict[str, Callable[..., Any]] = {}
     for op, names in _DIRECT.items():
-        function = next((getattr(xp, n) for n in names if hasattr(xp, n)), None)
+        function = next((getattr(xp, n) for n in names if xp.has(n)), None)
         if function is not None:
             found[op] = function
     for op, name in _ROUNDING.items():
@@ -94,7 +96,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     found["floor_divide"] = _checked(xp, xp.floor_divide)
 
     def absolute(x: Any) -> Any:
-        return xp.abs(x)
+        return xp.copy(x) if not xp.strided and x.dtype == xp.bool else xp.abs(x)
 
     def where(condition: Any, a: Any, b: Any) -> Any:
         if str(condition.dtype).rpartition(".")[2] != "bool":
@@ -110,12 +112,14 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.stack([xp.real(x), xp.imag(x)], axis=-1)
 
     def view_as_complex(x: Any) -> Any:
-        if hasattr(x, "view"):  # 1j times an infinite part would be NaN
+        if xp.strided:  # 1j times an infinite part would be NaN
             flat = xp.concat([xp.reshape(x, (-1,)), xp.reshape(x, (-1,))[:0]])  # adjacent in memory
-            made = flat.view(numpy_dtype(DType.of(x.dtype).to_complex()))
+            made = flat.view(xp.native(DType.of(x.dtype).to_complex()))
             return xp.reshape(made, x.shape[:-1])
-        return x[..., 0] + 1j * x[..., 1]
+        return complex_of(xp, x[..., 0], x[..., 1])
 
+    if not xp.strided:
+        found = of_bools(xp, found)
     return found | {
         "abs": absolute,
         "where": where,
@@ -127,7 +131,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
 def _rounding(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(x: Any) -> Any:
-        return xp.asarray(x, copy=True) if is_integer(x) else function(x)
+        return xp.copy(x) if is_integer(x) else function(x)
 
     return kernel
 

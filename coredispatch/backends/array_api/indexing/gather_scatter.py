@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.array_api.indexing.subscripts import Writer, check_bounds
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError, ShapeError
 from coredispatch.registry.model.sizes import normalize_dim
@@ -15,6 +16,7 @@ __all__ = ["kernels"]
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
+    xp = Namespace.of(xp)
     writer = Writer(xp)
 
     def places(x: Any, dim: int, index: Any) -> tuple[Any, ...]:
@@ -53,7 +55,11 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if 0 in shape:
             return xp.zeros(shape, dtype=x.dtype)
         source, index = wide(x), wide(index)
-        return xp.reshape(source[places(source, dim, index)], shape)
+        at = places(source, dim, index)
+        if xp.strided:
+            return xp.reshape(source[at], shape)
+        source = source[tuple(slice(None) if part is index else slice(part.size) for part in at)]
+        return xp.reshape(xp.take_along_axis(source, index, axis=dim), shape)
 
     def written(write: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: int, index: Any, src: Any) -> Any:

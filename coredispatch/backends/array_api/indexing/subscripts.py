@@ -1,15 +1,17 @@
-"""Array-API kernels of basic and advanced indexing, for mutable and immutable arrays.
+"""Array-API kernels of basic and advanced indexing.
 
-Reading ``x[index]`` with integer arrays is in the standard; writing is done as ``x[index] = v``
-(NumPy, CuPy) or as ``x.at[index].set(v)`` (JAX).
+NumPy and what is made after it (CuPy) read and write ``x[index]``; for any other namespace see
+:mod:`.standard`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
-from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.backends.array_api.indexing.standard import add_at, opened, put_at, read, whole
+from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.backends.index_parts import IndexParts
 from coredispatch.registry.model.dtypes import DType, bool_
 from coredispatch.registry.model.errors import DimError
@@ -18,30 +20,41 @@ __all__ = ["Writer", "check_bounds", "kernels"]
 
 
 class Writer:
-    """Writes into a copy of an array, whatever the namespace's way of doing so."""
+    """Writes into a copy of an array, in the namespace's way of doing so."""
 
-    def __init__(self, xp: Any) -> None:
+    def __init__(self, xp: Namespace) -> None:
         self.xp = xp
-        self.mutable = not hasattr(xp.zeros(1), "at")
-        ufunc = getattr(getattr(xp, "add", None), "at", None)
-        self.add_at: Callable[..., None] | None = ufunc
 
     def put(self, x: Any, index: tuple[Any, ...], values: Any) -> Any:
         """A copy of ``x`` with ``values`` at ``index``."""
-        if not self.mutable:
-            return x.at[index].set(values)
+        if not self.xp.strided:
+            return self._written(put_at, x, index, values)
         out = x.copy()
         out[index] = values
         return out
 
     def add(self, x: Any, index: tuple[Any, ...], values: Any) -> Any:
         """A copy of ``x`` with ``values`` added at ``index``; repeated places add up."""
-        if not self.mutable:
-            return x.at[index].add(values)
+        if not self.xp.strided:
+            return self._written(add_at, x, index, values)
         out = x.copy()
-        assert self.add_at is not None
-        self.add_at(out, index, values)
+        self.xp.add.at(out, index, values)
         return out
+
+    def _written(self, write: Any, x: Any, index: tuple[Any, ...], values: Any) -> Any:
+        xp, shape = self.xp, tuple(x.shape)
+        places = whole(xp, shape)
+        if any(hasattr(item, "dtype") for item in index):
+            places = read(xp, places, opened(xp, shape, index))
+        else:
+            places = places[index]
+        if not hasattr(values, "dtype"):
+            values = xp.asarray(values, dtype=x.dtype)
+        values = xp.broadcast_to(values, places.shape)
+        if not prod(places.shape):
+            return xp.copy(x)
+        flat = write(xp, xp.reshape(x, (-1,)), xp.reshape(places, (-1,)), xp.reshape(values, (-1,)))
+        return xp.reshape(flat, shape)
 
 
 def check_bounds(xp: Any, index: Any, size: int, low: int = 0) -> None:
@@ -59,9 +72,10 @@ def check_bounds(xp: Any, index: Any, size: int, low: int = 0) -> None:
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     """The kernels of this family over the namespace ``xp``."""
+    xp = Namespace.of(xp)
 
     def cast(x: Any, dtype: DType) -> Any:
-        return xp.astype(x, numpy_dtype(dtype))
+        return xp.astype(x, xp.native(dtype))
 
     array_type = type(xp.zeros(1))
     parts = IndexParts(array_type, xp.asarray, cast)
@@ -81,7 +95,10 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         basic, advanced = parts.split(x.shape, index)
         if basic is not None:
             x = x[(*basic, ...)]
-        return x if advanced is None else x[checked(x.shape, advanced)]
+        if advanced is None:
+            return x
+        advanced = checked(x.shape, advanced)
+        return x[advanced] if xp.strided else read(xp, x, opened(xp, tuple(x.shape), advanced))
 
     def index_put(x: Any, index: tuple[Any, ...], values: Any, accumulate: bool) -> Any:
         basic, advanced = parts.split(x.shape, index)

@@ -1,0 +1,96 @@
+"""A namespace of the array API standard, as the kernels of this package see it.
+
+The standard leaves out what a backend needs to know (its own dtype for one of ours, whether its
+arrays are NumPy's in all but name), and some libraries spell functions in their own way. Both are
+settled here, once per namespace.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from coredispatch.backends.dtypes import numpy_dtype
+from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
+from coredispatch.registry.model.errors import DTypeError, RegistrationError
+
+__all__ = ["Namespace", "is_half", "standard"]
+
+
+def is_half(dtype: Any) -> bool:
+    """Whether the native ``dtype`` is float16 or bfloat16."""
+    return str(dtype).rpartition(".")[2] in ("float16", "bfloat16")
+
+
+def standard(xp: Any) -> Any:
+    """``xp`` if it is spelled as the standard says, else what ``array-api-compat`` makes of it.
+
+    Raises :class:`RegistrationError` for a library that neither knows.
+    """
+    if hasattr(xp, "__array_api_version__") or hasattr(xp, "permute_dims"):
+        return xp
+    name = xp.__name__
+    try:
+        return importlib.import_module(f"array_api_compat.{name}")
+    except ImportError as error:
+        raise RegistrationError(
+            f"{name} does not spell its functions as the array API standard does",
+            fix="pip install array-api-compat, or set xp to a namespace of the standard",
+        ) from error
+
+
+class Namespace:
+    """The functions of ``xp``, and what the standard does not say.
+
+    Attributes:
+        xp: the namespace itself, spelled as the standard says.
+        strided: whether it is NumPy or made after it (CuPy): arrays have strides, basic indexing
+            makes views, ``x[index] = v`` and ``add.at`` write. Of any other nothing but the
+            standard is used, and no array is ever written to.
+    """
+
+    def __init__(self, xp: Any) -> None:
+        self.xp = standard(xp)
+        self.strided: bool = hasattr(getattr(xp, "lib", None), "stride_tricks")
+
+    @classmethod
+    def of(cls, xp: Any) -> Namespace:
+        """``xp`` as a :class:`Namespace`."""
+        return xp if isinstance(xp, cls) else cls(xp)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.xp, name)
+        self.__dict__[name] = value  # found at once from now on
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether the namespace has an attribute; NumPy's are not imported by the question."""
+        return name in dir(self.xp) or hasattr(self.xp, name)
+
+    def native(self, dtype: DType) -> Any:
+        """The namespace's own object for ``dtype``; raises :class:`DTypeError` without one."""
+        if self.strided:
+            return numpy_dtype(dtype)
+        if dtype.name not in self.dtypes:
+            raise DTypeError(
+                f"{self.xp.__name__} has no {dtype.name}",
+                fix=f"use one of {', '.join(sorted(self.dtypes))}",
+            )
+        return getattr(self.xp, dtype.name)
+
+    @functools.cached_property
+    def dtypes(self) -> frozenset[str]:
+        """Names of the dtypes that the namespace says it has; the standard has no half precision.
+
+        A library may have the object for a dtype, and not the functions over it.
+        """
+        names = {d.name for d in ALL_DTYPES}
+        info = getattr(self.xp, "__array_namespace_info__", None)
+        told = names if info is None else names & info().dtypes().keys()
+        halves = {"float16", "bfloat16"} & set(dir(self.xp))
+        return frozenset(name for name in told | halves if hasattr(self.xp, name))
+
+    def copy(self, x: Any) -> Any:
+        """``x`` in memory of its own, row-major."""
+        return x.copy() if self.strided else self.xp.asarray(x, copy=True)
