@@ -111,7 +111,8 @@ class ArrayApiBackend(Backend):
             return xp.asarray(array)
         native = xp.native(dtype)
         if dtype is bfloat16:  # which NumPy knows from ml_dtypes only
-            return xp.astype(xp.asarray(array.astype("float32")), native)
+            bits = array.view("uint16").astype("uint32") << 16
+            return xp.astype(xp.asarray(bits.view("float32")), native)
         return xp.asarray(array, dtype=native, copy=True)
 
     def to_numpy(self, raw: Any) -> Any:

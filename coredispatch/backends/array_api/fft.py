@@ -22,18 +22,32 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         wanted = xp.native(dtype)
         return out if out.dtype == wanted else xp.astype(out, wanted)
 
+    def empty(shape: list[int], dtype: DType) -> Any:
+        """The transform of no signals, which some libraries (PyTorch over MKL) refuse."""
+        return xp.zeros(tuple(shape), dtype=xp.native(dtype))
+
     def c2c(x: Any, dim: tuple[int, ...], norm: str, forward: bool) -> Any:
+        if 0 in x.shape and not xp.strided:
+            return empty([*x.shape], DType.of(x.dtype))
         transform = xp.fft.fftn if forward else xp.fft.ifftn
         return of_kind(transform(x, axes=dim, norm=norm), DType.of(x.dtype))
 
     def r2c(x: Any, dim: tuple[int, ...], norm: str, onesided: bool) -> Any:
         dtype = DType.of(x.dtype).to_complex()
+        if onesided and 0 in x.shape and not xp.strided:
+            shape = [*x.shape]
+            shape[dim[-1]] = shape[dim[-1]] // 2 + 1
+            return empty(shape, dtype)
         if onesided:
             return of_kind(xp.fft.rfftn(x, axes=dim, norm=norm), dtype)
         return c2c(xp.astype(x, xp.native(dtype)), dim, norm, True)
 
     def c2r(x: Any, dim: tuple[int, ...], norm: str, last_dim_size: int) -> Any:
         sizes = (*(x.shape[d] for d in dim[:-1]), last_dim_size)
+        if 0 in x.shape and not xp.strided:
+            shape = [*x.shape]
+            shape[dim[-1]] = last_dim_size
+            return empty(shape, DType.of(x.dtype).to_real())
         out = xp.fft.irfftn(x, s=sizes, axes=dim, norm=norm)
         return of_kind(out, DType.of(x.dtype).to_real())
 

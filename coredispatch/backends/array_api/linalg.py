@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.array_api.namespace import Namespace
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import DType, bool_
 from coredispatch.registry.model.errors import LinAlgError, ShapeError
 
 __all__ = ["kernels"]
@@ -25,6 +25,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if dtype.is_floating_point and dtype.itemsize == 2:
             wide = xp.matmul(xp.astype(a, xp.float32), xp.astype(b, xp.float32))
             return xp.astype(wide, a.dtype)
+        if dtype is bool_ and not xp.strided:  # no number to the standard
+            return xp.matmul(xp.astype(a, xp.int64), xp.astype(b, xp.int64)) != 0
         return xp.matmul(a, b)
 
     table: dict[str, Callable[..., Any]] = {"matmul": matmul}

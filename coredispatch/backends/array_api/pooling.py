@@ -45,7 +45,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             total = None
             for j in range(kernel[i]):
                 start = j * dilation[i]
-                piece = x[(*lead, slice(start, start + (output[i] - 1) * stride[i] + 1, stride[i]))]
+                stop = start + (output[i] - 1) * stride[i] + 1
+                piece = x[(*lead, slice(start, stop, stride[i]), ...)]
                 total = piece if total is None else combine(total, piece)
             x = total
         return x
@@ -64,7 +65,9 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         x = input
         if any(padding) or any(after):
             x = pad(xp, x, padding, after, lowest(x.dtype))
-        result = over_axes(xp.maximum, x, kernel_size, stride, dilation, output)
+        truth = DType.of(x.dtype) is bool_
+        combine = xp.logical_or if truth else xp.maximum
+        result = over_axes(combine, x, kernel_size, stride, dilation, output)
         return result if prod(kernel_size) > 1 else xp.asarray(result, copy=True)
 
     def avg_pool(

@@ -70,7 +70,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             axis = x.ndim - 1 - i
             before, after = pad[2 * i], pad[2 * i + 1]
             lead = (slice(None),) * axis
-            x = x[(*lead, slice(max(-before, 0), x.shape[axis] - max(-after, 0)))]
+            cut = slice(max(-before, 0), x.shape[axis] - max(-after, 0))
+            x = x[(*lead, cut, ...)]
             borders = [
                 xp.full((*x.shape[:axis], max(n, 0), *x.shape[axis + 1 :]), value, dtype=x.dtype)
                 for n in (before, after)

@@ -39,7 +39,7 @@ def pad(xp: Any, x: Any, before: Ints, after: Ints, value: Any = 0) -> Any:
     for i, (b, a) in enumerate(zip(before, after), first):
         if b < 0 or a < 0:
             cut = slice(max(-b, 0), x.shape[i] - max(-a, 0))
-            x = x[(*(slice(None),) * i, cut)]
+            x = x[(*(slice(None),) * i, cut, ...)]
         parts = [x]
         for amount, where in ((b, 0), (a, 1)):
             if amount > 0:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import laid_out
+from coredispatch.plugin import DType, laid_out
 from coredispatch.registry import CoreDispatchError, DTypeError, MissingKernel, OpError
 
 from ..case import Case
@@ -273,9 +273,13 @@ def no_samples(context: Context) -> None:
 @check(1, plan=plan, variant="undeclared")
 def undeclared(context: Context) -> None:
     """A dtype that the backend does not declare must be refused, and nothing may change."""
+    asked = False
     for sample in context.samples(limit=3):
         if math.prod(shapes_of(sample)[0] if shapes_of(sample) else ()) == 0:
             continue
+        if not shapes_of(sample) and not _names(sample, context.case.dtype):
+            continue  # a factory that makes its default
+        asked = True
         try:
             tensors = context.subject.tensors(sample)
         except CoreDispatchError as error:
@@ -290,3 +294,12 @@ def undeclared(context: Context) -> None:
             f"{context.case.dtype} is not declared, yet {context.case.op} takes it: declare the "
             "dtype (and pass), or refuse it"
         )
+    if not asked:
+        raise Unsupported("no call of the operator names the dtype")
+
+
+def _names(sample: Any, dtype: str) -> bool:
+    return any(
+        isinstance(value, DType) and value.name == dtype
+        for value in (*sample.args, *sample.kwargs.values())
+    )

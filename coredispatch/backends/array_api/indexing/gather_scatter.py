@@ -36,7 +36,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
                 continue
             if size > x.shape[d]:
                 raise ShapeError(f"index {index.shape} exceeds self {x.shape} outside dim {dim}")
-            where.append(xp.reshape(xp.arange(size), [-1 if i == d else 1 for i in range(ndim)]))
+            where.append(xp.reshape(xp.arange(size), _along(d, ndim)))
         return tuple(where)
 
     def wide(x: Any) -> Any:
@@ -58,7 +58,9 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         at = places(source, dim, index)
         if xp.strided:
             return xp.reshape(source[at], shape)
-        source = source[tuple(slice(None) if part is index else slice(part.size) for part in at)]
+        lengths = list(index.shape)
+        lengths[dim] = source.shape[dim]
+        source = source[tuple(slice(n) for n in lengths)]
         return xp.reshape(xp.take_along_axis(source, index, axis=dim), shape)
 
     def written(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,3 +78,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         "scatter": written(writer.put),
         "scatter_add": written(writer.add),
     }
+
+
+def _along(dim: int, ndim: int) -> tuple[int, ...]:
+    """The shape of a vector that lies along ``dim``."""
+    return tuple(-1 if d == dim else 1 for d in range(ndim))

@@ -53,8 +53,12 @@ class Writer:
         values = xp.broadcast_to(values, places.shape)
         if not prod(places.shape):
             return xp.copy(x)
-        flat = write(xp, xp.reshape(x, (-1,)), xp.reshape(places, (-1,)), xp.reshape(values, (-1,)))
-        return xp.reshape(flat, shape)
+        places = xp.reshape(places, (-1,))
+        flat, values = xp.reshape(x, (-1,)), xp.reshape(values, (-1,))
+        if write is add_at and DType.of(x.dtype) is bool_:  # of which the standard has no sums
+            numbers = write(xp, xp.astype(flat, xp.int64), places, xp.astype(values, xp.int64))
+            return xp.reshape(numbers != 0, shape)
+        return xp.reshape(write(xp, flat, places, values), shape)
 
 
 def check_bounds(xp: Any, index: Any, size: int, low: int = 0) -> None:
@@ -91,8 +95,23 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             dim += item.ndim if mask else 1
         return advanced
 
-    def getitem(x: Any, index: tuple[Any, ...]) -> Any:
+    def split(x: Any, index: tuple[Any, ...]) -> Any:
+        """The two parts of an index; the standard leaves slices beyond the end open."""
         basic, advanced = parts.split(x.shape, index)
+        if basic is None or xp.strided:
+            return basic, advanced
+        inside: list[Any] = []
+        dim = 0
+        for item in basic:
+            if type(item) is slice:
+                start, stop, step = item.indices(x.shape[dim])
+                item = slice(start, max(start, stop), step)
+            inside.append(item)
+            dim += item is not None
+        return inside, advanced
+
+    def getitem(x: Any, index: tuple[Any, ...]) -> Any:
+        basic, advanced = split(x, index)
         if basic is not None:
             x = x[(*basic, ...)]
         if advanced is None:
@@ -101,7 +120,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return x[advanced] if xp.strided else read(xp, x, opened(xp, tuple(x.shape), advanced))
 
     def index_put(x: Any, index: tuple[Any, ...], values: Any, accumulate: bool) -> Any:
-        basic, advanced = parts.split(x.shape, index)
+        basic, advanced = split(x, index)
         write = writer.add if accumulate else writer.put
         if isinstance(values, array_type):
             values = cast(values, DType.of(x.dtype))

@@ -1,0 +1,20 @@
+"""A backend over ``jax.numpy``: the array-API base as it is."""
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402  (after the setting, which is read when arrays are made)
+
+from coredispatch.plugin import ArrayApiBackend, hookimpl  # noqa: E402
+
+
+class JaxBackend(ArrayApiBackend):
+    name = "jax"
+    array_type = jax.Array
+    xp = jnp
+
+
+@hookimpl
+def coredispatch_register(registrar):
+    registrar.backend(JaxBackend())
