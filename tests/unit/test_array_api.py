@@ -230,3 +230,9 @@ with sklearn.config_context(array_api_dispatch=True):
 """
         environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONWARNINGS": "ignore"}
         subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_diagonals_that_are_not_there() -> None:
+    for k in (2**63, -(2**70), 4):
+        assert not xp.any(xp.eye(3, k=k)) and xp.eye(0, k=k).shape == (0, 0)
+    assert xp.sum(xp.eye(3, 4, k=3)) == 1

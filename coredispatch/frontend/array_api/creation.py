@@ -91,6 +91,7 @@ def eye(
     """Ones on the diagonal ``k``, zeros elsewhere."""
     n_cols = n_rows if n_cols is None else n_cols
     dtype = default_dtype() if dtype is None else dtype
+    k = max(-n_rows, min(k, n_cols))  # all diagonals beyond have no elements, whatever their number
     rows = call("arange", n_rows, device=device)
     columns = call("arange", n_cols, device=device)
     return (columns == rows[:, None] + k).to(dtype)  # type: ignore[no-any-return]

@@ -69,10 +69,10 @@ def gradcheck(
     :class:`GradcheckError` (returns False without ``raise_exception``).
 
     ``check_grad_dtypes`` compares the dtypes of gradients and inputs, ``check_batched_grad`` a
-    batch of gradients with its members. Not checked, whatever ``check_undefined_grad`` says: that
-    a backward pass takes None for the gradient of an output. ``check_sparse_nnz``,
-    ``check_batched_forward_grad``, ``check_forward_ad`` and ``masked`` raise
-    ``NotImplementedError`` where they are true.
+    batch of gradients with its members, ``check_undefined_grad`` what outputs without a gradient
+    give with what gradients of zeros give: they must be the same, or not there.
+    ``check_sparse_nnz``, ``check_batched_forward_grad``, ``check_forward_ad`` and ``masked``
+    raise ``NotImplementedError`` where they are true.
     """
     if not check_backward_ad and not check_forward_ad:
         raise ValueError("gradcheck: check_forward_ad or check_backward_ad has to be true")
@@ -90,6 +90,8 @@ def gradcheck(
             "have requires_grad=True."
         )
     try:
+        if check_undefined_grad:  # first: the comparisons below leave outputs out as well
+            _check_undefined(func, given)
         _gradcheck(func, given, eps, atol, rtol, nondet_tol, fast_mode)
         if check_grad_dtypes:
             _check_dtypes(func, given)
@@ -100,6 +102,35 @@ def gradcheck(
             raise
         return False
     return True
+
+
+def _check_undefined(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+    """Outputs without a gradient count as if theirs were zeros."""
+    checked = [x for x in inputs if isinstance(x, TensorBase) and x.keys & AUTOGRAD]
+    outputs = [o for o in _outputs(func(*inputs)) if o.keys & AUTOGRAD]
+    if len(outputs) < 2:
+        return
+    options = {"retain_graph": True, "allow_unused": True}
+    expected = (
+        "Expected backward function to handle undefined output grads. Please look at 'Notes about "
+        "undefined output gradients' in PyTorch's tools/autograd/derivatives.yaml"
+    )
+    for i, output in enumerate(outputs):
+        ones = [_op("ones_like" if i == j else "zeros_like")(o) for j, o in enumerate(outputs)]
+        with_zeros = grad(outputs, checked, ones, **options)
+        try:
+            alone = grad(output, checked, ones[i], **options)
+        except Exception as error:
+            raise GradcheckError(f"{expected}. It raised {error!r}") from error
+        for a, b in zip(alone, with_zeros, strict=True):
+            if a is not b and not _near(a, b):
+                raise GradcheckError(f"{expected}. The gradients for output {i} alone differ")
+
+
+def _near(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return not bool((b if a is None else a).any())
+    return bool(_op("allclose")(a, b, equal_nan=True))
 
 
 def _check_dtypes(func: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
