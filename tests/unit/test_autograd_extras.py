@@ -350,3 +350,28 @@ class TestSettings:
         assert cd.autograd.gradgradcheck(Cube.apply, x)
         with pytest.raises(cd.autograd.GradcheckError, match="batched"):
             cd.autograd.gradgradcheck(Cube.apply, x, check_batched_grad=True)
+
+
+def test_tensors_to_differentiate_may_be_the_values_of_a_dict() -> None:
+    weights = {"a": cd.ones(2, requires_grad=True), "b": cd.ones(2, requires_grad=True)}
+    total = (weights["a"] * 2 + weights["b"] * 3).sum()
+    found = cd.autograd.grad(total, weights.values(), retain_graph=True)
+    assert [g.tolist() for g in found] == [[2, 2], [3, 3]]
+    cd.autograd.backward(total, inputs=(w for w in weights.values()))
+    assert weights["b"].grad.tolist() == [3, 3]
+
+
+def test_a_marked_tensor_that_is_gone_marks_no_other() -> None:
+    class Rounded(cd.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_non_differentiable(x.sign())
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    x = cd.ones(3, requires_grad=True)
+    for _ in range(20):
+        assert Rounded.apply(x).requires_grad

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (installs the errors)
@@ -19,9 +19,9 @@ __all__ = ["backward", "grad"]
 
 
 def _sequence(tensors: Any) -> list[Any]:
-    if isinstance(tensors, (list, tuple)) and not isinstance(tensors, GradientEdge):
-        return list(tensors)
-    return [tensors]
+    if isinstance(tensors, (TensorBase, GradientEdge)) or not isinstance(tensors, Iterable):
+        return [tensors]
+    return list(tensors)  # also the values of a dict, and generators
 
 
 def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:

@@ -42,6 +42,7 @@ class FunctionCtx:
         self._outputs: dict[int, int] = {}
         self._dirty: tuple[Any, ...] = ()
         self._nondifferentiable: set[int] = set()
+        self._marked: tuple[Any, ...] = ()
         self._materialize = True
         self._node: FunctionNode | None = None
         self._storages: dict[int, Any] = {}
@@ -63,6 +64,8 @@ class FunctionCtx:
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Declare outputs that get no gradient."""
         self._nondifferentiable = {id(t) for t in tensors}
+        # Until forward returns: another tensor could get the id of one that is gone.
+        self._marked = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether missing output gradients come as zeros (default) or as None."""
@@ -293,6 +296,7 @@ class Function(metaclass=FunctionMeta):
             if id(item) in ctx._nondifferentiable:
                 item._node = None
                 item.keys &= ~AUTOGRAD
+        ctx._marked = ()
         cls._keep(ctx, node, outputs)
         if GRAPH.watched:
             GRAPH.after_record(node)
