@@ -197,6 +197,13 @@ def test_what_no_loop_computes_runs_in_between():
     assert steps(made) == -1
 
 
+def test_a_number_read_from_a_tensor_is_known_when_it_is_used():
+    program = lambda x: x * (x.mean().item() + 2) + 1  # noqa: E731
+    step = cd.compile(program, backend="cpu_numba")
+    for x in (X, X * 3, X - 5):
+        same(step(x), program(x))
+
+
 def test_random_numbers_come_from_the_same_stream():
     program = lambda x: F.dropout(x * 2, 0.5, True) + 1  # noqa: E731
     made = compiled(program, X)

@@ -237,8 +237,9 @@ class Plan:
         ):
             self.arrays[node] = self.arrays[node.args[0]][node.args[1]]
             return
-        if isinstance(value, (int, float)) and node.op == "call_function" and not node.is_impure():
-            return  # a number: known already, or computed before the program runs
+        numbers = all(map(_is_number, node.all_input_nodes)) and not node.is_impure()
+        if isinstance(value, (int, float)) and node.op == "call_function" and numbers:
+            return  # a number: known already, or computed before its kernel runs
         if isinstance(value, (int, float)) and not self.dynamic(node):
             return
         self.python(node)

@@ -156,11 +156,11 @@ class _Text:
 
     def function(self, output: Any) -> Any:
         """``run(inputs)``."""
-        for node, words in self.plan.numbers.items():
-            held = self.name(node)
-            self.lines += [f"    floats[{at}] = {held}" for at in words]
+        self.made_by_python = {node for node in self.plan.work if hasattr(node, "graph")}
+        self.waiting = dict(self.plan.numbers)
         for entry in self.plan.work:
             if isinstance(entry, Segment):
+                self.enter_numbers()
                 self.segment(entry)
             else:
                 self.python(entry)
@@ -183,6 +183,18 @@ class _Text:
             "    if status:",
             "        return failed(status, inputs)",
         ]
+
+    def enter_numbers(self) -> None:
+        """Put the numbers that are known by now among the arguments of kernels."""
+        for node in [node for node in self.waiting if self.is_known(node)]:
+            held = self.name(node)
+            self.lines += [f"    floats[{at}] = {held}" for at in self.waiting.pop(node)]
+
+    def is_known(self, node: Any) -> bool:
+        """Whether a number can be told before the steps that follow have run."""
+        if node in self.made_by_python:
+            return node in self.names
+        return node.op == "placeholder" or all(map(self.is_known, node.all_input_nodes))
 
     def slots(self, count: int) -> None:
         """Names for the arrays of the first ``count`` slots."""
