@@ -9,6 +9,7 @@ from typing import Any
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import bool_, uint8
 from coredispatch.registry.model.errors import ArgumentError, DimError
 from coredispatch.registry.model.sizes import normalize_dim
 
@@ -41,6 +42,10 @@ def gradient(
     >>> cd.gradient(cd.tensor([1.0, 4.0, 9.0, 16.0]))
     (tensor([3., 4., 6., 7.]),)
     """
+    if input.dtype in (bool_, uint8):
+        raise ArgumentError(
+            f"torch.gradient does not support {input.dtype.name} input.", fix="convert it first"
+        )
     if edge_order not in (1, 2):
         raise ArgumentError("torch.gradient only supports edge_order=1 and edge_order=2.")
     given = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
