@@ -4,8 +4,8 @@
 
 Reports the time of ``all_reduce`` by size, the time of a training step of a convolutional net under
 DistributedDataParallel in both, how it scales, and what the wrapper costs a rank that is alone. All
-traffic stays on this machine. PyTorch is needed (``pip install coredispatch[bench]``), and a core for
-each rank: times on a busy machine say little.
+traffic stays on this machine. PyTorch is needed (``pip install coredispatch[bench]``), and a core
+for each rank: times on a busy machine say little.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def reductions(cd: Any, torch: Any) -> list[dict[str, Any]]:
             dist = module.distributed
             for _ in range(3):
                 dist.all_reduce(tensor)
-            pair.append(
-                measured(lambda d=dist, t=tensor: d.all_reduce(t), dist.barrier, repeats)
-            )
+            pair.append(measured(lambda d=dist, t=tensor: d.all_reduce(t), dist.barrier, repeats))
         rows.append({"bytes": size, "mpi": pair[0], "gloo": pair[1], "ratio": pair[1] / pair[0]})
     return rows
 
@@ -105,7 +103,7 @@ def training(cd: Any, torch: Any) -> dict[str, Any]:
 def rank_main(only: str, port: int, where: str) -> None:
     """What each rank runs."""
     import torch
-    import torch.distributed  # noqa: F401
+    import torch.distributed
 
     import coredispatch as cd
 
@@ -142,7 +140,8 @@ def show(facts: dict[str, Any]) -> None:
         )
     if "training" in facts:
         both = facts["training"]
-        print(f"DDP step, coredispatch / torch: {both['coredispatch']['ddp'] / both['torch']['ddp']:.2f}")
+        ratio = both["coredispatch"]["ddp"] / both["torch"]["ddp"]
+        print(f"DDP step, coredispatch / torch: {ratio:.2f}")
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
     coredispatch launch --nproc-per-node 2 --max-restarts 3 examples/elastic.py
 
-The launcher ends the round when a rank is lost and starts all again; they go on from the last commit.
+The launcher ends the round when a rank is lost and starts all again; they go on from the last
+commit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--checkpoint", default="build/elastic")
-    parser.add_argument("--lose-at", type=int, default=25, help="the step at which rank 1 is killed")
+    parser.add_argument(
+        "--lose-at", type=int, default=25, help="the step at which rank 1 is killed"
+    )
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank = dist.get_rank()

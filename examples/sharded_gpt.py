@@ -2,8 +2,8 @@
 
     coredispatch launch --nproc-per-node 2 examples/sharded_gpt.py
 
-Each rank keeps a part of every weight and of its optimizer state. The checkpoint that it writes can be
-read by any number of ranks: run it again with another ``--nproc-per-node`` and it goes on.
+Each rank keeps a part of every weight and of its optimizer state. The checkpoint that it writes can
+be read by any number of ranks: run it again with another ``--nproc-per-node`` and it goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Block(nn.Module):
         super().__init__()
         self.before, self.between = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.mlp = nn.Sequential(
+            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+        )
 
     def forward(self, x: cd.Tensor) -> cd.Tensor:
         """``(N, T, WIDTH)`` to the same."""

@@ -1,8 +1,8 @@
 """Every collective, on whatever ranks there are, against NumPy: a program, run by the tests.
 
-    python collectives_program.py local 3
-    python collectives_program.py spawn 2
-    mpiexec -n 2 python collectives_program.py mpi
+python collectives_program.py local 3
+python collectives_program.py spawn 2
+mpiexec -n 2 python collectives_program.py mpi
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def copies(rank: int, size: int) -> None:
             if out is not None:
                 same(cd.stack(out), every, f"gather {what}")
             t = cd.zeros_like(own)
-            dist.scatter(t, [value(r + 10, shape, dtype) for r in range(size)] if not rank else None)
+            dist.scatter(
+                t, [value(r + 10, shape, dtype) for r in range(size)] if not rank else None
+            )
             same(t, wide(value(rank + 10, shape, dtype)), f"scatter {what}")
             source = [value(rank * size + r, shape, dtype) for r in range(size)]
             came = [cd.zeros_like(own) for _ in range(size)]
@@ -163,10 +165,12 @@ def messages(rank: int, size: int) -> None:
     right, left = (rank + 1) % size, (rank - 1) % size
     if size > 1:
         got = cd.zeros(2, dtype=cd.bfloat16)
-        works = dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, cd.full((2,), rank, dtype=cd.bfloat16), right),
-            dist.P2POp(dist.irecv, got, left),
-        ])
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, cd.full((2,), rank, dtype=cd.bfloat16), right),
+                dist.P2POp(dist.irecv, got, left),
+            ]
+        )
         for work in works:
             work.wait()
         assert got.tolist() == [float(left)] * 2
@@ -254,7 +258,9 @@ def derivatives(rank: int, size: int) -> None:
         if name == "reduce_scatter":
             return (F.reduce_scatter(cd.empty(4), rows) ** 2 * w[0]).sum()
         if name == "all_to_all":
-            return (cd.stack(F.all_to_all([cd.empty(4, dtype=x.dtype)] * size, rows)) ** 2 * w).sum()
+            return (
+                cd.stack(F.all_to_all([cd.empty(4, dtype=x.dtype)] * size, rows)) ** 2 * w
+            ).sum()
         return (F.all_to_all_single(cd.empty(size, 4), cd.stack(rows)) ** 2 * w).sum()
 
     names = ["all_reduce", "average", "product", "max", "broadcast", "reduce", "all_gather",

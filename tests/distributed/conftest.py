@@ -27,7 +27,9 @@ def run_program() -> Run:
     ) -> subprocess.CompletedProcess[str]:
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         # The ranks load the plugins they need, whatever the tests around were told to load.
-        selected = {} if "COREDISPATCH_PLUGINS" not in os.environ else {"COREDISPATCH_PLUGINS": "mpi"}
+        selected = (
+            {} if "COREDISPATCH_PLUGINS" not in os.environ else {"COREDISPATCH_PLUGINS": "mpi"}
+        )
         done = subprocess.run(
             command,
             capture_output=True,

@@ -1,4 +1,4 @@
-"""Checkpoints in parts: any number of ranks writes, any other reads; failures leave the last one."""
+"""Checkpoints in parts: any number of ranks writes, any other reads; a failure leaves the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All collectives on all engines. One program checks them all: starting ranks is what takes long."""
+"""All collectives on all engines. One program checks all: starting ranks is what takes long."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def test_mpi(mpirun: Any) -> None:
 def test_uneven_gathers_and_exchanges(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 4))
     counts = data.draw(
-        st.lists(st.lists(st.integers(0, 4), min_size=size, max_size=size), min_size=size,
-                 max_size=size)
+        st.lists(
+            st.lists(st.integers(0, 4), min_size=size, max_size=size), min_size=size, max_size=size
+        )
     )  # counts[r][s]: rows from rank r to rank s
     dtype = data.draw(st.sampled_from([cd.float32, cd.int16, cd.bool, cd.bfloat16]))
 
@@ -162,7 +163,9 @@ class TestWithoutAGroup:
     def test_a_backend_of_ones_own(self) -> None:
         from coredispatch.frontend.distributed.fake import FakeCommunicator
 
-        dist.Backend.register_backend("mine", lambda facts: FakeCommunicator(facts.rank, facts.size))
+        dist.Backend.register_backend(
+            "mine", lambda facts: FakeCommunicator(facts.rank, facts.size)
+        )
         assert dist.is_backend_available("mine") and dist.Backend("MINE") == "mine"
         with pytest.raises(RuntimeError, match="already exist"):
             dist.Backend.register_backend("mine", lambda facts: None)

@@ -132,7 +132,9 @@ def test_orders(kind: Any, stages: int, parts: int) -> None:
     """Every part once forward, then backward; 1F1B holds no more parts than stages follow."""
     for index in range(stages):
         order = list(kind(_Stage(index, stages), parts).order())
-        assert sorted(order) == sorted((w, i) for w in ("forward", "backward") for i in range(parts))
+        assert sorted(order) == sorted(
+            (w, i) for w in ("forward", "backward") for i in range(parts)
+        )
         held = most = 0
         for what, i in order:
             assert what == "forward" or ("forward", i) in order[: order.index((what, i))]

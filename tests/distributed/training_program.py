@@ -57,7 +57,9 @@ def adam(parameters: Any) -> Any:
     return cd.optim.Adam(parameters, lr=0.01)
 
 
-def losses(kind: str, make: Any, rank: int, size: int, optimizer: Any = adam) -> tuple[list[float], Any]:
+def losses(
+    kind: str, make: Any, rank: int, size: int, optimizer: Any = adam
+) -> tuple[list[float], Any]:
     """The loss of each step over the whole batch, and the model at the end."""
     model, x, y, loss_of = model_and_data(kind)
     if make is not None:

@@ -29,7 +29,8 @@ class DistributedSampler(Sampler[int]):
         drop_last: cut off instead of filling up.
 
     Raises:
-        ValueError: the numbers are not given, and there is no process group; or the rank is not one of the processes.
+        ValueError: the numbers are not given, and there is no process group; or the
+            rank is not one of the processes.
     """
 
     def __init__(

@@ -263,7 +263,7 @@ def get_default_backend_for_device(device: object) -> str:
     return Backend.default_device_backend_map[name]
 
 
-def supports_complex(reduceOp: object) -> bool:  # noqa: N803
+def supports_complex(reduceOp: object) -> bool:
     """Whether the operation takes complex tensors: sums and averages do."""
     return reduceOp in (ReduceOp.SUM, ReduceOp.AVG)
 

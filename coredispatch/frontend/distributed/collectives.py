@@ -300,9 +300,7 @@ def gather(
         count("gather", outputs, found)
         same_dtype(own, *outputs)
     elif gather_list:
-        raise ValueError(
-            "Argument ``gather_list`` must NOT be specified on non-destination ranks."
-        )
+        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
     ops.gather_(outputs, own, target, found, async_op)
     return under_way(async_op, gather_list)
 

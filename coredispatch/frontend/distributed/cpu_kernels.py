@@ -1,4 +1,4 @@
-"""The rows of the collectives for the key ``cpu``: arrays of NumPy, whatever engine carries them."""
+"""The rows of the collectives for the key ``cpu``: NumPy arrays, whatever engine carries them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def _go(
     *finish: Any,
     facts: str = "",
 ) -> None:
-    work = group.launch(
-        "cpu", name, args, what, finish=finish, background=background, facts=facts
-    )
+    work = group.launch("cpu", name, args, what, finish=finish, background=background, facts=facts)
     LAST.work = work if background else None
 
 
@@ -78,9 +76,7 @@ def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool)
     _go(group, "reduce", (carried, dst, engine_op), what, background, done, facts=facts)
 
 
-def all_gather_(
-    outputs: Sequence[Any], self: Any, group: ProcessGroup, background: bool
-) -> None:
+def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, background: bool) -> None:
     flat, back = joined(outputs, read=False)
     carried, _ = contiguous(self, read=True, written=False)
     args = (bits(flat), carried, [out.size for out in outputs])

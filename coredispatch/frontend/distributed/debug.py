@@ -65,9 +65,7 @@ def check_agreement(group: ProcessGroup, call: str, number: int) -> None:
     shadow = group.shadow()
     own = np.frombuffer(call.encode()[:_WIDTH].ljust(_WIDTH, b"\0"), np.uint8)
     calls = np.empty(_WIDTH * group.size(), np.uint8)
-    request = shadow.call(
-        "all_gather", (calls, own, [_WIDTH] * group.size()), False, group.seconds
-    )
+    request = shadow.call("all_gather", (calls, own, [_WIDTH] * group.size()), False, group.seconds)
     Work(group, request, f"the check of {call}", number, []).wait()
     texts = [bytes(row).rstrip(b"\0").decode() for row in calls.reshape(group.size(), _WIDTH)]
     differing = [rank for rank, text in enumerate(texts) if text != texts[0]]

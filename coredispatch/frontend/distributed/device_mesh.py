@@ -94,9 +94,7 @@ class DeviceMesh:
     ) -> DeviceMesh:
         """A mesh of groups that exist: one group, or one for each dimension of `mesh`."""
         if isinstance(group, ProcessGroup):
-            return cls(
-                device_type, group.ranks, mesh_dim_names=mesh_dim_names, _groups=[group]
-            )
+            return cls(device_type, group.ranks, mesh_dim_names=mesh_dim_names, _groups=[group])
         if mesh is None:
             raise ValueError("Must pass mesh if passing multiple ProcessGroups")
         return cls(device_type, mesh, mesh_dim_names=mesh_dim_names, _groups=list(group))
@@ -187,9 +185,7 @@ class DeviceMesh:
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
         if name not in root._flattened:
             if self.size() == get_world_size():
-                made = DeviceMesh(
-                    self.device_type, self._ranks.reshape(-1), mesh_dim_names=(name,)
-                )
+                made = DeviceMesh(self.device_type, self._ranks.reshape(-1), mesh_dim_names=(name,))
             else:
                 group = new_group(
                     self._ranks.reshape(-1).tolist(),

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.frontend.distributed import backend_names, collectives, groups, objects
-from coredispatch.frontend.distributed import point_to_point, process_group, reductions, work
+from coredispatch.frontend.distributed import (
+    backend_names,
+    collectives,
+    groups,
+    objects,
+    point_to_point,
+    process_group,
+    reductions,
+    work,
+)
 from coredispatch.frontend.distributed.backend_names import *  # noqa: F403
 from coredispatch.frontend.distributed.collectives import *  # noqa: F403
 from coredispatch.frontend.distributed.groups import *  # noqa: F403

@@ -309,8 +309,10 @@ def _check_ranks(ranks: list[int], parent: ProcessGroup) -> None:
                          "set by init_process_group")  # fmt: skip
     for rank in ranks:
         if not 0 <= rank < size:
-            raise ValueError("The new group's rank should be within the world_size set by "
-                             f"init_process_group\n  fix: {rank} is not in 0..{size - 1}")  # fmt: skip
+            raise ValueError(
+                "The new group's rank should be within the world_size set by init_process_group\n"
+                f"  fix: {rank} is not in 0..{size - 1}"
+            )
     if len(set(ranks)) != len(ranks):
         raise ValueError(f"a rank is named twice in {ranks}\n  fix: name each once")
 

@@ -183,9 +183,7 @@ def reduce_scatter_into_(
 
 
 @_writes("outputs", name="gather_")
-def gather_(
-    outputs: list[Tensor], self: Tensor, dst: int, group: object, background: bool
-) -> None:
+def gather_(outputs: list[Tensor], self: Tensor, dst: int, group: object, background: bool) -> None:
     """Fill `outputs` of `dst`; it is empty elsewhere."""
 
 

@@ -1,8 +1,8 @@
 """``Reducer``: what averages gradients over the ranks while a backward pass runs.
 
-A hook on the accumulation of each parameter copies its gradient into a bucket. A bucket that is full
-is reduced in the background, in the order of the buckets, which is the same on all ranks. At the end of
-the pass the results are waited for and copied back.
+A hook on the accumulation of each parameter copies its gradient into a bucket. A bucket that is
+full is reduced in the background, in the order of the buckets, which is the same on all ranks. At
+the end of the pass the results are waited for and copied back.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Reducer:
             "Expected to have finished reduction in the prior iteration before starting a new one. "
             "This error indicates that your module has parameters that were not used in producing "
             f"loss: {names}{', ...' if len(missing) > 5 else ''}\n"
-            "  fix: DistributedDataParallel(model, find_unused_parameters=True), or let all outputs "
-            "of forward take part in the loss"
+            "  fix: DistributedDataParallel(model, find_unused_parameters=True), or let all "
+            "outputs of forward take part in the loss"
         )
 
     def _begin(self) -> None:

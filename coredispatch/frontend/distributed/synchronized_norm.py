@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import coredispatch as cd
 from coredispatch.frontend.distributed.nn.functional import all_reduce
 from coredispatch.frontend.distributed.process_group import ProcessGroup
@@ -25,8 +23,8 @@ def synchronized_batch_norm(
     """Standardize each channel of ``(N, C, ...)`` over the elements of all ranks.
 
     The mean is summed first and the squares of differences from it then, as one would on one
-    machine. Their derivatives go through the same sums, so that the gradient of the input is that of
-    the sum of all ranks' losses.
+    machine. Their derivatives go through the same sums, so that the gradient of the input is that
+    of the sum of all ranks' losses.
     """
     computed = input.float() if input.dtype in (cd.float16, cd.bfloat16) else input
     dims = [0, *range(2, input.ndim)]

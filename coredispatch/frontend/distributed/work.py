@@ -80,9 +80,7 @@ class Work:
             raise error
         self._finished, self._finish = True, []
         self._error = self._described(error, waited)
-        self._error.__cause__ = (
-            None if isinstance(error, (LateError, ConnectionError)) else error
-        )
+        self._error.__cause__ = None if isinstance(error, (LateError, ConnectionError)) else error
         self._error.__suppress_context__ = True
         if self._future is not None:
             self._future.set_exception(self._error)

@@ -48,7 +48,7 @@ def separate_world() -> Iterator[World]:
 
 class _WorldMeta(type):
     @property
-    def WORLD(cls) -> ProcessGroup | None:  # noqa: N802
+    def WORLD(cls) -> ProcessGroup | None:
         """The default group, or None."""
         return world().default
 

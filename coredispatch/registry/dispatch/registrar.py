@@ -182,7 +182,7 @@ class Registrar:
         self._actions.append(lambda s: replace(s, thread_pools={**s.thread_pools, name: owned}))
 
     def communicator(self, name: str, create: Callable[..., Any], device: str = "cpu") -> None:
-        """Offer the engine of a process group: ``init_process_group(name)`` then makes groups of it.
+        """Offer the engine of a process group: ``init_process_group(name)`` makes groups of it.
 
         ``create(facts)`` gets a :class:`~coredispatch.plugin.GroupFacts` and returns a
         :class:`~coredispatch.plugin.Communicator` for the tensors of the backend key `device`. It

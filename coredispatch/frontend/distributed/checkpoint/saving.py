@@ -66,7 +66,9 @@ def write_metadata(folder: str | os.PathLike[str], every: Sequence[Entries]) -> 
         for name, entry in entries.items():
             known = joined.get(name)
             if known is None:
-                joined[name] = {**entry, "chunks": list(entry["chunks"])} if "chunks" in entry else entry
+                joined[name] = (
+                    {**entry, "chunks": list(entry["chunks"])} if "chunks" in entry else entry
+                )
                 continue
             if tuple(known["shape"]) != tuple(entry["shape"]) or known["dtype"] != entry["dtype"]:
                 raise CheckpointException(

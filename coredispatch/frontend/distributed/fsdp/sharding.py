@@ -1,9 +1,9 @@
-"""``fully_shard``: gather before use, free after, gather again for backward, reduce-scatter gradients.
+"""``fully_shard``: gather before use, free after, gather for backward, reduce-scatter gradients.
 
-A unit is a module with its parameters, but for those of units inside it. Its forward gathers them by one
-message, through a function whose derivative is the reduce-scatter of the gradients. What autograd would
-save of the gathered weights is not kept: it is gathered again when backward reads it. (Zhao et al.,
-"PyTorch FSDP", 2023; ZeRO stage 3.)
+A unit is a module with its parameters, but for those of units inside it. Its forward gathers them
+by one message, through a function whose derivative is the reduce-scatter of the gradients. What
+autograd would save of the gathered weights is not kept: it is gathered again when backward reads
+it. (Zhao et al., "PyTorch FSDP", 2023; ZeRO stage 3.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import coredispatch as cd
 from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.autograd.graph import saved_tensors_hooks
 from coredispatch.frontend.distributed.coalesced import broadcast_all
-from coredispatch.frontend.distributed.collectives import all_gather_into_tensor, reduce_scatter_tensor
+from coredispatch.frontend.distributed.collectives import (
+    all_gather_into_tensor,
+    reduce_scatter_tensor,
+)
 from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp

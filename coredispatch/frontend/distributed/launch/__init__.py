@@ -1,4 +1,7 @@
-"""The older launcher, ``python -m coredispatch.distributed.launch``: scripts get ``--local-rank``."""
+"""The older launcher, ``python -m coredispatch.distributed.launch``.
+
+Scripts get their local rank as the argument ``--local-rank``.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
 
 
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
-    """`tensor` combined over all ranks. The gradient of a minimum or maximum goes to where it is."""
+    """`tensor` combined over all ranks. The gradient of an extremum goes to where it is."""
     name, found = op_name(op), resolved(group)
     combine = ops.all_reduce if name in ("sum", "avg") else ops.all_select
     result: Tensor = combine(tensor, name, found)
@@ -80,7 +80,9 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tenso
     """``tensors[r]`` of rank `src`, on rank r. All ranks give tensors, of one shape."""
     found = resolved(group)
     count("scatter", tensors, found)
-    result: Tensor = ops.scatter(cd.stack(list(tensors)), root("scatter", "src", src, None, found), found)
+    result: Tensor = ops.scatter(
+        cd.stack(list(tensors)), root("scatter", "src", src, None, found), found
+    )
     return result
 
 

@@ -88,9 +88,7 @@ class ZeroRedundancyOptimizer(Optimizer):
         self._positions = [i for i, group in enumerate(own) if group is not None]
         present = [group for group in own if group is not None]
         self._owners = [[g["params"] for g in share] for share in shares]
-        self.optim = (
-            self._optimizer_class(present, **self._optimizer_defaults) if present else None
-        )
+        self.optim = self._optimizer_class(present, **self._optimizer_defaults) if present else None
 
     def _sync_options(self) -> None:
         """What a schedule changed in the groups goes to the optimizer of this rank."""

@@ -60,10 +60,14 @@ class _Schedule:
         """
         if self.loss_fn is None:
             with no_grad():
-                return self._run(args, kwargs, None, None, (("forward", i) for i in range(self.parts)))
+                return self._run(
+                    args, kwargs, None, None, (("forward", i) for i in range(self.parts))
+                )
         return self._run(args, kwargs, target, losses, self.order())
 
-    def eval(self, *args: Any, target: Any = None, losses: list[Any] | None = None, **kw: Any) -> Any:
+    def eval(
+        self, *args: Any, target: Any = None, losses: list[Any] | None = None, **kw: Any
+    ) -> Any:
         """Forward only, with losses where there is a loss function."""
         with no_grad():
             order = (("forward", i) for i in range(self.parts))
@@ -79,7 +83,10 @@ class _Schedule:
     ) -> Any:
         stage = self.stage
         inputs = _divided(args, self.parts)
-        named = [dict(zip(kwargs, row, strict=True)) for row in _divided(tuple(kwargs.values()), self.parts)]
+        named = [
+            dict(zip(kwargs, row, strict=True))
+            for row in _divided(tuple(kwargs.values()), self.parts)
+        ]
         targets = _divided((target,), self.parts) if target is not None else None
         if stage.is_last and self.loss_fn is not None and targets is None:
             raise ValueError("the last stage needs target=, for the loss")

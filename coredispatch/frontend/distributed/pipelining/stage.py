@@ -122,4 +122,3 @@ class PipelineStage:
         for param in self.submod.parameters():
             if param.grad is not None:
                 param.grad.div_(parts)
-

@@ -153,7 +153,9 @@ class DistributedDataParallel(Module):
         for rank, other in enumerate(every):
             if other != every[0]:
                 mine, its = next(
-                    (a, b) for a, b in zip([*every[0], None], [*other, None], strict=False) if a != b
+                    (a, b)
+                    for a, b in zip([*every[0], None], [*other, None], strict=False)
+                    if a != b
                 )
                 raise RuntimeError(
                     f"DDP expects same model across all ranks, but rank 0 has {mine} where rank "

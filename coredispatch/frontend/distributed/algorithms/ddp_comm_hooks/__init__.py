@@ -23,8 +23,6 @@ class DDPCommHookType(Enum):
     POWER_SGD = partial(powerSGD_hook.powerSGD_hook)
 
 
-def register_ddp_comm_hook(
-    comm_hook_type: DDPCommHookType, model: Any, state: Any = None
-) -> None:
+def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
     """``model.register_comm_hook(state, hook)`` with a hook by name."""
     model.register_comm_hook(state, comm_hook_type.value)

@@ -40,7 +40,7 @@ class PowerSGDState:
         self,
         process_group: Any,
         matrix_approximation_rank: int = 1,
-        start_powerSGD_iter: int = 1000,  # noqa: N803
+        start_powerSGD_iter: int = 1000,
         min_compression_rate: float = 2,
         use_error_feedback: bool = True,
         warm_start: bool = True,
@@ -102,7 +102,7 @@ def _sum(tensors: list[Any], group: Any) -> None:
         tensor.copy_(part.view(tensor.shape))
 
 
-def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Any:  # noqa: N802
+def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Any:
     """Average a bucket by low-rank factors of its matrices; vectors as they are."""
     group = resolved(state.process_group)
     index = bucket.index()
