@@ -139,8 +139,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if fn is None:
         return lambda function: disable(function, recursive, reason=reason)
     if isinstance(fn, (Module, type)):
-        if getattr(fn, "forward", None) is not None:
-            fn.forward = disable(fn.forward, recursive, reason=reason)
+        owner: Any = fn
+        if getattr(owner, "forward", None) is not None:
+            owner.forward = disable(owner.forward, recursive, reason=reason)
         return fn
 
     @functools.wraps(fn)

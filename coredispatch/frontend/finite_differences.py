@@ -98,4 +98,5 @@ def _along(x: Tensor, dim: int, spacing: Any, edge_order: int) -> Tensor:
         bend = slopes.diff() / (before + after)
         first = first - bend[..., :1] * steps[:1]
         last = last + bend[..., -1:] * steps[-1:]
-    return TABLE.operator("cat")((first, inside, last), -1).movedim(-1, dim)
+    result: Tensor = TABLE.operator("cat")((first, inside, last), -1).movedim(-1, dim)
+    return result

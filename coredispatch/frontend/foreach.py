@@ -192,7 +192,7 @@ def _amp_foreach_non_finite_check_and_unscale_(self: Any, found_inf: Any, inv_sc
             x.mul_(inv_scale.to(x.dtype))
 
 
-_OTHERS = {
+_OTHERS: dict[str, Callable[..., Any]] = {
     "norm": _foreach_norm,
     "powsum": _foreach_powsum,
     "max": _foreach_max,
@@ -208,7 +208,7 @@ def _made(public: str) -> Any:
     in_place = name.endswith("_")
     root = name.removesuffix("_")
     if name in _OTHERS:
-        function: Callable[..., Any] = _OTHERS[name]
+        function = _OTHERS[name]
     elif root in FOREACH_UNARY or name == "zero_":
         function = _unary(name, public, in_place)
     elif root in _BINARY:

@@ -51,7 +51,8 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
     # A "1" of the left side is a dimension of length 1 that is gone on the right.
     flat = tensor.reshape([n for n, name in zip(shape, _flat(left)) if name != "1"])
     joined = [prod(lengths[name] for name in group if name != "1") for group in right]
-    return flat.permute(order).reshape(joined)
+    result: Tensor = flat.permute(order).reshape(joined)
+    return result
 
 
 Groups = list[list[str]]

@@ -8,6 +8,7 @@ are defined as well, and say that they are not there when they are called.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ def _weights(places: Tensor, length: int, inside: Tensor) -> Tensor:
     at = places.clamp(0, length - 1).unsqueeze(-1)
     pixels = TABLE.operator("arange")(length, dtype=places.dtype, device=places.device)
     near = (1 - (at - pixels).abs()).clamp(min=0)
-    return near * inside.unsqueeze(-1).to(places.dtype)
+    weights: Tensor = near * inside.unsqueeze(-1).to(places.dtype)
+    return weights
 
 
 def _sampled(start: Tensor, size: Tensor, bins: int, samples: int, length: int) -> Tensor:
@@ -89,7 +91,7 @@ def roi_align(
     R-CNN", 2017. Interpolation is linear in each direction, so a region is two matrix products.
     """
     height, width = input.shape[-2:]
-    found = []
+    found: list[Tensor] = []
     for image, *_ in rois.detach().tolist():
         row = rois[len(found)]
         x1, y1, x2, y2 = (row[1:] * spatial_scale - (0.5 if aligned else 0.0)).unbind()
@@ -133,6 +135,7 @@ def _roi_align_backward(
 def _gradient(y: Tensor, x: Tensor, grad: Tensor) -> Tensor:
     if not y.numel():
         return x.detach()
+    found: Tensor
     (found,) = gradient_of(y, x, grad)
     return found
 
@@ -199,7 +202,7 @@ def _roi_pool_backward(
     return flat.reshape(batch_size, channels, height, width)
 
 
-_KERNELS = {
+_KERNELS: dict[str, Callable[..., Any]] = {
     f"roi_align({_POOL}, int sampling_ratio, bool aligned) -> Tensor": roi_align,
     f"_roi_align_backward(Tensor grad, Tensor rois, {_BACK}, int sampling_ratio, bool aligned)"
     " -> Tensor": _roi_align_backward,
