@@ -57,7 +57,8 @@ def names() -> list[tuple[str, str]]:
         found.append((f"coredispatch.{namespace}", real))
         folder = ROOT.parent.joinpath(*real.split("."))
         for info in pkgutil.walk_packages([str(folder)] if folder.is_dir() else [], f"{real}."):
-            found.append((f"coredispatch.{namespace}{info.name.removeprefix(real)}", info.name))
+            if not info.name.endswith(".__main__"):  # a program: its module has no second name
+                found.append((f"coredispatch.{namespace}{info.name.removeprefix(real)}", info.name))
     return found
 
 
@@ -72,6 +73,14 @@ def test_there_are_modules_of_two_names() -> None:
     assert len(names()) > 60
     assert ("coredispatch.nn.parameter", "coredispatch.frontend.nn.parameter") in names()
     assert ("coredispatch.utils.data.sampler", "coredispatch.frontend.data.sampler") in names()
+
+
+def test_importing_a_program_does_not_run_it() -> None:
+    files = [path.relative_to(ROOT.parent) for path in ROOT.rglob("__main__.py")]
+    programs = sorted(".".join(path.with_suffix("").parts) for path in files)
+    assert "coredispatch.frontend.distributed.run.__main__" in programs
+    done = python("-c", "\n".join(f"import {name}" for name in programs))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 # By which name a module is imported first decides how it is found.
