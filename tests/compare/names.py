@@ -43,7 +43,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(quantized_|q_per|choose_q|empty_quantized|quantize_|quint|"
-        r"qint|QU?[Ii]nt).*|q_scale|q_zero_point|int_repr|dequantize|fused_moving.*|"
+        r"qint|QU?[Ii]nt).*|q_scale|q_zero_point|qscheme|int_repr|dequantize|fused_moving.*|"
         r"intrinsic|qat|quantizable|quantized",
         "kernels below PyTorch's quantized modules, and names of the plugin `coredispatch-quant`",
     ),
