@@ -129,6 +129,11 @@ def test_dynamic_quantization(dtype: Any) -> None:
     assert type(only["lstm"]) is nn.LSTM and type(only["fc"]) is nn.quantized.dynamic.Linear
 
 
+def test_a_dynamic_layer_keeps_the_methods_of_modules() -> None:
+    layer = tq.quantize_dynamic(nn.Sequential(nn.Linear(4, 6)))[0]
+    assert layer.half() is layer  # a flag of that name stood in its place
+
+
 def test_modules_without_integer_kernels() -> None:
     cd.manual_seed(0)
     for layer in (

@@ -67,7 +67,7 @@ class Linear(_Rounded, nn.Linear):
 
 
 def _conv(name: str, base: Any) -> Any:
-    class Conv(_Rounded, base):
+    class Conv(_Rounded, base):  # type: ignore[misc]  # the base is an argument
         def __init__(
             self,
             in_channels: int,

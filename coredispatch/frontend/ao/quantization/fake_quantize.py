@@ -51,7 +51,7 @@ class FakeQuantizeBase(Module):
         self.register_buffer("fake_quant_enabled", tensor([1], dtype="uint8"))
         self.register_buffer("observer_enabled", tensor([1], dtype="uint8"))
 
-    def calculate_qparams(self, **kwargs: Any) -> Any:
+    def calculate_qparams(self, *args: Any, **kwargs: Any) -> Any:
         """Scale and zero point."""
         raise NotImplementedError
 
@@ -83,6 +83,9 @@ class FakeQuantize(FakeQuantizeBase):
     The gradient passes where nothing saturates. Arguments beside ``quant_min`` and ``quant_max`` go
     to the observer.
     """
+
+    scale: Any
+    zero_point: Any
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ class ObserverBase(Module):
         """Something to call for observers with these arguments."""
         return Made(partial(cls, **kwargs))
 
-    def calculate_qparams(self, **kwargs: Any) -> Any:
+    def calculate_qparams(self, *args: Any, **kwargs: Any) -> Any:
         """Scale and zero point, one of each per slice or one of each."""
         raise NotImplementedError
 
@@ -242,6 +242,9 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
 
 class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     """The smallest and largest value of each slice along ``ch_axis``."""
+
+    min_val: Any
+    max_val: Any
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ class Normalized:
 
 
 def _conv_bn(name: str, base: Any, norm: Any, relu: bool) -> Any:
-    class ConvBn(Normalized, base):
+    class ConvBn(Normalized, base):  # type: ignore[misc]  # the base is an argument
         _relu = relu
 
         def __init__(self, *args: Any, eps: float = 1e-5, momentum: float = 0.1, **kwargs: Any):

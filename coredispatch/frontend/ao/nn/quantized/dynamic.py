@@ -35,7 +35,7 @@ class Linear(Weighted):
         self, in_features: int, out_features: int, bias_: bool = True, dtype: Any = "qint8"
     ) -> None:
         super().__init__()
-        self.in_features, self.out_features, self.half = in_features, out_features, False
+        self.in_features, self.out_features, self._half = in_features, out_features, False
         plain = nn.Linear(in_features, out_features, bias_)
         weight = observed_weight(plain.weight, _observer(dtype="qint8"))
         self.set_weight_bias(weight, plain.bias)
@@ -45,7 +45,7 @@ class Linear(Weighted):
 
     def forward(self, x: Any) -> Any:
         """``(..., in_features)`` in float32."""
-        if self.half:
+        if self._half:
             return F.linear(x, self._qweight.float(), self._bias)
         observer = _observer(dtype="quint8", quant_min=0, quant_max=127)
         observer(x)
@@ -62,8 +62,8 @@ class Linear(Weighted):
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
         """From a layer with a ``qconfig``."""
         made = cls(mod.in_features, mod.out_features, mod.bias is not None)
-        made.half = _is_half(mod.qconfig)
-        if made.half:
+        made._half = _is_half(mod.qconfig)
+        if made._half:
             made.set_weight_bias(mod.weight.detach().half(), mod.bias)
         else:
             made.set_weight_bias(observed_weight(mod.weight, mod.qconfig.weight()), mod.bias)
@@ -73,7 +73,7 @@ class Linear(Weighted):
         """Sizes and the weight's type."""
         text = f"in_features={self.in_features}, out_features={self.out_features}"
         text += f", dtype={self._qweight.dtype}"
-        return text if self.half else f"{text}, qscheme={scheme_of(self._qweight)}"
+        return text if self._half else f"{text}, qscheme={scheme_of(self._qweight)}"
 
 
 class _Rounded:

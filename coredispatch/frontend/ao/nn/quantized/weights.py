@@ -37,7 +37,7 @@ def folded(mod: Any) -> tuple[Any, Any, Any]:
     weight, bias = layer.weight, layer.bias
     norm = getattr(layer, "bn", None)
     if norm is not None:
-        fuse = nn.utils.fuse_linear_bn_weights
+        fuse: Any = nn.utils.fuse_linear_bn_weights
         if weight.ndim > 2:
             fuse = nn.utils.fuse_conv_bn_weights
         weight, bias = fuse(
