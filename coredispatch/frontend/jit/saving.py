@@ -114,7 +114,7 @@ def _describe_state(module: Module, found: Any, tensors: dict[str, Any], path: s
 def _library_name(module: Any) -> str:
     import coredispatch
 
-    cls = module._library
+    cls: type = module._library
     if getattr(coredispatch.nn, cls.__name__, None) is not cls:
         raise OpError(
             f"{cls.__name__} is no class of coredispatch.nn, so a file cannot name it",
@@ -224,10 +224,11 @@ def _library_module(entry: dict[str, Any]) -> Any:
     import coredispatch
 
     cls = getattr(coredispatch.nn, str(entry["library"]), None)
-    ours = isinstance(cls, type) and issubclass(cls, Module)
-    if not ours or not cls.__module__.startswith("coredispatch."):  # type: ignore[union-attr]
+    if not (isinstance(cls, type) and issubclass(cls, Module)) or (
+        not cls.__module__.startswith("coredispatch.")
+    ):
         raise OpError(f"there is no module class {entry['library']!r}")
-    kind = library_class(cls)  # type: ignore[arg-type]
+    kind = library_class(cls)
     made = kind.__new__(kind)
     Module.__init__(made)
     made.__dict__.update(original_name=str(entry["name"]), _graph=None, _function=None, _methods={})

@@ -254,6 +254,8 @@ class ScriptFunction:
         name: the name of the function that was traced.
     """
 
+    _original: Any = None  # the Python function, of one that was scripted
+
     def __init__(self, graph: Graph, name: str, constants: Module) -> None:
         self.graph, self.name, self._constants = graph, name, constants
         self.__name__ = name
@@ -351,11 +353,12 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
     if known is not None:
         return known
     if isinstance(module, LibraryScriptModule):
-        made: Any = type(module).__new__(type(module))
-        memo[id(module)] = made
-        made.__dict__.update(copy.deepcopy(module.__dict__, memo))
-        return made
-    made = RecursiveScriptModule.__new__(type(module))
+        twin: ScriptModule = type(module).__new__(type(module))
+        memo[id(module)] = twin
+        twin.__dict__.update(copy.deepcopy(module.__dict__, memo))
+        return twin
+    cls: Any = type(module)
+    made: ScriptModule = RecursiveScriptModule.__new__(cls)
     ScriptModule.__init__(made, module.original_name)
     memo[id(module)] = made
     for name, graph in (("forward", module._graph), *module._methods.items()):

@@ -271,11 +271,11 @@ def _python(kind: Type) -> Any:
         return plain[kind]
     inner = tuple(map(_python, kind.args))
     if kind.name == "List":
-        return list[inner[0]]  # type: ignore[valid-type]
+        return python_types.GenericAlias(list, inner)
     if kind.name == "Dict":
-        return dict[inner]  # type: ignore[valid-type]
+        return python_types.GenericAlias(dict, inner)
     if kind.name == "Tuple":
-        return tuple[inner]  # type: ignore[valid-type]
+        return python_types.GenericAlias(tuple, inner)
     if kind.name == "Optional":
         return typing.Optional[inner[0]]  # noqa: UP045
     if kind.name == "Union":

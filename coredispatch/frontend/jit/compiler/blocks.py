@@ -290,15 +290,15 @@ class Writer:
         if not all(isinstance(v, (Val, Items)) for v in (a, b)):
             env[name] = Missing(f"{name} is another module or function in each branch")
             return
-        kinds = self.type_of(a), self.type_of(b)
-        kind = join(*kinds)
-        if kind is None:
+        left, right = self.type_of(a), self.type_of(b)
+        joined = join(left, right)
+        if joined is None:
             env[name] = Missing(
-                f"Type mismatch: {name} is set to type {kinds[0]} in the true branch and type "
-                f"{kinds[1]} in the false branch"
+                f"Type mismatch: {name} is set to type {left} in the true branch and type "
+                f"{right} in the false branch"
             )
             return
-        changed.append((name, a, b, kind))
+        changed.append((name, a, b, joined))
 
     def returned(self, *kinds: Type) -> Type:
         """The type of what a function returns on several ways."""

@@ -116,9 +116,11 @@ class Builtins(Calls):
             if found is None:
                 found = test
             else:
-                found = self.either(
-                    self.arg_of(found), lambda: Val(True, BOOL), lambda test=test: test
-                )
+
+                def last(test: Any = test) -> Any:
+                    return test
+
+                found = self.either(self.arg_of(found), lambda: Val(True, BOOL), last)
         return found
 
     def _annotate(self, node: ast.Call) -> Any:
@@ -362,7 +364,7 @@ class Builtins(Calls):
         from coredispatch.frontend.jit.script_module import ScriptFunction
 
         if isinstance(fn, ScriptFunction):
-            original = getattr(fn, "_original", None)
+            original = fn._original
             if original is not None:
                 return self.inline(original, args, kwargs)
             return self.adopt(fn, args, kwargs)

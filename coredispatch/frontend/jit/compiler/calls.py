@@ -482,6 +482,7 @@ def signature_types(
     """The types of the parameters, ``Tensor`` where nothing is said, and of the result."""
     parameters = list(inspect.signature(fn).parameters)
     comment = source.tree.type_comment or _old_comment(source)
+    returns: Type | None
     if comment is not None:
         kinds, returns = comment_types(comment, names)
         own = parameters[len(parameters) - len(kinds) :]

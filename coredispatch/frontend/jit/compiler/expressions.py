@@ -120,7 +120,8 @@ class Expressions(Operations):
         """``{k: v}``."""
         hint, self.hint = self.hint, None
         keys, values = [], []
-        inner = hint.args if hint is not None and hint.name == "Dict" else (None, None)
+        told = hint if hint is not None and hint.name == "Dict" else None
+        inner = (None, None) if told is None else told.args
         for key, value in zip(node.keys, node.values):
             if key is None:
                 raise self.unsupported("'**' in a dict isn't supported", node)
@@ -129,12 +130,9 @@ class Expressions(Operations):
         self.hint = hint
         self.at = node
         if not keys:
-            kind = dictionary(STR, TENSOR) if inner[0] is None else hint
+            kind = dictionary(STR, TENSOR) if told is None else told
             return self.call(dict, {}, kind=kind)
-        if inner[0] is None:
-            kind = dictionary(self._one(keys), self._one(values))
-        else:
-            kind = hint
+        kind = dictionary(self._one(keys), self._one(values)) if told is None else told
         if all(isinstance(k, Val) and k.constant and k.type in (STR, INT) for k in keys):
             return self.call(dict, {k.arg: v for k, v in zip(keys, values)}, kind=kind)
         pairs = [Items((k, v)) for k, v in zip(keys, values)]

@@ -38,6 +38,7 @@ class Loops(Control):
     """Loops that run, and loops over modules and tuples, which are written out."""
 
     assign: Callable[..., None]
+    hint: Type | None
     library: bool
     plain: Any
 

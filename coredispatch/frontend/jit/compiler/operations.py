@@ -382,7 +382,8 @@ class Operations(Statements):
 
 
 def _symbol(kind: Any) -> str:
-    shown = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//"}
+    shown: dict[Any, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+    shown[ast.FloorDiv] = "//"
     shown |= {ast.Mod: "%", ast.Pow: "**", ast.MatMult: "@", ast.Lt: "<", ast.LtE: "<="}
     shown |= {ast.Gt: ">", ast.GtE: ">="}
     return shown.get(kind, getattr(kind, "__name__", str(kind)))

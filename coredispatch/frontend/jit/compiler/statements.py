@@ -347,6 +347,9 @@ class Statements(Loops):
 
     set_member: Callable[..., None]  # of Attributes
     set_field: Callable[..., None]
+    index: Callable[[ast.expr], Any]  # of Operations
+    subscript: Callable[[Any, Any], Any]
+    binary_type: Callable[[Any, Any, Any], Type]
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> None:
         """``a += b``: in place for tensors and lists, as in Python."""
