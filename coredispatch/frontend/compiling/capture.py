@@ -289,7 +289,7 @@ class Capture:
 
     def on_arguments(self, describer: Describer, copies: list[Any]) -> list[tuple[Any, Any]]:
         """What the call changed in lists and dicts among its arguments."""
-        found = []
+        found: list[tuple[Any, Any]] = []
         for i, (now, then) in enumerate(zip(self.given.containers, copies)):
             if isinstance(now, list):
                 if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
@@ -298,8 +298,8 @@ class Capture:
                     found.append((_Contents(i), build))
             elif list(now) != list(then) or any(now[k] is not then[k] for k in now):
                 pairs = [(k, describer.describe(v)) for k, v in now.items()]
-                build = lambda env, pairs=pairs: {k: v(env) for k, v in pairs}  # noqa: E731
-                found.append((_Contents(i), build))
+                entries = lambda env, pairs=pairs: {k: v(env) for k, v in pairs}  # noqa: E731
+                found.append((_Contents(i), entries))
         return found
 
     def joint(self, describer: Describer) -> Joint | None:

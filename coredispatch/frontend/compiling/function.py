@@ -182,8 +182,10 @@ class CompiledFunction:
         compiler, examples = self.compiler, capture.recorder.examples
         if capture.overlaps():
             compiler = eager  # who writes to one input writes to another: in the program's order
-        if capture.leaf.joint is not None:
-            capture.leaf.joint.compiler = compiler
+        leaf = capture.leaf
+        assert leaf is not None  # a capture without a problem has come to its end
+        if leaf.joint is not None:
+            leaf.joint.compiler = compiler
         if known is not None and len(known.leaves()) >= SETTINGS.branch_limit:
             self.given_up = f"values that it looks at differ in every call: {_places(known)}"
             return

@@ -69,13 +69,16 @@ class Sym(Symbol):
         return round(self.forced("round()"), *digits)
 
     def __trunc__(self) -> int:
-        return math.trunc(self.forced("int()"))
+        found: int = math.trunc(self.forced("int()"))
+        return found
 
     def __floor__(self) -> int:
-        return math.floor(self.forced("floor()"))
+        found: int = math.floor(self.forced("floor()"))
+        return found
 
     def __ceil__(self) -> int:
-        return math.ceil(self.forced("ceil()"))
+        found: int = math.ceil(self.forced("ceil()"))
+        return found
 
     def __reduce__(self) -> Any:
         return type(self.forced("pickle")), (self.value,)
@@ -104,21 +107,21 @@ class SymInt(Sym):
     """An integer of a captured program."""
 
     __slots__ = ()
-    __class__ = property(lambda self: int)  # type: ignore[assignment]
+    __class__ = property(lambda self: int)
 
 
 class SymFloat(Sym):
     """A floating-point number of a captured program."""
 
     __slots__ = ()
-    __class__ = property(lambda self: float)  # type: ignore[assignment]
+    __class__ = property(lambda self: float)
 
 
 class SymBool(Sym):
     """A truth value of a captured program."""
 
     __slots__ = ()
-    __class__ = property(lambda self: bool)  # type: ignore[assignment]
+    __class__ = property(lambda self: bool)
 
 
 def symbolic(value: Any, node: Node, recorder: Any) -> Any:

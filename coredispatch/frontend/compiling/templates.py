@@ -143,9 +143,10 @@ class Describer:
             return _constant(value)
         if _by_user(kind) and _python_class(kind) and not hasattr(kind, "__slots__"):
             members = {name: self.describe(item) for name, item in vars(value).items()}
+            cls: Any = kind
 
             def build(env: Any) -> Any:
-                made = kind.__new__(kind)
+                made = cls.__new__(cls)
                 made.__dict__.update({name: part(env) for name, part in members.items()})
                 return made
 
