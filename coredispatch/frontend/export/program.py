@@ -202,7 +202,7 @@ def _flat_outputs(graph: Graph, signature: ExportGraphSignature) -> tuple[Graph,
     assert last is not None
     result, new = last.args[0]
     specs = {spec.name: spec for spec in signature.input_specs}
-    outputs = []
+    outputs: list[OutputSpec] = []
     for written, value in zip(graph.meta["written"], new):
         spec = specs[written.name]
         kind = {
@@ -213,8 +213,8 @@ def _flat_outputs(graph: Graph, signature: ExportGraphSignature) -> tuple[Graph,
         }[spec.kind]
         outputs.append(OutputSpec(kind, _name(value), spec.target or spec.name))
     known = [s for s in signature.output_specs if s.kind is not OutputKind.USER_OUTPUT]
-    for value, spec in zip(result[: len(known)], known):
-        outputs.append(dataclasses.replace(spec, name=_name(value)))
+    for value, output in zip(result[: len(known)], known):
+        outputs.append(dataclasses.replace(output, name=_name(value)))
     outputs += [OutputSpec(OutputKind.USER_OUTPUT, _name(v)) for v in result[len(known) :]]
     last.args = ((*new, *result),)
     graph.meta.pop("written")
@@ -237,10 +237,12 @@ def lifted(
         for name, kept in buffers_of(module).items()
     }
     readers = {node.target: node for node in trace.graph.find_nodes(op="get_attr")}
-    tensors = [(InputKind.PARAMETER, n, p) for n, p in mod.named_parameters()]
+    tensors: list[tuple[InputKind, str, Tensor]] = []
+    tensors += [(InputKind.PARAMETER, n, p) for n, p in mod.named_parameters()]
     tensors += [(InputKind.BUFFER, n, b) for n, b in mod.named_buffers()]
     tensors += [(InputKind.CONSTANT_TENSOR, n, c) for n, c in trace.constants.items()]
-    state, constants = {}, {}
+    state: dict[str, Tensor] = {}
+    constants: dict[str, Tensor] = {}
     for kind, path, tensor in tensors:
         node = made.placeholder(f"{_PREFIX[kind]}_{path.replace('.', '_')}")
         node.meta["value"] = info_of(tensor)

@@ -95,7 +95,7 @@ def _put(root: Module, path: str, tensor: Any, spec: Any) -> None:
     for name in above:
         if name not in at._modules:
             at.add_module(name, Module())
-        at = at._modules[name]  # type: ignore[assignment]
+        at = at._modules[name]
     if isinstance(tensor, Parameter):
         at.register_parameter(last, tensor)
     else:

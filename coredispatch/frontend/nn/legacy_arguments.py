@@ -177,4 +177,4 @@ def _by_name(function: Any) -> str:
 FUNCTIONS = {name: _function(name, layout) for name, layout in _LAYOUTS.items()}
 
 if not isinstance(spelled, FunctionType):
-    copyreg.pickle(type(FUNCTIONS["cross_entropy"]), _by_name)  # type: ignore[arg-type]
+    copyreg.pickle(type(FUNCTIONS["cross_entropy"]), _by_name)

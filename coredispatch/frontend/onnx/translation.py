@@ -65,9 +65,7 @@ class _Translator:
         while True:
             # An operator whose translation refuses this use of it may still have a decomposition.
             names = frozenset(keep - refused)
-            made = decompose(
-                pure, keep=lambda op, n=names: op.name in n, symbols=self.program._table
-            )
+            made = decompose(pure, keep=_named(names), symbols=self.program._table)
             again = self.tried(made)
             if not again - refused:
                 return made
@@ -278,6 +276,11 @@ def _held(made: Any, info: Any, op: Operator) -> Any:
             )
         return [Tensor(str(name), i) for name, i in zip(names, info)]
     return Tensor(str(made[0] if isinstance(made, (tuple, list)) else made), info)
+
+
+def _named(names: frozenset[str]) -> Callable[[Operator], bool]:
+    """Whether an operator is one of those."""
+    return lambda op: op.name in names
 
 
 def _line(node: Node) -> str:

@@ -142,7 +142,7 @@ class BlockMask:
         columns = self.kv_indices.shape[-1]
         arange = TABLE.operator("arange")(columns, device=self.kv_indices.device)
         counted = (arange < self.kv_num_blocks.unsqueeze(-1)).to(dtypes.int32)
-        dense = TABLE.operator("zeros_like")(self.kv_indices)
+        dense: Tensor = TABLE.operator("zeros_like")(self.kv_indices)
         return dense.scatter(-1, self.kv_indices.to(dtypes.int64), counted)
 
     def to(self, device: Any) -> BlockMask:

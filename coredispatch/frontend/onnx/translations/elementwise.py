@@ -157,7 +157,10 @@ def _silu(b: Builder, x: Any) -> Any:
 def _gelu(b: Builder, x: Any, approximate: str = "none") -> Any:
     if b.opset >= 20:
         return b.op("Gelu", x, approximate=approximate)
-    number = lambda value: b.cast(value, x.dtype)  # noqa: E731
+
+    def number(value: float) -> Any:
+        return b.cast(value, x.dtype)
+
     if approximate == "tanh":
         cube = b.op("Mul", b.op("Pow", x, number(3.0)), number(0.044715))
         inner = b.op("Tanh", b.op("Mul", b.op("Add", x, cube), number(math.sqrt(2 / math.pi))))
