@@ -816,7 +816,7 @@ def pick(x: int, y: int) -> int:
 
 
 @given(blocks(3, False, "    "))
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 def test_any_control_flow_means_what_python_means(lines: list[str]) -> None:
     head = "def program(a: int, b: int, c: int):\n    steps = 0\n    out = [0]\n"
     text = PICK + head + "\n".join(lines) + "\n    return a + 10 * b, out\n"
