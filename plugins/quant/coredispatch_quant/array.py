@@ -84,6 +84,9 @@ class QuantizedArray:
             raise DTypeError(f"quantized data is int8 or uint8, got {data.dtype}")
         self.data = data
         self.dtype = dtype
+        # Numbers, or arrays of one per slice along the axis.
+        self.scale: Any
+        self.zero_point: Any
         if axis is None:
             self.axis: int | None = None
             self.scale, self.zero_point = tensor_parameters(scale, zero_point, dtype)

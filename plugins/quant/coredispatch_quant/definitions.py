@@ -134,8 +134,8 @@ def integers(self: Any) -> Any:
     """The stored integers of values on the grid of their form."""
     values = np.asarray(self, np.float64)
     if self.form == "channels":
-        scale = channel_scales(self.shape[0]).reshape(-1, *[1] * (self.ndim - 1))
-        return np.rint(values / scale).astype(np.int8)
+        scales = channel_scales(self.shape[0]).reshape(-1, *[1] * (self.ndim - 1))
+        return np.rint(values / scales).astype(np.int8)
     scale, zero, dtype = PER_TENSOR[self.form]
     return (np.rint(values / scale) + zero).astype(np.uint8 if dtype == "quint8" else np.int8)
 

@@ -48,13 +48,16 @@ class MinMaxObserver:
             self.low, self.high = self.combine(self.low, low, high)
 
     def extremes(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest of one array, in float64."""
-        return np.float64(values.min()), np.float64(values.max())
+        """Smallest and largest of one array, in float64; what has no dimensions is a scalar."""
+        low: Any = np.float64(values.min())
+        high: Any = np.float64(values.max())
+        return low, high
 
     def combine(
         self, before: np.ndarray, low: np.ndarray, high: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The range after seeing another array with the range ``low``, ``high``."""
+        assert self.high is not None
         return np.minimum(before, low), np.maximum(self.high, high)
 
     def parameters(self) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_sparse.ops import to_sparse_csr
+from coredispatch_sparse.ops import crow_indices, to_sparse_csr
 
 __all__ = ["CASES", "FAULTS"]
 
@@ -24,7 +24,7 @@ def matrix(case: Any) -> np.ndarray:
 def empty_rows(case: Any) -> None:
     """Row pointers count the elements of every row, of empty ones too."""
     dense = matrix(case)
-    rows = to_sparse_csr(case.tensor(dense)).crow_indices().tolist()
+    rows = crow_indices(to_sparse_csr(case.tensor(dense))).tolist()
     wanted = [0, *np.cumsum((dense != 0).sum(1)).tolist()]
     case.expect(rows == wanted, f"row pointers {rows}, not {wanted}")
 

@@ -269,12 +269,27 @@ def nnz(self: Tensor) -> int:
 # ---- composites: what users call --------------------------------------------------------------
 
 
+def _through_csr(self: Tensor) -> Tensor:
+    """A strided tensor again, by way of sparse_csr: what derivatives by differences can check."""
+    return to_dense(to_sparse_csr(self if is_sparse_csr(self) else self + 8))
+
+
+def _through_coordinates(self: Tensor) -> Tensor:
+    """As :func:`_through_csr`, by way of coordinates."""
+    return to_dense(to_sparse(self if is_sparse_csr(self) else self + 8))
+
+
+def _through_coalesce(self: Tensor) -> Tensor:
+    """The strided tensor of a coalesced one."""
+    return to_dense(coalesce(self))
+
+
 @composite(
     namespace=(),
     samples=definitions.either,
     reference=definitions.sparse,
     tolerance=tolerance.exact,
-    gradcheck=lambda self: to_dense(to_sparse_csr(self if is_sparse_csr(self) else self + 8)),
+    gradcheck=_through_csr,
 )
 def to_sparse_csr(self: Tensor) -> Tensor:
     """The nonzero elements of a matrix (NaN is one) as a sparse_csr tensor with int64 indices.
@@ -351,7 +366,7 @@ def sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
     samples=definitions.either,
     reference=definitions.sparse,
     tolerance=tolerance.exact,
-    gradcheck=lambda self: to_dense(to_sparse(self if is_sparse_csr(self) else self + 8)),
+    gradcheck=_through_coordinates,
 )
 def to_sparse(self: Tensor) -> Tensor:
     """:func:`to_sparse_csr`, which also has :func:`indices`: PyTorch's coordinates."""
@@ -368,11 +383,11 @@ def to_sparse(self: Tensor) -> Tensor:
 )
 def indices(self: Tensor) -> Tensor:
     """Row and column of each stored element of a sparse tensor, ``(2, nnz)`` int64, in order."""
-    starts = self.crow_indices().long()
+    starts = crow_indices(self).long()
     numbers = starts.new_ones((starts.shape[0] - 1,)).cumsum(0) - 1
     rows = numbers.repeat_interleave(starts[1:] - starts[:-1])
     pair = rows.new_tensor([0, 1]).unsqueeze(1)
-    return rows * (1 - pair) + self.col_indices().long() * pair
+    return rows * (1 - pair) + col_indices(self).long() * pair
 
 
 @composite(
@@ -380,7 +395,7 @@ def indices(self: Tensor) -> Tensor:
     samples=definitions.matrices,
     reference=definitions.sparse,
     tolerance=tolerance.exact,
-    gradcheck=lambda self: to_dense(coalesce(self)),
+    gradcheck=_through_coalesce,
 )
 def coalesce(self: Tensor) -> Tensor:
     """The tensor itself: a sparse_csr tensor stores every place once, in order."""
