@@ -72,7 +72,8 @@ class SGD(Optimizer):
             grad = parameter.grad
             if grad is None:
                 continue
-            if grad.is_sparse:
+            # A sparse parameter has a gradient of its own layout: the step is the usual one.
+            if grad.is_sparse and not parameter.is_sparse:
                 self._sparse(group, parameter, grad)
                 continue
             buffer, first = None, False
