@@ -24,7 +24,8 @@ from coredispatch.distributed.fsdp import full_state_dict, fully_shard
 
 def model_and_optimizer(seed: int) -> tuple[Any, Any]:
     cd.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+    # A bias before the norm would have a gradient of rounding errors, which Adam scales up.
+    model = nn.Sequential(nn.Linear(5, 7, bias=False), nn.BatchNorm1d(7), nn.Linear(7, 3))
     if dist.is_initialized():
         fully_shard(model)
     return model, cd.optim.Adam(model.parameters(), lr=0.01)
