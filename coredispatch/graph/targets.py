@@ -169,7 +169,8 @@ def library_function(path: Any) -> Any:
     found = getattr(at, name, None)
     if path in _LIBRARY_NAMES:
         return found
-    if not isinstance(found, types.FunctionType):
+    # Where the package is compiled, some functions are callable objects.
+    if isinstance(found, (type, types.ModuleType, Operator)) or not callable(found):
         return None
     ours = found.__module__.startswith("coredispatch.") if home else found.__module__ in _LIBRARY
     return found if ours else None
