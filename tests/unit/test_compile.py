@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -512,3 +514,23 @@ def test_inputs_that_overlap() -> None:
                 memory = cd.arange(6.0)
                 results.append((run(memory[:3], memory[begin : begin + 3]), memory))
             same(results[1], results[0])
+
+
+def test_the_garbage_collector_is_no_part_of_a_program() -> None:
+    phases = []
+
+    def callback(phase: str, info: Any) -> None:
+        phases.append((phase, os.getpid()))  # written in C, and not known
+
+    fast = cd.compile(lambda x: [x + i for i in range(20)][-1] * 2, backend="eager")
+    before, callbacks = gc.get_threshold(), list(gc.callbacks)
+    gc.callbacks.append(callback)
+    gc.set_threshold(1)
+    try:
+        results = [fast(cd.ones(3)) for _ in range(2)]
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(callback)
+    assert phases and gc.callbacks == callbacks
+    assert all(bool((r == 40).all()) for r in results)
+    assert not fast.problems and not fast.eager_calls

@@ -3,14 +3,17 @@
 A profile function hears of every Python frame before it runs, and of every call of a function
 written in C. Code hands its names to :class:`~coredispatch.frontend.compiling.state.State`. C
 functions cannot be looked into: those that are known to depend on their arguments only may be
-called, any other one ends the capture.
+called, any other one ends the capture. What runs because Python collects garbage meanwhile is no
+part of the program.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import sysconfig
+import threading
 import types
 from typing import Any
 
@@ -84,19 +87,37 @@ class Watch:
         self.kinds: dict[Any, str] = {}
         self.before: Any = None
         self.optimizes = False
+        self.thread = threading.get_ident()
+        self.collecting = False
 
     def __enter__(self) -> Watch:
         self.before = sys.getprofile()
+        gc.callbacks.insert(0, self.collection_begins)
+        gc.callbacks.append(self.collection_ends)
         sys.setprofile(self.heard)
         return self
 
     def __exit__(self, *error: Any) -> None:
         sys.setprofile(self.before)
+        gc.callbacks.remove(self.collection_begins)
+        gc.callbacks.remove(self.collection_ends)
+
+    def collection_begins(self, phase: str, info: Any) -> None:
+        """Called before every other callback of the garbage collector."""
+        if phase == "start" and threading.get_ident() == self.thread:
+            self.collecting = True
+
+    def collection_ends(self, phase: str, info: Any) -> None:
+        """Called after every other callback of the garbage collector."""
+        if phase == "stop" and threading.get_ident() == self.thread:
+            self.collecting = False
 
     def heard(self, frame: Any, event: str, argument: Any) -> None:
         """A frame begins, or a C function is called."""
         recorder = self.recorder
         if recorder.busy or recorder.problem is not None or not recorder.alive:
+            return
+        if self.collecting:
             return
         if event == "call":
             self.entered(frame)
