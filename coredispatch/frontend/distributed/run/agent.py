@@ -235,17 +235,23 @@ class _Round:
         pause = min(max(self.job.options.monitor_interval, 0.01), 0.1)
         while True:
             codes = [process.poll() for process in self.processes]
-            failed = [code for code in codes if code]
             for tail in self.tails:
                 tail.show()
-            if failed:
-                return failed[0] if 0 < failed[0] < 256 else 1
+            if any(codes):
+                return self._status(codes)
             if all(code == 0 for code in codes):
                 return 0
             if any(self.folder.glob("*.error")):
-                self._let_end(1.0)  # mpiexec is about to say so itself
-                return 1
+                self._let_end(1.0)  # the rank, or mpiexec, is about to say so itself
+                return self._status([process.poll() for process in self.processes])
             time.sleep(pause)
+
+    def _status(self, codes: list[int | None]) -> int:
+        """The exit status of a rank that failed by itself, rather than because of another."""
+        follows = {report["rank"] for report in self._reports() if report["follows"]}
+        failed = [(self.first_rank + i in follows, code) for i, code in enumerate(codes) if code]
+        _, status = min(failed, key=lambda rank: rank[0], default=(False, 1))
+        return status if 0 < status < 256 else 1
 
     def _let_end(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -280,10 +286,7 @@ class _Round:
     # -- saying what happened -----------------------------------------------------------------
 
     def _explain(self, status: int) -> None:
-        reports = []
-        for path in self.folder.glob("*.error"):
-            with contextlib.suppress(ValueError):
-                reports.append(json.loads(path.read_text()))
+        reports = self._reports()
         own = [report for report in reports if not report["follows"]]
         killed = [] if own else list(self._killed())
         if killed:
@@ -299,6 +302,14 @@ class _Round:
         for path in logs[:1]:
             sys.stderr.write(path.read_text(errors="replace")[-4000:])
         _say(f"the ranks ended with status {status}")
+
+    def _reports(self) -> list[dict[str, Any]]:
+        """What ranks left of their errors."""
+        reports = []
+        for path in self.folder.glob("*.error"):
+            with contextlib.suppress(ValueError):
+                reports.append(json.loads(path.read_text()))
+        return reports
 
     def _killed(self) -> Iterator[tuple[int, str]]:
         """Ranks that ended without a word: by a signal, or an exit status."""
