@@ -63,7 +63,8 @@ def stored(x: np.ndarray, target: np.dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
         found = single.astype(number)
     if number == ml_dtypes.float8_e5m2:  # which has several NaNs
-        found.view(np.uint8)[np.isnan(single)] = 0x7F
+        undefined = np.isnan(single)
+        found.view(np.uint8)[undefined] = np.where(np.signbit(single[undefined]), 0xFF, 0x7F)
     return found.view(target)
 
 

@@ -150,7 +150,9 @@ def as_written(
     A ``function`` in front of the operator may have its parameters in another order: what has a
     default is then given by name.
     """
-    named = isinstance(function, FunctionType) and not hasattr(function, "operator")
+    # Compiled, some functions in front of operators are objects of another type.
+    in_front = isinstance(function, FunctionType) or hasattr(function, "spells")
+    named = in_front and not hasattr(function, "operator")
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     skipped = False

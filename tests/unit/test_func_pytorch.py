@@ -42,6 +42,10 @@ def test_program(program: Any) -> None:
         )
 
 
+with warnings.catch_warnings():  # PyTorch warns when its forward mode is used for the first time
+    warnings.simplefilter("ignore")
+    torch.func.jvp(torch.sin, (torch.ones(2),), (torch.ones(2),))
+
 ERRORS: dict[str, Any] = {
     "no inputs": lambda t: t.vmap(lambda: t.ones(2))(),
     "sizes differ": lambda t: t.vmap(t.add)(t.ones(2), t.ones(3)),

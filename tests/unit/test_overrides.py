@@ -173,23 +173,23 @@ class TestSubclasses:
     def test_new_and_init_of_the_class(self):
         class Named(cd.Tensor):
             @staticmethod
-            def __new__(cls, data, name):
+            def __new__(cls, data, label):
                 return super().__new__(cls, data)
 
-            def __init__(self, data, name):
+            def __init__(self, data, label):
                 super().__init__()
-                self.name = name
+                self.label = label
 
             @classmethod
             def __torch_function__(cls, func, types, args=(), kwargs=None):
                 made = super().__torch_function__(func, types, args, kwargs)
                 if isinstance(made, cls):
-                    made.name = args[0].name + "'"
+                    made.label = args[0].label + "'"
                 return made
 
         x = Named([1.0, 2.0], "x")
-        assert (x * 2).name == "x'" and x.sum().name == "x'" and x[0].name == "x'"
-        assert x.name == "x"
+        assert (x * 2).label == "x'" and x.sum().label == "x'" and x[0].label == "x'"
+        assert x.label == "x"
 
     def test_gradients(self):
         x = Plain([1.0, 2.0]).requires_grad_()

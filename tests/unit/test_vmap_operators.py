@@ -28,6 +28,10 @@ CONDITIONAL = {
     "index_put",
     "index_put_",
     "histc",
+    "gru_packed",
+    "lstm_packed",
+    "rnn_relu_packed",
+    "rnn_tanh_packed",
     "repeat_interleave",
 }
 

@@ -157,6 +157,7 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "coredispatch.nn.functional"
     function.__doc__ = operator.__doc__
+    function.spells = operator
     function.__signature__ = inspect.Signature(
         [
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)

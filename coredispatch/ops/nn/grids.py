@@ -65,7 +65,7 @@ def _grid_shape(
     dtype=same,
     reference=grid_sample_reference,
     samples=grid_samples,
-    dtypes="float",
+    takes="float",
     values=(-1.4, 1.4),
     tolerance=conditioned,
     smooth=False,

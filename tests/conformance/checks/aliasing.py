@@ -89,7 +89,7 @@ def _copied(context: Context, tensors: Any, output: Any) -> None:
     try:
         poison(output)
     except CoreDispatchError as error:
-        context.expect("alias" in str(error), f"refused for another reason: {error}")
+        context.expect("live view" in str(error), f"refused for another reason: {error}")
     context.expect(snapshot(context, tensors) == before, "the write shows in the base")
 
 

@@ -103,9 +103,12 @@ class RNNBase(Module):
     @property
     def all_weights(self) -> list[list[Any]]:
         """The parameters by layer and direction."""
-        names = list(self.__dict__["_parameter_names"])
+        # By name and not from the table: a parametrization may compute what was a parameter.
+        kinds = ["weight_ih", "weight_hh"]
+        kinds += ["bias_ih", "bias_hh"] if self.bias else []
+        kinds += ["weight_hr"] if self.proj_size else []
         return [
-            [getattr(self, n) for n in names if n.partition("_l")[2] == suffix[2:]]
+            [getattr(self, kind + suffix) for kind in kinds]
             for layer in range(self.num_layers)
             for suffix in self._suffixes(layer)
         ]
