@@ -44,6 +44,9 @@ CHECKS: dict[int, str] = {
     27: "tensor layouts",
     28: "performance",
     29: "compiled programs",
+    30: "sizes",
+    31: "state",
+    32: "exactness",
 }
 
 
