@@ -20,7 +20,7 @@ from coredispatch.registry.model.errors import (
     DTypeError,
 )
 from coredispatch.registry.model.value import storage_of
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS
 
 if TYPE_CHECKING:
     from coredispatch.frontend.autograd.node import Node
@@ -81,7 +81,8 @@ class TensorGradients(_Above):
     @property
     def grad_fn(self) -> Node | None:
         """The node that made this tensor, or None for a leaf."""
-        return node_of(self)
+        node: Node | None = GRAPH.as_named(node_of(self))
+        return node
 
     @property
     def output_nr(self) -> int:

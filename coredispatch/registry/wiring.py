@@ -148,8 +148,10 @@ class GraphState:
         self.rebase: Callable[..., Any] = call
         # (leaf) -> its AccumulateGrad  [frontend.autograd.accumulate]
         self.accumulator: Callable[..., Any] = call
-        # (name of the operator) -> name as PyTorch shows it  [frontend.autograd.names]
+        # (node) -> name as PyTorch shows it  [frontend.autograd.names]
         self.node_name: Callable[..., Any] = call
+        # (node) -> the node as an instance of the class of that name  [frontend.autograd.names]
+        self.as_named: Callable[..., Any] = call
         # (entry) -> None, only where recording runs interpreted  [frontend.autograd.closures]
         self.specialize: Callable[..., None] | None = None
         # () -> the forward line, in anomaly mode

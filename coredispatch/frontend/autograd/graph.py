@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.autograd.edges import GradientEdge
 from coredispatch.frontend.autograd.engine import gradient_node
+from coredispatch.registry.wiring import GRAPH
 from coredispatch.frontend.autograd.multi_grad_hooks import register_multi_grad_hook
 from coredispatch.frontend.autograd.mutation import (
     allow_mutation_on_saved_tensors,
@@ -46,7 +47,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
             "it is not possible to get the gradient edge of a tensor that requires no grad",
             fix="set requires_grad=True on it before the computation",
         )
-    return GradientEdge(gradient_node(tensor), tensor.output_nr)
+    return GradientEdge(GRAPH.as_named(gradient_node(tensor)), tensor.output_nr)
 
 
 def queue_callback(callback: Callable[[], None]) -> None:

@@ -111,7 +111,7 @@ class Node(Output):
 
     def name(self) -> str:
         """Name as PyTorch shows it, such as ``AddBackward0``."""
-        return str(GRAPH.node_name(self.opname))
+        return str(GRAPH.node_name(self))
 
     def _sequence_nr(self) -> int:
         return self.sequence
@@ -136,7 +136,7 @@ class Node(Output):
             if isinstance(edge, TensorBase):
                 pairs.append((GRAPH.accumulator(edge), 0))
             else:
-                pairs.append((edge, self.edge_number(index)))
+                pairs.append((GRAPH.as_named(edge), self.edge_number(index)))
             index += 1
         return tuple(pairs)
 
@@ -187,6 +187,7 @@ def materialized(node: Node, grads: list[Any]) -> list[Any]:
     return filled
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OpNode(Node):
     """A node whose backward are the formulas of an operator's derivative."""
 
