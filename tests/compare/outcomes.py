@@ -115,10 +115,12 @@ def apart(mine: Any, theirs: Any) -> str:
         found = differs(ours, other, 1.0)
         if found:
             return f"result {place}: {found}"
-    return gradients_apart(mine.get("gradients"), theirs.get("gradients"))
+    # A gradient is computed in the dtype of the results, whatever its own.
+    least = max((TOLERANCE.get(r.get("dtype"), 0.0) for r in theirs["results"]), default=0.0)
+    return gradients_apart(mine.get("gradients"), theirs.get("gradients"), least)
 
 
-def gradients_apart(ours: Any, theirs: Any) -> str:
+def gradients_apart(ours: Any, theirs: Any, least: float) -> str:
     if not isinstance(theirs, list):
         return ""  # PyTorch has no gradient, or was not asked for one
     if not isinstance(ours, list) or len(ours) != len(theirs):
@@ -129,7 +131,8 @@ def gradients_apart(ours: Any, theirs: Any) -> str:
             if left is not None and np.any(left["array"]):
                 return f"gradient {place}: one of them has none"
             continue
-        found = differs(mine, other, 5.0)
+        factor = 5 * max(1.0, least / TOLERANCE[mine["dtype"]])
+        found = differs(mine, other, factor)
         if found:
             return f"gradient {place}: {found}"
     return ""

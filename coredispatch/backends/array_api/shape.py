@@ -51,6 +51,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.concat(filled, axis=dim)
 
     def flip(x: Any, dims: tuple[int, ...]) -> Any:
+        if dims and not x.ndim:  # a number counts as one dimension
+            return xp.copy(xp.reshape(xp.flip(xp.reshape(x, (1,)), axis=dims), ()))
         return xp.copy(xp.flip(x, axis=dims) if dims else x)
 
     def constant_pad(x: Any, pad: tuple[int, ...], value: Any) -> Any:

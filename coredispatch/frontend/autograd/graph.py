@@ -7,7 +7,6 @@ from typing import Any
 
 from coredispatch.frontend.autograd.edges import GradientEdge
 from coredispatch.frontend.autograd.engine import gradient_node
-from coredispatch.registry.wiring import GRAPH
 from coredispatch.frontend.autograd.multi_grad_hooks import register_multi_grad_hook
 from coredispatch.frontend.autograd.mutation import (
     allow_mutation_on_saved_tensors,
@@ -22,6 +21,7 @@ from coredispatch.frontend.autograd.saved_tensors import (
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.dispatch.masks import current_pass
 from coredispatch.registry.model.errors import AutogradError
+from coredispatch.registry.wiring import GRAPH
 
 __all__ = [
     "GradientEdge",

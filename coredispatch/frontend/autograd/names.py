@@ -8,7 +8,7 @@ nothing for the names that ``type(fn).__name__`` shows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from coredispatch.frontend.autograd.node import Node, OpNode
@@ -142,7 +142,7 @@ def _result(node: OpNode) -> Any:
     return found if node.multi_output else found[0]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _class(name: str, opname: str) -> type[OpNode]:
     """``OpNode`` under another name, with ``_saved_...`` for what may have been saved."""
     members: dict[str, Any] = {"__slots__": (), "__module__": "builtins", "__doc__": None}

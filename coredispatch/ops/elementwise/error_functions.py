@@ -328,3 +328,8 @@ def entr(self: Tensor) -> Tensor:
     out = comparison.where(zero, 0, neg(mul(safe, exponential.log(safe))))
     out = comparison.where(negative, -float("inf"), out)
     return comparison.where(comparison.isnan(self), self, out)
+
+
+@entr.vjp
+def _(grad, self):
+    return mul(grad, neg(exponential.log(self) + 1))  # infinite at 0, as the slope is

@@ -216,9 +216,9 @@ def diff(
     """
     if self.ndim == 0:
         raise ShapeError("a 0-dim tensor has no differences", fix="reshape it to (1,) first")
-    normalize_dim(dim, self.ndim)
     if n == 0:
         return lazy.clone(self)
+    normalize_dim(dim, self.ndim)
     parts = [part for part in (prepend, self, append) if part is not None]
     x = lazy.cat(parts, dim) if len(parts) > 1 else self
     dim = normalize_dim(dim, x.ndim)

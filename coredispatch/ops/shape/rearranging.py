@@ -48,10 +48,11 @@ def _flip_shape(self: Any, dims: Any) -> tuple[int, ...]:
 @primitive(
     out=_flip_shape,
     dtype=same,
-    reference=np.flip,
+    reference=lambda self, dims: np.flip(self, dims) if self.ndim else self,
     samples=lambda make: (
         Sample(make((5,)), 0),
         Sample(make((0,)), 0),
+        Sample(make(()), 0),
         Sample(make((4, 4)), (0, 1)),
         Sample(make((3, 5)), -1),
         Sample(make((2, 3, 5)), (0, 2)),

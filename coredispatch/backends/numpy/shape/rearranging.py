@@ -46,6 +46,8 @@ def stack(tensors: list[np.ndarray], dim: int) -> np.ndarray:
 
 def flip(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     """``x`` in reversed order along ``dims`` (a copy)."""
+    if dims and not x.ndim:  # a number counts as one dimension
+        return np.flip(x.reshape(1), dims).reshape(()).copy()
     return np.flip(x, dims).copy() if dims else x.copy()
 
 
