@@ -63,6 +63,7 @@ from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, k
 from coredispatch.registry.around.raw_values import (
     backends,
     check,
+    check_index,
     device_count,
     from_raw,
     operator,
@@ -159,6 +160,7 @@ __all__ = [
     "base_of",
     "bump_version",
     "check",
+    "check_index",
     "check_types",
     "check_write",
     "composite",

@@ -40,7 +40,9 @@ def lift(op, function):
         with np.errstate(all="ignore"):
             out = function(*(load(x, op in TYPED) for x in args))
             if op in TYPED:
-                out = np.asarray(out).astype(cdp.numpy_dtype(cdp.operator(op).dtype_rule(*args)))
+                out = np.asarray(out).astype(
+                    cdp.numpy_dtype(cdp.result_dtype(cdp.operator(op), args))
+                )
         return store(out)
 
     return kernel
@@ -76,8 +78,7 @@ def index_put(x, index, values, accumulate):
 def located(x, dim, index, src=None, add=False):
     """gather (without ``src``) and scatter, at the open index that ``index`` stands for."""
     v, where = np.atleast_1d(x), np.atleast_1d(index)
-    if where.size and not 0 <= where.min() <= where.max() < v.shape[dim]:
-        raise cdp.DimError(f"index {where.max()} is out of bounds for size {v.shape[dim]}")
+    cdp.check_index(where, v.shape[dim])
     cut = tuple(map(slice, where.shape))
     grid = tuple(where if d == dim % v.ndim else g for d, g in enumerate(np.ogrid[cut]))
     if src is None:

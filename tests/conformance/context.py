@@ -27,6 +27,7 @@ __all__ = [
     "Context",
     "Failure",
     "NotRun",
+    "Unprepared",
     "Unsupported",
     "has_values",
     "poison",
@@ -37,6 +38,16 @@ __all__ = [
 
 class Failure(AssertionError):
     """An assertion of a check does not hold."""
+
+
+class Unprepared(Failure):
+    """What a check needs before its first assertion did not come about: nothing is said of the op.
+
+    The message begins with ``preparation failed``, and names what was used for the preparation.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"preparation failed: {text}; whether the op is right was not asked")
 
 
 class NotRun(Exception):
@@ -71,15 +82,23 @@ def snapshot(context: Context, sample: Any) -> list[bytes]:
 def poison(tensor: Any) -> None:
     """Write one other value into every element, also where elements share memory (expand).
 
-    A tensor of a plugin's layout has no elements to write to.
+    A tensor of a plugin's layout has no elements to write to. Raises :class:`Unprepared` where
+    the value does not arrive: whoever shares the memory could not notice then.
     """
     if layout_of(tensor) is not None:
         return
     held = tensor.detach().numpy(force=True)
     if tensor.dtype.kind == "b":
-        tensor.fill_(not held.reshape(-1)[0])
+        value: int = not held.reshape(-1)[0]
     else:  # not the value that an earlier write to the base left here
-        tensor.fill_(55 if bool((held == 77).all()) else 77)
+        value = 55 if bool((held == 77).all()) else 77
+    tensor.fill_(value)
+    now = tensor.detach().numpy(force=True)
+    if not bool((now == value).all()):
+        raise Unprepared(
+            f"fill_({value}) does not arrive: a tensor of {tensor.dtype} holds "
+            f"{now.reshape(-1)[0]} afterwards"
+        )
 
 
 @contextmanager
@@ -207,6 +226,59 @@ class Context:
         given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))
         given |= sample.kwargs
         return [given[name] for name in op.mutates if given.get(name) is not None]
+
+    # -- preparations ------------------------------------------------------------------------
+
+    def arrived(self, tensor: Any, source: Any, how: str) -> None:
+        """See that ``tensor`` holds what ``how`` was to bring there; else :class:`Unprepared`."""
+        if layout_of(tensor) is not None:
+            return  # what a layout makes of an array is asked elsewhere
+        held, wanted = self.array(tensor), np.asarray(source)
+        if held.dtype == wanted.dtype and held.shape == wanted.shape:
+            if held.tobytes() == wanted.tobytes() or equal(held, wanted):
+                return
+            wrong = held != wanted
+            place = [int(i) for i in np.argwhere(wrong)[0]] if wrong.any() else []
+            at = tuple(place)
+            raise Unprepared(
+                f"{how} does not arrive: at {place} the tensor holds {held[at]}, not {wanted[at]}"
+            )
+        raise Unprepared(
+            f"{how} gives {held.dtype}{list(held.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+        )
+
+    def contents(self, sample: Any, tensors: Any) -> list[bytes]:
+        """The contents of a sample's tensors, which are seen to be those of its arrays."""
+        held = snapshot(self, tensors)
+        sources: list[Any] = []
+        sample.map(lambda a: sources.append(a) or a)
+        for tensor, source, found in zip(sample_tensors(tensors), sources, held, strict=True):
+            if not getattr(source, "layout", "") and found != np.asarray(source).tobytes():
+                self.arrived(tensor, source, "the way to the device and back")
+        return held
+
+    def rewrite(self, tensor: Any, source: Any) -> None:
+        """Write other contents, an array or a tensor's, into ``tensor``, and see that they arrive."""
+        replacing = source if isinstance(source, cd.Tensor) else self.subject.tensor(source)
+        tensor.copy_(replacing)
+        self.arrived(tensor, self.array(replacing), "a write with copy_")
+
+    def require_writes(self) -> None:
+        """Raise :class:`Unprepared` where ``copy_`` leaves a tensor as it was.
+
+        In-place forms and ``out=`` are made of it: not one operator could be blamed.
+        """
+        if self.subject.writes is None:
+            old, new = np.zeros(3, np.float32), np.array([1.0, -2.5, 3.0], np.float32)
+            target = self.tensor(old)
+            try:
+                self.rewrite(target, new)
+                self.subject.writes = ""
+            except Unprepared as error:
+                self.subject.writes = str(error).removeprefix("preparation failed: ")
+                self.subject.writes = self.subject.writes.partition(";")[0]
+        if self.subject.writes:
+            raise Unprepared(self.subject.writes)
 
     # -- assertions ------------------------------------------------------------------------
 

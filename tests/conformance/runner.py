@@ -166,7 +166,25 @@ def run_op(
 def _raised(error: BaseException, context: Context) -> str:
     """``Type: message [call] at file:line``, of an exception nobody expected."""
     lines = str(error).splitlines() or [""]
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    place = _place(error, context.subject)
     call = f" [{context.shown()}]" if context.sample is not None else ""
     return f"raised {type(error).__name__}: {lines[0]}{place}{call}"
+
+
+def _place(error: BaseException, subject: Subject) -> str:
+    """`` at file:line``: where the backend's author has to look.
+
+    That is the last line of the backend's own package that an exception, or one it was made of,
+    passed. Where it passed none, the last line of all.
+    """
+    home, last, found = subject.home, None, None
+    cause: BaseException | None = error
+    while cause is not None:
+        for frame in traceback.extract_tb(cause.__traceback__):
+            last = frame
+            if home is not None and Path(frame.filename).is_relative_to(home):
+                found = frame
+        # The exception that a kernel raised is the cause of what the framework made of it.
+        cause = cause.__cause__
+    spot = found or last
+    return "" if spot is None else f" at {spot.filename.rpartition('/')[2]}:{spot.lineno}"

@@ -92,6 +92,21 @@ class Subject:
         self.expectations = Expectations.load(expectations or self._declared())
         known = self.expectations.dtypes or self.backend.dtypes
         self.dtypes = tuple(d for d in DTYPES if known is None or d in known)
+        #: what a write in place was seen to do wrong, "" nothing, None before the first look
+        self.writes: str | None = None
+
+    @property
+    def home(self) -> Path | None:
+        """The folder of the backend's own package, or the file of a single module."""
+        module = sys.modules.get(type(self.backend).__module__)
+        package = getattr(module, "__package__", "") or ""
+        root = package.partition(".")[0]
+        embedded = root == cd.__name__  # its package holds the framework as well
+        top = sys.modules.get(package if embedded else root) if package else module
+        file = getattr(top, "__file__", None) or inspect.getsourcefile(type(self.backend))
+        if file is None:
+            return None
+        return Path(file).parent if hasattr(top, "__path__") else Path(file)
 
     def _declared(self) -> Path | None:
         """``conformance.toml`` in the backend's own package.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import (
-    DimError,
     IndexParts,
     NumpyStream,
+    check_index,
     default_generator,
     numpy_dtype,
 )
@@ -80,8 +80,7 @@ def written(x: Any, index: Any, values: Any, accumulate: bool) -> Any:
 
 def located(x: Any, dim: int, index: Any, src: Any = None, add: bool = False) -> Any:
     v, where = np.atleast_1d(x), np.atleast_1d(index)
-    if where.size and not 0 <= where.min() <= where.max() < v.shape[dim]:
-        raise DimError(f"index {where.max()} is out of bounds for size {v.shape[dim]}")
+    check_index(where, v.shape[dim])
     cut = tuple(map(slice, where.shape))
     grid = tuple(where if d == dim % v.ndim else g for d, g in enumerate(np.ogrid[cut]))
     if src is None:
@@ -116,8 +115,6 @@ def linear_algebra(name: str) -> Callable[..., Any]:
     return lambda *args: tuple(getattr(np.linalg, name)(*args))
 
 
-TYPED = {"arange", "prod", "cumsum", "cumprod", "index_put", "scatter_add"}
-TYPED |= {"random_uniform", "random_normal", "random_integers"}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "atan": np.arctan,

@@ -8,12 +8,21 @@ from typing import Any
 from coredispatch.registry.around import checks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import RegistrationError
+from coredispatch.registry.model.errors import DimError, RegistrationError
 from coredispatch.registry.model.keys import KeyOrder
 from coredispatch.registry.model.value import new_value
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["backends", "check", "device_count", "from_raw", "operator", "reference", "to_raw"]
+__all__ = [
+    "backends",
+    "check",
+    "check_index",
+    "device_count",
+    "from_raw",
+    "operator",
+    "reference",
+    "to_raw",
+]
 
 
 def to_raw(tensor: Any) -> Any:
@@ -62,9 +71,27 @@ def check(op: str, args: tuple[Any, ...]) -> None:
     """Refuse raw arguments that operator ``op`` does not take: types, shapes, dims, dtypes.
 
     Array libraries refuse most of them by themselves, and the error is then improved; this is
-    for kernels whose library would go on with what it was given. Raises as the operator does.
+    for kernels whose library would go on with what it was given. Elements are not read, for which
+    a device would have to wait: an index outside is :func:`check_index`'s to refuse. Raises as the
+    operator does.
     """
     checks.check_raw(operator(op), args)
+
+
+def check_index(index: Any, size: int) -> None:
+    """Refuse an index, an array in main memory, that is not everywhere from 0 to ``size - 1``.
+
+    For kernels of ``gather``, ``scatter`` and ``scatter_add``, whose library would count a negative
+    index from the end or read past it. Raises :class:`DimError` with the first that lies outside.
+
+        >>> check_index(np.array([0, 2]), 3)
+    """
+    outside = index[(index < 0) | (index >= size)]
+    if outside.size:
+        raise DimError(
+            f"index {outside[0]} is out of bounds for size {size}",
+            fix=f"use indices from 0 to {size - 1}" if size else "there is nothing to index",
+        )
 
 
 def operator(name: str) -> Operator:

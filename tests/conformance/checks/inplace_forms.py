@@ -39,6 +39,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
 @check(12, plan=_plan, variant="in-place-form")
 def in_place_form(context: Context) -> None:
     """The gradients of the in-place form are those of the out-of-place form, however called."""
+    context.require_writes()
     for sample in context.samples():
         if context.asserted >= LIMIT * len(FORMS):
             return

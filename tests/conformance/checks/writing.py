@@ -52,6 +52,7 @@ def _fits(first: Any, result: Any) -> bool:
 def in_place(context: Context) -> None:
     """``x.op_()`` is ``x.op()`` written into x, whatever x's strides; or is refused whole."""
     op, subject = context.op, context.subject
+    context.require_writes()
     for layout in ("contiguous", "transposed", "step2"):
         for sample in context.samples(layout=layout):
             tensors = subject.tensors(sample)
@@ -103,6 +104,7 @@ def mutates(context: Context) -> None:
     what it writes, and writes nothing.
     """
     changed: dict[str, bool] = {}
+    context.require_writes()
     for sample in context.samples():
         tensors = context.subject.tensors(sample)
         before = [(t, t._version, context.subject.array(t).tobytes()) for t in _of(tensors)]
@@ -183,6 +185,7 @@ def _functional(context: Context, sample: Any) -> None:
 def into(context: Context) -> None:
     """``out=`` returns the target, fills it whatever its strides, and touches nothing beside."""
     subject = context.subject
+    context.require_writes()
     for sample in context.samples(limit=6):
         tensors = subject.tensors(sample)
         wanted = context.call(tensors)
