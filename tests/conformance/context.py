@@ -258,7 +258,7 @@ class Context:
         return held
 
     def rewrite(self, tensor: Any, source: Any) -> None:
-        """Write other contents, an array or a tensor's, into ``tensor``, and see that they arrive."""
+        """Write the contents of an array or a tensor into ``tensor``, and see that they arrive."""
         replacing = source if isinstance(source, cd.Tensor) else self.subject.tensor(source)
         tensor.copy_(replacing)
         self.arrived(tensor, self.array(replacing), "a write with copy_")
