@@ -181,7 +181,7 @@ def tensor(
             result = result.to(device=device, dtype=wanted)
         return result.requires_grad_(requires_grad)
     result = _on_device(_array_of(data, wanted), device)
-    return result.requires_grad_(requires_grad) if requires_grad else result
+    return requiring(result, requires_grad)
 
 
 def _on_device(array: np.ndarray[Any, Any], device: Any) -> Tensor:
@@ -216,7 +216,7 @@ def asarray(
     shares = isinstance(obj, np.ndarray) and np.shares_memory(obj, result.raw) or obj is result
     if copy is False and not shares:
         raise ArgumentError("asarray(): a copy is needed, but copy=False")
-    return result.requires_grad_(requires_grad) if requires_grad else result
+    return requiring(result, requires_grad)
 
 
 def frombuffer(
@@ -224,7 +224,7 @@ def frombuffer(
 ) -> Tensor:
     """A 1-D tensor over the memory of an object with the buffer protocol."""
     array = np.frombuffer(buffer, numpy_dtype(DType.of(dtype)), count, offset)
-    return from_numpy(array).requires_grad_(requires_grad)
+    return requiring(from_numpy(array), requires_grad)
 
 
 def from_dlpack(
@@ -278,6 +278,13 @@ def _adopted(source: Any) -> Tensor:
     raise DTypeError(f"from_dlpack(): no backend takes DLPack device type {int(device_type)}")
 
 
+def requiring(made: Tensor, requires_grad: bool | None) -> Tensor:
+    """What a factory ``made``, with ``requires_grad`` set; None is False, all but bool refused."""
+    if requires_grad is None or requires_grad is False:
+        return made
+    return made.requires_grad_(requires_grad)
+
+
 def with_requires_grad(op: Operator) -> Callable[..., Any]:
     """The factory ``op`` as users call it: with ``requires_grad=`` and ignored layout hints."""
 
@@ -290,7 +297,7 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
             kwargs.pop(hint, None)
         out = kwargs.pop("out", None)
         result = op(*args, **kwargs) if out is None else op(*args, out=out, **kwargs)
-        return result.requires_grad_(True) if requires_grad else result
+        return requiring(result, requires_grad)
 
     factory.__name__ = factory.__qualname__ = op.name
     factory.__module__ = "coredispatch"  # where pickle finds it

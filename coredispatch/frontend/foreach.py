@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch._late_names import FOREACH, FOREACH_PREFIX, FOREACH_UNARY
+from coredispatch.frontend.autograd.inplace import check_in_place
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
@@ -40,6 +41,9 @@ def _tensors(tensors: Any, name: str) -> list[Tensor]:
         )
     if not tensors:
         raise RuntimeError(f"{name}(): Tensor list must have at least one tensor.")
+    if name.endswith("_"):  # all are checked before the first is written
+        for tensor in tensors:
+            check_in_place(tensor)
     return list(tensors)
 
 

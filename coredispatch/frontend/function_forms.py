@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch._late_names import COPIES, INPLACE, NN_FUNCTIONS
+from coredispatch.frontend.creation import requiring
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
@@ -241,7 +242,7 @@ def resolve_neg(input: Tensor) -> Tensor:
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
     """A 0-dim tensor of the default dtype unless given."""
     made: Tensor = TABLE.operator("full")((), s, dtype=dtype or _default(), device=device)
-    return made.requires_grad_(bool(options.get("requires_grad", False)))
+    return requiring(made, options.get("requires_grad"))
 
 
 def _default() -> Any:
@@ -258,17 +259,17 @@ def empty_strided(
     count = 0 if 0 in size else last + 1
     empty = TABLE.operator("empty")((count,), dtype=dtype, device=device)
     made: Tensor = empty.as_strided(tuple(size), tuple(stride))
-    return made.requires_grad_(bool(o.get("requires_grad", False)))
+    return requiring(made, o.get("requires_grad"))
 
 
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **options: Any) -> Tensor:
     """Memory that nobody initialised, whose dimensions lie in this order, the outermost first."""
-    grad = bool(options.pop("requires_grad", False))
+    grad = options.pop("requires_grad", None)
     lengths = tuple(size[dim] for dim in physical_layout)
     empty = TABLE.operator("empty")(lengths, **options)
     back = [list(physical_layout).index(dim) for dim in range(len(size))]
     made: Tensor = empty.permute(back)
-    return made.requires_grad_(grad)
+    return requiring(made, grad)
 
 
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:

@@ -10,6 +10,7 @@ import weakref
 from math import prod
 from typing import Any
 
+from coredispatch.frontend.autograd.inplace import check_in_place
 from coredispatch.frontend.autograd.recording import node_of
 from coredispatch.frontend.determinism import filling
 from coredispatch.frontend.tensor import Tensor
@@ -28,8 +29,8 @@ def view_in_place(target: Any, name: str, *args: Any) -> Any:
     """Make ``target`` what operator ``name`` makes of it; returns ``target``.
 
     A tensor with a history keeps it, also under ``no_grad``: the elements are the same ones. A leaf
-    stays one there. Raises :class:`AutogradError` for a leaf that requires grad while autograd
-    records.
+    stays one there. Raises :class:`AutogradError` for a leaf that requires grad or a view of one
+    while autograd records, and for an inference tensor outside inference mode.
     """
     leaf = target.keys & AUTOGRAD and target.is_leaf
     if leaf and masked(target.keys) & AUTOGRAD:
@@ -37,6 +38,11 @@ def view_in_place(target: Any, name: str, *args: Any) -> Any:
             f"{name}_(): a leaf tensor that requires grad cannot change its shape in place",
             fix=f"use x = x.{name}(...), or cd.no_grad()",
         )
+    try:
+        check_in_place(target, values=False)
+    except AutogradError as refused:
+        refused.call = f"{name}_()"
+        raise
     storage = storage_of(target)
     past = Tensor(target.raw, target.keys & ~AUTOGRAD if leaf else target.keys)
     past._node, past._output_nr = node_of(target), target._output_nr

@@ -26,7 +26,7 @@ from coredispatch.plugin import is_masked
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.device import current_device
-from coredispatch.registry.model.errors import AutogradError, DTypeError
+from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import storage_of
 from coredispatch.registry.wiring import HOOKS
 
@@ -216,11 +216,6 @@ def make_subclass(cls: type, data: Any, require_grad: bool = False, **options: A
     leaf._dtype = data._dtype
     leaf._storage = storage_of(data)
     leaf = become(leaf, cls)
-    if require_grad:
-        if not (leaf.dtype.is_floating_point or leaf.dtype.is_complex):
-            raise AutogradError(
-                "only floating and complex tensors can require gradients",
-                fix="convert it with .float()",
-            )
-        leaf.keys |= AUTOGRAD
+    if require_grad is not False:
+        leaf.requires_grad = require_grad
     return leaf

@@ -25,6 +25,7 @@ from coredispatch.registry.wiring import GRAPH, HOOKS
 if TYPE_CHECKING:
     from coredispatch.frontend.autograd.node import Node
     from coredispatch.frontend.tensor import Tensor
+    from coredispatch.registry.model.dtypes import DType
 
     _Above = Tensor  # for a type checker the methods of this file are those of a Tensor
 else:
@@ -33,6 +34,14 @@ else:
 __all__ = ["TensorGradients"]
 
 _INFERENCE = TABLE.bit("inference")
+
+
+def _check_differentiable(what: str, dtype: DType) -> None:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise AutogradError(
+            f"only floating and complex tensors can require gradients: {what} has dtype {dtype}",
+            fix="convert it with .float()",
+        )
 
 
 class TensorGradients(_Above):
@@ -48,12 +57,7 @@ class TensorGradients(_Above):
         if not isinstance(value, bool):
             raise DTypeError(f"requires_grad must be a bool, not {type(value).__name__}")
         if value:
-            dtype = self.dtype
-            if not (dtype.is_floating_point or dtype.is_complex):
-                raise AutogradError(
-                    f"only floating and complex tensors can require gradients, not {dtype}",
-                    fix="convert it with .float()",
-                )
+            _check_differentiable("a tensor that requires grad", self.dtype)
             if self.keys & _INFERENCE and not is_inference_mode_enabled():
                 raise AutogradError(
                     "an inference tensor cannot require gradients outside inference mode",
@@ -135,6 +139,10 @@ class TensorGradients(_Above):
 
     @data.setter
     def data(self, value: Tensor) -> None:
+        if not isinstance(value, TensorBase):
+            raise DTypeError(f"data must be a tensor, not {type(value).__name__}")
+        if self.keys & AUTOGRAD:
+            _check_differentiable("the data of a tensor that requires grad", value.dtype)
         self.raw = value.raw
         kept = AUTOGRAD | OVERRIDE
         self.keys = (value.keys & ~kept) | (self.keys & kept)
@@ -143,7 +151,7 @@ class TensorGradients(_Above):
     def detach_(self) -> Tensor:
         """Drop the history in place."""
         view = self._view
-        if view is not None and not view.renamed and self.keys & AUTOGRAD:
+        if view is not None and not view.renamed and view.op.differentiable:
             raise AutogradError("a view cannot be detached in place", fix="use .detach()")
         if view is not None and view.renamed:
             self._view, self._storage = None, storage_of(self)

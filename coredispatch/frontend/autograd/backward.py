@@ -162,7 +162,8 @@ def grad(
     allow = materialize_grads if allow_unused is None else allow_unused
     for position, gradient in enumerate(found):
         if gradient is None and materialize_grads:
-            found[position] = TABLE.operator("zeros_like")(tensors[position])
+            zeros = TABLE.operator("zeros_like")(tensors[position])
+            found[position] = zeros.requires_grad_(create_graph)
         elif gradient is None and not allow:
             raise AutogradError(
                 "one of the differentiated tensors appears to not have been used in the graph "

@@ -11,7 +11,12 @@ from coredispatch.registry.around.checks import describe, describe_call
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import AutogradError, CoreDispatchError, MissingDerivative
+from coredispatch.registry.model.errors import (
+    AutogradError,
+    CoreDispatchError,
+    DTypeError,
+    MissingDerivative,
+)
 from coredispatch.registry.model.value import dtype_of
 from coredispatch.registry.wiring import ENGINE, GRAPH
 
@@ -125,9 +130,11 @@ def wrong_hook(node: Node, hook: Any, result: Any, grad: Any) -> Exception | Non
     """A hook of a tensor returned something that cannot take the gradient's place."""
     name = getattr(hook, "__name__", type(hook).__name__)
     if not isinstance(result, TensorBase):
-        have = type(result).__name__
-        message = f"hook {name!r} of a result of {node.name()} returned {have}"
-    elif tuple(result.raw.shape) != tuple(grad.raw.shape):
+        return DTypeError(
+            f"hook {name!r} of a result of {node.name()} returned {type(result).__name__}",
+            fix="return None, or a tensor of the gradient's shape and dtype",
+        )
+    if tuple(result.raw.shape) != tuple(grad.raw.shape):
         message = (
             f"hook {name!r} of a result of {node.name()} changed the shape of the gradient from "
             f"{tuple(grad.raw.shape)} to {tuple(result.raw.shape)}"

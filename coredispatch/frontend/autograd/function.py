@@ -18,6 +18,9 @@ from coredispatch.frontend.autograd.saved_tensors import Packed, current_hooks
 from coredispatch.frontend.modes import is_recording, no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.around.wrappers import Wrapper
+from coredispatch.registry.dispatch.masks import masked
+from coredispatch.registry.dispatch.raw_kernels import link_view
+from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS
@@ -31,6 +34,8 @@ __all__ = [
     "NestedIOFunction",
     "once_differentiable",
 ]
+
+_INFERENCE = TABLE.bit("inference")
 
 
 class FunctionCtx:
@@ -284,15 +289,13 @@ class Function(metaclass=FunctionMeta):
             if id(item) in dirty:
                 GRAPH.check_dirty(node.name(), item)
             if id(item) in inputs and id(item) not in dirty:
-                fresh = HOOKS.value_type(item.raw, item.keys & ~AUTOGRAD)
-                fresh._storage = storage_of(item)
-                outputs[position] = item = fresh
+                outputs[position] = item = _passed_through(item)
             if id(item) in dirty and item._view is not None:
                 outputs[position] = item = GRAPH.rebase(node, item)
                 continue
             attach(node, item)
             if item._view is not None and id(item) not in inputs:
-                item._view.custom = True
+                item._view.custom = True  # a write to it would be replayed past the backward
             if id(item) in ctx._nondifferentiable:
                 item._node = None
                 item.keys &= ~AUTOGRAD
@@ -311,6 +314,12 @@ class Function(metaclass=FunctionMeta):
         tensors = [t for t in outputs if isinstance(t, TensorBase)]
         numbers = {id(t): i for i, t in enumerate(tensors) if t.keys & AUTOGRAD}
         saved = list(ctx._saved)
+        if any(isinstance(t, TensorBase) and masked(t.keys) & _INFERENCE for t in saved):
+            raise AutogradError(
+                f"{node.name()} would save an inference tensor for backward",
+                fix="pass a .clone() of it, or make it under cd.no_grad() instead of "
+                "cd.inference_mode()",
+            )
         ctx._versions = [version_of(t) if isinstance(t, TensorBase) else 0 for t in saved]
         hooks = current_hooks() if GRAPH.watched else None
         for position, tensor in enumerate(saved):
@@ -326,6 +335,15 @@ class Function(metaclass=FunctionMeta):
                 ctx._storages[position] = storage_of(tensor)
                 saved[position] = (tensor.raw, tensor.keys & ~AUTOGRAD)
         ctx._saved = tuple(saved)
+
+
+def _passed_through(given: TensorBase) -> TensorBase:
+    """An input that ``forward`` returned as it is: a view of it, with a history of its own."""
+    made: TensorBase = alias_of(given)
+    link_view(TABLE.operator("view"), given, made, (tuple(given.raw.shape),))
+    assert made._view is not None
+    made._view.custom = True
+    return made
 
 
 class InplaceFunction(Function):

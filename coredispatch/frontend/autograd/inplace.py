@@ -30,7 +30,9 @@ from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
 from coredispatch.registry.model.value import ViewLink, storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS, SLOTS
 
-__all__ = ["CopySlices", "record_inplace", "refresh"]
+__all__ = ["CopySlices", "check_in_place", "record_inplace", "refresh"]
+
+_INFERENCE = TABLE.bit("inference")
 
 
 class CopySlices(Node):
@@ -140,44 +142,62 @@ def custom_view(written: str) -> AutogradError:
     )
 
 
-def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
+def check_history(target: TensorBase) -> None:
+    """Refuse a change of ``target`` that its history cannot record.
+
+    That is one of a leaf that requires grad, and one of a view that must not be replayed. Raises
+    :class:`AutogradError`.
+    """
     root, path = _differentiable_root(target)
-    if not target.keys & AUTOGRAD:
-        try:
-            check_view_write(target)
-        except AutogradError as refused:
-            refused.call = describe_call(op, args)
-            raise
     if root.keys & AUTOGRAD and root._node is None:
         what = "a view of a leaf tensor" if path else "a leaf tensor"
-        error = AutogradError(
+        raise AutogradError(
             f"{what} that requires grad is being written in place",
             fix="write under cd.no_grad(), or to x.detach(), or use the out-of-place form",
         )
-        error.call = describe_call(op, args)
-        raise error
-    shape, strides = target.raw.shape, getattr(target.raw, "strides", ())
-    shared = any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=False))
-    if path and shared and 0 not in shape:  # NumPy's strides of an empty array say nothing
-        error = AutogradError(
-            "elements of this tensor share memory (expand), so that it cannot be written in place "
-            "while autograd records",
-            fix="write to the tensor before it is expanded, or to a .clone()",
-        )
-        error.call = describe_call(op, args)
-        raise error
     if any(link.custom for link in path):
-        error = custom_view("it")
-        error.call = describe_call(op, args)
-        raise error
+        raise custom_view("it")
     if any(link.multi_output for link in path):
-        error = AutogradError(
+        raise AutogradError(
             f"this tensor is one of several views returned by {path[-1].op.name!r} and cannot "
             "be written in place while autograd records",
             fix="index the base instead, or use the out-of-place form",
         )
-        error.call = describe_call(op, args)
-        raise error
+
+
+def check_in_place(target: TensorBase, values: bool = True) -> None:
+    """Refuse what a write to ``target`` would refuse now, before anything is written.
+
+    Without ``values`` only the shape changes. Raises :class:`AutogradError`.
+    """
+    if masked(target.keys) & _INFERENCE:
+        raise AutogradError(
+            "an inference tensor cannot be written outside inference mode",
+            fix="write to a .clone(), or under cd.inference_mode()",
+        )
+    if masked(AUTOGRAD) & AUTOGRAD:
+        if values and not target.keys & AUTOGRAD:
+            check_view_write(target)
+        check_history(target)
+
+
+def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
+    try:
+        if not target.keys & AUTOGRAD:
+            check_view_write(target)
+        check_history(target)
+        shape, strides = target.raw.shape, getattr(target.raw, "strides", ())
+        shared = any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=False))
+        is_view = target._view is not None and target._view.op.differentiable
+        if is_view and shared and 0 not in shape:  # NumPy's strides of an empty array say nothing
+            raise AutogradError(
+                "elements of this tensor share memory (expand), so that it cannot be written in "
+                "place while autograd records",
+                fix="write to the tensor before it is expanded, or to a .clone()",
+            )
+    except AutogradError as refused:
+        refused.call = describe_call(op, args)
+        raise
 
 
 def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | None) -> Any:

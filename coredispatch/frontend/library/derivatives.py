@@ -26,8 +26,7 @@ def autograd_rule(definition: Definition) -> Callable[..., Any]:
             return definition.autograd(*given, **keywords)
         if definition.implicit and definition.backward is None:
             return call.decompose(args)
-        mutable = definition.schema.is_mutable
-        if definition.backward is None and (mutable or not _returns_tensors(definition)):
+        if definition.backward is None and not _returns_tensors(definition):
             return call.below(args)
         if not any(t.keys & AUTOGRAD for t in _flat(args) if isinstance(t, TensorBase)):
             return call.below(args)

@@ -67,8 +67,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             )
         super().__init__(data.raw, data.keys & ~AUTOGRAD)
         self._storage = storage_of(data)
-        if requires_grad:
-            self.requires_grad = True
+        if requires_grad is not False:
+            self.requires_grad = requires_grad
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
@@ -164,5 +164,5 @@ class UninitializedBuffer(UninitializedTensorMixin):
         Tensor.__init__(self, empty.raw, empty.keys)
         self._storage = storage_of(empty)
         self.persistent = persistent
-        if requires_grad:
-            self.requires_grad = True
+        if requires_grad is not False:
+            self.requires_grad = requires_grad

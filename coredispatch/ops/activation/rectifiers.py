@@ -261,7 +261,7 @@ def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float
 
 @composite(
     cast="lower",
-    takes="real",
+    takes="float",
     out=same_shape,
     dtype=promote,
     samples=lambda make: (

@@ -130,12 +130,18 @@ def diagonal_scatter(
 def fill_diagonal_(self: Tensor, fill_value: Scalar, wrap: bool = False) -> Tensor:
     """Write ``fill_value`` to the main diagonal (all indices equal), in place.
 
-    ``wrap`` goes on below the square part of a tall matrix, one row apart.
+    ``wrap`` goes on below the square part of a tall matrix, one row apart. Raises
+    :class:`ShapeError` for fewer than 2 dimensions, and for more of different lengths.
     """
     if self.ndim < 2:
         raise ShapeError(
             f"fill_diagonal_ needs 2 dimensions, got {self.ndim}",
             fix="give a matrix, or a tensor of equal lengths",
+        )
+    if self.ndim > 2 and any(length != self.shape[0] for length in self.shape):
+        raise ShapeError(
+            f"all dimensions must be of equal length, got {tuple(self.shape)}",
+            fix="write to x.diagonal(dim1=..., dim2=...)",
         )
     if wrap and self.ndim == 2:
         rows, columns = self.shape

@@ -233,10 +233,13 @@ def column_stack(tensors: list[Tensor]) -> Tensor:
     view={None: "tensors"},
 )
 def broadcast_tensors(tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    """The tensors expanded to their common shape. Raises :class:`ShapeError`."""
+    """The tensors expanded to their common shape; those that have it as they are.
+
+    Raises :class:`ShapeError`.
+    """
     items = spread(tensors)
     common = broadcast_shapes(tuple(x.shape) for x in items)
-    return tuple(shape.expand(x, common) for x in items)
+    return tuple(x if tuple(x.shape) == common else shape.expand(x, common) for x in items)
 
 
 def spread(tensors: Any) -> list[Any]:
