@@ -448,3 +448,13 @@ def test_missing_gradients_of_a_function_come_as_none_where_it_asks_for_it() -> 
         x = leaf(1.0)
         Two.apply(x, materialize)[0].backward()
     assert seen == [[[1.0], [0.0]], [[1.0], None]]
+
+
+def test_a_gradient_with_a_history_is_added_to_in_place() -> None:
+    x = cd.ones(2, requires_grad=True)
+    (x * x).sum().backward(create_graph=True)
+    first = x.grad
+    (x * 3).sum().backward()
+    assert x.grad is first and x.grad.requires_grad and x.grad.tolist() == [5.0, 5.0]
+    (second,) = cd.autograd.grad(x.grad.sum(), x)
+    assert second.tolist() == [2.0, 2.0]

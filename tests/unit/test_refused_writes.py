@@ -60,6 +60,10 @@ class TestShapes:
         with pytest.raises(RuntimeError, match="inference tensor"):
             change(made)
 
+    def test_one_of_several_views_without_a_history(self, change: Callable[[Any], Any]) -> None:
+        change(cd.ones(2, 2).unbind(0)[0])
+        change(AsItIs.apply(cd.ones(2))[:1])
+
     def test_what_has_a_history_changes_with_it(self, change: Callable[[Any], Any]) -> None:
         x = cd.ones(2, requires_grad=True)
         view = (x * 3)[:1]

@@ -112,10 +112,10 @@ def accumulate(leaf: TensorBase, grad: Any, owned: bool, create: bool) -> None:
         present = leaf._grad
         if present is None:
             leaf._grad = grad if owned else invoke(_clone, (grad,), _NO_KEYWORDS)
-        elif create or present.keys & AUTOGRAD:
+        elif create:
             leaf._grad = dispatch_two(_add, present, grad)
         else:
-            dispatch_two(_add_, present, grad)
+            dispatch_two(_add_, present, grad)  # one with a history keeps it
     finally:
         _ACCUMULATING.release()
 

@@ -175,10 +175,10 @@ def check_in_place(target: TensorBase, values: bool = True) -> None:
             "an inference tensor cannot be written outside inference mode",
             fix="write to a .clone(), or under cd.inference_mode()",
         )
-    if masked(AUTOGRAD) & AUTOGRAD:
-        if values and not target.keys & AUTOGRAD:
-            check_view_write(target)
+    if masked(target.keys) & AUTOGRAD:
         check_history(target)
+    elif values:
+        check_view_write(target)
 
 
 def _check(op: Operator, target: TensorBase, args: tuple[Any, ...]) -> None:
