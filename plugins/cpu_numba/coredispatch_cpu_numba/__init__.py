@@ -33,8 +33,10 @@ def coredispatch_register(registrar: Any) -> None:
     """Add the kernels to ``cpu``; without Numba, nothing."""
     if find_spec("numba") is None:
         return
+    from .allocation import keep_freed_memory
     from .kernels import MODULES
 
+    keep_freed_memory()
     registrar.thread_pool("cpu_numba", set_num_threads)
     for module in MODULES:
         registrar.kernels(

@@ -49,7 +49,13 @@ class Loop:
         self.split = split
 
     def __call__(
-        self, dtype: np.dtype[Any], work: int, count: int, *arguments: Any, weight: int = 1
+        self,
+        dtype: np.dtype[Any],
+        work: int,
+        count: int,
+        *arguments: Any,
+        weight: int = 1,
+        grain: int = 0,
     ) -> None:
         """Run the loop over ``[0, count)``.
 
@@ -58,12 +64,13 @@ class Loop:
             work: how many elements it will touch, which decides whether threads share it
             count: what it counts: elements, rows, blocks
             weight: elements per counted unit, which decides how large the parts are
+            grain: how large they are, if that is decided elsewhere
         """
         launch, task, pool = self.compiled[dtype]
         if work < self.split or count == 1 or thread_count.wanted == 1:
             launch(*arguments, count, count, task, 0)
         else:
-            part = min(16384, (work >> 3) + 1) // weight
-            if weight == 1:
+            part = grain or min(16384, (work >> 3) + 1) // weight
+            if weight == 1 and not grain:
                 part = (part + 63) & ~63
             launch(*arguments, count, part or 1, task, pool())

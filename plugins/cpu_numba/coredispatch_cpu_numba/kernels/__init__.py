@@ -19,6 +19,7 @@ from coredispatch_cpu_numba.kernels import (
     loss,
     norm,
     optim_steps,
+    recurrent,
     reduction,
     small,
     softmax,
@@ -36,5 +37,6 @@ MODULES = (
     grids,
     ctc,
     incomplete_gamma,
+    recurrent,
     small,
 )

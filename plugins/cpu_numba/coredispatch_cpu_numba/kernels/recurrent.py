@@ -1,0 +1,103 @@
+"""Recurrent layers: all steps of one direction of one layer in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from coredispatch_cpu_numba import thread_count
+from coredispatch_cpu_numba.arrays import FLOATS, INT64, is_dense
+from coredispatch_cpu_numba.entries import Loop
+
+__all__ = ["KERNELS"]
+
+_SPLIT = 1 << 16
+_BLOCK = 8  # as in the loops
+_WIDTH = 128 // 4  # the widest panel
+_pack = Loop("recurrent", "pack", 1 << 62)
+_pack_turned = Loop("recurrent", "pack_turned", 1 << 62)
+_FEW = 4  # sequences for which packing costs more than it saves
+_lstm, _lstm_few = (Loop("recurrent", name, _SPLIT) for name in ("lstm", "lstm_few"))
+_back, _back_few = (Loop("recurrent", n, _SPLIT) for n in ("lstm_backward", "lstm_backward_few"))
+
+
+def _packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.ndarray:
+    """``matrix`` (depth, columns), or its transposed where ``turned``, as panels."""
+    packed = np.empty(depth * (columns + _WIDTH), matrix.dtype)
+    pack = _pack_turned if turned else _pack
+    pack(matrix.dtype, 1, 1, matrix, depth, columns, packed)
+    return packed
+
+
+def _served(sizes: Any, batch: int, *arrays: Any) -> bool:
+    """Whether the loops take these arrays: dense, of one dtype, as many rows as ``sizes`` says."""
+    own = arrays[0].dtype
+    return (
+        own in FLOATS
+        and all(x is None or is_dense(x, 1) and x.dtype == own for x in arrays)
+        and len(sizes) > 0
+        and sizes[0] == batch
+        and len(arrays[0]) == sum(sizes)
+    )
+
+
+def _run(loop: Loop, sizes: Any, reverse: bool, n: int, own: Any, first: Any, last: Any) -> None:
+    """The loop for arrays, what all loops need to know of the steps, and arrays."""
+    batch, counts = sizes[0], np.array(sizes, INT64)
+    starts = np.array([0, *accumulate(sizes)][:-1], INT64)
+    edge = np.empty(batch * _WIDTH, own)
+    blocks = (batch + _BLOCK - 1) // _BLOCK
+    # As many parts as threads, or each would run through the weights for itself.
+    parts = max(1, min(thread_count.wanted, blocks))
+    steps = (counts, starts, len(sizes), int(reverse), batch, n, edge)
+    work = sum(sizes) * n * n
+    loop(own, work, blocks, *first, *steps, *last, grain=(blocks + parts - 1) // parts)
+
+
+def lstm_sequence(
+    gates: np.ndarray, h0: np.ndarray, c0: np.ndarray, weight_hh: np.ndarray, weight_hr: Any,
+    sizes: Any, reverse: bool,
+) -> Any:  # fmt: skip
+    """Outputs, cells and activations of every step."""
+    batch, n = h0.shape
+    if weight_hr is not None or not _served(sizes, batch, gates, h0, c0, weight_hh):
+        return NotImplemented
+    own, shape = gates.dtype, (len(gates), n)
+    few = batch < _FEW
+    weight = weight_hh if few else _packed(weight_hh, n, 4 * n, True)
+    out, cells, kept = np.empty(shape, own), np.empty(shape, own), np.empty_like(gates)
+    given, made = (gates, h0.copy(), c0.copy(), weight), (out, cells, kept)
+    _run(_lstm_few if few else _lstm, sizes, reverse, n, own, given, made)
+    return out, cells, kept
+
+
+def lstm_sequence_backward(
+    of_output: Any, of_cells: Any, of_activations: Any, cells: np.ndarray, activations: np.ndarray,
+    c0: np.ndarray, weight_hh: np.ndarray, weight_hr: Any, sizes: Any, reverse: bool,
+) -> Any:  # fmt: skip
+    """Gradients of the gates, of both first states, and no rows for a projection."""
+    batch, n = c0.shape
+    arrays = (cells, activations, c0, weight_hh, of_output, of_cells)
+    if weight_hr is not None or of_activations is not None or not _served(sizes, batch, *arrays):
+        return NotImplemented
+    own = cells.dtype
+    few = batch < _FEW
+    weight = weight_hh if few else _packed(weight_hh, 4 * n, n, False)
+    z = np.empty_like(activations)
+    dh, dc = np.zeros((batch, n), own), np.zeros((batch, n), own)
+    outputs, known = of_output is not None, of_cells is not None
+    given = (
+        of_output if outputs else cells, int(outputs), of_cells if known else cells, int(known),
+        cells, activations, c0, weight,
+    )  # fmt: skip
+    _run(_back_few if few else _back, sizes, reverse, n, own, given, (z, dh, dc))
+    return z, dh, dc, np.empty((0, n), own)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "lstm_sequence": lstm_sequence,
+    "lstm_sequence_backward": lstm_sequence_backward,
+}
