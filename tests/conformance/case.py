@@ -158,6 +158,13 @@ class Result:
             **more,
         )
 
+    @property
+    def blocks(self) -> bool:
+        """Whether it stands between the backend and a level: only what is optional may be left."""
+        if self.status is Status.PASS:
+            return False
+        return self.mandatory or self.status not in (Status.UNSUPPORTED, Status.NOT_RUN)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         data = asdict(self)

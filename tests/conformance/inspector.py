@@ -8,7 +8,7 @@ from typing import Any
 from .case import BACKEND, Result, check_name
 from .checks import find
 from .context import Context
-from .levels import LEVELS
+from .levels import LEVELS, belongs
 from .repro import PLACEHOLDER, case_of, compose
 from .shards import Options, Pool
 from .subject import Subject
@@ -61,7 +61,7 @@ class CaseInspector:
         else:
             result = self.subject.expectations.judge(case, Result.of(case, lost.status, str(lost)))
             call = draft
-        levels = [n for n in LEVELS if case.check in LEVELS[n]]
+        levels = [n for n in LEVELS if belongs(case, n, ())]
         doc = (find(case).run.__doc__ or "").strip()
         lines = [
             case.id,

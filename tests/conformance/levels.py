@@ -1,6 +1,7 @@
 """Levels and profiles: which checks a backend must pass, as conjunctions and never percentages.
 
 ``boot``      a few operators in three dtypes: enough to create, compute and print;
+``operators`` every operator on plain values, one distribution: minutes where ``training`` is hours;
 ``inference`` every operator, forward: values, layouts, views, writing, errors, provenance;
 ``training``  and gradients, mixed precision, threads;
 ``full``      and new processes, streams, large arrays, timings.
@@ -52,12 +53,14 @@ BOOT_OPS = (
 )
 BOOT_DTYPES = ("float32", "int64", "bool", "-")
 _BOOT = (1, 3, 4, 25)
+_OPERATORS = (1, 3, 4, 14, 25)
 _INFERENCE = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 30, 31, 32)
 _TRAINING = (*_INFERENCE, 12, 13, 16)
 _FULL = (*_TRAINING, 18, 22, 28)
 
 LEVELS: dict[str, tuple[int, ...]] = {
     "boot": _BOOT,
+    "operators": _OPERATORS,
     "inference": _INFERENCE,
     "training": tuple(sorted(_TRAINING)),
     "full": tuple(sorted(_FULL)),
@@ -108,9 +111,13 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
     if case.check == 27:
         known = layout_profiles()
         return any(scope(case.variant) in known.get(profile, ()) for profile in profiles)
-    if level == "boot":
-        if case.op == BACKEND:
-            return False
+    if level in ("boot", "operators"):
         plain = case.layout in ("-", "contiguous") and case.distribution in ("-", "uniform")
-        return case.op in BOOT_OPS and case.dtype in BOOT_DTYPES and plain
+        if case.op == BACKEND or not plain:
+            return False
+        booting = case.op in BOOT_OPS and case.dtype in BOOT_DTYPES
+        if level == "boot" or booting:
+            return booting
+        # Broadcasting and empty arrays once; values in the dtypes that meet plain ones.
+        return case.check not in (3, 4) or case.dtype in ("float32", "-")
     return case.variant.partition("+")[0] != "new-process" or level == "full"

@@ -22,8 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--backend", default=None, help="key of the backend to certify")
     group.addoption("--conformance-level", default="training", help="boot ... full")
     group.addoption("--conformance-profile", action="append", default=[])
-    group.addoption("--conformance-op", action="append", default=None)
+    group.addoption("--conformance-op", "--conformance-ops", action="append", default=None)
     group.addoption("--conformance-ops-of", action="append", default=None)
+    group.addoption("--conformance-check", action="append", default=None, help="3,values,grad*")
+    group.addoption("--conformance-shard", default=None, help="K/N")
+    group.addoption("--conformance-changed-since", default=None, metavar="REF")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -33,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "conformance_case" not in metafunc.fixturenames:
         return
-    from coredispatch.conformance import LEVELS, Subject, plan
+    from coredispatch.conformance import LEVELS, Subject
     from coredispatch.conformance.runner import seal
     from coredispatch.registry import CoreDispatchError
 
@@ -50,16 +53,38 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         seal()
         subject = Subject(backend)
-        ops = option("--conformance-op") or wanted.get("ops")
-        ops_of = option("--conformance-ops-of") or wanted.get("ops_of")
-        cases = list(plan(subject, ops, level, profiles, ops_of))
+        cases = _selected(subject, level, profiles, wanted, option)
     except CoreDispatchError as error:
         raise pytest.UsageError(str(error)) from None
     unmatched = subject.expectations.unmatched([c.id for c in cases], {c.op for c in cases})
     items: list[tuple[Any, Any]] = [(subject, c) for c in cases]
     items += [(subject, failure) for failure in unmatched]
-    metafunc.parametrize(
+    metafunc.parametrize(  # `-k` chooses among these names
         "conformance_case",
         items,
         ids=[*(c.id for c in cases), *(f"unmatched-{failure.case}" for failure in unmatched)],
     )
+
+
+def _selected(
+    subject: Any, level: str, profiles: tuple[str, ...], wanted: dict[str, Any], option: Any
+) -> list[Any]:
+    """The cases that the same options give to ``coredispatch conformance run``."""
+    from coredispatch.conformance.changes import narrowed
+    from coredispatch.conformance.selection import checks_named, shard_named, split
+    from coredispatch.conformance.shards import Options, planned
+
+    ops = split(option("--conformance-op")) or wanted.get("ops")
+    ops_of = option("--conformance-ops-of") or wanted.get("ops_of")
+    chosen = Options(
+        subject.name,
+        level=level,
+        profiles=profiles,
+        ops=tuple(ops) if ops else None,
+        ops_of=tuple(ops_of) if ops_of else None,
+        checks=checks_named(option("--conformance-check") or wanted.get("checks")),
+        shard=shard_named(option("--conformance-shard")),
+        changed_since=option("--conformance-changed-since"),
+    )
+    narrowed(subject, chosen)
+    return [case for cases in planned(subject, chosen).values() for case in cases]

@@ -18,6 +18,7 @@ from .case import BACKEND, DRAWN, Case, Result, Status
 from .context import Context, Failure, NotRun, Unsupported
 from .integrity import Seal
 from .levels import belongs
+from .selection import operators_named
 from .subject import OpFacts, Subject, SuiteError
 
 __all__ = ["plan", "plan_op", "run_case", "run_op", "run_sample", "selected"]
@@ -61,7 +62,7 @@ def selected(
 ) -> list[str]:
     """The operators of a run, :data:`BACKEND` among them where nothing else is asked for."""
     if ops is not None:
-        return list(ops)
+        return operators_named(subject, ops) or []
     if ops_of is None:
         return [BACKEND, *subject.operators()]
     return [op for plugin in ops_of for op in subject.operators(plugin)]

@@ -18,13 +18,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .case import Case, Result, Status
 from .runner import plan_op, selected
+from .selection import shard_of
 from .subject import Subject, SuiteError
 
 __all__ = ["Options", "Pool", "Run", "WorkerLost", "planned", "probe", "run"]
@@ -45,9 +46,12 @@ class Options:
     Attributes:
         backend: key of the backend.
         level, profiles: what to ask of it; level None for profiles alone.
-        ops: operator names, None for all and the backend's own cases.
+        ops: operator names or patterns, None for all and the backend's own cases.
         ops_of: plugins whose operators alone are asked for, None for those of all.
         checks: numbers of the checks to run, empty for all of the level.
+        shard: ``(2, 8)`` for the second of eight parts, None for the whole.
+        changed_since: a commit; ``ops`` are those that changes since then concern.
+        fail_fast: end after the first case that stands against the level.
         jobs: worker processes.
         limit: seconds without progress after which a case is a timeout.
         fresh: added to every seed; other than 0, there are drawn cases as well.
@@ -60,26 +64,42 @@ class Options:
     ops: tuple[str, ...] | None = None
     ops_of: tuple[str, ...] | None = None
     checks: tuple[int, ...] = ()
+    shard: tuple[int, int] | None = None
+    changed_since: str | None = None
+    fail_fast: bool = False
     jobs: int = 1
     limit: float = LIMIT
     fresh: int = 0
     expectations: Path | None = None
 
+    @property
+    def partial(self) -> bool:
+        """Whether less than a level is asked for, which certifies nothing."""
+        return bool(self.ops is not None or self.ops_of or self.checks or self.shard)
+
 
 @dataclass
 class Run:
-    """Cases that were expected, and what became of each."""
+    """Cases that were expected, and what became of each.
+
+    ``ended`` says why results are missing, ``interrupted`` or ``first failure``; "" when all came.
+    ``memory`` is what each operator's worker took beside what was there, and kept, in bytes.
+    """
 
     options: Options
     cases: list[Case]
     results: dict[str, Result] = field(default_factory=dict)
     seconds: float = 0.0
-    interrupted: bool = False
+    ended: str = ""
+    memory: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def ordered(self) -> list[Result]:
         """One result per expected case, in the order of the plan; ``not_run`` where none came."""
+        reason = (
+            f"the run ended before it ({self.ended})" if self.ended else "no worker reported it"
+        )
         return [
-            self.results.get(case.id, Result.of(case, Status.NOT_RUN, "no worker reported it"))
+            self.results.get(case.id, Result.of(case, Status.NOT_RUN, reason))
             for case in self.cases
         ]
 
@@ -93,7 +113,7 @@ def planned(subject: Subject, options: Options) -> dict[str, list[Case]]:
         kept = [c for c in cases if not options.checks or c.check in options.checks]
         if kept:
             found[op] = kept
-    return found
+    return shard_of(found, options.shard)
 
 
 class WorkerLost(Exception):
@@ -254,14 +274,19 @@ class Pool:
 
 
 def run(
-    subject: Subject, options: Options, progress: Callable[[int, Result], None] | None = None
+    subject: Subject,
+    options: Options,
+    progress: Callable[[int, Result], None] | None = None,
+    known: Mapping[str, Result] | None = None,
 ) -> Run:
     """Run what ``options`` ask for; ``progress(done, result)`` is called after each case.
 
-    An interrupt ends the workers and gives what there is, ``interrupted``.
+    ``known`` are results of an earlier run, whose cases are not run again. An interrupt ends the
+    workers and gives what there is.
     """
     todo = planned(subject, options)
     outcome = Run(options, [case for cases in todo.values() for case in cases])
+    outcome.results = {c.id: known[c.id] for c in outcome.cases if known and c.id in known}
     shift = _Shift(subject, options, todo, outcome, progress)
     threads = [threading.Thread(target=shift.serve) for _ in range(max(1, options.jobs))]
     for thread in threads:
@@ -271,7 +296,7 @@ def run(
             while thread.is_alive():
                 thread.join(0.2)
     except KeyboardInterrupt:
-        outcome.interrupted = True
+        outcome.ended = "interrupted"
         shift.stop()
     for thread in threads:
         thread.join()
@@ -326,6 +351,9 @@ class _Shift:
             self.outcome.results[result.case] = result
             if self.progress is not None:
                 self.progress(len(self.outcome.results), result)
+        if self.options.fail_fast and result.blocks:
+            self.outcome.ended = "first failure"
+            self.stop()
 
     def _new_worker(self) -> _Worker:
         """A worker that has the backend loaded; after a few that never had, there are no more."""
@@ -354,7 +382,7 @@ class _Shift:
     def _operator(self, op: str, worker: _Worker | None) -> _Worker | None:
         """Run one operator's cases to the end, with as many workers as it takes."""
         by_id = {case.id: case for case in self.todo[op]}
-        done: set[str] = set()
+        done = by_id.keys() & self.outcome.results.keys()
         while len(done) < len(by_id) and not self.stopped:
             running: str | None = None
             used = worker is not None
@@ -372,6 +400,8 @@ class _Shift:
                         self._record(result)
                         running = None
                     elif "finished" in message:
+                        if "memory" in message:
+                            self.outcome.memory[op] = message["memory"]
                         return worker
             except WorkerLost as lost:
                 if worker is not None:

@@ -19,12 +19,14 @@ def conformance_test(
     profiles: Sequence[str] = (),
     ops: Sequence[str] | None = None,
     ops_of: Sequence[str] | None = None,
+    checks: Sequence[str] | None = None,
 ) -> Callable[[Any], None]:
     """A test function with one test per case; assign it to a name that begins with ``test``.
 
     What is left out is taken from the command line: ``--backend``, ``--conformance-level``,
-    ``--conformance-profile``, ``--conformance-op``, ``--conformance-ops-of``. Only a pass passes:
-    a waived case is an expected failure, a case that cannot be run here a skip, everything else
+    ``--conformance-profile``, ``--conformance-op``, ``--conformance-ops-of``,
+    ``--conformance-check``; ``--conformance-shard`` and ``--conformance-changed-since`` leave a
+    part of it, and pytest's ``-k`` chooses by the names of cases. Only a pass passes: a waived case is an expected failure, a case that cannot be run here a skip, everything else
     fails.
     """
 
@@ -47,6 +49,6 @@ def conformance_test(
         pytest.fail(f"{result.status}: {result.message}\n{command}", pytrace=False)
 
     wanted = {"backend": backend, "level": level, "profiles": list(profiles), "ops": ops}
-    wanted["ops_of"] = ops_of
+    wanted |= {"ops_of": ops_of, "checks": checks}
     test.conformance = {k: v for k, v in wanted.items() if v}  # type: ignore[attr-defined]
     return test

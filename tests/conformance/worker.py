@@ -18,6 +18,7 @@ from coredispatch.registry import CoreDispatchError
 
 from .case import BACKEND, DRAWN, Case, Status
 from .context import Context
+from .memory import Memory
 from .repro import case_of, compose, script
 from .runner import plan_op, run_case, seal
 from .subject import Subject
@@ -61,6 +62,7 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
     op, done = request["op"], set(request["done"])
     facts = None if op == BACKEND else subject.facts(op)
     fresh, profiles = settings["fresh"], tuple(settings["profiles"])
+    memory = Memory()
     cases: list[Case] = plan_op(subject, op, settings["level"], profiles, drawn=bool(fresh))
     for case in cases:
         if case.id in done or (settings["checks"] and case.check not in settings["checks"]):
@@ -72,7 +74,8 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
             # Kept with the result: it runs where nothing can be drawn again.
             result.facts["script"] = compose(context, str(result.status), result.message)
         say(result=result.to_dict())
-    say(finished=op)
+    taken = memory.taken()
+    say(finished=op, **({} if taken is None else {"memory": taken}))
 
 
 def _explained(subject: Subject, case_id: str, fresh: int, say: Say) -> dict[str, Any]:

@@ -22,15 +22,6 @@ from ..subject import Subject, SuiteError
 __all__ = ["FORMAT", "document", "read", "schema", "verdict"]
 
 FORMAT = "coredispatch-conformance/1"
-#: statuses that never count against a level when the case is not mandatory
-_OPTIONAL = (Status.UNSUPPORTED, Status.NOT_RUN)
-
-
-def blocking(result: Any) -> bool:
-    """Whether a result stands between the backend and the level."""
-    if result.status is Status.PASS:
-        return False
-    return result.mandatory or result.status not in _OPTIONAL
 
 
 def verdict(subject: Subject, run: Run) -> dict[str, Any]:
@@ -41,10 +32,10 @@ def verdict(subject: Subject, run: Run) -> dict[str, Any]:
     device without streams: what could not be run is not reached.
     """
     results = run.ordered()
-    blockers = [r for r in results if blocking(r)]
+    blockers = [r for r in results if r.blocks]
     unmatched = subject.expectations.unmatched([c.id for c in run.cases], {c.op for c in run.cases})
     unmatched = [] if run.options.checks else unmatched
-    complete = not (run.options.ops or run.options.ops_of or run.options.checks)
+    complete = not run.options.partial
     proven = {r.check for r in results if r.status is Status.PASS}
     unproven = [
         p for p in run.options.profiles if complete and not proven & set(checks_of_profile(p))
@@ -90,11 +81,15 @@ def document(subject: Subject, run: Run) -> dict[str, Any]:
             "ops": None if run.options.ops is None else list(run.options.ops),
             "ops_of": None if run.options.ops_of is None else list(run.options.ops_of),
             "checks": list(run.options.checks),
+            "shard": None if run.options.shard is None else list(run.options.shard),
+            "changed_since": run.options.changed_since,
             "jobs": run.options.jobs,
             "fresh": run.options.fresh,
         },
         "seconds": round(run.seconds, 3),
         "verdict": verdict(subject, run),
+        "ended": run.ended,
+        "memory": run.memory,
         "counts": dict(Counter(str(r.status) for r in results)),
         "results": [r.to_dict() for r in results],
     }
@@ -109,7 +104,7 @@ def certified(document: dict[str, Any]) -> str:
     if document["verdict"]["complete"]:
         return str(document["backend"])
     plugins = options.get("ops_of")
-    if plugins and not options["ops"] and not options["checks"]:
+    if plugins and not (options["ops"] or options["checks"] or options.get("shard")):
         return f"the operators of {', '.join(plugins)} on {document['backend']}"
     return ""
 

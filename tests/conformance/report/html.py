@@ -8,8 +8,10 @@ from html import escape
 from typing import Any
 
 from ..case import CHECKS
+from .causes import blocks, causes
+from .costs import by_check, by_operator, megabytes
 from .document import certified
-from .terminal import _blocks, asked
+from .terminal import asked
 
 __all__ = ["STYLE", "page"]
 
@@ -63,6 +65,8 @@ def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = Non
         _checks(document),
         "<h2>Error over tolerance</h2>",
         _histogram(document),
+        "<h2>Time and memory by operator</h2>",
+        _operators(document),
         "<h2>Slowest cases</h2>",
         _slowest(document),
         "<h2>Operator by dtype</h2>",
@@ -89,23 +93,37 @@ def _facts(document: dict[str, Any]) -> str:
     return f"<table>{cells}</table>"
 
 
+#: causes on the page, cases of one cause that are named, and programs among them
+_CAUSES, _CASES, _SCRIPTS = 60, 40, 40
+
+
 def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None) -> str:
-    bad = [r for r in document["results"] if _blocks(r)]
+    """The blockers by cause: what they say, whom they concern, a program, and their cases."""
+    bad = [r for r in document["results"] if blocks(r)]
     if not bad:
         return ""
-    parts = [f"<h2 class=bad>{len(bad)} blockers</h2>"]
-    shown: Counter[tuple[str, int]] = Counter()
-    scripts = 0
-    for r in bad:
-        shown[r["op"], r["check"]] += 1
-        if shown[r["op"], r["check"]] > 3:
-            continue
-        text = f"<b>{escape(r['case'])}</b> {r['status']}<br>{escape(r['message'])}"
-        if reproducer is not None and r["status"] in ("fail", "crash") and scripts < 40:
-            scripts += 1
-            program = escape(r["facts"].get("script") or reproducer(r["case"]))
+    found = causes(document["results"])
+    many = f"{len(found)} causes" if len(found) > 1 else "one cause"
+    parts = [f"<h2 class=bad>{len(bad)} blockers, {many}</h2>"]
+    for number, cause in enumerate(found[:_CAUSES]):
+        first = cause.results[0]
+        text = (
+            f"<b>{len(cause.results)} {cause.status}</b>: {escape(cause.text)}<br>"
+            f"operators: {escape(', '.join(cause.ops[:12]))}"
+            f"{f' and {len(cause.ops) - 12} more' if len(cause.ops) > 12 else ''}; "
+            f"checks: {escape(', '.join(cause.checks))}<br>"
+            f"{escape(first['case'])}: {escape(first['message'])}"
+        )
+        if reproducer is not None and first["status"] in ("fail", "crash") and number < _SCRIPTS:
+            program = escape(first["facts"].get("script") or reproducer(first["case"]))
             text += f"<details><summary>reproducer</summary><pre>{program}</pre></details>"
+        cases = "<br>".join(escape(r["case"]) for r in cause.results[:_CASES])
+        more = len(cause.results) - _CASES
+        text += f"<details><summary>cases</summary>{cases}"
+        text += f"<br>and {more} more</details>" if more > 0 else "</details>"
         parts.append(f"<p>{text}")
+    if len(found) > _CAUSES:
+        parts.append(f"<p>and {len(found) - _CAUSES} more causes")
     return "\n".join(parts)
 
 
@@ -140,14 +158,18 @@ def _checks(document: dict[str, Any]) -> str:
     table: dict[int, Counter[str]] = defaultdict(Counter)
     for r in document["results"]:
         table[r["check"]][r["status"]] += 1
-    rows = ["<tr><th>check<th><th>pass<th>others"]
+    costs = by_check(document)
+    rows = ["<tr><th>check<th><th>pass<th>time<th>others"]
     for number in sorted(CHECKS):
         counts = table.get(number)
         if counts is None:
-            rows.append(f"<tr><td>{number}<td>{CHECKS[number]}<td>-<td>not part of this run")
+            rows.append(f"<tr><td>{number}<td>{CHECKS[number]}<td>-<td><td>not part of this run")
             continue
         others = ", ".join(f"{n} {s}" for s, n in counts.items() if s != "pass")
-        rows.append(f"<tr><td>{number}<td>{CHECKS[number]}<td>{counts['pass']}<td>{others}")
+        spent = f"{costs[number][0]:.1f} s"
+        rows.append(
+            f"<tr><td>{number}<td>{CHECKS[number]}<td>{counts['pass']}<td>{spent}<td>{others}"
+        )
     return f"<table>{''.join(rows)}</table>"
 
 
@@ -168,6 +190,22 @@ def _histogram(document: dict[str, Any]) -> str:
         )
         + "</table>"
     )
+
+
+def _operators(document: dict[str, Any]) -> str:
+    """Every operator with its seconds, its cases, and what a worker took for it."""
+    memory = document.get("memory") or {}
+    rows = ["<tr><th>operator<th>time<th>cases<th>peak<th>kept"]
+    for op, (seconds, cases) in by_operator(document).items():
+        taken = memory.get(op)
+        peak, kept = (megabytes(taken["peak"]), megabytes(taken["kept"])) if taken else ("-", "-")
+        rows.append(f"<tr><td>{escape(op)}<td>{seconds:.2f} s<td>{cases}<td>{peak}<td>{kept}")
+    shown, rest = rows[:31], rows[31:]
+    table = f"<table>{''.join(shown)}</table>"
+    if rest:
+        table += f"<details><summary>{len(rest)} more</summary><table>{rows[0]}{''.join(rest)}"
+        table += "</table></details>"
+    return table
 
 
 def _slowest(document: dict[str, Any]) -> str:

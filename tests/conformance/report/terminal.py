@@ -8,12 +8,13 @@ from collections import Counter
 from typing import Any, TextIO
 
 from ..case import Result, Status, check_name
+from .causes import blocks, causes
+from .costs import lines as cost_lines
 from .document import certified
 
 __all__ = ["Progress", "asked", "summary"]
 
 _SHOWN = 12
-_ORDER = (Status.CRASH, Status.TIMEOUT, Status.FAIL, Status.XPASS, Status.VACUOUS)
 
 
 class Progress:
@@ -54,32 +55,7 @@ def summary(document: dict[str, Any]) -> str:
     """The verdict as text, worst news first."""
     v, counts = document["verdict"], document["counts"]
     level, fresh = asked(document), document["options"]["fresh"]
-    bad = [r for r in document["results"] if _blocks(r)]
-    lines = []
-    if bad:
-        lines.append(f"{len(bad)} cases stand between {document['backend']!r} and {level!r}:")
-        grouped = Counter((r["op"], r["check"]) for r in bad)
-        bad.sort(key=lambda r: _ORDER.index(Status(r["status"])) if r["status"] in _ORDER else 9)
-        seen: set[tuple[str, int]] = set()
-        for r in bad:
-            key = (r["op"], r["check"])
-            if key in seen:
-                continue
-            seen.add(key)
-            if len(seen) > _SHOWN:
-                break
-            more = f" (and {grouped[key] - 1} more)" if grouped[key] > 1 else ""
-            lines += [f"  {r['status']:<8} {r['case']}{more}", f"           {r['message'][:200]}"]
-        rest = len(grouped) - _SHOWN
-        if rest > 0:
-            lines.append(f"  ... and {rest} more combinations of operator and check")
-        example = bad[0]["case"]
-        lines += [
-            "",
-            f"  reproduce: coredispatch conformance repro '{example}' "
-            f"--backend {document['backend']}{f' --seed {fresh}' if fresh else ''}",
-            "",
-        ]
+    lines = _standing(document, level)
     for case in v["unmatched"]:
         lines.append(f"expected failure that names no case of the run: {case}")
     for profile in v["unproven"]:
@@ -93,6 +69,7 @@ def summary(document: dict[str, Any]) -> str:
     rows = [f"{check_name(n)} {checks[n]}/{total[n]}" for n in sorted(total)]
     lines += ["passed by check: " + ", ".join(rows)]
     lines += ["statuses: " + ", ".join(f"{n} {s}" for s, n in sorted(counts.items()))]
+    lines += cost_lines(document)
     lines += [f"{sum(counts.values())} cases in {document['seconds']:.1f} s"]
     if fresh:
         drawn = [r for r in document["results"] if "examples" in r["facts"]]
@@ -116,7 +93,41 @@ def summary(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _blocks(r: dict[str, Any]) -> bool:
-    if r["status"] == "pass":
-        return False
-    return bool(r["mandatory"]) or r["status"] not in ("unsupported", "not_run")
+def _standing(document: dict[str, Any], level: str) -> list[str]:
+    """The blockers by cause, and how to look at one."""
+    bad = [r for r in document["results"] if blocks(r)]
+    missed = [r for r in bad if r["status"] == "not_run"]
+    found = causes(r for r in document["results"] if r["status"] != "not_run")
+    lines = []
+    if missed:
+        lines += [f"{len(missed)} cases were not run: {missed[0]['message']}", ""]
+    if not found:
+        return lines
+    many = f"{len(found)} causes" if len(found) > 1 else "one cause"
+    number = len(bad) - len(missed)
+    lines.append(f"{number} cases stand between {document['backend']!r} and {level!r}: {many}")
+    for cause in found[:_SHOWN]:
+        first = cause.results[0]
+        ops, checks = cause.ops, cause.checks
+        lines += [
+            f"  {cause.status:<8} {len(cause.results)} x {cause.text[:200]}",
+            f"           {_few(ops, 'operators')}; {_few(checks, 'checks')}",
+            f"           {first['case']}: {first['message'][:200]}",
+        ]
+    if len(found) > _SHOWN:
+        rest = sum(len(c.results) for c in found[_SHOWN:])
+        lines.append(f"  ... and {len(found) - _SHOWN} more causes of {rest} cases")
+    fresh = document["options"]["fresh"]
+    return [
+        *lines,
+        "",
+        f"  reproduce: coredispatch conformance repro '{found[0].results[0]['case']}' "
+        f"--backend {document['backend']}{f' --seed {fresh}' if fresh else ''}",
+        "",
+    ]
+
+
+def _few(names: list[str], what: str, limit: int = 5) -> str:
+    """``add, mul``; of more than a few how many there are."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} ... ({len(names)} {what})"
