@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,12 @@ import numpy as np
 import coredispatch as cd
 from coredispatch.registry import DType, Promotion
 from coredispatch.registry.around.checks import participants
+from coredispatch.registry.around.observe import observe
 
 from .bounds import Deviation, compare
 from .case import Case
 from .covering_array import ConfiguredMake
+from .policies import Leniency, flushed, lenient
 from .reference import NoReference, Reference, complete
 from .subject import OpFacts, Subject, numpy_dtype
 from .tensor_layouts import in_layouts, layout_of
@@ -144,6 +148,7 @@ class Context:
         self.got: Any = None
         self.found: dict[str, Any] = {}
         self.given: Any = None
+        self.products = False  # whether the last call multiplied matrices; where tf32 is declared
 
     # -- what a plugin's own cases use -------------------------------------------------------
 
@@ -218,7 +223,7 @@ class Context:
         """
         op = op or self.op
         with _listening() as heard:
-            result = op(*sample.args, **sample.kwargs)
+            result = self._watched(op, sample)
         if heard:
             raise Failure(f"let a RuntimeWarning through: {heard[0].message} [{self.shown()}]")
         if result is not None or not op.mutates:
@@ -226,6 +231,22 @@ class Context:
         given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))
         given |= sample.kwargs
         return [given[name] for name in op.mutates if given.get(name) is not None]
+
+    def _watched(self, op: Any, sample: Any) -> Any:
+        """The call; of a backend that declares a policy, with what the policy has to know of it."""
+        policies = self.subject.expectations.policies
+        start = time.perf_counter()
+        if policies.tf32:
+            with observe() as log:
+                result = op(*sample.args, **sample.kwargs)
+            reached = {op.name, *(seen.op for seen in log)}
+            self.products = any(getattr(cd.ops, name).cast == "lower" for name in reached)
+        else:
+            result = op(*sample.args, **sample.kwargs)
+        if policies.compiles:
+            self.subject.synchronize()
+            self.subject.compilations.add(op.name, sample, time.perf_counter() - start)
+        return result
 
     # -- preparations ------------------------------------------------------------------------
 
@@ -397,13 +418,60 @@ class Context:
                     f"output {i} has dtype {array.dtype}, the reference {r.dtype}",
                 )
             self.asserted += 1
+            judged = {"slack": slack, "signs": signs, "step": step}
             try:
-                margin = compare(self.op, array, reference, r, slack=slack, signs=signs, step=step)
+                margin = self._compared(array, i, reference, r, judged)
             except Deviation as error:
                 if error.margin is not None and np.isfinite(error.margin):
                     self.margin = max(self.margin or 0.0, error.margin)
                 raise Failure(f"output {i}: {error} [{self.shown()}]") from None
             self.margin = max(self.margin or 0.0, margin)
+
+    def _compared(
+        self, array: Any, number: int, reference: Reference, r: Any, judged: dict[str, Any]
+    ) -> float:
+        """The margin of one output, by what the backend declares where it has none otherwise."""
+        try:
+            return compare(self.op, array, reference, r, **judged)
+        except Deviation as strict:
+            for name, attempt in self._by_policy(array, number, reference, r, judged):
+                try:
+                    margin = attempt()
+                except Deviation:
+                    continue
+                self.found["policies"] = sorted({*self.found.get("policies", ()), name})
+                return margin
+            raise strict from None
+
+    def _by_policy(
+        self, array: Any, number: int, reference: Reference, r: Any, judged: dict[str, Any]
+    ) -> Iterator[tuple[str, Callable[[], float]]]:
+        """The ways to judge an output that the declared policies add."""
+        policies = self.subject.expectations.policies
+        flush = policies.flush_to_zero
+        if flush:
+            subnormal = partial(flushed, dtypes=policies.flush_to_zero)
+            other = Reference(self.op, reference.sample.map(subnormal))
+            whole = other()
+            moved = whole[number] if isinstance(whole, (tuple, list)) else whole
+            yield "flush_to_zero", self._allowing(Leniency(flush), array, reference, r, judged)
+            if np.shape(moved) == np.shape(r):
+                yield (
+                    "flush_to_zero",
+                    self._allowing(Leniency(flush), array, other, np.asarray(moved), judged),
+                )
+        if policies.tf32 and self.products:
+            rounded = Leniency(flush, tf32=True)
+            yield "tf32", self._allowing(rounded, array, reference, r, judged)
+
+    def _allowing(
+        self, allowed: Leniency, array: Any, reference: Reference, r: Any, judged: dict[str, Any]
+    ) -> Callable[[], float]:
+        def attempt() -> float:
+            with lenient(allowed):
+                return compare(self.op, array, reference, r, **judged)
+
+        return attempt
 
     def _laid_out(self, number: int, output: Any, expected: Any) -> float:
         """Assert the layout that the reference names; the distance of the values it can hold."""

@@ -7,9 +7,12 @@ Both stand in ``conformance.toml`` inside the backend's own package, never in th
     profiles = ["amp"]
     absent = ["rng-state"]              # named features the backend does not have
 
+    [policies]
+    flush_to_zero = ["float32"]         # what it does otherwise, see :mod:`.policies`
+
     [[expected_failures]]
     case = "sum/special-values/float32/contiguous/special:0a1b2c3d"
-    reason = "the device flushes subnormals to zero"
+    reason = "the library loses the sign of zero"
     issue = "https://example.org/issues/12"
     expires = 2030-01-01
 
@@ -30,6 +33,7 @@ from coredispatch.registry import CoreDispatchError
 from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 from .case import Case, Result, Status
+from .policies import NONE, Policies
 
 __all__ = ["FEATURES", "Expectations", "ExpectationsError", "ExpectedFailure"]
 
@@ -62,6 +66,7 @@ class Expectations:
     dtypes: tuple[str, ...] | None = None
     profiles: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    policies: Policies = NONE
     failures: dict[str, ExpectedFailure] = field(default_factory=dict)
 
     @classmethod
@@ -75,7 +80,8 @@ class Expectations:
             raise ExpectationsError(f"{path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ExpectationsError(f"{path}: {error}", fix="it must be valid TOML") from None
-        return cls(Path(path), **_capabilities(path, data), failures=_failures(path, data))
+        capabilities, policies = _capabilities(path, data), _policies(path, data)
+        return cls(Path(path), **capabilities, policies=policies, failures=_failures(path, data))
 
     def judge(self, case: Case, result: Result, today: datetime.date | None = None) -> Result:
         """The result with an expected failure taken into account: ``waived`` or ``xpass``."""
@@ -121,10 +127,10 @@ def _strings(path: Any, value: Any, what: str, allowed: Iterable[str]) -> tuple[
 
 def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
     for name in data:
-        if name not in ("capabilities", "expected_failures"):
+        if name not in ("capabilities", "policies", "expected_failures"):
             raise ExpectationsError(
                 f"{path}: unknown table {name!r}",
-                fix="use [capabilities] and [[expected_failures]]",
+                fix="use [capabilities], [policies] and [[expected_failures]]",
             )
     from .levels import known_profiles  # asks the loaded plugins
 
@@ -145,6 +151,26 @@ def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
         name: _strings(path, value, f"capabilities.{name}", allowed[name])
         for name, value in found.items()
     }
+
+
+def _policies(path: Any, data: dict[str, Any]) -> Policies:
+    found = data.get("policies", {})
+    if not isinstance(found, dict):
+        raise ExpectationsError(f"{path}: policies must be a table")
+    floating = [d.name for d in ALL_DTYPES if d.kind == "f"]
+    given: dict[str, Any] = {}
+    for name, value in found.items():
+        if name == "flush_to_zero":
+            given[name] = _strings(path, value, f"policies.{name}", floating)
+        elif name not in ("tf32", "compiles"):
+            raise ExpectationsError(
+                f"{path}: unknown policy {name!r}", fix="use flush_to_zero, tf32, compiles"
+            )
+        elif not isinstance(value, bool):
+            raise ExpectationsError(f"{path}: policies.{name} must be true or false, got {value!r}")
+        else:
+            given[name] = value
+    return Policies(**given)
 
 
 def _failures(path: Any, data: dict[str, Any]) -> dict[str, ExpectedFailure]:

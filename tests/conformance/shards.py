@@ -83,7 +83,8 @@ class Run:
     """Cases that were expected, and what became of each.
 
     ``ended`` says why results are missing, ``interrupted`` or ``first failure``; "" when all came.
-    ``memory`` is what each operator's worker took beside what was there, and kept, in bytes.
+    ``memory`` is what each operator's worker took beside what was there, and kept, in bytes;
+    ``compiled`` the seconds of first and later calls of its shapes, where a backend compiles.
     """
 
     options: Options
@@ -92,6 +93,7 @@ class Run:
     seconds: float = 0.0
     ended: str = ""
     memory: dict[str, dict[str, int]] = field(default_factory=dict)
+    compiled: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def ordered(self) -> list[Result]:
         """One result per expected case, in the order of the plan; ``not_run`` where none came."""
@@ -402,6 +404,8 @@ class _Shift:
                     elif "finished" in message:
                         if "memory" in message:
                             self.outcome.memory[op] = message["memory"]
+                        if "compiled" in message:
+                            self.outcome.compiled[op] = message["compiled"]
                         return worker
             except WorkerLost as lost:
                 if worker is not None:

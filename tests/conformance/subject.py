@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,43 @@ class OpFacts:
         return tolerance is not None and tolerance.kind in ("exact", "ulp")
 
 
+@dataclass
+class Compilations:
+    """Times of calls of a backend that declares to compile: the first of each shape, and later."""
+
+    first: float = 0.0
+    again: float = 0.0
+    seen: set[str] = field(default_factory=set)
+
+    def add(self, op: str, sample: Any, seconds: float) -> None:
+        """Count one call with tensors."""
+        shape = f"{op}{_outlined([list(sample.args), sample.kwargs])}"
+        if shape in self.seen:
+            self.again += seconds
+        else:
+            self.seen.add(shape)
+            self.first += seconds
+
+    def taken(self) -> dict[str, float]:
+        """What came since it was last asked, for a report."""
+        found = {"shapes": len(self.seen), "first": round(self.first, 6)}
+        found["again"] = round(self.again, 6)
+        self.first = self.again = 0.0
+        self.seen.clear()
+        return found
+
+
+def _outlined(value: Any) -> str:
+    """A call without the values of its tensors."""
+    if isinstance(value, cd.Tensor):
+        return f"{value.dtype.name}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(_outlined, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k}: {_outlined(v)}' for k, v in value.items())}}}"
+    return repr(value)
+
+
 class Subject:
     """The backend ``name``; raises :class:`SuiteError` where there is none or it has no device."""
 
@@ -92,6 +129,7 @@ class Subject:
         self.expectations = Expectations.load(expectations or self._declared())
         known = self.expectations.dtypes or self.backend.dtypes
         self.dtypes = tuple(d for d in DTYPES if known is None or d in known)
+        self.compilations = Compilations()
         #: what a write in place was seen to do wrong, "" nothing, None before the first look
         self.writes: str | None = None
 

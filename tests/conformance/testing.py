@@ -26,8 +26,8 @@ def conformance_test(
     What is left out is taken from the command line: ``--backend``, ``--conformance-level``,
     ``--conformance-profile``, ``--conformance-op``, ``--conformance-ops-of``,
     ``--conformance-check``; ``--conformance-shard`` and ``--conformance-changed-since`` leave a
-    part of it, and pytest's ``-k`` chooses by the names of cases. Only a pass passes: a waived case is an expected failure, a case that cannot be run here a skip, everything else
-    fails.
+    part of it, and pytest's ``-k`` chooses by the names of cases. Only a pass passes: a waived
+    case is an expected failure, a case that cannot be run here a skip, everything else fails.
     """
 
     def test(conformance_case: Any) -> None:

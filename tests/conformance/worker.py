@@ -75,7 +75,10 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
             result.facts["script"] = compose(context, str(result.status), result.message)
         say(result=result.to_dict())
     taken = memory.taken()
-    say(finished=op, **({} if taken is None else {"memory": taken}))
+    found = {} if taken is None else {"memory": taken}
+    if subject.expectations.policies.compiles:
+        found["compiled"] = subject.compilations.taken()
+    say(finished=op, **found)
 
 
 def _explained(subject: Subject, case_id: str, fresh: int, say: Say) -> dict[str, Any]:

@@ -51,4 +51,13 @@ def lines(document: dict[str, Any]) -> list[str]:
     if most:
         shown = [f"{op} {megabytes(memory[op]['peak'])}" for op in most]
         found.append(f"most memory beside what was there: {', '.join(shown)}")
+    compiled = document.get("compiled") or {}
+    if compiled:
+        shapes, first, again = (
+            sum(c[part] for c in compiled.values()) for part in ("shapes", "first", "again")
+        )
+        found.append(
+            f"compiling: {first:.1f} s in the first calls of {shapes:.0f} shapes, {again:.1f} s in "
+            "later ones"
+        )
     return found

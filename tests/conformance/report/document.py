@@ -90,6 +90,8 @@ def document(subject: Subject, run: Run) -> dict[str, Any]:
         "verdict": verdict(subject, run),
         "ended": run.ended,
         "memory": run.memory,
+        "compiled": run.compiled,
+        "policies": subject.expectations.policies.declared,
         "counts": dict(Counter(str(r.status) for r in results)),
         "results": [r.to_dict() for r in results],
     }

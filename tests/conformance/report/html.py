@@ -84,6 +84,7 @@ def _facts(document: dict[str, Any]) -> str:
         "statuses": ", ".join(f"{n} {s}" for s, n in sorted(document["counts"].items())),
         "level reached": v["reached"] or "-",
         "device": document["device"],
+        "policies declared": ", ".join(document.get("policies") or ()) or "none",
         "fresh seed": document["options"]["fresh"] or "-",
         "plugins loaded": ", ".join(document["plugins"]) or "none",
         "versions": f"coredispatch {document['coredispatch']}, NumPy {document['numpy']}, "

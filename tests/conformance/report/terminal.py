@@ -70,6 +70,10 @@ def summary(document: dict[str, Any]) -> str:
     lines += ["passed by check: " + ", ".join(rows)]
     lines += ["statuses: " + ", ".join(f"{n} {s}" for s, n in sorted(counts.items()))]
     lines += cost_lines(document)
+    if document.get("policies"):
+        used = Counter(p for r in document["results"] for p in r["facts"].get("policies", ()))
+        passed = ", ".join(f"{n} cases by {p}" for p, n in used.items()) or "no case needed one"
+        lines.append(f"declared policies: {', '.join(document['policies'])}; {passed}")
     lines += [f"{sum(counts.values())} cases in {document['seconds']:.1f} s"]
     if fresh:
         drawn = [r for r in document["results"] if "examples" in r["facts"]]
