@@ -1,6 +1,7 @@
 # make dev          a .venv with coredispatch, compiled where possible, and its plugins
 # make demo         train on the handwritten digits (options: make demo ARGS="--amp --plot out.png")
 # make test         all tests: with the compiled modules, where there are any, and interpreted
+# make test-third-party  the backends over JAX, PyTorch, array_api_strict and OpenCL; installs these
 # make test-machines  the tests that depend on rounding, as on machines with another BLAS or processor
 # make check        format, lint, types, import contract, docs
 # make bench        dispatch cost beside PyTorch, where PyTorch is installed
@@ -38,7 +39,7 @@ ORACLE := $(VENV)/.stamp-torch
 THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 TEST := $(THREADS) $(PY) -m pytest --timeout=1200
 
-.PHONY: dev demo test test-compiled test-interpreted test-machines check bench conformance gpu-test clean distclean
+.PHONY: dev demo test test-compiled test-interpreted test-third-party test-machines check bench conformance gpu-test clean distclean
 .DELETE_ON_ERROR:
 
 dev: $(CORE) $(INSTALLED)
@@ -93,6 +94,13 @@ test-compiled: dev $(ORACLE)
 test-interpreted: dev $(ORACLE)
 	COREDISPATCH_INTERPRETED=1 COREDISPATCH_COMPARE=recorded \
 	    $(TEST) --numprocesses=auto --dist=loadgroup -m "not slow" $(ARGS)
+
+# In make test those run whose libraries are there; the others are skipped and say so.
+test-third-party: dev $(ORACLE)
+	$(PY) -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	    print(*p['optional-dependencies']['third-party'], sep='\n')" > $(VENV)/third-party.txt
+	$(PIP) install --quiet --requirement $(VENV)/third-party.txt
+	$(TEST) -rs tests/integration/test_array_namespaces.py tests/integration/test_opencl_device.py $(ARGS)
 
 # One setting: make test-machines ARGS="openblas-haswell"; what this machine has: ARGS=--list.
 test-machines: dev

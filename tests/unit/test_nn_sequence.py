@@ -72,6 +72,16 @@ def test_recurrent_layers(
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_the_last_state_is_no_view_of_the_outputs(kind: str) -> None:
+    y, last = getattr(nn, kind)(3, 4)(cd.from_numpy(RNG.standard_normal((5, 1, 3))))
+    states = last if isinstance(last, tuple) else (last,)
+    before = y.tolist()
+    for state in states:
+        state.detach().fill_(9)
+    assert y.tolist() == before
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 def test_cells(kind: str) -> None:
     torch = pytest.importorskip("torch")
     mine, theirs = twins(torch, lambda n: getattr(n, kind + "Cell")(3, 4))

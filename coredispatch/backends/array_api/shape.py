@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from coredispatch.backends.array_api.namespace import Namespace
+from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 from coredispatch.registry.model.sizes import expand_size, infer_size, normalize_dim, normalize_dims
@@ -113,9 +114,24 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     }
     if hasattr(xp.zeros(1), "view"):  # no function of the standard, but of most libraries
         table["view_dtype"] = lambda x, dtype: x.view(xp.native(dtype))
+    else:
+        table["view_dtype"] = _reinterpreting(xp)
     if strided:
         table |= _strided_views(xp)
     return table
+
+
+def _reinterpreting(xp: Any) -> Callable[..., Any]:
+    """``view_dtype`` by way of NumPy: the standard has no word for the bytes of an array."""
+
+    def view_dtype(x: Any, dtype: DType) -> Any:
+        import numpy
+
+        native = xp.native(dtype)  # refused before anything moves
+        bits = numpy.ascontiguousarray(numpy.asarray(x)).reshape(x.shape)
+        return xp.asarray(bits.view(numpy_dtype(dtype)), dtype=native, copy=True)
+
+    return view_dtype
 
 
 def _strided_views(xp: Any) -> dict[str, Callable[..., Any]]:

@@ -91,8 +91,8 @@ def _factor_one(a: Any, hermitian: bool) -> tuple[list[int], int]:
             if k + 1 < n:
                 column = lazy.clone(a[k + 1 :, k])
                 scaled = column / a[k, k]
-                rest = a[k + 1 :, k + 1 :]
-                a[k + 1 :, k + 1 :] = rest - lazy.outer(scaled, conjugate(column))
+                update = lazy.outer(scaled, conjugate(column))
+                a[k + 1 :, k + 1 :] = a[k + 1 :, k + 1 :] - update
                 a[k + 1 :, k] = scaled
         else:
             pivots += [-(target + 1)] * 2

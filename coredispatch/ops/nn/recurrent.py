@@ -126,7 +126,7 @@ def _network(
             for into, end in zip(ends, last):
                 into.append(end)
         x = outputs[0] if directions == 1 else lazy.cat(outputs, -1)
-    return x, [end[0].unsqueeze(0) if count == 1 else lazy.stack(end) for end in ends]
+    return x, [lazy.stack(end) for end in ends]  # copies: no state is a view of the outputs
 
 
 def _padded(

@@ -18,7 +18,7 @@ from coredispatch.ops.reduction.sums import any, sum
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import filled
-from coredispatch.ops.support.rules import exact, require_int, same
+from coredispatch.ops.support.rules import dot, exact, require_int, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import Value, composite
 from coredispatch.registry.model.dtypes import bool_, float32, float64, int32, int64
@@ -169,7 +169,7 @@ def bucketize(
     ),
     dtypes="int",
     differentiable=False,
-    tolerance=exact,
+    tolerance=dot,
 )
 def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, ..., max(self) occurs in a 1-d tensor of non-negative integers.
