@@ -98,7 +98,7 @@ def _factor_one(a: Any, hermitian: bool) -> tuple[list[int], int]:
             pivots += [-(target + 1)] * 2
             if k + 2 < n:
                 block = lazy.clone(a[k : k + 2, k : k + 2])
-                block[0, 1] = conjugate(block[1, 0])
+                block[0, 1] = conjugate(lazy.clone(block[1, 0]))
                 columns = lazy.clone(a[k + 2 :, k : k + 2])
                 scaled = lazy.linalg_solve(block, columns, left=False)
                 product = matmul(scaled, conjugate(lazy.transpose(columns, 0, 1)))
@@ -207,7 +207,7 @@ def _solve_one(a: Any, pivots: list[int], b: Any, hermitian: bool) -> None:
         b[end:] = b[end:] - matmul(a[end:, k:end], b[k:end])
         block = lazy.clone(a[k:end, k:end])
         if size == 2:
-            block[0, 1] = conjugate(block[1, 0])
+            block[0, 1] = conjugate(lazy.clone(block[1, 0]))
         b[k:end] = lazy.linalg_solve(block, lazy.clone(b[k:end]))
         k = end
     k = n

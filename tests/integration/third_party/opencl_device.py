@@ -3,9 +3,9 @@
 An array is a handle: a block of device memory, a start and strides, so that views share memory.
 Kernels are queued and nobody waits for them; :func:`read` does, and raises what went wrong
 meanwhile. Every kernel is an expression in one loop (:func:`launch`), in 64 bits whatever the
-elements are, and rounds once where it stores. The host does what OpenCL has no library for: the
-decompositions of ``linalg`` (LAPACK, which waits) and the streams of random numbers. There are no
-complex numbers.
+elements are, and rounds once where it stores. The host does what OpenCL has no functions for, and
+waits: decompositions (LAPACK), Fourier transforms, functions of complex numbers, streams of random
+numbers.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ STORED = {
     "bool": "uchar", "uint8": "uchar", "uint16": "ushort", "uint32": "uint", "uint64": "ulong",
     "int8": "char", "int16": "short", "int32": "int", "int64": "long",
     "float16": "half", "bfloat16": "ushort", "float32": "float", "float64": "double",
+    "complex64": "float2", "complex128": "double2",
 }  # fmt: skip
+NARROW = ("float16", "bfloat16", "complex64")
 DIMS = 16
 PRELUDE = """
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -171,6 +173,8 @@ PRELUDE = """
 #define LOAD(m, i) (m)[i]
 #define LOAD_half(m, i) vload_half(i, m)
 #define LOAD_bfloat16(m, i) as_float((uint)(m)[i] << 16)
+#define LOAD_complex64(m, i) convert_double2((m)[i])
+#define STORE_complex64(m, i, v) (m)[i] = convert_float2(v)
 #define STORE(T, m, i, v) (m)[i] = (T)(v)
 #define STORE_bool(m, i, v) (m)[i] = (v) != 0
 #define STORE_half(m, i, v) vstore_half_rte(odd(v), i, m)
@@ -205,6 +209,10 @@ long ANY floored(long x, long y) {
   if (y == -1) return (long)-(ulong)x;
   return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
 ulong ANY floored(ulong x, ulong y) { return x / y; }
+double ANY times(double x, double y) { return x * y; }
+ulong ANY times(ulong x, ulong y) { return x * y; }
+double2 ANY times(double2 x, double2 y) {
+  return (double2)(x.x * y.x - x.y * y.y, x.x * y.y + x.y * y.x); }
 ulong power(ulong x, ulong y) { ulong p = 1;
   for (; y; y >>= 1, x *= x) if (y & 1) p *= x;
   return p; }
@@ -242,8 +250,8 @@ long next(long x, long y, long mask, long infinity) { long a = x & mask, b = y &
 
 def compute(dtype: Any) -> str:
     """The C type that elements are computed in."""
-    if dtype.is_floating_point:
-        return "double"
+    if dtype.is_complex or dtype.is_floating_point:
+        return "double2" if dtype.is_complex else "double"
     return "long" if dtype.is_signed or dtype.name == "bool" else "ulong"
 
 
@@ -259,7 +267,7 @@ def compiled(dtypes: Any, numbers: Any, begin: str, body: str, end: str) -> Any:
     lines = [PRELUDE]
     for k, dtype in enumerate(dtypes):
         name, at = dtype.name, f"m{k}, p{k} + (j)"
-        special = {"float16": "_half", "bfloat16": "_bfloat16"}.get(name, "")
+        special = {"float16": "_half"}.get(name, f"_{name}" if name in NARROW else "")
         store = f"STORE{special or '_bool'}({at}, v)"
         if not special and name != "bool":
             value = "whole(v)" if compute(dtype) == "ulong" else "v"
@@ -344,7 +352,7 @@ def launch(
             if len(DEVICE.flags) > 256:
                 DEVICE.finish()
             cl.enqueue_fill_buffer(DEVICE.queue, flag.buffer, np.int64(0), 0, 16)
-            DEVICE.flags.append((flag, error))
+            DEVICE.flags.append((flag, functools.partial(error, CALL.op)))
         buffers = [x.memory.buffer for x in operands]
         run.set_args(
             geometry, np.int64(rows), np.int64(count), *buffers, *values, flag and flag.buffer
@@ -415,11 +423,29 @@ def flipped(x: Array, dims: Any) -> Array:
 
 
 def clone(x: Array, memory_format: Any = None) -> Array:
-    return launch("PUT0(0, x)", [empty(x.shape, x.dtype), x], x.shape)
+    return written(empty(x.shape, x.dtype), x)
 
 
 def written(out: Array, src: Array) -> Array:
-    return launch("PUT0(0, x)", [out, src], out.shape)
+    """``src``, broadcast and converted, in the elements of ``out``."""
+    value = "x"
+    if src.dtype.is_complex and not out.dtype.is_complex:
+        value = TRUE if out.dtype.name == "bool" else "x.s0"
+    elif out.dtype.is_complex and not src.dtype.is_complex:
+        value = "(double2)(x, 0)"
+    return launch(f"PUT0(0, {value})", [out, src], out.shape)
+
+
+def view_as_real(x: Array) -> Array:
+    strides = (*(2 * s for s in x.strides), 1)
+    return Array(x.memory, (*x.shape, 2), x.dtype.to_real(), strides, 2 * x.start)
+
+
+def view_as_complex(x: Array) -> Array:
+    if x.strides[-1] != 1 or x.start % 2 or any(s % 2 for s in x.strides[:-1]):
+        x = clone(x)
+    halved = [s // 2 for s in x.strides[:-1]]
+    return Array(x.memory, x.shape[:-1], x.dtype.to_complex(), halved, x.start // 2)
 
 
 def full(size: Any, value: Any, dtype: Any, device: Any = None) -> Array:
@@ -475,8 +501,20 @@ def padded(x: Array, pad: Any, value: Any) -> Array:
 
 # -- element by element ----------------------------------------------------------------------------
 
-ZERO = lambda v: ZeroDivisionError("integer division or modulo by zero")  # noqa: E731
-NEGATIVE = lambda v: ValueError(f"an integer to the negative integer power {v}")  # noqa: E731
+
+def by_zero(op: str, v: int) -> Exception:
+    return ZeroDivisionError(f"{op}: integer division or modulo by zero")
+
+
+def negative_power(op: str, v: int) -> Exception:
+    return ValueError(f"{op}: an integer to the negative integer power {v}")
+
+
+TRUE = "(x.s0 != 0 || x.s1 != 0)"
+COMPLEX = {
+    "abs": "hypot(x.s0, x.s1)", "add": "x + y", "sub": "x - y", "neg": "-x", "mul": "times(x, y)",
+    "eq": "x.s0 == y.s0 && x.s1 == y.s1", "where": "x != 0 ? y : z",
+}  # fmt: skip
 #: operator -> expression for floats, for integers, for bool (where it is another), and its errors
 POINTWISE: dict[str, tuple[Any, ...]] = {
     "abs": ("fabs(x)", "x < 0 ? (C1)-(ulong)x : x"),
@@ -485,9 +523,9 @@ POINTWISE: dict[str, tuple[Any, ...]] = {
     "mul": ("x * y", "(ulong)x * (ulong)y", "x & y"),
     "neg": ("-x", "-(ulong)x"),
     "div": ("x / y",),
-    "floor_divide": ("floored(x, y)", "floored(x, y)", None, "y == 0", "y", ZERO),
-    "remainder": ("modulo(x, y)", "modulo(x, y)", None, "y == 0", "y", ZERO),
-    "pow": ("pow(x, y)", "power(x, y)", None, "y < 0", "y", NEGATIVE),
+    "floor_divide": ("floored(x, y)", "floored(x, y)", None, "y == 0", "y", by_zero),
+    "remainder": ("modulo(x, y)", "modulo(x, y)", None, "y == 0", "y", by_zero),
+    "pow": ("pow(x, y)", "power(x, y)", None, "y < 0", "y", negative_power),
     "bitwise_and": (None, "x & y"),
     "bitwise_or": (None, "x | y"),
     "bitwise_xor": (None, "x ^ y"),
@@ -511,8 +549,7 @@ POINTWISE: dict[str, tuple[Any, ...]] = {
 
 
 def result(op: str, args: Any) -> Array:
-    """Where the result of a call goes, by the operator's rules, which refuse what it refuses."""
-    cdp.check(op, args)
+    """Where the result of a call goes, by the rules of the operator."""
     return empty(cdp.operator(op).out_rule(*args), cdp.result_dtype(cdp.operator(op), args))
 
 
@@ -521,6 +558,10 @@ def pointwise(op: str, floats: Any, ints: Any = None, bools: Any = None, *failur
         out = result(op, args)
         kind = out.dtype if op == "where" else next(a.dtype for a in args if isinstance(a, Array))
         operands = [a if isinstance(a, Array) else full((), a, kind) for a in args]
+        if kind.is_complex:
+            if op not in COMPLEX:
+                return on_host(op)(*operands)
+            return launch(f"PUT0(0, {COMPLEX[op]})", [out, *operands], out.shape)
         if kind.is_floating_point:
             return launch(f"PUT0(0, {floats})", [out, *operands], out.shape)
         body = f"PUT0(0, {bools if bools and kind.name == 'bool' else ints})"
@@ -555,9 +596,9 @@ ALONG = {
     "sum": (
         "ACC s = NONE, part = NONE;",
         "part += x; if (t % 128 == 127) { s += part; part = NONE; }",
-        "PUT0(0, count ? s + part : 0);",
+        "PUT0(0, count ? s + part : (ACC)(0));",
     ),
-    "prod": ("ACC s = 1;", "s *= x", "PUT0(0, s);"),
+    "prod": ("ACC s = ONE;", "s = times(s, (ACC)(x))", "PUT0(0, s);"),
     "amax": ("C1 s = 0;", "if (!t || x > s || x != x) s = x", "PUT0(0, s);"),
     "amin": ("C1 s = 0;", "if (!t || x < s || x != x) s = x", "PUT0(0, s);"),
     "any": ("int s = 0;", "s |= x != 0", "PUT0(0, s);"),
@@ -571,13 +612,17 @@ ALONG = {
         for op, sign in (("argmax", ">"), ("argmin", "<"))
     },
     "cumsum": ("ACC s = NONE;", "s += x; PUT0(0, s)", ""),
-    "cumprod": ("ACC s = 1;", "s *= x; PUT0(0, s)", ""),
+    "cumprod": ("ACC s = ONE;", "s = times(s, (ACC)(x)); PUT0(0, s)", ""),
 }
 
 
 def accumulating(text: str, dtype: Any) -> str:
-    kind = compute(dtype).replace("long", "ulong").replace("uulong", "ulong")
-    return text.replace("ACC", kind).replace("NONE", "-0.0" if kind == "double" else "0")
+    kind = compute(dtype)
+    one, none = {"double": ("1.0", "-0.0"), "double2": ("(double2)(1, 0)", "(double2)(-0.0)")}.get(
+        kind, ("1", "0")
+    )
+    kind = "ulong" if kind == "long" else kind
+    return text.replace("ACC", kind).replace("NONE", none).replace("ONE", one)
 
 
 def along(op: str, *texts: str) -> Any:
@@ -589,6 +634,10 @@ def along(op: str, *texts: str) -> Any:
         dims = [d % x.ndim for d in given] if x.ndim else []
         kept = [d for d in range(x.ndim) if d not in dims]
         x = permuted(x, kept + dims)
+        if x.dtype.is_complex and op in ("any", "all"):
+            x = to_dtype(x, out.dtype)
+        if out.dtype.is_complex and not x.dtype.is_complex:
+            x = to_dtype(x, out.dtype)
         begin, body, end = (accumulating(text, out.dtype) for text in texts)
         if end:  # one result for each row
             shape = [x.shape[d] for d in range(len(kept))]
@@ -611,8 +660,8 @@ def matmul(a: Array, b: Array) -> Array:
     y = y.seen((*y.shape[:-2], 1, m, k), (*y.strides[:-2], 0, y.strides[-1], y.strides[-2]))
     target = out.seen((*batch, n, m, 1), (*row_major((*batch, n, m)), 0))
     begin, body, end = (accumulating(text, out.dtype) for text in ALONG["sum"])
-    launch(body.replace("+= x", "+= (ACC)x * y").replace("ACC", compute(out.dtype)),
-           [target, x, y], (*batch, n, m, k), 1, begin, end)  # fmt: skip
+    body = body.replace("+= x", accumulating("+= times((ACC)(x), (ACC)(y))", out.dtype))
+    launch(body, [target, x, y], (*batch, n, m, k), 1, begin, end)
     return out
 
 
@@ -637,7 +686,6 @@ SORT = """
 
 
 def sort(x: Array, dim: int, descending: bool, stable: bool) -> tuple[Array, Array]:
-    cdp.check("sort", (x, dim, descending, stable))
     if not x.ndim:
         return clone(x), full((), 0, cdp.dtypes.int64)
     dims = [d for d in range(x.ndim) if d != dim % x.ndim] + [dim % x.ndim]
@@ -654,16 +702,15 @@ def sort(x: Array, dim: int, descending: bool, stable: bool) -> tuple[Array, Arr
 # -- by index --------------------------------------------------------------------------------------
 
 
-def beyond(sizes: Any) -> Any:
-    """The error of a kernel that found an index out of range."""
-    return lambda v: cdp.DimError(f"index {v} is out of range for dimensions of size {sizes}")
+def beyond(sizes: Any, op: str, v: int) -> Exception:
+    return cdp.DimError(f"{op}: index {v} is out of range for dimensions of size {sizes}")
 
 
 def nonzero(x: Array) -> Array:
     """Waits: the shape of the result depends on the elements."""
     shape = x.shape
     found = viewed(to_dtype(x, cdp.dtypes.bool_), (math.prod(shape),))
-    counts = KERNELS["cumsum"](found, 0, cdp.dtypes.int64)
+    counts = FUNCTIONS["cumsum"](found, 0, cdp.dtypes.int64)
     n = int(sliced(counts, (-1,))) if counts.shape[0] else 0
     out = empty((n, len(shape)), cdp.dtypes.int64)
     for d, (size, step) in enumerate(zip(shape, row_major(shape))):
@@ -690,7 +737,7 @@ def at_indices(
         numbers += [size, step]
     operands = [x.seen(shape, xs), *rest, *(index for index, _, _ in items)]
     guarded = f"{{ {find} if (ok) {{ {body}; }} }}"
-    error = beyond([size for _, size, _ in items])
+    error = functools.partial(beyond, [size for _, size, _ in items])
     launch(guarded, operands, shape, inner, numbers=numbers, error=error)
     return x
 
@@ -718,7 +765,6 @@ def gather(x: Array, dim: int, index: Array) -> Array:
 
 def scattered(op: str, body: str) -> Any:
     def kernel(x: Array, dim: int, index: Array, src: Any) -> Array:
-        cdp.check(op, (x, dim, index, src))
         out = clone(x)
         src = src if isinstance(src, Array) else full((), src, x.dtype)
         target, dim, index, steps = one_dim(out, dim, index)
@@ -781,7 +827,7 @@ def getitem(x: Array, index: Any) -> Array:
 def index_put(x: Array, index: Any, values: Any, accumulate: bool) -> Array:
     out = clone(x)
     target, items = parts(out, index)
-    values = values if isinstance(values, Array) else full((), values, x.dtype)
+    values = to_dtype(values, x.dtype) if isinstance(values, Array) else full((), values, x.dtype)
     if items is None:
         shape, common, steps, arrays = target.shape, range(0), target.strides, []
     else:
@@ -818,7 +864,6 @@ HOST = Host()
 
 def on_host(op: str) -> Any:
     def kernel(*args: Any) -> Any:
-        cdp.check(op, args)
         with np.errstate(all="ignore"):
             out = HOST.kernels[op](*[read(a) if isinstance(a, Array) else a for a in args])
         return tuple(map(sent, out)) if isinstance(out, tuple) else sent(out)
@@ -826,11 +871,25 @@ def on_host(op: str) -> Any:
     return kernel
 
 
+CALL = threading.local()  # the operator that a thread computes, which late errors name
+
+
+def checked(op: str, function: Any) -> Any:
+    """The kernel ``function``; what the operator does not take is refused before it runs."""
+
+    def kernel(*args: Any) -> Any:
+        cdp.check(op, args)
+        CALL.op = op
+        return function(*args)
+
+    return kernel
+
+
 HOSTED = (
-    "cholesky linalg_eigh linalg_qr linalg_slogdet linalg_solve linalg_svd "
+    "cholesky fft_c2c linalg_eig linalg_eigh linalg_qr linalg_slogdet linalg_solve linalg_svd "
     "random_integers random_normal random_uniform"
 ).split()
-KERNELS: dict[str, Any] = {
+FUNCTIONS: dict[str, Any] = {
     **{op: pointwise(op, *texts) for op, texts in POINTWISE.items()},
     **{op: along(op, *texts) for op, texts in ALONG.items()},
     **{op: on_host(op) for op in HOSTED},
@@ -855,9 +914,12 @@ KERNELS: dict[str, Any] = {
     "sort": sort,
     "to_dtype": to_dtype,
     "view": viewed,
+    "view_as_complex": view_as_complex,
+    "view_as_real": view_as_real,
     "view_dtype": reinterpreted,
     "zero_": lambda x: fill_(x, 0),
 }
+KERNELS = {op: checked(op, function) for op, function in FUNCTIONS.items()}
 PARTS = cdp.IndexParts(Array, lambda items: sent(np.asarray(items)), to_dtype)
 
 
