@@ -184,7 +184,7 @@ def conv_input_grad(
     inner = weight.shape[1] * prod(kernel)
     matrix = weight.reshape(*split, out_channels // groups, inner).swapaxes(-1, -2)
     rows = grad.reshape(batch, *split, out_channels // groups, length)
-    if _is_pointwise(kernel, stride) and not any(padding):
+    if _is_pointwise(kernel, stride) and tuple(output) == tuple(spatial):
         return np.matmul(matrix, rows).reshape(input_shape).astype(dtype, copy=False)
     padded_shape = (batch, channels, *(n + 2 * p for n, p in zip(spatial, padding)))
     padded = np.zeros(padded_shape, grad.dtype)

@@ -12,6 +12,7 @@ where it is faster by more than its predicate costs.
 from __future__ import annotations
 
 from coredispatch_cpu_numba.kernels import (
+    conv,
     ctc,
     elementwise,
     grids,
@@ -34,6 +35,7 @@ MODULES = (
     norm,
     loss,
     optim_steps,
+    conv,
     grids,
     ctc,
     incomplete_gamma,
