@@ -28,10 +28,18 @@ LATE_NAMES: dict[str, str] = dict.fromkeys(
     "storage",
 )
 LATE_NAMES |= {
+    **dict.fromkeys(
+        (
+            "bits16 bits1x8 bits2x4 bits4x2 bits8 chalf complex32 int1 int2 int3 int4 int5 int6 "
+            "int7 qint32 quint2x4 quint4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7"
+        ).split(),
+        "frontend.named_dtypes",
+    ),
     "_assert": "frontend.programs",
     "classes": "frontend.programs",
     "compile": "compiler",
     "Event": "frontend.streams",
+    "Future": "futures",
     "ScriptFunction": "jit",
     "ScriptModule": "jit",
     "Stream": "frontend.streams",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 __all__ = ["Future", "collect_all", "wait_all"]
@@ -14,6 +15,9 @@ class Future:
 
     An exception that was set is raised by :meth:`wait` and :meth:`value`.
     """
+
+    #: ``Future[Tensor]`` in annotations
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, *, devices: Any = None) -> None:
         self.devices = devices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,14 @@ def test_our_own_programs_lack_nothing() -> None:
     programs = Path(__file__).parents[1] / "integration" / "programs"
     for path in programs.glob("*.py"):
         assert not missing_names(path.read_text(), path.name)
+
+
+def test_a_name_over_a_package_that_is_not_installed_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    assert not missing_names("from torch.utils.tensorboard import SummaryWriter", "p.py")
+
+
+def test_torch_has_itself_for_an_attribute() -> None:
+    assert not missing_names("import torch\nx: torch.torch.Tensor = torch.torch.ones(2)", "p.py")

@@ -170,7 +170,7 @@ def late_attribute(
     imports = caller is not None and _imports(caller)
     if imports and SPELLING.package == "torch":
         with contextlib.suppress(AttributeError):  # importing goes on; using it says what it is
-            return promised_value(path, name)
+            return promised_value(path or "_C", name)
     text = missing(package, path, name, dir(module))
     if imports:
         raise ImportError(text, name=name)

@@ -12,6 +12,9 @@ _PLACEMENTS = dict.fromkeys(
 _TYPES = "Float Double Half BFloat16 Long Int Short Char Byte Bool".split()
 
 PLACES: dict[str, dict[str, str]] = {
+    "distributions.transforms": {
+        "_InverseTransform": "coredispatch.frontend.distributions.transform_base"
+    },
     "nn.modules.module": {
         "_IncompatibleKeys": f"{_NN}.state",
         "_addindent": f"{_NN}.module",
@@ -20,6 +23,22 @@ PLACES: dict[str, dict[str, str]] = {
     "cuda.amp.autocast_mode": dict.fromkeys(
         ("autocast", "custom_bwd", "custom_fwd"), "coredispatch.frontend.cuda.amp"
     ),
+    "utils.data._utils.collate": dict.fromkeys(
+        (
+            "collate",
+            "collate_float_fn",
+            "collate_int_fn",
+            "collate_numpy_array_fn",
+            "collate_numpy_scalar_fn",
+            "collate_str_fn",
+            "collate_tensor_fn",
+            "default_collate_fn_map",
+        ),
+        "coredispatch.frontend.data.collate",
+    ),
+    "utils.data._utils.worker": {
+        "_generate_state": "coredispatch.frontend.data.randomness:worker_state"
+    },
     "torch_version": {"TorchVersion": "coredispatch.compat.torch.version"},
     "distributed.tensor": _PLACEMENTS,
     "distributed.tensor.placement_types": _PLACEMENTS,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -119,7 +120,9 @@ def _checked(name: str, line: int, file: str) -> set[Finding]:
     """Nothing, or what is missing of ``torch.a.b.c``; attributes of objects are not followed."""
     holder: Any = coredispatch
     path = ""
-    for part in name.split(".")[1:]:
+    parts = name.split(".")
+    # PyTorch's torch has itself for an attribute: torch.torch.Tensor.
+    for part in itertools.dropwhile(lambda part: part == _TOP, parts):
         if not isinstance(holder, (ModuleType, type)):
             return set()
         below = f"{path}.{part}".lstrip(".")
@@ -136,6 +139,8 @@ def _checked(name: str, line: int, file: str) -> set[Finding]:
 def _attribute(holder: Any, below: str, part: str) -> Any:
     try:
         found = getattr(holder, part)
+    except ImportError:  # there, over a package that is not installed
+        return ...
     except AttributeError:
         if isinstance(holder, ModuleType) and below in record() and is_provided(below):
             return importlib.import_module(f"coredispatch.{below}")

@@ -91,8 +91,11 @@ def _names(module: types.ModuleType) -> dict[str, Any]:
             continue
         here = str(getattr(value, "__module__", "")).startswith("torch")
         own = getattr(value, "__module__", None) == module.__name__
-        package = module.__name__.count(".") == 1 and not name.startswith("_")
-        named = own or package or name in public or _is_plain(value)
+        # Packages show what their modules define; libraries take private names from this one, too.
+        package = hasattr(module, "__path__") or module.__name__.count(".") == 1
+        shows = package and not name.startswith("_")
+        shows |= module.__name__ == "torch._functorch.vmap"
+        named = own or shows or name in public or _is_plain(value)
         if isinstance(value, types.ModuleType) or not named:
             continue
         if inspect.isclass(value) and here:

@@ -71,6 +71,7 @@ class TorchLoader:
             del shared[name]
         module.__dict__.update(shared)
         module.__version__ = VERSION  # type: ignore[attr-defined]
+        module.torch = module  # type: ignore[attr-defined]  # as PyTorch's: torch.torch.Tensor
 
 
 class TorchFinder:

@@ -13,9 +13,10 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.shape.joining import stack
 from coredispatch.registry.model.dtypes import DType
 
-__all__ = ["default_collate", "default_convert"]
+__all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 
 _FLOAT64 = DType.of("float64")
+CollateFunctions = dict[type | tuple[type, ...], Callable[..., Any]]
 
 
 def _is_namedtuple(value: Any) -> bool:
@@ -70,29 +71,37 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tensors and NumPy arrays of one shape are stacked; Python floats become a float64 tensor,
     ints an int64 one, bools a bool one; strings and bytes stay lists; mappings, named tuples,
-    tuples and other sequences are combined element by element.
+    tuples and other sequences are combined element by element. A type that is added to
+    ``default_collate_fn_map`` is combined by its function.
 
     Raises:
         RuntimeError: samples whose shapes or lengths differ.
         TypeError: a leaf of another type; a ``collate_fn`` of your own can handle it.
     """
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """:func:`default_collate` with functions of your own: ``{type: function}``.
+
+    A function is called as ``function(items, collate_fn_map=...)`` with the samples' leaves of its
+    type, or of a subclass. Without a function for it, a container is combined element by element
+    and any other leaf is refused with ``TypeError``.
+    """
     first = batch[0]
-    if isinstance(first, Tensor):
-        return stack(list(batch), 0)
-    if isinstance(first, np.ndarray):
-        if first.dtype.kind in "SUO":
-            raise TypeError(_refusal(f"arrays of dtype {first.dtype}"))
-        return stack([as_tensor(item) for item in batch], 0)
-    if isinstance(first, np.generic):
-        return as_tensor(np.array(batch))
-    if isinstance(first, float):  # a bool is an int, and np.float64 a float: both come before
-        return tensor(batch, dtype=_FLOAT64)
-    if isinstance(first, int | complex):
-        return tensor(list(batch))
-    if isinstance(first, str | bytes):
-        return batch
+    if collate_fn_map is not None:
+        function = collate_fn_map.get(type(first))
+        if function is None:
+            matches = (f for types, f in collate_fn_map.items() if isinstance(first, types))
+            function = next(matches, None)
+        if function is not None:
+            return function(batch, collate_fn_map=collate_fn_map)
+
+    def combined(items: Sequence[Any]) -> Any:
+        return collate(items, collate_fn_map=collate_fn_map)
+
     if isinstance(first, Mapping):
-        return _rebuild_mapping(first, lambda key: default_collate([item[key] for item in batch]))
+        return _rebuild_mapping(first, lambda key: combined([item[key] for item in batch]))
     if isinstance(first, Sequence):
         lengths = {len(item) for item in batch}
         if len(lengths) > 1:
@@ -100,10 +109,55 @@ def default_collate(batch: Sequence[Any]) -> Any:
                 "each sample of a batch should have as many elements as the others, got lengths "
                 f"{sorted(lengths)}"
             )
-        columns = [default_collate(column) for column in zip(*batch)]
+        columns = [combined(column) for column in zip(*batch)]
         # Plain tuples become lists, as in PyTorch: what they hold is no longer one sample.
         return columns if type(first) is tuple else _rebuild_sequence(first, columns)
     raise TypeError(_refusal(f"objects of type {type(first).__name__}"))
+
+
+def collate_tensor_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """Tensors of one shape, stacked."""
+    return stack(list(batch), 0)
+
+
+def collate_numpy_array_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """NumPy arrays of one shape, stacked. Raises ``TypeError`` for strings and objects."""
+    if batch[0].dtype.kind in "SUO":
+        raise TypeError(_refusal(f"arrays of dtype {batch[0].dtype}"))
+    return stack([as_tensor(item) for item in batch], 0)
+
+
+def collate_numpy_scalar_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """NumPy numbers as a tensor of their type."""
+    return as_tensor(np.array(batch))
+
+
+def collate_float_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """Python floats as a float64 tensor."""
+    return tensor(batch, dtype=_FLOAT64)
+
+
+def collate_int_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """Integers, bools or complex numbers as a tensor."""
+    return tensor(list(batch))
+
+
+def collate_str_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
+    """Strings or bytes as they are."""
+    return batch
+
+
+#: what :func:`default_collate` does with leaves; earlier types come first, so that NumPy's numbers
+#: are not taken for Python's. Programs add types of theirs.
+default_collate_fn_map: CollateFunctions = {
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    np.generic: collate_numpy_scalar_fn,
+    float: collate_float_fn,
+    (int, complex): collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
+}
 
 
 def _refusal(what: str) -> str:

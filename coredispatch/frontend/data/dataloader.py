@@ -18,6 +18,10 @@ from coredispatch.frontend.marks import MARKS
 __all__ = ["DataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
+_T = TypeVar("_T")
+#: the types of ``worker_init_fn`` and ``collate_fn``, under PyTorch's names
+_worker_init_fn_t = Callable[[int], None]
+_collate_fn_t = Callable[[list[_T]], Any]
 
 
 class DataLoader(Generic[T_co]):

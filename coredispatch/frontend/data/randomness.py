@@ -17,7 +17,7 @@ from coredispatch.ops.random.factories import randint
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.generator import manual_seed
 
-__all__ = ["draw_seed", "integers", "permutation", "seed_all", "weighted"]
+__all__ = ["draw_seed", "integers", "permutation", "seed_all", "weighted", "worker_state"]
 
 _PIECE = 1 << 14  # numbers drawn at once
 
@@ -95,3 +95,9 @@ def seed_all(seed: int, worker: int) -> None:
     manual_seed(seed)
     # Seeds that differ by one are close; SeedSequence spreads them over NumPy's whole state.
     np.random.seed(np.random.SeedSequence([seed, worker]).generate_state(4))  # noqa: NPY002
+
+
+def worker_state(base_seed: int, worker_id: int) -> list[int]:
+    """A worker's seed of four words: PyTorch's ``_generate_state``, NumPy's SeedSequence."""
+    entropy = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return np.random.SeedSequence(entropy).generate_state(4).tolist()

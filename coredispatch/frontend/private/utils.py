@@ -6,10 +6,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from coredispatch.frontend.compiler import is_compiling
+from coredispatch.frontend.private.c import _get_accelerator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
 
 __all__ = ["is_compiling"]
+
+
+def _get_available_device_type() -> str | None:
+    """The type of the device beside the CPU, None where there is none."""
+    found = _get_accelerator()
+    return None if found.type == "cpu" else str(found.type)
+
+
+def _get_device_module(device_type: str) -> Any:
+    """``cd.cuda`` for ``"cuda"``. Raises RuntimeError for a type without such a module."""
+    import coredispatch
+
+    module = getattr(coredispatch, device_type, None)
+    if module is None:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module")
+    return module
 
 
 def _flatten_dense_tensors(tensors: Iterable[Any]) -> Any:

@@ -6,6 +6,7 @@ import enum
 import mmap
 import re
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.serialization.allowlist import allowed, allowed_as
@@ -20,6 +21,7 @@ from coredispatch.registry.model.dtypes import DType
 
 __all__ = [
     "LoadEndianness",
+    "MAP_LOCATION",
     "SourceChangeWarning",
     "StorageType",
     "check_module_version_greater_or_equal",
@@ -41,6 +43,8 @@ __all__ = [
 ]
 
 mkdtemp = tempfile.mkdtemp
+#: what ``load`` takes as ``map_location``
+MAP_LOCATION = Callable[[Any, str], Any] | Device | str | dict[str, str] | None
 
 
 class SourceChangeWarning(Warning):

@@ -70,15 +70,15 @@ def add_batch_dim(tensor: Any, dim: int, level: int) -> Any:
     return wrapped(Batched(moved_to_front(tensor, dim, -1), level))
 
 
-def remove_batch_dim(tensor: Any, level: Any, dim: int) -> Any:
-    """``tensor`` with the dimension that is hidden at ``level`` at ``dim``."""
+def remove_batch_dim(tensor: Any, level: int, size: int, dim: int) -> Any:
+    """``tensor`` with the dimension of ``size`` that is hidden at ``level`` at ``dim``."""
     raw = tensor.raw
-    if isinstance(raw, Batched) and raw.level == level.number and raw.batched:
+    if isinstance(raw, Batched) and raw.level == level and raw.batched:
         value = raw.value
     else:
-        if isinstance(raw, Batched) and raw.level == level.number:
+        if isinstance(raw, Batched) and raw.level == level:
             tensor = raw.value
-        value = op("expand")(tensor, (level.size, *tensor.raw.shape))
+        value = op("expand")(tensor, (size, *tensor.raw.shape))
     rank = len(value.raw.shape)
     if not -rank <= dim < rank:
         raise IndexError(
@@ -208,7 +208,7 @@ def _outputs(func: Any, outputs: Any, out_dims: Any, level: Any) -> Any:
                 "you mean to set out_dims= to None for output?"
             )
         else:
-            made.append(remove_batch_dim(leaf, level, dim))
+            made.append(remove_batch_dim(leaf, level.number, level.size, dim))
     return tree_unflatten(made, spec)
 
 

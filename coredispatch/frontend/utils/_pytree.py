@@ -237,6 +237,19 @@ def _list_unflatten(values: Iterable[Any], context: Any) -> list[Any]:
     return list(values)
 
 
+def _list_flatten_with_keys(d: list[Any]) -> tuple[list[tuple[Any, Any]], None]:
+    """The elements with their places."""
+    return [(SequenceKey(i), child) for i, child in enumerate(d)], None
+
+
+_tuple_flatten, _tuple_flatten_with_keys = _list_flatten, _list_flatten_with_keys
+
+
+def _tuple_unflatten(values: Iterable[Any], context: Any) -> tuple[Any, ...]:
+    """The tuple of these elements."""
+    return tuple(values)
+
+
 def _register_builtins() -> None:
     def add(cls: type, flatten: Any, unflatten: Any, keyed: Any) -> None:
         register_pytree_node(cls, flatten, unflatten, flatten_with_keys_fn=keyed)

@@ -170,26 +170,34 @@ class Mode:
         return self
 
     def __call__(self, function: F) -> F:
-        if inspect.isgeneratorfunction(function):
-            return _decorate_generator(self, function)  # type: ignore[return-value]
-        if inspect.iscoroutinefunction(function):
+        return decorated(self, function)
 
-            @functools.wraps(function)
-            async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
-                with self.clone():
-                    return await function(*args, **kwargs)
 
-            return async_wrapper  # type: ignore[return-value]
+def decorated(mode: Any, function: F) -> F:
+    """``function`` with ``mode.clone()``, a context manager, around each call of it.
+
+    A generator holds it while it runs, a coroutine from its start to its end.
+    """
+    if inspect.isgeneratorfunction(function):
+        return _decorate_generator(mode, function)  # type: ignore[return-value]
+    if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with self.clone():
-                return function(*args, **kwargs)
+        async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
+            with mode.clone():
+                return await function(*args, **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+        return async_wrapper  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with mode.clone():
+            return function(*args, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
 
 
-def _decorate_generator(mode: Mode, function: Callable[..., Any]) -> Callable[..., Any]:
+def _decorate_generator(mode: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """Hold the mode only while the generator runs, not while its consumer does."""
 
     @functools.wraps(function)

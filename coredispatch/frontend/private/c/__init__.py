@@ -55,6 +55,19 @@ def _is_tracing() -> bool:
     return False
 
 
+def _are_functorch_transforms_active() -> bool:
+    """Whether a transform, such as ``vmap``, is running."""
+    from coredispatch.frontend.transforms.levels import current
+
+    return bool(current())
+
+
+def _is_alias_of(one: Any, other: Any) -> bool:
+    """Whether two tensors share memory: a view and its base do."""
+    found: bool = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return found
+
+
 def _set_grad_enabled(mode: bool) -> None:
     """See :class:`coredispatch.set_grad_enabled`."""
     set_grad_enabled(mode)
