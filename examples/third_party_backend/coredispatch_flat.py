@@ -92,7 +92,7 @@ TYPED = {"sum", "prod", "cumsum", "cumprod", "matmul", "where", "full", "arange"
 TYPED |= {"scatter_add", "index_put", "random_uniform", "random_normal", "random_integers"}
 # Operators that are functions of NumPy: one word where the names agree, else op=function.
 NAMES = """add sub=subtract mul=multiply neg=negative div=divide floor_divide remainder pow=power
-    bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift=left_shift flip where sqrt
+    bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift=left_shift where sqrt
     bitwise_right_shift=right_shift eq=equal lt=less le=less_equal exp log sin cos tanh abs floor
     atan=arctan atan2=arctan2 maximum minimum round nextafter matmul detach=asarray nonzero=argwhere
     view=reshape permute=transpose linalg_svd=linalg.svd linalg_eigh=linalg.eigh
@@ -114,6 +114,7 @@ KERNELS |= {
     "getitem": lambda x, index: (lambda view, where: view[where])(*part(x, index)),
     "scatter_add": lambda *args: located(*args, True),
     "clone": lambda x, memory_format: x,
+    "flip": lambda x, dims: np.flip(x, dims if x.ndim else ()),
     "to_dtype": lambda x, d: x.real if x.dtype.kind == "c" and d.kind not in "cb" else x,
     "view_as_real": lambda x: np.stack([x.real, x.imag], -1),
     "view_as_complex": lambda x: x.view(np.result_type(x, np.complex64))[..., 0],

@@ -142,7 +142,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "prod": product,
     "cumsum": running(np.cumsum),
     "cumprod": running(np.cumprod),
-    "flip": np.flip,
+    "flip": lambda x, dims: np.flip(x, dims if x.ndim else ()),
     "nonzero": np.argwhere,
     "cat": joined,
     "constant_pad_nd": padded,

@@ -41,6 +41,12 @@ def result(op: str, check: int, message: str, number: int = 0, **facts: Any) -> 
             "raised TypeError: 'int' object at index 12 at kernels.py:33 [cat([float32[3]], 0)]",
         ),
         (
+            "raised DimError: flip(float64[] (x), (0,)): axis 0 is out of bounds at kernels.py:9 "
+            "[flip(float64[], 0)]",
+            "raised DimError: flip(bool[] (x), (0,)): axis 0 is out of bounds at kernels.py:9 "
+            "[flip(bool[], 0)]",
+        ),
+        (
             "output 0 has dtype float64, the rule says float32",
             "output 1 has dtype float32, the rule says float16",
         ),

@@ -59,6 +59,20 @@ def project(tmp_path_factory: Any) -> tuple[Path, dict[str, str]]:
     return folder, {**os.environ, **settings}
 
 
+def test_the_commands_of_its_workflow_are_commands(project: tuple[Path, dict[str, str]]) -> None:
+    from coredispatch.conformance.arguments import COMMANDS, parser
+
+    folder, _ = project
+    text = (folder / ".github/workflows/conformance.yml").read_text()
+    assert "BACKEND: scaffolded" in text
+    text = re.sub(r"\$\{\{[^}]*\}\}|\$\w+", "1", text)
+    found = re.findall(r"coredispatch conformance ((?:.|\n +--)*)", text)
+    assert len(found) == 3
+    for command in found:
+        chosen = parser(dict.fromkeys(COMMANDS, print)).parse_args(command.split())
+        assert chosen.command is print
+
+
 @pytest.mark.slow
 def test_the_written_project_passes_its_own_tests(project: tuple[Path, dict[str, str]]) -> None:
     folder, environment = project

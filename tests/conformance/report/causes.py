@@ -21,6 +21,9 @@ _CALL = re.compile(r" \[[\w.]+\(.*\)?\]?$", re.DOTALL)
 _BRACKETS = re.compile(r"\[[-+\d., ]*\]|\((?:[-+\d., ]|inf|nan)*\)")
 _NUMBER = re.compile(r"[-+]?(?:\b|(?<=[A-Za-z]))\d+(?:\.\d+)?(?:e[-+]?\d+)?\b|\b(?:nan|inf)\b")
 _VALUES = re.compile(r"(got|reference|holds|not) (?:[-+()\w.# ]+?)(?=[,;\]]|$)")
+_DTYPE = re.compile(r"\b(?:(?:b?float|u?int|complex)\d+|bool)\b")
+#: the call that an error of coredispatch begins with
+_OWN_CALL = re.compile(r"^(raised \w+: )\w+\(.*\): ")
 _PLACE = re.compile(r" at ([\w.-]+\.\w+:\d+)")
 
 
@@ -68,8 +71,9 @@ def blocks(result: dict[str, Any]) -> bool:
 
 
 def plain(message: str) -> str:
-    """A message without the call, and with ``#`` for numbers: what it says of every case."""
-    text = _CALL.sub("", message.partition("\n")[0])
+    """A message without the call, dtypes and numbers: what it says of every case."""
+    text = _OWN_CALL.sub(r"\1", _CALL.sub("", message.partition("\n")[0]))
+    text = _DTYPE.sub("dtype", text)
     text = _VALUES.sub(r"\1 #", _BRACKETS.sub("#", text))
     place = _PLACE.search(text)
     kept = place.group(1) if place else ""
