@@ -8,6 +8,7 @@ may be lost on its way through ``mpiexec``.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from datetime import timedelta
@@ -27,7 +28,7 @@ if dist.get_rank() == 0:
         dist.all_reduce(cd.ones(3))
     except dist.DistBackendError as error:
         messages.append(str(error))
-        Path(sys.argv[1]).write_text("\n".join(messages))
+        Path(sys.argv[1]).write_text(json.dumps(messages))
         raise
 else:
     time.sleep(600)
