@@ -27,7 +27,7 @@ from ..runner import plan_op, run_case, seal
 from ..subject import Subject, SuiteError
 from . import fake_backend
 from .controls import controls
-from .curated import curated
+from .curated import curated, planned
 from .exploits import exploits
 from .generated import generate
 from .mutants import Mutant, planted, wants
@@ -65,7 +65,12 @@ _FIRST = (1, 5, 8, 9, 3, 4, 2, 6, 26, 16, 10, 7)
 _LISTED = ("curated", "exploits", "controls")
 KINDS = (*_LISTED, "generated")
 #: file names of the mutants themselves: an exception raised there is a mutant that is broken
-_OWN = ("at curated.py", "at generated.py", "at fake_backend.py", "at controls.py")
+_OWN = tuple(
+    f"at {name}.py"
+    for name in (
+        "curated generated fake_backend controls option_faults edge_faults stream_faults".split()
+    )
+)
 
 
 def settings(environment: dict[str, str]) -> dict[str, str]:
@@ -161,6 +166,8 @@ def _mutants(kind: str) -> list[Mutant]:
     subject = Subject("cpu")
     if kind == "curated":
         return curated(subject)
+    if kind == "planned":
+        return planned()
     if kind in _LISTED:
         return {"exploits": exploits, "controls": controls}[kind]()
     return generate(subject, kind.partition(":")[2])

@@ -11,13 +11,16 @@ from coredispatch.plugin import from_raw, to_raw
 
 from ..subject import Subject
 from ..tensor_layouts import extras
+from .edge_faults import BACKWARD_KERNELS, EDGES
 from .fake_backend import NAME
 from .forms import INPLACE, KERNELS
 from .framework import FRAMEWORK
 from .mutants import Mutant, Mutation
+from .option_faults import OPTIONS
 from .passes import PASSES
+from .stream_faults import DISTRIBUTIONS, STREAMS
 
-__all__ = ["curated"]
+__all__ = ["curated", "planned"]
 
 #: the checks that compare values with the reference
 VALUES = (1, 3, 4, 5, 8, 9)
@@ -47,11 +50,23 @@ def mutant(
 def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
     kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
-    kernels += [Mutant(name, mutation=make, **facts) for name, (make, facts) in KERNELS.items()]
+    kernels += _of_kernels({**KERNELS, **OPTIONS})
     kernels += layout_faults()
     faults = {**FRAMEWORK, **INPLACE, **PASSES}
     framework = [Mutant(name, "", **facts) for name, facts in faults.items()]
     return [*kernels, *framework]
+
+
+def planned() -> list[Mutant]:
+    """Faults of classes for which the checks are still to be written."""
+    framework = [Mutant(name, "", **facts) for name, facts in {**EDGES, **STREAMS}.items()]
+    return [*_of_kernels({**BACKWARD_KERNELS, **DISTRIBUTIONS}), *framework]
+
+
+def _of_kernels(listed: dict[str, tuple[Any, dict[str, Any]]]) -> list[Mutant]:
+    return [
+        Mutant(name, mutation=_stateful(make), **facts) for name, (make, facts) in listed.items()
+    ]
 
 
 def layout_faults() -> list[Mutant]:

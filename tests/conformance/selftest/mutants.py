@@ -128,12 +128,13 @@ def _tensors(raws: Any, originals: Any) -> list[Any]:
     """The original tensors where the raw arrays are still theirs, new ones elsewhere."""
     made = []
     for raw, original in zip(raws, originals, strict=True):
-        if isinstance(original, cd.Tensor):
+        if isinstance(original, cd.Tensor) and raw is not None:
             made.append(original if to_raw(original) is raw else from_raw(raw, keys_like=original))
-        elif isinstance(original, (list, tuple)) and not isinstance(raw, str):
-            made.append(type(original)(_tensors(raw, original)))
+        elif isinstance(original, (list, tuple)) and isinstance(raw, (list, tuple)):
+            same = len(raw) == len(original)  # else a faulty kernel's own numbers
+            made.append(type(original)(_tensors(raw, original)) if same else raw)
         else:
-            made.append(original)
+            made.append(raw)
     return made
 
 
