@@ -47,6 +47,7 @@ CHECKS: dict[int, str] = {
     30: "sizes",
     31: "state",
     32: "exactness",
+    33: "arguments",
 }
 
 

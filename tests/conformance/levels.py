@@ -54,7 +54,7 @@ BOOT_OPS = (
 BOOT_DTYPES = ("float32", "int64", "bool", "-")
 _BOOT = (1, 3, 4, 25)
 _OPERATORS = (1, 3, 4, 14, 25)
-_INFERENCE = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 30, 31, 32)
+_INFERENCE = (*range(1, 12), 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 30, 31, 32, 33)
 _TRAINING = (*_INFERENCE, 12, 13, 16)
 _FULL = (*_TRAINING, 18, 22, 28)
 

@@ -21,7 +21,7 @@ from coredispatch.registry.around.checks import participants
 
 from .subject import numpy_dtype
 
-__all__ = ["NoReference", "Reference", "complete", "positional", "wide"]
+__all__ = ["NoReference", "Reference", "body_on_arrays", "complete", "positional", "wide"]
 
 
 class NoReference(Exception):
@@ -89,7 +89,7 @@ class Reference:
         if op.reference is not None:
             return _quiet(_without_device(op.reference) if op.factory else op.reference)
         if op.decomposition is not None:
-            return _quiet(_body_on_arrays(op))
+            return _quiet(body_on_arrays(op))
         raise NoReference(f"{op.name} has neither a reference nor a body")
 
     def _promoted(self, sample: Any) -> Any:
@@ -242,7 +242,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _body_on_arrays(op: Any) -> Callable[..., Any]:
+def body_on_arrays(op: Any) -> Callable[..., Any]:
     """The composite's definition, evaluated on the CPU in the precision of the arrays."""
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -88,7 +88,9 @@ def addmm(x: np.ndarray, a: np.ndarray, b: np.ndarray, beta: Any, alpha: Any) ->
             fix="use matmul for vectors and batches",
         )
     out = matmul(a, b)
-    if alpha != 1:
+    if alpha == 0:  # BLAS does not read what it switches off
+        out = np.zeros_like(out)
+    elif alpha != 1:
         out *= np.asarray(alpha).astype(out.dtype)
     if beta == 0:
         return out

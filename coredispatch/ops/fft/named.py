@@ -195,7 +195,9 @@ def _volume_reference(name: str, default: Any) -> Any:
     def reference(input: Any, s: Any = None, dim: Any = default, norm: Any = None) -> Any:
         if dim is None:
             dim = range(input.ndim) if s is None else range(input.ndim - len(s), input.ndim)
-        return getattr(np.fft, name)(input, s, tuple(dim), norm)
+        found = getattr(np.fft, name)(input, s, tuple(dim), norm)
+        # Over no dimension NumPy gives back what it got; the result is complex all the same.
+        return found + 0j if name in ("fftn", "ifftn") and not tuple(dim) else found
 
     return reference
 

@@ -82,12 +82,16 @@ def _stft_reference(
     x = self if self.ndim == 2 else self[None]
     if center:
         x = np.pad(x, ((0, 0), (n_fft // 2, n_fft // 2)), pad_mode)
+    elif align_to_window:
+        x = np.pad(x, ((0, 0), (left, left)))
     starts = range(0, x.shape[1] - n_fft + 1, hop)
     frames = np.stack([x[:, s : s + n_fft] * w for s in starts], 1)
     norm: Any = "ortho" if normalized else "backward"
     half = not np.iscomplexobj(x) if onesided is None else onesided
     out = (np.fft.rfft if half else np.fft.fft)(frames, norm=norm)
     out = np.swapaxes(out, 1, 2)
+    if return_complex is False:
+        out = np.stack([out.real, out.imag], -1)
     return out if self.ndim == 2 else out[0]
 
 

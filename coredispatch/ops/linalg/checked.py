@@ -53,7 +53,10 @@ def _no_failure(A: Any) -> Any:
     cast="float32",
     out=lambda A, *_: [square_shape(A), square_shape(A)[:-2]],
     dtype=_result_and_info,
-    reference=lambda A, **_: (np.linalg.cholesky(A), np.zeros(A.shape[:-2], np.int32)),
+    reference=lambda A, *, upper=False, check_errors=False: (
+        np.linalg.cholesky(A, upper=upper),
+        np.zeros(A.shape[:-2], np.int32),
+    ),
     samples=positive_definite,
     gradcheck=lambda *args: symmetrised(lambda x: lazy.linalg_cholesky_ex(x)[0])(args[0]),
     **_with_info("L", "info"),

@@ -82,7 +82,7 @@ def _eigh_invariants(A: Any, UPLO: str = "L") -> Any:
 @composite(
     cast="float32",
     name="linalg_eigvalsh",
-    reference=lambda A: np.linalg.eigvalsh(A),
+    reference=lambda A, UPLO="L": np.linalg.eigvalsh(A, UPLO),
     samples=symmetric,
     dtypes=FLOATS,
     tolerance=conditioned,

@@ -111,7 +111,7 @@ def _numbered(columns: Any) -> Any:
     cast="float32",
     out=square_shape,
     dtype=lapack_dtype,
-    reference=lambda self: np.linalg.cholesky(self),
+    reference=lambda self, upper=False: np.linalg.cholesky(self, upper=upper),
     samples=positive_definite,
     dtypes=FLOATS,
     tolerance=conditioned,

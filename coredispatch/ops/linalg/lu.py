@@ -252,6 +252,7 @@ def _unpack_reference(A: Any, *, pivot: bool = True) -> tuple[Any, Any, Any]:
     k = min(m, n)
     order = _order_reference(pivots, m)
     p = (np.arange(m)[:, None] == order[..., None, :]).astype(A.dtype)
+    p = p if pivot else np.zeros(0, A.dtype)
     return p, np.tril(packed[..., :k], -1) + np.eye(m, k), np.triu(packed[..., :k, :])
 
 
@@ -314,16 +315,20 @@ def lu_unpack(
 
 
 def _solvable(make: Any) -> Iterator[Sample]:
-    for s, b in (((4, 4), (4, 2)), ((2, 3, 3), (2, 3, 1)), ((1, 1), (1, 3))):
+    for s, b in (((4, 4), (4, 2)), ((2, 3, 3), (2, 3, 1)), ((1, 1), (1, 3)), ((3, 3), (3, 3))):
         x = (make(s) + 4 * np.eye(s[-1])).astype(make((1,)).dtype)
         yield Sample(*_lu_reference(x), make(b))
 
 
-def _solve_reference(LU: Any, pivots: Any, B: Any) -> Any:
+def _solve_reference(
+    LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False
+) -> Any:
     n = LU.shape[-1]
     lower, upper = np.tril(LU, -1) + np.eye(n), np.triu(LU)
     p = (np.arange(n)[:, None] == _order_reference(pivots, n)[..., None, :]).astype(LU.dtype)
-    return np.linalg.solve(p @ lower @ upper, B)
+    whole = p @ lower @ upper
+    whole = np.conj(np.swapaxes(whole, -2, -1)) if adjoint else whole
+    return np.linalg.solve(whole, B) if left else B @ np.linalg.inv(whole)
 
 
 @composite(

@@ -322,9 +322,19 @@ def _scaled(x: Any, factor: Any) -> Any:
     return x if type(factor) is int and factor == 1 else x * factor
 
 
-def _plus(self: Any, product: Any, beta: Any, alpha: Any) -> Any:
-    """``beta * self + alpha * product``; what beta = 0 multiplies does not matter (NaN)."""
-    product = _scaled(product, alpha)
+def _plus_reference(self: Any, product: Any, beta: Any, alpha: Any, off: bool = True) -> Any:
+    """``beta * self + alpha * product``; what is switched off does not matter (NaN)."""
+    product = np.zeros_like(product) if off and alpha == 0 else alpha * product
+    return product if beta == 0 else beta * self + product
+
+
+def _plus(self: Any, product: Any, beta: Any, alpha: Any, off: bool = True) -> Any:
+    """``beta * self + alpha * product``; what beta = 0 multiplies does not matter (NaN).
+
+    ``off`` says the same of alpha = 0, as BLAS does of a product of matrices; PyTorch multiplies
+    products of batches and outer products by it.
+    """
+    product = lazy.zeros_like(product) if off and alpha == 0 else _scaled(product, alpha)
     if beta == 0:
         return product
     if broadcast_shapes([tuple(self.shape), tuple(product.shape)]) != tuple(product.shape):
@@ -348,7 +358,9 @@ def _addmm_shape(self: Any, mat1: Any, mat2: Any, *_: Any) -> Shape:
 @composite(
     out=_addmm_shape,
     dtype=promote,
-    reference=lambda self, mat1, mat2, *, beta=1, alpha=1: beta * self + alpha * (mat1 @ mat2),
+    reference=lambda self, mat1, mat2, *, beta=1, alpha=1: _plus_reference(
+        self, mat1 @ mat2, beta, alpha
+    ),
     samples=lambda make: (
         Sample(make((2,)), make((3, 5)), make((5, 2))),
         Sample(make((4, 4)), make((4, 4)), make((4, 4)), beta=2, alpha=3),
@@ -377,7 +389,9 @@ addmm.vjp(
 
 @composite(
     dtype=promote,
-    reference=lambda self, mat, vec, *, beta=1, alpha=1: beta * self + alpha * (mat @ vec),
+    reference=lambda self, mat, vec, *, beta=1, alpha=1: _plus_reference(
+        self, mat @ vec, beta, alpha
+    ),
     samples=lambda make: (
         Sample(make((3,)), make((3, 5)), make((5,))),
         Sample(make((3,)), make((3, 5)), make((5,)), beta=2, alpha=3),
@@ -396,8 +410,8 @@ def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Sc
 
 @composite(
     dtype=promote,
-    reference=lambda self, vec1, vec2, *, beta=1, alpha=1: (
-        beta * self + alpha * np.outer(vec1, vec2)
+    reference=lambda self, vec1, vec2, *, beta=1, alpha=1: _plus_reference(
+        self, np.outer(vec1, vec2), beta, alpha, False
     ),
     samples=lambda make: (Sample(make((3, 5)), make((3,)), make((5,)), beta=2, alpha=3),),
     inplace=True,
@@ -409,13 +423,13 @@ def addr(
 ) -> Tensor:
     """``beta * self + alpha * outer(vec1, vec2)``."""
     self, vec1, vec2 = common(promote, self, vec1, vec2)
-    return _plus(self, outer(vec1, vec2), beta, alpha)
+    return _plus(self, outer(vec1, vec2), beta, alpha, False)
 
 
 @composite(
     dtype=promote,
-    reference=lambda self, batch1, batch2, *, beta=1, alpha=1: (
-        beta * self + alpha * (batch1 @ batch2)
+    reference=lambda self, batch1, batch2, *, beta=1, alpha=1: _plus_reference(
+        self, batch1 @ batch2, beta, alpha, False
     ),
     samples=lambda make: (
         Sample(make((2, 3, 4)), make((2, 3, 5)), make((2, 5, 4))),
@@ -432,13 +446,13 @@ def baddbmm(
 ) -> Tensor:
     """``beta * self + alpha * bmm(batch1, batch2)``."""
     self, batch1, batch2 = common(promote, self, batch1, batch2)
-    return _plus(self, bmm(batch1, batch2), beta, alpha)
+    return _plus(self, bmm(batch1, batch2), beta, alpha, False)
 
 
 @composite(
     dtype=promote,
-    reference=lambda self, batch1, batch2, *, beta=1, alpha=1: (
-        beta * self + alpha * (batch1 @ batch2).sum(0)
+    reference=lambda self, batch1, batch2, *, beta=1, alpha=1: _plus_reference(
+        self, (batch1 @ batch2).sum(0), beta, alpha
     ),
     samples=lambda make: (Sample(make((3, 4)), make((2, 3, 5)), make((2, 5, 4)), beta=2),),
     cast="lower",

@@ -130,15 +130,30 @@ def _(grad, out, A, B_shape, left):
     return of_a, shape.squeeze(of_b, -1) if vector else of_b
 
 
+def _triangular_reference(
+    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    half = np.triu(A, int(unitriangular)) if upper else np.tril(A, -int(unitriangular))
+    half = half + np.eye(A.shape[-1]) if unitriangular else half
+    return _solve_reference(half, B, left=left)
+
+
+def _triangular_systems(make: Any) -> Iterator[Sample]:
+    first = list(systems(make))[:2]
+    for upper in (True, False):
+        for s in first:
+            yield Sample(*s.args, upper=upper)
+        square = first[0].args[0]
+        yield Sample(square, make((2, 4)), upper=upper, left=False)
+        yield Sample(square, make((2, 4)), upper=upper, left=False, unitriangular=True)
+        yield Sample(square, make((4, 3)), upper=upper, unitriangular=True)
+
+
 @composite(
     cast="float32",
     name="linalg_solve_triangular",
-    reference=lambda A, B, *, upper, left=True: _solve_reference(
-        np.triu(A) if upper else np.tril(A), B, left=left
-    ),
-    samples=lambda make: (
-        Sample(*s.args, upper=upper) for s in list(systems(make))[:2] for upper in (True, False)
-    ),
+    reference=_triangular_reference,
+    samples=_triangular_systems,
     dtypes=FLOATS,
     tolerance=conditioned,
     namespace="linalg",
@@ -159,10 +174,16 @@ def linalg_solve_triangular(
     return linalg_solve(half, B, left=left)
 
 
+def _factored_reference(factor: Any, upper: bool) -> Any:
+    """The matrix whose Cholesky factor is the triangle of ``factor``."""
+    lower = np.conj(np.swapaxes(np.triu(factor), -2, -1)) if upper else np.tril(factor)
+    return lower @ np.conj(np.swapaxes(lower, -2, -1))
+
+
 @composite(
     cast="float32",
     reference=lambda self, input2, upper=False: np.linalg.solve(
-        input2 @ np.conj(np.swapaxes(input2, -2, -1)), self
+        _factored_reference(input2, upper), self
     ),
     samples=lambda make: (
         Sample(make((4, 2)), np.tril(make((4, 4))) + 3 * np.eye(4, dtype=make((1,)).dtype)),
@@ -179,9 +200,7 @@ def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
 
 @composite(
     cast="float32",
-    reference=lambda self, upper=False: np.linalg.inv(
-        np.conj(self.T) @ self if upper else self @ np.conj(self.T)
-    ),
+    reference=lambda self, upper=False: np.linalg.inv(_factored_reference(self, upper)),
     samples=lambda make: (
         Sample(np.tril(make((4, 4))) + 3 * np.eye(4, dtype=make((1,)).dtype)),
         Sample(np.triu(make((3, 3))) + 3 * np.eye(3, dtype=make((1,)).dtype), True),
@@ -229,10 +248,28 @@ def inverse(self: Tensor) -> Tensor:
     return linalg_inv(self)
 
 
+def _pinv_reference(
+    A: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Any:
+    rtol = rtol if rcond is None else rcond
+    if rtol is None:
+        rtol = 0.0 if atol else max(A.shape[-2:]) * np.finfo(A.dtype).eps
+    if hermitian:
+        values, u = np.linalg.eigh(A)
+        vh = np.conj(np.swapaxes(u, -2, -1))
+    else:
+        u, values, vh = np.linalg.svd(A, full_matrices=False)
+    size = np.abs(values)
+    kept = size > np.maximum(size.max(-1, keepdims=True) * rtol, atol or 0.0)
+    factor = np.where(kept, 1 / np.where(kept, values, 1), 0)
+    left, right = (np.conj(np.swapaxes(x, -2, -1)) for x in (vh, u))
+    return (left * factor[..., None, :]) @ right
+
+
 @composite(
     cast="float32",
     name="linalg_pinv",
-    reference=lambda A: np.linalg.pinv(A),
+    reference=_pinv_reference,
     samples=lambda make: (Sample(make(s)) for s in ((4, 4), (5, 3), (3, 5), (2, 4, 3))),
     dtypes=FLOATS,
     tolerance=conditioned,

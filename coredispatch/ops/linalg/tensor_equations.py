@@ -139,7 +139,7 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 
 
 @composite(
-    reference=lambda self, rcond=1e-15: np.linalg.pinv(self),
+    reference=lambda self, rcond=1e-15: np.linalg.pinv(self, rcond),
     samples=lambda make: (Sample(make(s)) for s in ((4, 4), (5, 3), (2, 3, 4))),
     dtypes=FLOATS,
     tolerance=conditioned,
@@ -160,6 +160,8 @@ def _triangular_reference(
     self: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
     half = np.triu(A) if upper else np.tril(A)
+    if unitriangular:
+        half = half - half * np.eye(A.shape[-1]) + np.eye(A.shape[-1])
     half = np.swapaxes(half, -2, -1) if transpose else half
     return np.linalg.solve(half, self), A
 

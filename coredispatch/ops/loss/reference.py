@@ -256,7 +256,7 @@ def kl_reference(input: Any, target: Any, reduction: str = "mean", log_target: b
     if log_target:
         loss = np.exp(target) * (target - input)
     else:
-        loss = np.where(target > 0, target * np.log(np.where(target > 0, target, 1)), 0)
+        loss = np.where(target == 0, 0, target * np.log(np.where(target == 0, 1, target)))
         loss = loss - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)

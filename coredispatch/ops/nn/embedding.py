@@ -269,6 +269,7 @@ def _bag_reference(
     mode: str = "mean",
     per_sample_weights: Any = None,
     padding_idx: Any = None,
+    sparse: bool = False,
 ) -> Any:
     """Bag by bag."""
     if input.ndim == 2:

@@ -161,7 +161,7 @@ def instance_norm_reference(
 
 def normalize_reference(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
     """Division by the clamped ``p``-norm."""
-    norm = (np.abs(input) ** p).sum(dim, keepdims=True) ** (1 / p)
+    norm = (np.abs(input) ** p).sum(None if dim == () else dim, keepdims=True) ** (1 / p)
     return input / np.maximum(norm, eps)
 
 

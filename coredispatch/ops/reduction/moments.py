@@ -255,7 +255,9 @@ def _check_weights(name: str, weights: Any, count: int, kind: str) -> None:
 
 
 @composite(
-    reference=lambda self, correction=1: np.cov(self, ddof=correction),
+    reference=lambda self, correction=1, fweights=None, aweights=None: np.cov(
+        self, ddof=correction, fweights=fweights, aweights=aweights
+    ),
     samples=lambda make: (Sample(make((3, 17))), Sample(make((2, 5)), correction=0)),
     dtypes="float",
     tolerance=conditioned,

@@ -193,7 +193,9 @@ def logcumsumexp(self: Tensor, dim: int) -> Tensor:
 
 
 @composite(
-    reference=lambda self, n=1, dim=-1: np.diff(self, n, axis=dim),
+    reference=lambda self, n=1, dim=-1, prepend=None, append=None: np.diff(
+        np.concatenate([x for x in (prepend, self, append) if x is not None], dim), n, axis=dim
+    ),
     samples=lambda make: (
         Sample(make((5,))),
         Sample(make((3, 5)), 2),

@@ -332,7 +332,10 @@ def block_diag(tensors: list[Tensor]) -> Tensor:
 
 
 @composite(
-    reference=lambda self, r=2: np.array(list(_combinations(self, r)), self.dtype).reshape(-1, r),
+    reference=lambda self, r=2, with_replacement=False: np.array(
+        list((combinations_with_replacement if with_replacement else _combinations)(self, r)),
+        self.dtype,
+    ).reshape(-1, r),
     samples=lambda make: (Sample(make((4,))), Sample(make((5,)), 3), Sample(make((2,)), 2)),
     tolerance=exact,
 )

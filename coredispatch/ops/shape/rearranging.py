@@ -101,7 +101,8 @@ def _roll_shape(self: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> t
 @composite(
     out=_roll_shape,
     dtype=same,
-    reference=lambda self, shifts, dims=None: np.roll(self, shifts, dims),
+    # Without dims the elements move in the order of the flattened array.
+    reference=lambda self, shifts, dims=(): np.roll(self, shifts, None if dims == () else dims),
     samples=lambda make: (
         Sample(make((5,)), 2),
         Sample(make((3, 5)), -4),
@@ -223,7 +224,7 @@ def tile(self: Tensor, dims: IntList) -> Tensor:
 
 
 @composite(
-    reference=lambda self, repeats, dim=None: np.repeat(self, repeats, dim),
+    reference=lambda self, repeats, dim=None, output_size=None: np.repeat(self, repeats, dim),
     samples=lambda make: (
         Sample(make((5,)), 3),
         Sample(make((2, 3)), 2),
@@ -355,11 +356,21 @@ def diag(self: Tensor, diagonal: int = 0) -> Tensor:
     return lazy.diagonal(self, diagonal).clone()
 
 
+def _diag_embed_reference(self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    size = self.shape[-1] + abs(offset)
+    rows = [np.diag(row, offset) for row in self.reshape(-1, self.shape[-1])]
+    planes = np.stack(rows).reshape(*self.shape[:-1], size, size)
+    return np.moveaxis(planes, (-2, -1), (dim1, dim2))
+
+
 @composite(
-    samples=lambda make: (Sample(make((5,))), Sample(make((2, 3)), 1), Sample(make((2, 3)), -2)),
-    reference=lambda self, offset=0: np.stack(
-        [np.diag(row, offset) for row in self.reshape(-1, self.shape[-1])]
-    ).reshape(*self.shape[:-1], *(self.shape[-1] + abs(offset),) * 2),
+    samples=lambda make: (
+        Sample(make((5,))),
+        Sample(make((2, 3)), 1),
+        Sample(make((2, 3)), -2),
+        Sample(make((2, 3)), 1, 0, 2),
+    ),
+    reference=_diag_embed_reference,
     tolerance=exact,
 )
 def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -134,7 +134,9 @@ def _unfold_shape(self: Any, dimension: int, size: int, step: int) -> tuple[int,
 
 def _unfold_reference(self: Any, dimension: int, size: int, step: int) -> Any:
     windows = np.lib.stride_tricks.sliding_window_view(self, size, dimension)
-    return np.take(windows, range(0, windows.shape[dimension], step), dimension)
+    # The windows lie along their own last dimension: seen from the end, dimension is one further.
+    along = dimension % max(self.ndim, 1)
+    return np.take(windows, range(0, windows.shape[along], step), along)
 
 
 def _windows(dim: int, length: int, size: int, step: int, device: Any) -> tuple[Any, ...]:

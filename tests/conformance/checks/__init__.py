@@ -18,6 +18,8 @@ __all__ = ["MODULES", "Check", "check", "find", "load"]
 MODULES = (
     "values",
     "drawn",
+    "arguments",
+    "view_inputs",
     "kernels",
     "promotion",
     "aliasing",

@@ -1,0 +1,234 @@
+"""Check 33: arguments in combination.
+
+Every option away from its default and different in each dimension, two options' values together in
+every pair; what the reference does not read, the kernel must not read either; one tensor for two
+arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry import CoreDispatchError
+
+from ..case import Case
+from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
+from ..options import Row, covered, levels
+from ..reference import NoReference, Reference, body_on_arrays
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from . import check
+from .decompositions import public
+from .drawn import accepts
+from .values import choose_dtypes, decomposes, in_domain
+
+__all__ = ["rows_of", "small"]
+
+#: elements of the largest array of a sample whose options are varied
+LARGEST = 700
+#: operators that compare what they read with nothing: their results have no reference of values
+PROBED = 8
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or facts.op.samples is None or not has_values(facts.op) or facts.layouts:
+        return
+    op = facts.op
+    if op.factory or op.mutates or not public(op) and op.kind == "composite":
+        return
+    for dtype in choose_dtypes(facts, ("float32", "int64"), 1):
+        if dtype not in subject.dtypes:
+            continue
+        mandatory = dtype in MANDATORY_DTYPES
+        yield Case(33, op.name, dtype, variant="options", mandatory=mandatory)
+        if len(op.tensors) > 1:
+            yield Case(33, op.name, dtype, variant="same-tensor", mandatory=mandatory)
+    if "float64" in facts.dtypes and "float64" in subject.dtypes and op.tensors:
+        yield Case(33, op.name, "float64", variant="unread")
+
+
+def small(context: Context, **changes: Any) -> list[Any]:
+    """The samples of the case without those of large arrays."""
+    return [s for s in context.samples(**changes) if elements(s) <= LARGEST]
+
+
+def rows_of(context: Context) -> list[Row]:
+    """Calls in which every two options meet; the report says how many pairs they hold."""
+    ties = in_domain(context.op, "ties", "transposed")
+    turned = {"layout": "transposed", "distribution": "ties" if ties else "uniform"}
+    samples = [(s, "as they come") for s in small(context)]
+    samples += [(s, "transposed, with ties") for s in small(context, **turned)]
+    if not levels(context.op, [s for s, _ in samples]):
+        return []
+
+    def taken(sample: Any) -> bool:
+        try:
+            return bool(accepts(context, context.placed(sample)))
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+            return False  # the rules themselves cannot read such a call
+
+    rows, pairs, whole = covered(context.op, samples, context.rng, taken)
+    context.found |= {"pairs": pairs, "pairs_in_all": whole}
+    return rows
+
+
+@check(33, plan=_plan, variant="options")
+def options(context: Context) -> None:
+    """Calls whose options are away from their defaults, two by two, give the reference's values."""
+    for row in rows_of(context):
+        sample = context.placed(row.sample)
+        try:
+            result = context.call(context.subject.tensors(sample))
+        except CoreDispatchError:
+            if row.lenient or _refused(context, sample):
+                continue  # negative indices may be refused; and values, by the definition
+            raise
+        try:
+            context.close(result, sample)
+        except Failure as error:
+            raise Failure(f"{row.what}: {error}") from None
+    if not context.asserted:
+        raise NotRun("no option of the operator has another value that it takes")
+
+
+def _refused(context: Context, sample: Any) -> bool:
+    """Whether the operator's own body refuses a call, which its shape rule cannot."""
+    if context.op.decomposition is None:
+        return False
+    try:
+        body_on_arrays(context.op)(*sample.args, **sample.kwargs)
+    except CoreDispatchError:
+        return True
+    return False
+
+
+# ---- one tensor for two arguments --------------------------------------------------------------
+
+
+@check(33, plan=_plan, variant="same-tensor")
+def same_tensor(context: Context) -> None:
+    """One tensor in the place of two arguments gives what two equal ones would."""
+    special = in_domain(context.op, "special", "contiguous") and context.op.values is None
+    for distribution in ("uniform", "special") if special else ("uniform",):
+        for sample in small(context, distribution=distribution)[:24]:
+            places = _alike(sample)
+            if places is None:
+                continue
+            first, second = places
+            args = [*sample.args]
+            args[second] = args[first]
+            doubled = context.placed(type(sample)(*args, **sample.kwargs))
+            try:
+                if not accepts(context, doubled):
+                    continue
+            except (ArithmeticError, LookupError, TypeError, ValueError):
+                continue
+            for other in (lambda t: t, lambda t: t.view(tuple(t.shape))):
+                tensors = context.subject.tensors(doubled)
+                given = [*tensors.args]
+                given[second] = other(given[first])
+                given = type(tensors)(*given, **tensors.kwargs)
+                context.sample = doubled
+                context.close(context.call(given), doubled)
+                if not context.subject.backend.views:
+                    break
+    if not context.asserted:
+        raise NotRun("no sample has two tensors of one shape and dtype")
+
+
+def _alike(sample: Any) -> tuple[int, int] | None:
+    """Places of two arrays of one shape and dtype."""
+    arrays = [(i, a) for i, a in enumerate(sample.args) if isinstance(a, np.ndarray)]
+    for i, a in arrays:
+        for j, b in arrays:
+            if i < j and a.shape == b.shape and a.dtype == b.dtype and a.size:
+                return i, j
+    return None
+
+
+# ---- what must not be read ---------------------------------------------------------------------
+
+
+def poisoned(op: Any, array: Any, part: str) -> Any:
+    """The array with a part of it spoilt; None where it has no such part."""
+    spoilt = np.array(array)
+    # What LAPACK reads of NaN makes it hang.
+    value = 3e7 if decomposes(op) else np.nan
+    if part == "all":
+        spoilt[...] = value
+        return spoilt
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
+        return None
+    size = array.shape[-1]
+    rows, columns = np.indices((size, size))
+    where = {"upper": columns > rows, "lower": columns < rows, "diagonal": columns == rows}[part]
+    spoilt[..., where] = value
+    return spoilt
+
+
+def unread(context: Context, sample: Any) -> Iterator[tuple[str, Any]]:
+    """The sample with parts spoilt that its reference does not read."""
+    try:
+        wanted = _flat(Reference(context.op, sample)())
+    except (NoReference, ValueError, TypeError, np.linalg.LinAlgError):
+        return
+    names = [p.name for p in context.op.schema.params]
+    for place, array in enumerate(sample.args):
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or not array.size:
+            continue
+        for part in ("all", "upper", "lower", "diagonal"):
+            if part == "all" and decomposes(context.op):
+                continue
+            spoilt = poisoned(context.op, array, part)
+            if spoilt is None:
+                continue
+            args = [*sample.args]
+            args[place] = spoilt
+            other = type(sample)(*args, **sample.kwargs)
+            try:
+                found = _flat(Reference(context.op, other)())
+            except (ValueError, TypeError, np.linalg.LinAlgError):
+                continue
+            if _equal(found, wanted):
+                which = "" if part == "all" else f" the {part} triangle of"
+                yield f"{which} {names[place]}", other
+                break
+
+
+def _flat(result: Any) -> list[Any]:
+    return [np.asarray(r) for r in (result if isinstance(result, (list, tuple)) else [result])]
+
+
+def _equal(found: list[Any], wanted: list[Any]) -> bool:
+    return len(found) == len(wanted) and all(
+        a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+@check(33, plan=_plan, variant="unread")
+def not_read(context: Context) -> None:
+    """What the reference does not read, a kernel does not read: a triangle, an operand times 0."""
+    seen: dict[str, int] = {}
+    samples = [s for s in small(context) if elements(s) <= 150][:12]
+    if any(p.name in ("alpha", "beta") for p in context.op.schema.params) or decomposes(context.op):
+        samples += [row.sample for row in rows_of(context)]
+    for sample in samples:
+        for part, other in unread(context, context.placed(sample)):
+            if seen.get(part, 0) >= PROBED:
+                continue
+            seen[part] = seen.get(part, 0) + 1
+            plain = context.call(context.subject.tensors(context.placed(sample)))
+            spoilt = context.call(context.subject.tensors(context.placed(other)))
+            for a, b in zip(tensors_in(plain), tensors_in(spoilt), strict=True):
+                p, q = context.subject.array(a), context.subject.array(b)
+                scale = np.abs(np.where(np.isfinite(p), p, 0)).max(initial=1.0) if p.size else 1.0
+                same = p.dtype.kind not in "fc" or np.allclose(
+                    p, q, rtol=1e-7, atol=1e-9 * float(scale), equal_nan=True
+                )
+                exact = p.dtype.kind in "fc" or np.array_equal(p, q)
+                context.expect(same and exact, f"the result depends on{part}, which is not read")
+    if not context.asserted:
+        raise NotRun("the operator reads all of its arguments")

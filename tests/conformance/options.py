@@ -1,0 +1,280 @@
+"""The options of an operator away from their defaults, covered pair by pair.
+
+The operator definition's samples show the structure of a call; here every option of it takes other
+values: those of the other samples, and those that its kind or its name suggests, different in each
+dimension. A greedy covering array brings every two options' values together, in calls that the
+operator's own definition accepts: its shape rule, and its reference.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .templates import named
+
+__all__ = ["Row", "covered", "levels"]
+
+#: parameters that are no options: they say what is made, and where
+NO_OPTIONS = frozenset(("Tensor", "list[Tensor]", "DType", "Device", "Generator", "Index"))
+NOT_VARIED = frozenset(("memory_format", "device", "inplace", "non_blocking", "equation", "sparse"))
+#: values of an option per dimension, the first dimensions' first: turned around for the next level
+PER_DIMENSION: dict[str, tuple[int, ...]] = {
+    "kernel_size": (2, 3, 1),
+    "stride": (1, 2, 3),
+    "padding": (0, 1, 2),
+    "dilation": (1, 2, 3),
+    "output_padding": (0, 1, 0),
+    "output_size": (2, 3, 1),
+}
+#: values that the name of an option suggests
+BY_NAME: dict[str, tuple[Any, ...]] = {
+    "alpha": (0, 2.5, 1),
+    "beta": (0, 2.5, 1),
+    "correction": (0, 2, 1, 1000),
+    "eps": (0.1,),
+    "diagonal": (-1, 1, 2),
+    "offset": (-1, 1),
+    "dim": (0, -1, 1),
+    "dim0": (0, -1),
+    "dim1": (1, 0, -2),
+    "dim2": (0, -1),
+    "axis": (0, -1),
+    "reduction": ("none", "mean", "sum"),
+    "dims": ((0, 1), (1, 0), (-1,)),
+    "shifts": ((1, -2), (3,)),
+    "UPLO": ("L", "U"),
+    "divisor_override": (None, 3),
+}
+#: values of a ``dim`` that takes several
+SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0))
+#: name of the factor that changes what index arrays hold, and its levels
+INDICES = "#indices"
+#: name of the factor that says how the samples were filled
+FILLED = "#filled"
+MOST = 6  # values of one option
+TRIES, ROWS = 110, 26  # candidates and calls of one operator
+
+
+class Row:
+    """One call: the sample, what was chosen for each option, and whether it may be refused."""
+
+    def __init__(self, sample: Any, chosen: dict[str, Any]) -> None:
+        self.sample = sample
+        self.chosen = chosen
+        self.lenient = chosen.get(INDICES) == "negative"
+
+    @property
+    def what(self) -> str:
+        """The options that are not the sample's own."""
+        return ", ".join(f"{n}={v!r}" for n, v in self.chosen.items()) or "as it stands"
+
+
+def _key(value: Any) -> Any:
+    """A value as a level is compared: 1 and True and 1.0 are three."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_key(v) for v in value)
+    return type(value).__name__, value
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return len(value) <= 6 and all(_plain(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _dimensions(op: Any, samples: list[Any]) -> int:
+    """How many dimensions the options that are given per dimension have; 0 where none is."""
+    found = re.search(r"(\d)d", op.name)
+    if found:
+        return int(found.group(1))
+    lengths = [
+        len(value)
+        for sample in samples
+        for name, value in named(op, sample)
+        if name in PER_DIMENSION and isinstance(value, (list, tuple))
+    ]
+    return max(lengths, default=0)
+
+
+def _turned(values: tuple[int, ...], count: int) -> Iterator[tuple[int, ...]]:
+    """``values`` for ``count`` dimensions: from the first on, from the second, and so on."""
+    for start in range(min(count, 2) if count > 1 else 3):
+        yield tuple(values[(start + i) % (max(count, 2) if count > 1 else 3)] for i in range(count))
+
+
+def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
+    """The values of each option of an operator: those of its samples, and those suggested."""
+    count = _dimensions(op, samples)
+    found: dict[str, list[Any]] = {}
+    for param in op.schema.params:
+        name = param.name
+        if param.kind in NO_OPTIONS or name in NOT_VARIED:
+            if param.kind == "Tensor" and param.default is None:
+                found[name] = [None]
+            continue
+        values: list[Any] = []
+        if param.kind == "bool":
+            values += [False, True]
+        elif name in PER_DIMENSION and count:
+            values += _turned(PER_DIMENSION[name], count)
+        elif name == "dim" and param.kind == "IntList":
+            values += SEVERAL
+        else:
+            values += BY_NAME.get(name, ())
+        given = [value for s in samples for n, value in named(op, s) if n == name]
+        own = [param.default, *given]
+        values += [v for v in own if _plain(v)]
+        if param.kind == "float" and name not in BY_NAME:
+            values.append(2.5)
+        known = {_key(v): v for v in values if v is not _REQUIRED and not _missing(param, v)}
+        found[name] = [*known.values()][:MOST]
+    arrays: list[Any] = []
+    for s in samples:
+        s.map(lambda a: arrays.append(a) or a)
+    if any(a.dtype == np.int64 for a in arrays) and any(a.dtype.kind in "fcV" for a in arrays):
+        found[INDICES] = ["own", "repeated", "negative"]
+    return {name: values for name, values in found.items() if values}
+
+
+_REQUIRED: Any = object()
+
+
+def _missing(param: Any, value: Any) -> bool:
+    """Whether a value is the mark of a parameter without a default."""
+    return value is param.default and not _plain(value)
+
+
+def _own(op: Any, sample: Any) -> dict[str, Any]:
+    """The options of a sample: what it gives, and the defaults."""
+    given = dict(named(op, sample))
+    return {p.name: given.get(p.name, p.default) for p in op.schema.params}
+
+
+def _with(op: Any, sample: Any, chosen: dict[str, Any]) -> Any:
+    """The sample with other options, all of them by the way the schema takes them."""
+    values = {**_own(op, sample), **{n: v for n, v in chosen.items() if n[0] != "#"}}
+    args, kwargs, least = [], {}, 0  # defaults after the last argument are left out
+    for param in op.schema.params:
+        if param.keyword_only:
+            if param.name in chosen or param.name in sample.kwargs:
+                kwargs[param.name] = values[param.name]
+        else:
+            args.append(values[param.name])
+            given = param.name in chosen or param.name in sample.kwargs
+            if given or len(args) <= len(sample.args):
+                least = len(args)
+    changed = type(sample)(*args[:least], **kwargs)
+    return _reindexed(changed, chosen.get(INDICES, "own"))
+
+
+def _reindexed(sample: Any, how: str) -> Any:
+    """The sample with other indices: all the same, or counted from the end."""
+    if how == "own":
+        return sample
+    arrays: list[Any] = []
+    sample.map(lambda a: arrays.append(a) or a)
+    bound = max((a.size for a in arrays[:1]), default=0)
+    shape = arrays[0].shape if arrays else ()
+
+    def change(array: Any) -> Any:
+        if array.dtype != np.int64 or not array.size or array is arrays[0]:
+            return array
+        if how == "repeated":
+            return np.full_like(array, array.reshape(-1)[0])
+        reach = int(array.max()) + 1
+        size = min((n for n in (*shape, bound) if n >= reach), default=reach)
+        negative = np.array(array)
+        negative.reshape(-1)[::2] -= size
+        return negative
+
+    return sample.map(change)
+
+
+def covered(
+    op: Any,
+    samples: list[tuple[Any, str]],
+    rng: np.random.Generator,
+    accepts: Callable[[Any], bool],
+) -> tuple[list[Row], int, int]:
+    """Calls that bring every two options' values together, where the operator takes them.
+
+    ``samples`` come with the name of how they were filled, which is one more option. Returns the
+    calls, how many pairs of values they hold, and how many there are.
+    """
+    space = levels(op, [sample for sample, _ in samples])
+    if not samples or not space:
+        return [], 0, 0
+    space[FILLED] = [*dict.fromkeys(how for _, how in samples)]
+    single = [((n, _key(v)),) for n, values in space.items() for v in values]
+    double = [
+        ((n, _key(v)), (m, _key(w)))
+        for n, m in itertools.combinations(space, 2)
+        for v, w in itertools.product(space[n], space[m])
+    ]
+    values = {(n, _key(v)): v for n, found in space.items() for v in found}
+    wanted = [*single, *double] if len(space) < 2 else double
+    missing = dict.fromkeys(wanted[i] for i in rng.permutation(len(wanted)))
+    whole, rows, tries = len(missing), [], 0
+    failed: dict[Any, int] = {}
+    while missing and tries < TRIES and len(rows) < ROWS:
+        target = next(iter(missing))
+        tries += 1
+        chosen = {n: values[n, k] for n, k in target}
+        base, how = _base(op, samples, chosen, rng)
+        if how != chosen.setdefault(FILLED, how):
+            chosen[FILLED] = how
+        own = _own(op, base)
+        attempt = failed.get(target, 0)
+        if attempt != 1:  # the second time, the rest of the sample as it stands
+            for name, others in space.items():
+                if name not in chosen and name != FILLED and rng.random() < 0.5:
+                    chosen[name] = others[int(rng.integers(len(others)))]
+        row = Row(_with(op, base, chosen), _changes(own, chosen))
+        if accepts(row.sample):
+            rows.append(row)
+            full = {**own, INDICES: "own", FILLED: how, **chosen}
+            keys = {(n, _key(full[n])) for n in space if n in full and _plain(full[n])}
+            for pair in [p for p in missing if keys.issuperset(p)]:
+                del missing[pair]
+            missing.pop(target, None)
+            continue
+        failed[target] = attempt + 1
+        del missing[target]
+        if attempt < 2:
+            missing[target] = None  # again, after the others
+    left = len(missing) + sum(n > 2 for n in failed.values())
+    return rows, whole - left, whole
+
+
+def _base(
+    op: Any,
+    samples: list[tuple[Any, str]],
+    chosen: dict[str, Any],
+    rng: np.random.Generator,
+) -> tuple[Any, str]:
+    """A sample that has as many of the chosen values of its own as any, and how it was filled."""
+
+    def fit(filled: tuple[Any, str]) -> float:
+        sample, how = filled
+        own = {**_own(op, sample), FILLED: how}
+        alike = sum(
+            _plain(own.get(n)) and _key(own[n]) == _key(v) for n, v in chosen.items() if n in own
+        )
+        # None for an optional tensor says nothing where there was none.
+        return alike + float(rng.random())
+
+    return max(samples, key=fit)
+
+
+def _changes(own: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    return {
+        n: v
+        for n, v in chosen.items()
+        if n != FILLED
+        if n not in own or not _plain(own[n]) or _key(own[n]) != _key(v)
+    }
