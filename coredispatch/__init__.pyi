@@ -5,7 +5,6 @@
 import builtins
 from collections.abc import Sequence
 from coredispatch.frontend.argument_types import DTypeLike, DeviceLike, FloatList, IntList, Scalar
-from coredispatch.registry.model.generator import Generator
 from typing import Any, Literal, overload
 
 from coredispatch import _C as _C
@@ -20,6 +19,7 @@ from coredispatch import amp as amp
 from coredispatch import ao as ao
 from coredispatch import array_api as array_api
 from coredispatch import autograd as autograd
+from coredispatch import backends as backends
 from coredispatch import compiler as compiler
 from coredispatch import cpu as cpu
 from coredispatch import cuda as cuda
@@ -237,35 +237,34 @@ ByteStorage: Any
 CharStorage: Any
 ComplexDoubleStorage: Any
 ComplexFloatStorage: Any
-DisableTorchFunction: Any
-DisableTorchFunctionSubclass: Any
+from coredispatch.frontend.overrides import DisableTorchFunction as DisableTorchFunction
+from coredispatch.frontend.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 DoubleStorage: Any
-Event: Any
+from coredispatch.frontend.streams import Event as Event
 FloatStorage: Any
-Future: Any
 HalfStorage: Any
 IntStorage: Any
 LongStorage: Any
-PyTorchFileReader: Any
-PyTorchFileWriter: Any
-ScriptFunction: Any
-ScriptModule: Any
+from coredispatch.frontend.serialization.records import PyTorchFileReader as PyTorchFileReader
+from coredispatch.frontend.serialization.records import PyTorchFileWriter as PyTorchFileWriter
+from coredispatch.frontend.jit.script_module import ScriptFunction as ScriptFunction
+from coredispatch.frontend.jit.script_module import ScriptModule as ScriptModule
 ShortStorage: Any
-Stream: Any
-TypedStorage: Any
-UntypedStorage: Any
-_amp_foreach_non_finite_check_and_unscale_: Any
-_assert: Any
-_assert_async: Any
-_check: Any
-_check_index: Any
-_check_is_size: Any
-_check_not_implemented: Any
-_check_tensor_all: Any
-_check_tensor_all_with: Any
-_check_type: Any
-_check_value: Any
-_check_with: Any
+from coredispatch.frontend.streams import Stream as Stream
+from coredispatch.frontend.storage.typed import TypedStorage as TypedStorage
+from coredispatch.frontend.storage.untyped import UntypedStorage as UntypedStorage
+from coredispatch.frontend.foreach import _amp_foreach_non_finite_check_and_unscale_ as _amp_foreach_non_finite_check_and_unscale_
+from coredispatch.frontend.programs import _assert as _assert
+from coredispatch.frontend.checks import _assert_async as _assert_async
+from coredispatch.frontend.checks import _check as _check
+from coredispatch.frontend.checks import _check_index as _check_index
+from coredispatch.frontend.checks import _check_is_size as _check_is_size
+from coredispatch.frontend.checks import _check_not_implemented as _check_not_implemented
+from coredispatch.frontend.checks import _check_tensor_all as _check_tensor_all
+from coredispatch.frontend.checks import _check_tensor_all_with as _check_tensor_all_with
+from coredispatch.frontend.checks import _check_type as _check_type
+from coredispatch.frontend.checks import _check_value as _check_value
+from coredispatch.frontend.checks import _check_with as _check_with
 _foreach_abs: Any
 _foreach_abs_: Any
 _foreach_acos: Any
@@ -286,8 +285,8 @@ _foreach_clamp_max: Any
 _foreach_clamp_max_: Any
 _foreach_clamp_min: Any
 _foreach_clamp_min_: Any
-_foreach_clone: Any
-_foreach_copy_: Any
+from coredispatch.frontend.foreach import _foreach_clone as _foreach_clone
+from coredispatch.frontend.foreach import _foreach_copy_ as _foreach_copy_
 _foreach_cos: Any
 _foreach_cos_: Any
 _foreach_cosh: Any
@@ -318,20 +317,20 @@ _foreach_log1p_: Any
 _foreach_log2: Any
 _foreach_log2_: Any
 _foreach_log_: Any
-_foreach_max: Any
+from coredispatch.frontend.foreach import _foreach_max as _foreach_max
 _foreach_maximum: Any
 _foreach_maximum_: Any
 _foreach_minimum: Any
 _foreach_minimum_: Any
-_foreach_mm: Any
+from coredispatch.frontend.foreach import _foreach_mm as _foreach_mm
 _foreach_mul: Any
 _foreach_mul_: Any
 _foreach_neg: Any
 _foreach_neg_: Any
-_foreach_norm: Any
+from coredispatch.frontend.foreach import _foreach_norm as _foreach_norm
 _foreach_pow: Any
 _foreach_pow_: Any
-_foreach_powsum: Any
+from coredispatch.frontend.foreach import _foreach_powsum as _foreach_powsum
 _foreach_reciprocal: Any
 _foreach_reciprocal_: Any
 _foreach_round: Any
@@ -357,16 +356,16 @@ _foreach_tanh_: Any
 _foreach_trunc: Any
 _foreach_trunc_: Any
 _foreach_zero_: Any
-_shape_as_tensor: Any
+from coredispatch.frontend.checks import _shape_as_tensor as _shape_as_tensor
 abs_: Any
 acos_: Any
 acosh_: Any
 adaptive_avg_pool1d: Any
-adaptive_max_pool1d: Any
+from coredispatch.frontend.function_forms import adaptive_max_pool1d as adaptive_max_pool1d
 addmv_: Any
-affine_grid_generator: Any
+from coredispatch.frontend.kernel_forms import affine_grid_generator as affine_grid_generator
 alias_copy: Any
-alpha_dropout_: Any
+from coredispatch.frontend.function_forms import alpha_dropout_ as alpha_dropout_
 arccos_: Any
 arccosh_: Any
 arcsin_: Any
@@ -375,33 +374,26 @@ arctan_: Any
 arctanh_: Any
 as_strided_: Any
 as_strided_copy: Any
-as_strided_scatter: Any
+from coredispatch.frontend.function_forms import as_strided_scatter as as_strided_scatter
 asin_: Any
 asinh_: Any
 atan_: Any
 atanh_: Any
-autocast_decrement_nesting: Any
-autocast_increment_nesting: Any
+from coredispatch.frontend.amp.settings import autocast_decrement_nesting as autocast_decrement_nesting
+from coredispatch.frontend.amp.settings import autocast_increment_nesting as autocast_increment_nesting
 avg_pool1d: Any
-batch_norm: Any
+from coredispatch.frontend.function_forms import batch_norm as batch_norm
 bilinear: Any
 binary_cross_entropy_with_logits: Any
-bits16: Any
-bits1x8: Any
-bits2x4: Any
-bits4x2: Any
-bits8: Any
 ceil_: Any
-chalf: Any
 clamp_: Any
 clamp_max_: Any
 clamp_min_: Any
 classes: Any
-clear_autocast_cache: Any
+from coredispatch.frontend.amp.settings import clear_autocast_cache as clear_autocast_cache
 clip_: Any
-compile: Any
-complex32: Any
-conj_physical_: Any
+from coredispatch.frontend.compiler import compile as compile
+from coredispatch.frontend.function_forms import conj_physical_ as conj_physical_
 conv_tbc: Any
 cos_: Any
 cosh_: Any
@@ -411,52 +403,45 @@ deg2rad_: Any
 detach_: Any
 detach_copy: Any
 diagonal_copy: Any
-dropout_: Any
-embedding: Any
+from coredispatch.frontend.function_forms import dropout_ as dropout_
+from coredispatch.frontend.function_forms import embedding as embedding
 embedding_renorm_: Any
-empty_permuted: Any
-empty_strided: Any
+from coredispatch.frontend.function_forms import empty_permuted as empty_permuted
+from coredispatch.frontend.function_forms import empty_strided as empty_strided
 exp_: Any
 expand_copy: Any
-feature_alpha_dropout_: Any
-feature_dropout: Any
-feature_dropout_: Any
+from coredispatch.frontend.kernel_forms import feature_alpha_dropout_ as feature_alpha_dropout_
+from coredispatch.frontend.function_forms import feature_dropout as feature_dropout
+from coredispatch.frontend.function_forms import feature_dropout_ as feature_dropout_
 fill_: Any
 fix_: Any
 floor_: Any
-fork: Any
+from coredispatch.frontend.jit.markers import fork as fork
 frac_: Any
-frobenius_norm: Any
+from coredispatch.frontend.function_forms import frobenius_norm as frobenius_norm
 gcd_: Any
-get_autocast_cpu_dtype: Any
-get_autocast_gpu_dtype: Any
-get_device: Any
-gradient: Any
-grid_sampler: Any
+from coredispatch.frontend.amp.settings import get_autocast_cpu_dtype as get_autocast_cpu_dtype
+from coredispatch.frontend.amp.settings import get_autocast_gpu_dtype as get_autocast_gpu_dtype
+from coredispatch.frontend.function_forms import get_device as get_device
+from coredispatch.frontend.finite_differences import gradient as gradient
+from coredispatch.frontend.kernel_forms import grid_sampler as grid_sampler
 grid_sampler_2d: Any
 grid_sampler_3d: Any
-group_norm: Any
+from coredispatch.frontend.function_forms import group_norm as group_norm
 hinge_embedding_loss: Any
 index_put_: Any
-instance_norm: Any
-int1: Any
-int2: Any
-int3: Any
-int4: Any
-int5: Any
-int6: Any
-int7: Any
-is_autocast_cache_enabled: Any
-is_autocast_cpu_enabled: Any
+from coredispatch.frontend.function_forms import instance_norm as instance_norm
+from coredispatch.frontend.amp.settings import is_autocast_cache_enabled as is_autocast_cache_enabled
+from coredispatch.frontend.amp.settings import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 is_autocast_ipu_enabled: Any
-is_autocast_xla_enabled: Any
-is_conj: Any
-is_distributed: Any
-is_neg: Any
-is_nonzero: Any
-is_signed: Any
+from coredispatch.frontend.amp.settings import is_autocast_xla_enabled as is_autocast_xla_enabled
+from coredispatch.frontend.function_forms import is_conj as is_conj
+from coredispatch.frontend.function_forms import is_distributed as is_distributed
+from coredispatch.frontend.function_forms import is_neg as is_neg
+from coredispatch.frontend.function_forms import is_nonzero as is_nonzero
+from coredispatch.frontend.function_forms import is_signed as is_signed
 kl_div: Any
-layer_norm: Any
+from coredispatch.frontend.function_forms import layer_norm as layer_norm
 lcm_: Any
 ldexp_: Any
 log10_: Any
@@ -469,16 +454,16 @@ max_pool2d: Any
 max_pool3d: Any
 nan_to_num_: Any
 narrow_copy: Any
-native_batch_norm: Any
-native_channel_shuffle: Any
-native_dropout: Any
-native_group_norm: Any
-native_layer_norm: Any
+from coredispatch.frontend.kernel_forms import native_batch_norm as native_batch_norm
+from coredispatch.frontend.function_forms import native_channel_shuffle as native_channel_shuffle
+from coredispatch.frontend.function_forms import native_dropout as native_dropout
+from coredispatch.frontend.kernel_forms import native_group_norm as native_group_norm
+from coredispatch.frontend.kernel_forms import native_layer_norm as native_layer_norm
 neg_: Any
 negative_: Any
-nonzero_static: Any
-norm_except_dim: Any
-nuclear_norm: Any
+from coredispatch.frontend.kernel_forms import nonzero_static as nonzero_static
+from coredispatch.frontend.function_forms import norm_except_dim as norm_except_dim
+from coredispatch.frontend.function_forms import nuclear_norm as nuclear_norm
 pdist: Any
 per_channel_affine: Any
 per_channel_affine_float_qparams: Any
@@ -487,30 +472,27 @@ per_tensor_affine: Any
 per_tensor_symmetric: Any
 permute_copy: Any
 poisson_nll_loss: Any
-qint32: Any
-qscheme: Any
-quint2x4: Any
-quint4x2: Any
+from coredispatch.frontend.ao.schemes import qscheme as qscheme
 rad2deg_: Any
 reciprocal_: Any
 resize_as_: Any
-resolve_neg: Any
+from coredispatch.frontend.function_forms import resolve_neg as resolve_neg
 round_: Any
 rsqrt_: Any
-scalar_tensor: Any
-segment_reduce: Any
+from coredispatch.frontend.function_forms import scalar_tensor as scalar_tensor
+from coredispatch.frontend.kernel_forms import segment_reduce as segment_reduce
 select_copy: Any
-set_autocast_cache_enabled: Any
-set_autocast_cpu_dtype: Any
-set_autocast_cpu_enabled: Any
-set_autocast_dtype: Any
-set_autocast_enabled: Any
-set_autocast_gpu_dtype: Any
+from coredispatch.frontend.amp.settings import set_autocast_cache_enabled as set_autocast_cache_enabled
+from coredispatch.frontend.amp.settings import set_autocast_cpu_dtype as set_autocast_cpu_dtype
+from coredispatch.frontend.amp.settings import set_autocast_cpu_enabled as set_autocast_cpu_enabled
+from coredispatch.frontend.amp.settings import set_autocast_dtype as set_autocast_dtype
+from coredispatch.frontend.amp.settings import set_autocast_enabled as set_autocast_enabled
+from coredispatch.frontend.amp.settings import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 sin_: Any
 sinh_: Any
 slice_copy: Any
 split_copy: Any
-split_with_sizes: Any
+from coredispatch.frontend.function_forms import split_with_sizes as split_with_sizes
 split_with_sizes_copy: Any
 sqrt_: Any
 square_: Any
@@ -520,23 +502,16 @@ tan_: Any
 transpose_copy: Any
 triplet_margin_loss: Any
 trunc_: Any
-uint1: Any
-uint2: Any
-uint3: Any
-uint4: Any
-uint5: Any
-uint6: Any
-uint7: Any
 unbind_copy: Any
 unfold_copy: Any
-unsafe_chunk: Any
-unsafe_split: Any
+from coredispatch.frontend.function_forms import unsafe_chunk as unsafe_chunk
+from coredispatch.frontend.function_forms import unsafe_split as unsafe_split
 unsafe_split_with_sizes: Any
 unsqueeze_copy: Any
 view_as_complex_copy: Any
 view_as_real_copy: Any
 view_copy: Any
-wait: Any
+from coredispatch.frontend.jit.markers import wait as wait
 zero_: Any
 
 __version__: builtins.str

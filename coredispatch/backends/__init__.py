@@ -2,12 +2,27 @@
 
 ``cd.backends.cudnn`` and the like are the settings of ``coredispatch/frontend/backends``.
 """
+# ruff: isort: skip_file
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coredispatch.backends import (
+        cpu as cpu,
+        cuda as cuda,
+        cudnn as cudnn,
+        mha as mha,
+        mkl as mkl,
+        mkldnn as mkldnn,
+        mps as mps,
+        openmp as openmp,
+        opt_einsum as opt_einsum,
+        quantized as quantized,
+    )
 
 #: of all backends; kept, and without effect: see ``set_float32_matmul_precision``
 fp32_precision = "none"

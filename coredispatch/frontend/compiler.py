@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
 from coredispatch.frontend.nn.module import Module
@@ -44,6 +44,28 @@ _MODES = (
 )
 
 
+@overload
+def compile(
+    model: _F,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> _F: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Callable[[_F], _F]: ...
 def compile(
     model: Callable[..., Any] | None = None,
     *,

@@ -6,8 +6,10 @@ import ast
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import coredispatch
@@ -22,7 +24,8 @@ from coredispatch.stubs.sources import Source, function, header
 
 __all__ = ["namespace_stub", "package_stub", "public_names"]
 
-_PUBLIC = (" import Tensor", " import return_types")
+#: packages of their own, not other names of what is below ``frontend``
+_PACKAGES = ("backends",)
 
 PACKAGE = Path(coredispatch.__file__).parent
 #: how the file of a public name begins
@@ -77,15 +80,29 @@ def package_stub() -> list[str]:
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) != "__all__":
             lines.append(ast.unparse(node))
     of_table = ["__version__: builtins.str", "", *_operators("", set(public.__all__))]
+    # What is imported under its own name, ``Tensor as Tensor``, is public in a stub, and once.
+    packages = sorted({*(name for name in NAMESPACES if "." not in name), *_PACKAGES})
+    imported = {*public.__all__, *packages}
     return [
-        # What is imported under its own name, ``Tensor as Tensor``, is public in a stub.
-        *[line for line in header(of_table, IMPORTS) if not line.endswith(_PUBLIC)],
-        *(f"from coredispatch import {n} as {n}" for n in sorted(NAMESPACES) if "." not in n),
+        *header(of_table, {name: IMPORTS[name] for name in IMPORTS if name not in imported}),
+        *(f"from coredispatch import {name} as {name}" for name in packages),
         *lines,
-        *(f"{name}: Any" for name in sorted(LATE_NAMES)),
+        *(_late(name, LATE_NAMES[name]) for name in sorted(LATE_NAMES)),
         "",
         *of_table,
     ]
+
+
+def _late(name: str, place: str) -> str:
+    """The line for a name that is found on first use in the module ``place``."""
+    module = importlib.import_module(f"coredispatch.{place}")
+    value = vars(module).get(name)  # not what its ``__getattr__`` would make
+    if not isinstance(value, (type, FunctionType)) or "." in value.__qualname__:
+        return f"{name}: Any"
+    home = sys.modules[value.__module__]
+    if value.__name__ != name or vars(home).get(name) is not value:
+        return f"{name}: Any"
+    return f"from {home.__name__} import {name} as {name}"
 
 
 def public_names() -> Iterator[tuple[Path, str]]:

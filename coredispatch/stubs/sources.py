@@ -101,6 +101,10 @@ def _arguments(arguments: ast.arguments) -> str:
     return ", ".join(parts)
 
 
+#: names with an underscore that PyTorch's own tutorials use
+_READ_BY_PROGRAMS = ("_version",)
+
+
 def members(cls: ast.ClassDef) -> Iterator[tuple[str, list[str]]]:
     """``(name, lines)`` of the public methods and properties that a class defines."""
     lines: dict[str, list[str]] = {}
@@ -119,7 +123,7 @@ def members(cls: ast.ClassDef) -> Iterator[tuple[str, list[str]]]:
                     old, new = f"def {node.value.id}(", f"def {target.id}("
                     lines[target.id] = [line.replace(old, new) for line in lines[node.value.id]]
     for name, found in lines.items():
-        if not name.startswith("_") or name.startswith("__"):
+        if not name.startswith("_") or name.startswith("__") or name in _READ_BY_PROGRAMS:
             yield name, found
 
 

@@ -75,6 +75,10 @@ MISTAKES = [
     "cd.linalg.svd(x).V",
     "twice(x, times='often')",
     "twice(x).upper()",
+    "compiled('x')",
+    "compiled(x).upper()",
+    "scripted(x, often=2)",
+    "tripled(1)",
     "schedules.StepLR(1, 2)",
 ]
 
@@ -89,6 +93,15 @@ def test_mistakes_are_found_and_nothing_else() -> None:
         "@composite",
         "def twice(self: Tensor, times: int = 2) -> Tensor:",
         "    return self * times",
+        "@cd.compile",
+        "def compiled(x: Tensor, times: int = 1) -> Tensor:",
+        "    return x * times",
+        "@cd.jit.script",
+        "def scripted(x: Tensor, times: int = 1) -> Tensor:",
+        "    return x * times",
+        '@cd.library.custom_op("typing::tripled", mutates_args=())',
+        "def tripled(x: Tensor) -> Tensor:",
+        "    return x * 3",
         "def program(x: cd.Tensor) -> None:",
         *(f"    {line}" for line in MISTAKES),
     ]

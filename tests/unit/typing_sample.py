@@ -266,6 +266,53 @@ def beside_operators() -> None:
     assert_type(cd.cuda.device_count(), int)
     layers = nn.Sequential(nn.Linear(2, 3))
     assert_type(layers.append(nn.ReLU()), nn.Sequential)
+    assert_type(layers[0], nn.Module)
+    assert_type(layers[1:], nn.Sequential)
+    assert_type(nn.Linear(2, 3).weight, Parameter)
+    assert_type(layers.state_dict(), dict[str, Any])
+    assert_type(cd.Generator().manual_seed(3).initial_seed(), int)
+    assert_type(cd.backends.cudnn.benchmark, bool)
+    assert_type(cd.ones(2)._version, int)
+    assert_type(cd.amp.GradScaler("cpu").scale(cd.ones(2)), Tensor)
+    x = cd.ones(2, requires_grad=True)
+    assert_type(cd.autograd.grad(x.sum(), x), tuple[Tensor, ...])
+
+
+@cd.compile
+def compiled(x: Tensor, times: int = 1) -> Tensor:
+    """A function of which graphs are made."""
+    return x * times
+
+
+@cd.compile(dynamic=True, backend="eager")
+def compiled_for_sizes(x: Tensor) -> Tensor:
+    """One with settings."""
+    return x + 1
+
+
+@cd.jit.script
+def scripted(x: Tensor, times: int = 1) -> Tensor:
+    """One of which the source is read."""
+    return x * times
+
+
+@cd.library.custom_op("typing_sample::tripled", mutates_args=())
+def tripled(x: Tensor) -> Tensor:
+    """An operator of the program."""
+    return x * 3
+
+
+def decorated() -> None:
+    """Decorators keep the signature of what they are given."""
+    x = cd.ones(2)
+    assert_type(compiled(x, times=2), Tensor)
+    assert_type(compiled_for_sizes(x), Tensor)
+    assert_type(scripted(x, times=2), Tensor)
+    assert_type(cd.jit.trace(compiled_for_sizes, (x,))(x), Tensor)
+    assert_type(tripled(x), Tensor)
+    keep: Callable[[Tensor], Tensor] = tripled
+    assert keep(x).tolist() == [3.0, 3.0]
+    assert_type(cd.compile(nn.Linear(2, 3)), nn.Linear)
 
 
 if __name__ == "__main__":
@@ -280,3 +327,4 @@ if __name__ == "__main__":
     training()
     operators()
     beside_operators()
+    decorated()

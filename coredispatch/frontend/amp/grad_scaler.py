@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import Any, overload
 
 from coredispatch.plugin import (
     ArgumentError,
     OpError,
     RequirementError,
+    Tensor,
     device_count,
     dtypes,
     no_grad,
@@ -78,6 +79,12 @@ class GradScaler:
         """Number of clean steps before the scale grows."""
         return self._growth_interval
 
+    @overload
+    def scale(self, outputs: Tensor) -> Tensor: ...
+    @overload
+    def scale(self, outputs: list[Tensor]) -> list[Tensor]: ...
+    @overload
+    def scale(self, outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
     def scale(self, outputs: Any) -> Any:
         """``outputs`` (a tensor or a list of them) times the scale."""
         if not self._enabled:

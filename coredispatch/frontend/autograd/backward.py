@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (installs the errors)
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
@@ -14,6 +14,9 @@ from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, ShapeError
+
+if TYPE_CHECKING:
+    from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["backward", "grad"]
 
@@ -129,7 +132,7 @@ def grad(
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Tensor, ...]:
     """The gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``.
 
     Returns one tensor per input, None for an unused one where ``allow_unused``. They may be written

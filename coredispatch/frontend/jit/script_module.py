@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from coredispatch.frontend.jit.failing import explained
 from coredispatch.frontend.jit.signature import Signature
@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 _COUNT = 0
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def compiled(graph: Graph, name: str) -> Any:
@@ -246,7 +248,7 @@ class TopLevelTracedModule(ScriptModule):
     """What ``jit.trace`` makes of a module. Parameters and buffers are the module's own."""
 
 
-class ScriptFunction:
+class ScriptFunction(Generic[_P, _R]):
     """A function whose code is a graph.
 
     Attributes:
@@ -263,12 +265,12 @@ class ScriptFunction:
         self._signature = Signature(graph, name)
         graph.owning_module = constants
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         given = self._signature(args, kwargs)
         recorder = recorder_of_scripts()
         if recorder is None:
-            return self._function(self._constants, *given)
-        return call_traced(recorder, self._run, self.graph, self._constants, given)
+            return cast(_R, self._function(self._constants, *given))
+        return cast(_R, call_traced(recorder, self._run, self.graph, self._constants, given))
 
     def _run(self, *args: Any) -> Any:
         return self._function(self._constants, *args)
@@ -302,7 +304,7 @@ class CompilationUnit:
     """
 
     def __init__(self, lang: str | None = None, _frames_up: int = 0) -> None:
-        self._functions: dict[str, ScriptFunction] = {}
+        self._functions: dict[str, ScriptFunction[..., Any]] = {}
         if lang is not None:
             self.define(lang)
 

@@ -9,16 +9,45 @@ import linecache
 import math
 import textwrap
 import typing
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, overload
 
 from coredispatch.frontend.jit.compiler.programs import compile_function
 from coredispatch.frontend.jit.compiler.source import CompileError
-from coredispatch.frontend.jit.script_module import ScriptFunction
+from coredispatch.frontend.jit.script_module import RecursiveScriptModule, ScriptFunction
 from coredispatch.frontend.nn.module import Module
 
 __all__ = ["script", "script_method", "script_text"]
 
+_C = TypeVar("_C")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
+
+@overload
+def script(
+    obj: Module,
+    optimize: Any = None,
+    _frames_up: int = 0,
+    _rcb: Any = None,
+    example_inputs: Any = None,
+) -> RecursiveScriptModule: ...
+@overload
+def script(
+    obj: type[_C],
+    optimize: Any = None,
+    _frames_up: int = 0,
+    _rcb: Any = None,
+    example_inputs: Any = None,
+) -> type[_C]: ...
+@overload
+def script(
+    obj: Callable[_P, _R],
+    optimize: Any = None,
+    _frames_up: int = 0,
+    _rcb: Any = None,
+    example_inputs: Any = None,
+) -> ScriptFunction[_P, _R]: ...
 def script(
     obj: Any,
     optimize: Any = None,
@@ -70,18 +99,20 @@ def script(
     return _script_function(fn)
 
 
-def _script_function(fn: Any) -> ScriptFunction:
+def _script_function(fn: Any) -> ScriptFunction[..., Any]:
     program = compile_function(fn)
     constants = Module()
     for name, tensor in program.adopted.items():
         constants.register_buffer(name, tensor)
-    made = ScriptFunction(program.block.graph, fn.__name__, constants)
+    made: ScriptFunction[..., Any] = ScriptFunction(program.block.graph, fn.__name__, constants)
     made._original = fn
     made.__doc__ = fn.__doc__
     return made
 
 
-def script_text(text: str, known: dict[str, ScriptFunction]) -> dict[str, ScriptFunction]:
+def script_text(
+    text: str, known: dict[str, ScriptFunction[..., Any]]
+) -> dict[str, ScriptFunction[..., Any]]:
     """The functions that a text defines, compiled; it may use those in ``known``."""
     import ast
 
@@ -102,7 +133,7 @@ def script_text(text: str, known: dict[str, ScriptFunction]) -> dict[str, Script
         **known,
     }
     exec(compile(tree, name, "exec"), names)
-    made: dict[str, ScriptFunction] = {}
+    made: dict[str, ScriptFunction[..., Any]] = {}
     for node in tree.body:
         assert isinstance(node, ast.FunctionDef)
         made[node.name] = names[node.name] = _script_function(names[node.name])

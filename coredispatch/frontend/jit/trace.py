@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
 
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
@@ -23,11 +23,44 @@ from coredispatch.plugin import OpError
 
 __all__ = ["TracerWarning", "TracingCheckError", "trace", "trace_module"]
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 
 class TracingCheckError(OpError):
     """A trace that gives other results than the program it was made from."""
 
 
+@overload
+def trace(
+    func: Module,
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Iterable[Any] | None = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_kwarg_inputs: dict[str, Any] | None = None,
+    _store_inputs: bool = True,
+) -> TopLevelTracedModule: ...
+@overload
+def trace(
+    func: Callable[_P, _R],
+    example_inputs: Any = None,
+    optimize: Any = None,
+    check_trace: bool = True,
+    check_inputs: Iterable[Any] | None = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    _force_outplace: bool = False,
+    _module_class: Any = None,
+    _compilation_unit: Any = None,
+    example_kwarg_inputs: dict[str, Any] | None = None,
+    _store_inputs: bool = True,
+) -> ScriptFunction[_P, _R]: ...
 def trace(
     func: Any,
     example_inputs: Any = None,
@@ -130,7 +163,9 @@ def _traced_module(module: Module, args: Any, kwargs: Any, strict: bool) -> Any:
     return made
 
 
-def _traced_function(function: Any, args: Any, kwargs: Any, strict: bool) -> ScriptFunction:
+def _traced_function(
+    function: Any, args: Any, kwargs: Any, strict: bool
+) -> ScriptFunction[..., Any]:
     holder = Module()
     name = getattr(function, "__name__", type(function).__name__)
     owner = getattr(function, "__self__", None)

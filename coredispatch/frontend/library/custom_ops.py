@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from coredispatch.frontend.library.definitions import (
     DEFINED,
@@ -27,8 +27,32 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 DeviceTypes = str | Sequence[str] | None
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
+@overload
+def custom_op(
+    name: str,
+    fn: None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: DeviceTypes = None,
+    schema: str | None = None,
+    tags: Any = None,
+) -> Callable[[Callable[_P, _R]], CustomOpDef[_P, _R]]: ...
+@overload
+def custom_op(
+    name: str,
+    fn: Callable[_P, _R],
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: DeviceTypes = None,
+    schema: str | None = None,
+    tags: Any = None,
+) -> CustomOpDef[_P, _R]: ...
 def custom_op(
     name: str,
     fn: Callable[..., Any] | None = None,
@@ -52,7 +76,7 @@ def custom_op(
     Raises ValueError for hints that no schema has.
     """
 
-    def make(function: Callable[..., Any]) -> CustomOpDef:
+    def make(function: Callable[_P, _R]) -> CustomOpDef[_P, _R]:
         namespace, separator, opname = name.partition("::")
         if not separator or not namespace or not opname:
             raise ValueError(
@@ -80,7 +104,7 @@ def _check_mutates(text: str, mutates_args: str | Iterable[str]) -> None:
         )
 
 
-class CustomOpDef:
+class CustomOpDef(Generic[_P, _R]):
     """An operator made by :func:`custom_op`: callable, and the place to register more for it."""
 
     def __init__(
@@ -88,7 +112,7 @@ class CustomOpDef:
         namespace: str,
         name: str,
         schema: str,
-        fn: Callable[..., Any],
+        fn: Callable[_P, _R],
         device_types: DeviceTypes = None,
         tags: Any = None,
     ) -> None:
@@ -120,8 +144,8 @@ class CustomOpDef:
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._definition.op(*args, **kwargs)
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return cast(_R, self._definition.op(*args, **kwargs))
 
     def _no_fake(self, *args: Any, **kwargs: Any) -> Any:
         if not self._definition.schema.returns:

@@ -4,7 +4,6 @@
 from typing import TYPE_CHECKING
 
 from coredispatch.frontend.nn import (
-    attention as attention,
     common_types as common_types,
     functional as functional,
     grad as grad,
@@ -12,7 +11,6 @@ from coredispatch.frontend.nn import (
     modules as modules,
     parallel as parallel,
     parameter as parameter,
-    utils as utils,
 )
 from coredispatch.frontend.nn.calling import (
     register_module_backward_hook as register_module_backward_hook,
@@ -25,6 +23,10 @@ from coredispatch.frontend.nn.calling import (
     register_module_parameter_registration_hook as register_module_parameter_registration_hook,
 )
 from coredispatch.frontend.nn.modules import *  # noqa: F403
+from coredispatch.frontend.nn import (  # for pyright, * has brought modules of these names
+    attention as attention,
+    utils as utils,
+)
 from coredispatch.frontend.nn.parallel import DataParallel as DataParallel
 from coredispatch.frontend.nn.parameter import (
     Buffer as Buffer,

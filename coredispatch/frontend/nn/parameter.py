@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import NoneType
-from typing import Any
+from typing import Any, Self, cast
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
@@ -44,7 +44,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     __torch_function__ = disabled_torch_function
     _makes_itself = True
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True, **options: Any) -> Any:
+    def __new__(cls, data: Any = None, requires_grad: bool = True, **options: Any) -> Self:
         if type(data) in (Tensor, NoneType, cls) or not isinstance(data, Tensor):
             return super().__new__(cls)
         if isinstance(data, Parameter) and not data.keys & OVERRIDE:
@@ -56,7 +56,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
                 fix=f"let {type(data).__name__}.__torch_function__ keep the class for detach()",
             )
         twin.__dict__["_is_param"] = True
-        return twin
+        return cast(Self, twin)
 
     def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
         if data is None:

@@ -58,7 +58,7 @@ def save_own(module: Any, destination: dict[str, Any], prefix: str, keep_vars: b
 
 def state_dict(
     module: Any, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-) -> Any:
+) -> dict[str, Any]:
     """Parameters and persistent buffers by dotted name, sharing memory with the module's.
 
     With ``keep_vars`` the very parameters, else detached tensors.

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import index as as_index
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
@@ -47,6 +47,10 @@ class _Sequence(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(list(self._modules.values()))
 
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._sliced(index)
