@@ -242,6 +242,7 @@ from coredispatch.frontend.overrides import DisableTorchFunctionSubclass as Disa
 DoubleStorage: Any
 from coredispatch.frontend.streams import Event as Event
 FloatStorage: Any
+from coredispatch.frontend.futures import Future as Future
 HalfStorage: Any
 IntStorage: Any
 LongStorage: Any
@@ -385,7 +386,13 @@ avg_pool1d: Any
 from coredispatch.frontend.function_forms import batch_norm as batch_norm
 bilinear: Any
 binary_cross_entropy_with_logits: Any
+bits16: Any
+bits1x8: Any
+bits2x4: Any
+bits4x2: Any
+bits8: Any
 ceil_: Any
+chalf: Any
 clamp_: Any
 clamp_max_: Any
 clamp_min_: Any
@@ -393,6 +400,7 @@ classes: Any
 from coredispatch.frontend.amp.settings import clear_autocast_cache as clear_autocast_cache
 clip_: Any
 from coredispatch.frontend.compiler import compile as compile
+complex32: Any
 from coredispatch.frontend.function_forms import conj_physical_ as conj_physical_
 conv_tbc: Any
 cos_: Any
@@ -431,6 +439,13 @@ from coredispatch.frontend.function_forms import group_norm as group_norm
 hinge_embedding_loss: Any
 index_put_: Any
 from coredispatch.frontend.function_forms import instance_norm as instance_norm
+int1: Any
+int2: Any
+int3: Any
+int4: Any
+int5: Any
+int6: Any
+int7: Any
 from coredispatch.frontend.amp.settings import is_autocast_cache_enabled as is_autocast_cache_enabled
 from coredispatch.frontend.amp.settings import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 is_autocast_ipu_enabled: Any
@@ -472,7 +487,10 @@ per_tensor_affine: Any
 per_tensor_symmetric: Any
 permute_copy: Any
 poisson_nll_loss: Any
+qint32: Any
 from coredispatch.frontend.ao.schemes import qscheme as qscheme
+quint2x4: Any
+quint4x2: Any
 rad2deg_: Any
 reciprocal_: Any
 resize_as_: Any
@@ -502,6 +520,13 @@ tan_: Any
 transpose_copy: Any
 triplet_margin_loss: Any
 trunc_: Any
+uint1: Any
+uint2: Any
+uint3: Any
+uint4: Any
+uint5: Any
+uint6: Any
+uint7: Any
 unbind_copy: Any
 unfold_copy: Any
 from coredispatch.frontend.function_forms import unsafe_chunk as unsafe_chunk
