@@ -89,7 +89,8 @@ class Database:
     def begin(self, subject: Subject, options: Options, *, resume: bool) -> dict[str, Result]:
         """Start a run, or go on with the last one if that did not end; what it has by case.
 
-        It must be a run of the same backend, and of the same code: :func:`fingerprint`.
+        It must be a run of the same cases, the same backend, and the same code:
+        :func:`fingerprint`.
         """
         mark = fingerprint(subject, options)
         found = None
@@ -160,18 +161,19 @@ class Database:
 
 
 def fingerprint(subject: Subject, options: Options) -> str:
-    """What a result depends on, as a short text.
+    """What a run depends on, as a short text.
 
-    The backend and its version, the plugins that are loaded, the fresh seed, what is declared, and
-    the files of coredispatch, of the suite and of the backend's package. A library that the backend
-    loads from elsewhere is not seen.
+    What is asked for, the versions, the plugins that are loaded, the fresh seed, what is declared,
+    and the files of coredispatch, of the suite and of the backend's package. A library that the
+    backend loads from elsewhere is not seen.
     """
     mark = hashlib.sha256()
     loaded = [f"{p.name} {p.version}" for p in plugins if p.status == "loaded"]
     path = options.expectations or subject.expectations.path
     declared = Path(path).read_bytes() if path else b""
-    facts = (subject.name, subject.backend.device_name(), cd.__version__, options.fresh, loaded)
-    mark.update(repr(facts).encode() + declared)
+    facts = (subject.name, subject.backend.device_name(), cd.__version__, loaded)
+    asked = (options.level, options.profiles, options.ops, options.ops_of, options.checks)
+    mark.update(repr((facts, asked, options.shard, options.fresh)).encode() + declared)
     homes = {Path(cd.__file__).parent, Path(__file__).parent}
     homes |= {subject.home} if subject.home is not None else set()
     for home in sorted(homes):

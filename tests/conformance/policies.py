@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from .distributions import limits
+
 __all__ = ["NONE", "Leniency", "Policies", "flushed", "flushes", "leniency", "lenient"]
 
 #: spacing of TF32 numbers at 1: 10 bits of mantissa are stored
@@ -85,17 +87,15 @@ def flushed(array: Any, dtypes: tuple[str, ...]) -> Any:
     """
     name = "bfloat16" if array.dtype.kind == "V" else array.dtype.name
     part = {"complex64": "float32", "complex128": "float64"}.get(name, name)
-    if part not in dtypes or getattr(array, "layout", ""):
+    if part not in dtypes or bool(getattr(array, "layout", None)):
         return array
     if array.dtype.kind == "c":
         out = array.copy()
-        out.real, out.imag = flushed(array.real, dtypes), flushed(array.imag, dtypes)
+        out.real = flushed(array.real, dtypes)
+        out.imag = flushed(array.imag, dtypes)
         return out
-    import ml_dtypes
-
-    info: Any = ml_dtypes.finfo(array.dtype) if array.dtype.kind == "V" else np.finfo(array.dtype)
     wide = array.astype(np.float64)
-    small = np.abs(wide) < float(info.smallest_normal)
+    small = np.abs(wide) < float(limits(array.dtype).smallest_normal)
     if not small.any():
         return array
     return np.where(small, np.copysign(0.0, wide), wide).astype(array.dtype)

@@ -125,6 +125,20 @@ def test_products_of_ten_bits_are_a_policy_and_of_seven_a_fault(
     assert failed(values(allowing, "exp")), "tf32 is about products"
 
 
+def test_the_cases_of_a_backend_that_compiles_share_their_shapes(tmp_path: Path) -> None:
+    def rows(text: str) -> tuple[set[Any], set[Any]]:
+        cases = [c for c in plan_op(subject(tmp_path, text), "sum") if c.check in (1, 5)]
+        drawn = [c for c in cases if c.distribution != "-"]
+        return {(c.dtype, c.rows) for c in drawn}, {c.rows for c in drawn}
+
+    varied, _ = rows("")
+    shared, met = rows("[policies]\ncompiles = true\n")
+    dtypes = {dtype for dtype, _ in varied}
+    assert len(varied) > len(shared) == len(dtypes)
+    modulus = next(iter(met))[1]
+    assert len({number % modulus for number, _ in met}) == modulus, "every sample is met"
+
+
 def test_a_backend_that_compiles_is_shown_what_its_shapes_cost(tmp_path: Path) -> None:
     under = subject(tmp_path, "[policies]\ncompiles = true\n")
     values(under, "neg")

@@ -70,6 +70,7 @@ def round_trip(context: Context) -> None:
 @check(19, plan=_plan, variant="shared")
 def shared(context: Context) -> None:
     """Aliases saved together are aliases when loaded; deepcopy keeps them inside one object."""
+    context.require_writes()
     base = cd.ones(4, device=context.subject.device)
     for name, way in {
         "save": lambda x: _saved(x),

@@ -44,7 +44,7 @@ class Cause:
     @property
     def status(self) -> str:
         """The worst status among them."""
-        return min((r["status"] for r in self.results), key=_severity)
+        return str(min((r["status"] for r in self.results), key=_severity))
 
     @property
     def ops(self) -> list[str]:
