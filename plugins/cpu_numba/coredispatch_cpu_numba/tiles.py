@@ -23,15 +23,17 @@ from numba.extending import intrinsic
 from .atomics import address_of
 from .elementary.inlined import inlined
 from .intrinsics import full_vectors
+from .spans import copy, fill, part
 
-__all__ = ["multiplier", "packer", "panel_width"]
+__all__ = ["multiplier", "packer", "panel_width", "vector_bytes"]
 
+_BLOCK = 16  # elements of a row that packing reads at once
 _WORD = ir.IntType(64)
 _ITEM = {"f": (ir.FloatType(), 4, "f32"), "d": (ir.DoubleType(), 8, "f64")}
 
 
 @memoized
-def _vector_bytes() -> int:
+def vector_bytes() -> int:
     """How wide the vector registers are; 16 bytes are everywhere."""
     features = str(cpu_target.target_context.codegen().magic_tuple()[-1]).split(",")
     return 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
@@ -39,22 +41,23 @@ def _vector_bytes() -> int:
 
 def panel_width(char: str) -> int:
     """The columns of a panel: two vectors."""
-    return 2 * _vector_bytes() // _ITEM[char][1]
+    return 2 * vector_bytes() // _ITEM[char][1]
 
 
 def _heights() -> tuple[int, ...]:
     """The rows of tiles: accumulators for the first fill the registers."""
-    return (8, 4, 2, 1) if _vector_bytes() == 64 else (4, 2, 1)
+    return (8, 4, 2, 1) if vector_bytes() == 64 else (4, 2, 1)
 
 
 @memoized
 def _tile(char: str, height: int, start: bool) -> Any:
     """``c_out = c_in + a @ panel``, or without ``c_in`` where ``start`` is False.
 
-    Addresses, each but the depth followed by the distance of rows in bytes.
+    Addresses, each followed by the distance of rows in bytes; ``a_step`` is that of the elements of
+    a row of ``a``, which is not so close where it lies there as its transposed.
     """
     item, size, suffix = _ITEM[char]
-    lanes = _vector_bytes() // size
+    lanes = vector_bytes() // size
     vector = ir.VectorType(item, lanes)
 
     @intrinsic
@@ -63,6 +66,7 @@ def _tile(char: str, height: int, start: bool) -> Any:
         depth: Any,
         a: Any,
         a_row: Any,
+        a_step: Any,
         panel: Any,
         panel_row: Any,
         c_in: Any,
@@ -71,7 +75,7 @@ def _tile(char: str, height: int, start: bool) -> Any:
         c_out_row: Any,
     ) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            depth, a, a_row, panel, panel_row, c_in, c_in_row, c_out, c_out_row = args
+            depth, a, a_row, a_step, panel, panel_row, c_in, c_in_row, c_out, c_out_row = args
             splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
             fused = builder.module.declare_intrinsic(
                 f"llvm.fmuladd.v{lanes}{suffix}",
@@ -112,7 +116,7 @@ def _tile(char: str, height: int, start: bool) -> Any:
                 loaded = builder.load(vector_at(builder.add(at, _WORD(half * lanes * size))))
                 loaded.align = size
                 columns.append(loaded)
-            offset = builder.mul(k, _WORD(size))
+            offset = builder.mul(k, a_step)
             for i in range(height):
                 pointer = builder.inttoptr(builder.add(rows[i], offset), item.as_pointer())
                 one = builder.insert_element(
@@ -133,44 +137,49 @@ def _tile(char: str, height: int, start: bool) -> Any:
                     stored.align = size
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 9), codegen
+        return types.void(*[types.intp] * 10), codegen
 
     return tile
 
 
 @memoized
 def packer(char: str, turned: bool) -> Any:
-    """``pack(matrix, depth, columns, packed)``: the panels of ``matrix`` (depth, columns).
+    """``pack(matrix, at, row, depth, columns, packed, packed_at)``: panels of (depth, columns).
 
-    ``turned``: the matrix lies there as its transposed, ``(columns, depth)``. What is missing of
-    the last panel is filled with zeros.
+    The matrix begins at the element ``at``, its rows are ``row`` elements apart; ``turned``: it
+    lies there as its transposed. What is missing of the last panel is filled with zeros.
     """
     width = panel_width(char)
     zero = np.float32(0) if char == "f" else np.float64(0)
-    BLOCK = 16
 
     @njit(error_model="numpy", no_cpython_wrapper=True)
-    def pack(matrix, depth, columns, packed):
-        panels = (columns + width - 1) // width
-        for p in range(panels):
+    def pack(matrix, at, row, depth, columns, packed, packed_at):
+        full_vectors()
+        for p in range((columns + width - 1) // width):
             first = p * width
             used = min(width, columns - first)
-            base = p * width * depth
+            base = packed_at + first * depth
             if used < width:
-                for i in range(base, base + width * depth):
-                    packed[i] = zero
+                fill(part(packed, base, base + width * depth), zero)
             if turned:
-                for start in range(0, depth, BLOCK):
-                    stop = min(depth, start + BLOCK)
+                for start in range(0, depth, _BLOCK):
+                    stop = min(depth, start + _BLOCK)
                     for j in range(used):
-                        at = (first + j) * depth
+                        source = at + (first + j) * row
                         for k in range(start, stop):
-                            packed[base + k * width + j] = matrix[at + k]
+                            packed[base + k * width + j] = matrix[source + k]
             else:
                 for k in range(depth):
-                    at = k * columns + first
-                    for j in range(used):
-                        packed[base + k * width + j] = matrix[at + j]
+                    source, target = at + k * row + first, base + k * width
+                    if used == width:
+                        copy(
+                            part(packed, target, target + width),
+                            part(matrix, source, source + width),
+                        )
+                    else:
+                        copy(
+                            part(packed, target, target + used), part(matrix, source, source + used)
+                        )
 
     return pack
 
@@ -179,9 +188,10 @@ def packer(char: str, turned: bool) -> Any:
 def multiplier(char: str, start: bool) -> Any:
     """``c_out = c_in + a @ matrix`` for some rows; without ``c_in`` where ``start`` is False.
 
-    ``multiply(a, a_at, rows, depth, packed, columns, c_in, in_at, c_out, out_at, edge, edge_at)``:
-    arrays, and the element at which the rows begin in each, which have no gaps. ``edge`` has room
-    for ``rows`` of one panel: of a panel that is not full, columns are copied in and out.
+    Of each array, there is the element at which the rows begin, and of ``a`` and ``c_in`` how far
+    they are apart; those of ``c_out`` have no gaps. ``a_step`` is how far the elements of a row of
+    ``a`` are apart. ``edge`` has room for ``rows`` of one panel: of
+    a panel that is not full, columns are copied in and out.
     """
     width = panel_width(char)
     size = _ITEM[char][1]
@@ -190,46 +200,52 @@ def multiplier(char: str, start: bool) -> Any:
     first, second, third, fourth = (_tile(char, height, start) for height in (tallest, h2, h3, h4))
 
     @inlined
-    def column(a, rows, depth, panel, panel_row, c_in, in_row, c_out, out_row):
-        row = depth * size
+    def column(a, row, step, rows, depth, panel, panel_row, c_in, in_row, c_out, out_row):
         left = rows
         while left >= tallest:
-            first(depth, a, row, panel, panel_row, c_in, in_row, c_out, out_row)
+            first(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
             a, c_in, c_out = a + tallest * row, c_in + tallest * in_row, c_out + tallest * out_row
             left -= tallest
         if left >= h2:
-            second(depth, a, row, panel, panel_row, c_in, in_row, c_out, out_row)
+            second(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
             a, c_in, c_out = a + h2 * row, c_in + h2 * in_row, c_out + h2 * out_row
             left -= h2
         if left >= h3:
-            third(depth, a, row, panel, panel_row, c_in, in_row, c_out, out_row)
+            third(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
             a, c_in, c_out = a + h3 * row, c_in + h3 * in_row, c_out + h3 * out_row
             left -= h3
         if left >= h4:
-            fourth(depth, a, row, panel, panel_row, c_in, in_row, c_out, out_row)
+            fourth(depth, a, row, step, panel, panel_row, c_in, in_row, c_out, out_row)
 
     @njit(error_model="numpy", no_cpython_wrapper=True)
-    def multiply(a, a_at, rows, depth, packed, columns, c_in, in_at, c_out, out_at, edge, edge_at):
+    def multiply(
+        a, a_at, a_row, a_step, rows, depth, packed, packed_at, columns, c_in, in_at, in_row, c_out,
+        out_at, edge, edge_at,
+    ):  # fmt: skip
         full_vectors()
         full = columns // width
         rest = columns - full * width
-        row, panel_row = columns * size, width * size
-        left = address_of(a) + a_at * size
-        panels = address_of(packed)
-        source, target = address_of(c_in) + in_at * size, address_of(c_out) + out_at * size
+        left, left_row, step = address_of(a) + a_at * size, a_row * size, a_step * size
+        source, source_row = address_of(c_in) + in_at * size, in_row * size
+        target, target_row = address_of(c_out) + out_at * size, columns * size
+        panels, panel_row = address_of(packed) + packed_at * size, width * size
         for p in range(full):
-            shift = p * width * size
+            shift = p * panel_row
             panel = panels + shift * depth
-            column(left, rows, depth, panel, panel_row, source + shift, row, target + shift, row)
+            column(left, left_row, step, rows, depth, panel, panel_row, source + shift, source_row,
+                   target + shift, target_row)  # fmt: skip
         if rest:
+            done = full * width
             for r in range(rows):
                 for j in range(rest):
-                    edge[edge_at + r * width + j] = c_in[in_at + r * columns + full * width + j]
+                    edge[edge_at + r * width + j] = c_in[in_at + r * in_row + done + j]
             at = address_of(edge) + edge_at * size
-            panel = panels + full * width * size * depth
-            column(left, rows, depth, panel, panel_row, at, panel_row, at, panel_row)
+            panel = panels + full * panel_row * depth
+            column(
+                left, left_row, step, rows, depth, panel, panel_row, at, panel_row, at, panel_row
+            )
             for r in range(rows):
                 for j in range(rest):
-                    c_out[out_at + r * columns + full * width + j] = edge[edge_at + r * width + j]
+                    c_out[out_at + r * columns + done + j] = edge[edge_at + r * width + j]
 
     return multiply

@@ -20,6 +20,7 @@ from coredispatch_cpu_numba.kernels import (
     loss,
     norm,
     optim_steps,
+    products,
     recurrent,
     reduction,
     small,
@@ -40,5 +41,6 @@ MODULES = (
     ctc,
     incomplete_gamma,
     recurrent,
+    products,
     small,
 )

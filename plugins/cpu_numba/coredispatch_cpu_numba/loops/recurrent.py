@@ -30,7 +30,7 @@ def _pack(turned: bool) -> Callable[[str], Callable[..., None]]:
 
         def loop(matrix, depth, columns, packed, lo, hi):
             full_vectors()
-            pack(matrix, depth, columns, packed)
+            pack(matrix, 0, depth if turned else columns, depth, columns, packed, 0)
 
         return loop
 
@@ -42,7 +42,10 @@ def _by_rows(char: str) -> Callable[..., None]:
     dot = dot_of(char)
 
     @njit(error_model="numpy", no_cpython_wrapper=True)
-    def multiply(a, a_at, rows, depth, matrix, columns, c_in, in_at, c_out, out_at, edge, edge_at):
+    def multiply(
+        a, a_at, a_row, a_step, rows, depth, matrix, matrix_at, columns, c_in, in_at, in_row, c_out,
+        out_at, edge, edge_at,
+    ):  # fmt: skip
         full_vectors()
         for r in range(rows):
             row = part(a, a_at + r * depth, a_at + (r + 1) * depth)
@@ -58,7 +61,10 @@ def _by_columns(char: str) -> Callable[..., None]:
     zero = elementary[char].T(0.0)
 
     @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
-    def multiply(a, a_at, rows, depth, matrix, columns, c_in, in_at, c_out, out_at, edge, edge_at):
+    def multiply(
+        a, a_at, a_row, a_step, rows, depth, matrix, matrix_at, columns, c_in, in_at, in_row, c_out,
+        out_at, edge, edge_at,
+    ):  # fmt: skip
         full_vectors()
         for r in range(rows):
             out = part(c_out, out_at + r * columns, out_at + (r + 1) * columns)
@@ -108,8 +114,8 @@ def _lstm(char: str, packed: bool) -> Callable[..., None]:
                 continue
             at = starts[t] + first
             multiply(
-                h, first * n, rows, n, weight, 4 * n, gates, at * 4 * n, kept, at * 4 * n, edge,
-                first * width,
+                h, first * n, n, 1, rows, n, weight, 0, 4 * n, gates, at * 4 * n, 4 * n, kept,
+                at * 4 * n, edge, first * width,
             )  # fmt: skip
             for r in range(rows):
                 cell, output = row_of(c, first + r, n), row_of(h, first + r, n)
@@ -180,8 +186,8 @@ def _lstm_backward(char: str, packed: bool) -> Callable[..., None]:
                 a, end = row_of(kept, at + r, 4 * n), row_of(cells, at + r, n)
                 gates_of(row_of(z, at + r, 4 * n), a, end, begin, above, along, n)
             multiply(
-                z, at * 4 * n, rows, 4 * n, weight, n, dh, first * n, dh, first * n, edge,
-                first * width,
+                z, at * 4 * n, 4 * n, 1, rows, 4 * n, weight, 0, n, dh, first * n, n, dh, first * n,
+                edge, first * width,
             )  # fmt: skip
 
     return loop

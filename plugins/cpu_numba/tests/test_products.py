@@ -1,0 +1,92 @@
+"""Products of large matrices on register tiles, against float64 products by NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coredispatch as cd
+from coredispatch_cpu_numba.kernels import products
+
+ROWS = st.sampled_from([192, 193, 257, 320])
+DEPTHS = st.sampled_from([171, 256, 300, 530])
+COLUMNS = st.sampled_from([64, 65, 96, 107])
+
+
+@pytest.fixture(autouse=True)
+def served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_serves", lambda: True)
+
+
+def close(found: Any, wanted: np.ndarray, depth: int) -> None:
+    assert found is not NotImplemented
+    assert found.shape == wanted.shape
+    rounding = np.finfo(found.dtype).eps * depth**0.5
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=8 * rounding * np.abs(wanted).max())
+
+
+def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+@settings(max_examples=15, deadline=None)
+@given(ROWS, DEPTHS, COLUMNS, st.sampled_from(["float32", "float64"]), st.booleans())
+def test_linear(rows: int, depth: int, columns: int, dtype: str, biased: bool) -> None:
+    x, w = drawn((rows, depth), dtype, 0), drawn((columns, depth), dtype, 1)
+    bias = drawn((columns,), dtype, 2) if biased else None
+    wanted = x.astype(float) @ w.T.astype(float) + (0 if bias is None else bias)
+    close(products.linear(x, w, bias), wanted, depth)
+    stacked = products.linear(x.reshape(1, rows, depth), w, bias)
+    close(stacked, wanted[None], depth)
+
+
+@settings(max_examples=15, deadline=None)
+@given(ROWS, DEPTHS, COLUMNS, st.sampled_from(["float32", "float64"]))
+def test_weight_gradient_and_plain_products(
+    rows: int, depth: int, columns: int, dtype: str
+) -> None:
+    grad, x = drawn((depth, rows), dtype, 0), drawn((depth, columns), dtype, 1)
+    wanted = grad.T.astype(float) @ x.astype(float)
+    close(products.linear_weight_grad(grad, x), wanted, depth)
+    left = np.ascontiguousarray(grad.T)
+    close(products.matmul(left, x), wanted, depth)
+    close(products.matmul(left, np.ascontiguousarray(x.T).T), wanted, depth)
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
+    x, w = drawn((1000, 300), "float32", 0), drawn((130, 300), "float32", 1)
+    before, found = cd.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            cd.set_num_threads(threads)
+            found.append((products.linear(x, w, None), products.linear_weight_grad(x, x)))
+    finally:
+        cd.set_num_threads(before)
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_what_is_no_number_reaches_its_row_and_its_column_only() -> None:
+    x, w = drawn((200, 256), "float32", 0), drawn((64, 256), "float32", 1)
+    x[3, 7], w[5, 9] = np.nan, np.inf
+    lost = ~np.isfinite(products.linear(x, w, None))
+    wanted = np.zeros_like(lost)
+    wanted[3], wanted[:, 5] = True, True
+    assert np.array_equal(lost, wanted)
+
+
+def test_what_is_small_or_lies_otherwise_is_left_to_others(monkeypatch: Any) -> None:
+    x, w = drawn((200, 256), "float32", 0), drawn((64, 256), "float32", 1)
+    for a, b in (
+        (x[:10], w), (x, w[:9]), (x[:, ::2], w[:, ::2]), (x, w.astype(float)),
+        (x.astype(np.float16), w.astype(np.float16)),
+    ):  # fmt: skip
+        assert products.linear(a, b, None) is NotImplemented
+    assert products.linear(x, w, drawn((1,), "float32", 0)) is NotImplemented
+    assert products.matmul(x, x) is NotImplemented
+    monkeypatch.setattr(products, "_serves", lambda: False)
+    assert products.linear(x, w, None) is NotImplemented
