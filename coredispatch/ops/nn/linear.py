@@ -122,15 +122,20 @@ def _weight_grad_shape(grad_output: Any, input: Any) -> tuple[int, int]:
     return (grad_output.shape[-1], input.shape[-1])
 
 
+def _weight_grad_samples(make: Any) -> Iterator[Sample]:
+    """Any number of leading dimensions; features enough for kernels of large products."""
+    for lead in ((), (4,), (2, 3)):
+        yield Sample(make((*lead, 3)), make((*lead, 5)))
+    yield Sample(make((3, 192)), make((3, 64)))
+
+
 @composite(
     out=_weight_grad_shape,
     dtype=promote,
     unbroadcast=False,
     cast="lower",
     reference=lambda grad_output, input: _rows(grad_output).T @ _rows(input),
-    samples=lambda make: (
-        Sample(make((*lead, 3)), make((*lead, 5))) for lead in ((), (4,), (2, 3))
-    ),
+    samples=_weight_grad_samples,
     dtypes="float",
     tolerance=dot,
     namespace=(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +14,6 @@ from coredispatch_cpu_numba.kernels import products
 ROWS = st.sampled_from([192, 193, 257, 320])
 DEPTHS = st.sampled_from([171, 256, 300, 530])
 COLUMNS = st.sampled_from([64, 65, 96, 107])
-
-
-@pytest.fixture(autouse=True)
-def served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_serves", lambda: True)
 
 
 def close(found: Any, wanted: np.ndarray, depth: int) -> None:
@@ -79,7 +73,7 @@ def test_what_is_no_number_reaches_its_row_and_its_column_only() -> None:
     assert np.array_equal(lost, wanted)
 
 
-def test_what_is_small_or_lies_otherwise_is_left_to_others(monkeypatch: Any) -> None:
+def test_what_is_small_or_lies_otherwise_is_left_to_others() -> None:
     x, w = drawn((200, 256), "float32", 0), drawn((64, 256), "float32", 1)
     for a, b in (
         (x[:10], w), (x, w[:9]), (x[:, ::2], w[:, ::2]), (x, w.astype(float)),
@@ -88,5 +82,3 @@ def test_what_is_small_or_lies_otherwise_is_left_to_others(monkeypatch: Any) -> 
         assert products.linear(a, b, None) is NotImplemented
     assert products.linear(x, w, drawn((1,), "float32", 0)) is NotImplemented
     assert products.matmul(x, x) is NotImplemented
-    monkeypatch.setattr(products, "_serves", lambda: False)
-    assert products.linear(x, w, None) is NotImplemented

@@ -1,15 +1,14 @@
 """Products of large matrices, where NumPy's BLAS does not use all of the processor.
 
 The OpenBLAS in NumPy's wheels chooses its kernels by the name of the processor, and takes those
-without AVX-512 for one that it does not know. Only there, and only for matrices that are worth
-packing, do these kernels take over; everywhere else they decline.
+without AVX-512 for one that it does not know. Only there are these kernels registered, and they
+take matrices that are worth packing.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -31,21 +30,20 @@ _pack, _pack_turned, _product, _product_turned = (
 _NARROW = (b"Haswell", b"Zen", b"Sandybridge", b"Excavator")
 
 
-@cache
 def _serves() -> bool:
-    """Whether there are vectors that NumPy's BLAS leaves unused."""
+    """Whether there are vectors that NumPy's BLAS leaves unused. Asked once, and without Numba."""
+    if not getattr(np._core._multiarray_umath, "__cpu_features__", {}).get("AVX512F"):
+        return False
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)
-    except (AttributeError, OSError):
+    except OSError:
         return False
     for name in ("scipy_openblas_get_corename64_", "openblas_get_corename64_",
                  "scipy_openblas_get_corename", "openblas_get_corename"):  # fmt: skip
         get = getattr(library, name, None)
         if get is not None:
             get.restype = ctypes.c_char_p
-            from coredispatch_cpu_numba.tiles import vector_bytes
-
-            return get() in _NARROW and vector_bytes() == 64
+            return get() in _NARROW
     return False
 
 
@@ -53,7 +51,7 @@ def _multiplied(
     a: np.ndarray, b: np.ndarray, bias: Any, rows: int, depth: int, columns: int, turned: str
 ) -> Any:
     """``bias + a @ b`` of dense matrices; ``turned`` says which lie there as their transposed."""
-    if rows < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or depth < _LEAST_DEPTH or not _serves():
+    if rows < _FEWEST_ROWS or columns < _FEWEST_COLUMNS or depth < _LEAST_DEPTH:
         return NotImplemented
     own = a.dtype
     if not (is_dense(a, _LEAST) and is_dense(b, 1) and b.dtype == own):
@@ -109,4 +107,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "linear_weight_grad": linear_weight_grad,
     "matmul": matmul,
 }
+if not _serves():
+    KERNELS.clear()
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
