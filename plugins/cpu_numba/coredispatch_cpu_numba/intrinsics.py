@@ -14,6 +14,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
+    "choose",
     "copysign",
     "fabs",
     "floor",
@@ -109,6 +110,20 @@ smallest = _elementwise(
     "minimum", 2, "The smaller; NaN if either is. Of 0.0 and -0.0 either one (nsz).", ("nsz",)
 )
 fma = _elementwise("fmuladd", 3, "``x * y + z``, fused where the CPU has the instruction.")
+
+
+@intrinsic
+def choose(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
+    """``x if condition else y`` without a branch, where LLVM would rather jump over a load."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first, second = args[1:]
+        bit = args[0]
+        if bit.type != ir.IntType(1):
+            bit = builder.icmp_unsigned("!=", bit, bit.type(0))
+        return builder.select(bit, first, second)
+
+    return y(types.boolean, y, y), codegen
 
 
 def polynomial(*coefficients: float) -> Any:

@@ -10,12 +10,14 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-__all__ = ["BLOCK", "COLUMNS", "NARROW", "TILE", "along", "reduced", "strips", "tiles"]
+__all__ = ["BLOCK", "CHAINS", "COLUMNS", "NARROW", "TILE", "along", "reduced", "strips", "tiles"]
 
 Shape = tuple[int, ...]
 
 #: elements of a row that are added up before the sum is carried on in float64
 BLOCK = 4096
+#: cumulative sums that run side by side
+CHAINS = 8
 #: columns that a reduction over rows keeps running results for
 TILE = 1024
 #: columns that softmax over rows works on at a time; it passes over them three times

@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 
 from .elementary.inlined import inlined
 
-__all__ = ["copy", "fill", "part", "row_of"]
+__all__ = ["add_to", "copy", "fill", "item", "part", "row_of"]
 
 
 @intrinsic
@@ -35,6 +35,32 @@ def part(typingctx: Any, array: Any, start: Any, stop: Any) -> Any:
         return piece._getvalue()
 
     return array(array, types.intp, types.intp), codegen
+
+
+@intrinsic
+def item(typingctx: Any, array: Any, index: Any) -> Any:
+    """``array[index]`` for ``0 <= index < array.size``: never counted from the end."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        data = context.make_array(kind)(context, builder, args[0]).data
+        return builder.load(builder.gep(data, [args[1]]))
+
+    return array.dtype(array, types.intp), codegen
+
+
+@intrinsic
+def add_to(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] += value`` for ``0 <= index < array.size``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        data = context.make_array(kind)(context, builder, args[0]).data
+        place = builder.gep(data, [args[1]])
+        builder.store(builder.fadd(builder.load(place), args[2]), place)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, array.dtype), codegen
 
 
 @inlined

@@ -193,6 +193,9 @@ def _accepts_pair(least: int) -> Predicate:
 
 _leaky_relu = Loop("elementwise", "leaky_relu_scalar", 65536)
 _leaky_relu_inplace = Loop("elementwise", "leaky_relu_scalar_inplace", 65536)
+_leaky_relu_backward = Loop("elementwise", "leaky_relu_backward", 65536)
+_where = Loop("elementwise", "where", 65536)
+_LEAST_WHERE = 1024
 _threshold_backward = Loop("elementwise", "threshold_backward", 65536)
 
 
@@ -219,7 +222,36 @@ def threshold_backward(grad: np.ndarray, self: np.ndarray, threshold: Any) -> np
     return out
 
 
+def leaky_relu_backward(grad: np.ndarray, self: np.ndarray, negative_slope: float) -> np.ndarray:
+    """``grad`` where ``self > 0``, else ``negative_slope * grad``."""
+    size = grad.size
+    out = np.empty(grad.shape, grad.dtype)
+    _leaky_relu_backward(grad.dtype, size, size, grad, self, float(negative_slope), out)
+    return out
+
+
+def where(condition: np.ndarray, self: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """``self`` where ``condition``, else ``other``."""
+    size, own = self.size, self.dtype
+    out = np.empty(self.shape, own)
+    _where(own, size, size, condition, self, other, out)
+    return out
+
+
+def _accepts_where(condition: Any, self: Any, other: Any) -> bool:
+    return (
+        is_dense(self, _LEAST_WHERE)
+        and is_like(other, self)
+        and type(condition) is np.ndarray
+        and condition.shape == self.shape
+        and condition.dtype.kind == "b"
+        and bool(condition.flags.c_contiguous)
+    )
+
+
 KERNELS: dict[str, Kernel] = {
+    "leaky_relu_backward": leaky_relu_backward,
+    "where": where,
     "gelu": gelu,
     "gelu_backward": gelu_backward,
     "leaky_relu": leaky_relu,
@@ -229,6 +261,8 @@ WHEN: dict[str, Predicate] = {
     "gelu": _accepts_one(256),
     "gelu_backward": _accepts_pair(256),
     "leaky_relu": _accepts_one(2048),
+    "leaky_relu_backward": _accepts_pair(1024),
+    "where": _accepts_where,
     "threshold_backward": _accepts_pair(2048),
 }
 for _name, (_least, _split) in _UNARY.items():
@@ -248,5 +282,7 @@ LEAST: dict[str, int] = {
     "gelu": 256,
     "gelu_backward": 256,
     "leaky_relu": 2048,
+    "leaky_relu_backward": 1024,
+    "where": _LEAST_WHERE,
     "threshold_backward": 2048,
 }

@@ -1,4 +1,4 @@
-"""layer_norm, rms_norm and their gradients over the last dimensions of a contiguous array."""
+"""layer_norm, rms_norm, group_norm and their gradients, of contiguous arrays."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _SPLIT = 32768
 
 _layer_norm = Loop("norm", "layer_norm", _SPLIT)
 _layer_norm_backward = Loop("norm", "layer_norm_backward", _SPLIT)
+_group_norm = Loop("norm", "group_norm", _SPLIT)
+_group_norm_backward = Loop("norm", "group_norm_backward", _SPLIT)
 _rms_norm = Loop("norm", "rms_norm", _SPLIT)
 _rms_norm_backward = Loop("norm", "rms_norm_backward", _SPLIT)
 
@@ -86,6 +88,40 @@ def rms_norm_backward(
     return out, _folded(weight_grad).reshape(normalized_shape)
 
 
+def _groups(input: np.ndarray, num_groups: int) -> tuple[int, int]:
+    """Channels of a group, elements of a channel."""
+    return input.shape[1] // num_groups, prod(input.shape[2:])
+
+
+def group_norm(
+    input: np.ndarray, num_groups: int, weight: Any, bias: Any, eps: float
+) -> np.ndarray:
+    """Each group of channels normalized, times ``weight``, plus ``bias``."""
+    channels, n = _groups(input, num_groups)
+    size, own, all_channels = input.size, input.dtype, input.shape[1]
+    weight = _constant(all_channels, own, 1.0) if weight is None else weight
+    bias = _constant(all_channels, own, 0.0) if bias is None else bias
+    out = np.empty(input.shape, own)
+    arguments = (input, weight, bias, num_groups, channels, n, float(eps), out)
+    _group_norm(own, size, len(input) * num_groups, *arguments, weight=channels * n)
+    return out
+
+
+def group_norm_backward(
+    grad: np.ndarray, input: np.ndarray, num_groups: int, weight: Any, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradients of the input, the weight and the bias."""
+    channels, n = _groups(input, num_groups)
+    size, own, batch, all_channels = input.size, input.dtype, *input.shape[:2]
+    weight = _constant(all_channels, own, 1.0) if weight is None else weight
+    out = np.empty(input.shape, own)
+    weight_grad, bias_grad = (np.empty((batch, all_channels), own) for _ in range(2))
+    arguments = (grad, input, weight, num_groups, channels, n, float(eps))
+    results = (out, weight_grad, bias_grad)
+    _group_norm_backward(own, size, batch * num_groups, *arguments, *results, weight=channels * n)
+    return out, np.add.reduce(weight_grad, 0), np.add.reduce(bias_grad, 0)
+
+
 def _folded(parts: np.ndarray) -> np.ndarray:
     return parts if parts.shape[0] == 1 else np.add.reduce(parts, 0)
 
@@ -122,13 +158,42 @@ def _accepts_backward(grad: Any, input: Any, normalized_shape: Dims, weight: Any
     )
 
 
+def _groups_fit(input: np.ndarray, num_groups: int, *parameters: Any) -> bool:
+    return (
+        input.ndim >= 2
+        and num_groups >= 1
+        and input.shape[1] % num_groups == 0
+        and all(
+            p is None
+            or (p.shape == input.shape[1:2] and p.dtype == input.dtype and p.flags.c_contiguous)
+            for p in parameters
+        )
+    )
+
+
+def _accepts_group_norm(input: Any, num_groups: int, weight: Any, bias: Any, eps: Any) -> bool:
+    return is_dense(input, _LEAST) and _groups_fit(input, num_groups, weight, bias)
+
+
+def _accepts_group_norm_backward(
+    grad: Any, input: Any, num_groups: int, weight: Any, eps: Any
+) -> bool:
+    return (
+        is_dense(input, _LEAST) and is_like(grad, input) and _groups_fit(input, num_groups, weight)
+    )
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
+    "group_norm": group_norm,
+    "group_norm_backward": group_norm_backward,
     "layer_norm": layer_norm,
     "layer_norm_backward": layer_norm_backward,
     "rms_norm": rms_norm,
     "rms_norm_backward": rms_norm_backward,
 }
 WHEN: dict[str, Callable[..., bool]] = {
+    "group_norm": _accepts_group_norm,
+    "group_norm_backward": _accepts_group_norm_backward,
     "layer_norm": _accepts_layer_norm,
     "layer_norm_backward": _accepts_backward,
     "rms_norm": _accepts_rms_norm,

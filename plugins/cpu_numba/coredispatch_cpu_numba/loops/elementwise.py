@@ -15,7 +15,7 @@ from typing import Any
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
-from coredispatch_cpu_numba.intrinsics import fabs, full_vectors
+from coredispatch_cpu_numba.intrinsics import choose, fabs, full_vectors
 from coredispatch_cpu_numba.spans import part, row_of
 
 __all__ = ["LOOPS"]
@@ -239,7 +239,25 @@ def _threshold_backward(e: SimpleNamespace) -> Callable[..., Any]:
     return inlined(lambda grad, x, threshold: grad if x > threshold else zero)
 
 
+def _leaky_relu_backward(grad, x, slope):
+    scaled = grad * slope
+    return grad if x > 0.0 else scaled
+
+
+def _chosen(char: str) -> Callable[..., None]:
+    def loop(condition, x, y, out, lo, hi):
+        full_vectors()
+        c, a = part(condition, lo, hi), part(x, lo, hi)
+        b, result = part(y, lo, hi), part(out, lo, hi)
+        for i in range(result.size):
+            result[i] = choose(c[i], a[i], b[i])
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
+    "where": Loop("baaa", _chosen),
+    "leaky_relu_backward": with_two_arrays_and_scalar(_plain(_leaky_relu_backward)),
     "leaky_relu_scalar": with_scalar(_plain(_leaky_relu)),
     "leaky_relu_scalar_inplace": with_scalar_inplace(_plain(_leaky_relu)),
     "threshold_backward": with_two_arrays_and_scalar(_threshold_backward),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -33,9 +34,9 @@ _reducing = njit(
 )
 
 
-def _layer_norm(char: str) -> Callable[..., None]:
-    T, zero = elementary[char].T, elementary[char].T(0.0)
-    total = total_of(char)
+def _deviations(char: str) -> Callable[..., Any]:
+    """A compiled function: sums of the deviations from a mean, and of their squares."""
+    zero = elementary[char].T(0.0)
 
     @_reducing
     def block_sums(block, mean):
@@ -55,6 +56,12 @@ def _layer_norm(char: str) -> Callable[..., None]:
             plain += np.float64(p)
             squares += np.float64(s)
         return plain, squares
+
+    return sums
+
+
+def _layer_norm(char: str) -> Callable[..., None]:
+    T, total, sums = elementary[char].T, total_of(char), _deviations(char)
 
     def loop(x, weight, bias, n, eps, out, lo, hi):
         full_vectors()
@@ -174,7 +181,71 @@ def _rms_norm_backward(char: str) -> Callable[..., None]:
     return loop
 
 
+def _group_norm(char: str) -> Callable[..., None]:
+    """Counts groups of ``channels`` channels of ``n`` elements; a channel has weight and bias."""
+    T, total = elementary[char].T, total_of(char)
+    sums = _deviations(char)
+
+    def loop(x, weight, bias, groups, channels, n, eps, out, lo, hi):
+        full_vectors()
+        size = channels * n
+        share = 1.0 / size
+        for r in range(lo, hi):
+            row, result = row_of(x, r, size), row_of(out, r, size)
+            mean = T(total(row) * share)
+            plain, squares = sums(row, mean)
+            rest = plain * share
+            scale = 1.0 / math.sqrt(max(squares * share - rest * rest, 0.0) + eps)
+            shift = T(rest)
+            for c in range(channels):
+                channel = r % groups * channels + c
+                factor, level = T(scale) * weight[channel], bias[channel]
+                given, target = row_of(row, c, n), row_of(result, c, n)
+                for i in range(n):
+                    target[i] = ((given[i] - mean) - shift) * factor + level
+
+    return loop
+
+
+def _group_norm_backward(char: str) -> Callable[..., None]:
+    """Counts groups; leaves each channel's share of the weight's and bias's gradients."""
+    T, total = elementary[char].T, total_of(char)
+    sums, dot = _deviations(char), dot_of(char)
+
+    def loop(grad, x, weight, groups, channels, n, eps, result, weight_grad, bias_grad, lo, hi):
+        full_vectors()
+        size = channels * n
+        share = 1.0 / size
+        for r in range(lo, hi):
+            row, g, target = row_of(x, r, size), row_of(grad, r, size), row_of(result, r, size)
+            mean = T(total(row) * share)
+            plain, squares = sums(row, mean)
+            rest = plain * share
+            inverse = 1.0 / math.sqrt(max(squares * share - rest * rest, 0.0) + eps)
+            scale, shift = T(inverse), T(rest)
+            given, along = 0.0, 0.0
+            for c in range(channels):
+                first = r % groups * channels + c
+                upstream, line, normal = row_of(g, c, n), row_of(row, c, n), row_of(target, c, n)
+                for i in range(n):
+                    normal[i] = ((line[i] - mean) - shift) * scale
+                here, there = total(upstream), dot(upstream, normal)
+                bias_grad[r * channels + c], weight_grad[r * channels + c] = here, there
+                given += here * np.float64(weight[first])
+                along += there * np.float64(weight[first])
+            level, slope = T(given * share), T(along * share)
+            for c in range(channels):
+                factor = weight[r % groups * channels + c]
+                upstream, normal = row_of(g, c, n), row_of(target, c, n)
+                for i in range(n):
+                    normal[i] = (upstream[i] * factor - level - normal[i] * slope) * scale
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
+    "group_norm": Loop("aaannnea", _group_norm),
+    "group_norm_backward": Loop("aaannneaaa", _group_norm_backward),
     "layer_norm": Loop("aaanea", _layer_norm),
     "layer_norm_backward": Loop("aaanneaaa", _layer_norm_backward),
     "rms_norm": Loop("aanea", _rms_norm),
