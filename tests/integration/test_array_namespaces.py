@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from certification import HERE, certify, installed, only
+from certification import HERE, certify, installed, only, run
+
+from coredispatch.backends.array_api import family_kernels
 
 LIBRARIES = {"jax": "jax", "torch": "torch", "array_api_strict": "array_api_strict"}
 # Operators whose kernels take the longest way round what the standard does not have, and
@@ -38,3 +42,65 @@ def test_each_is_a_few_lines() -> None:
     for path in HERE.glob("over_*.py"):
         body = path.read_text().partition("class ")[2].partition("@hookimpl")[0]
         assert len(body.strip().splitlines()) <= 5, path
+
+
+POOR = """
+import types
+
+import array_api_strict
+
+from coredispatch.plugin import ArrayApiBackend, hookimpl
+
+# Twenty functions, of every kind: direct ones, some inside other kernels, an extension.
+LACKING = (
+    "argmax argsort bitwise_left_shift broadcast_to cumulative_prod cumulative_sum expand_dims "
+    "floor floor_divide hypot linalg matmul nonzero prod remainder round squeeze take_along_axis "
+    "tril triu"
+).split()
+assert len(LACKING) == 20
+names = [n for n in dir(array_api_strict) if n not in LACKING and not n.startswith("__")]
+poor = types.ModuleType("poor")
+vars(poor).update({name: getattr(array_api_strict, name) for name in names})
+poor.__array_api_version__ = array_api_strict.__array_api_version__
+poor.__array_namespace_info__ = array_api_strict.__array_namespace_info__
+
+
+class Poor(ArrayApiBackend):
+    name, xp = "poor", poor
+    array_type = type(array_api_strict.zeros(()))
+
+
+@hookimpl
+def coredispatch_register(registrar):
+    registrar.backend(Poor())
+"""
+ON_POOR = """
+import pytest
+import coredispatch as cd
+from coredispatch.plugin import MissingKernel
+
+x = cd.tensor([[1.0, -2.0], [3.0, 4.0]], device="poor")
+assert (x + x).sum().item() == 12
+assert x.unsqueeze(0).shape == (1, 2, 2) and x.tril().tolist() == [[1, 0], [3, 4]], "decomposed"
+for op, *more in (("sort",), ("floor",), ("matmul", x), ("prod",), ("cumsum", 0)):
+    with pytest.raises(MissingKernel, match=op):
+        getattr(cd, op)(x, *more)
+"""
+
+
+def test_a_function_that_a_library_lacks_costs_its_operator_only(tmp_path: Path) -> None:
+    pytest.importorskip("array_api_strict")
+    (tmp_path / "poor_namespace.py").write_text(POOR)
+    environment = installed("poor", "poor_namespace", tmp_path)
+    assert run(environment, "-c", ON_POOR) == ""
+
+
+def test_nothing_of_the_standard_is_lacking_in_the_standard() -> None:
+    strict = pytest.importorskip("array_api_strict")
+    every, base = (kernels_over(xp) for xp in (strict, np))
+    assert base - every <= {"unfold", "diagonal"}, "views that need strides"
+
+
+def kernels_over(xp: Any) -> set[str]:
+    """The operators that the base serves over a namespace."""
+    return set(family_kernels(xp))

@@ -16,6 +16,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from coredispatch.backends.array_api.lacking import lacking
 from coredispatch.backends.array_api.namespace import Namespace
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.backend import Backend
@@ -43,13 +44,15 @@ FAMILIES = (
 
 
 def family_kernels(xp: Any) -> dict[str, Callable[..., Any]]:
-    """Every kernel that can be written with the namespace ``xp``."""
+    """Every kernel that can be written with what the namespace ``xp`` has."""
     kernels: dict[str, Callable[..., Any]] = {}
     xp = Namespace.of(xp)
     for family in FAMILIES:
         module = importlib.import_module(f"{__name__}.{family}")
         kernels.update(module.kernels(xp))
-    return kernels
+    if xp.strided:
+        return kernels
+    return {op: kernel for op, kernel in kernels.items() if not lacking(kernel, Namespace)}
 
 
 def _silent(kernel: Callable[..., Any]) -> Callable[..., Any]:

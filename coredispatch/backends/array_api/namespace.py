@@ -11,6 +11,7 @@ import functools
 import importlib
 from typing import Any
 
+from coredispatch.backends.array_api.lacking import Lacking
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
 from coredispatch.registry.model.errors import DTypeError, RegistrationError
@@ -52,7 +53,8 @@ class Namespace:
 
     def __init__(self, xp: Any) -> None:
         self.xp = standard(xp)
-        self.strided: bool = hasattr(getattr(xp, "lib", None), "stride_tricks")
+        tricks = getattr(getattr(xp, "lib", None), "stride_tricks", None)
+        self.strided: bool = hasattr(tricks, "as_strided")
 
     @classmethod
     def of(cls, xp: Any) -> Namespace:
@@ -60,7 +62,10 @@ class Namespace:
         return xp if isinstance(xp, cls) else cls(xp)
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.xp, name)
+        if self.strided or name.startswith("__"):
+            value = getattr(self.xp, name)
+        else:
+            value = getattr(self.xp, name, None) or Lacking(self.xp.__name__, name)
         self.__dict__[name] = value  # found at once from now on
         return value
 
