@@ -15,7 +15,7 @@ LIBRARIES = {"jax": "jax", "torch": "torch", "array_api_strict": "array_api_stri
 # Operators whose kernels take the longest way round what the standard does not have, and
 # composites that write to parts of a tensor, which only strided memory takes as it comes.
 FURTHER = ("getitem", "index_put", "scatter_add", "gather", "view_dtype")
-WRITING = ("linalg_ldl_factor", "gru", "bincount")
+WRITING = ("linalg_ldl_factor", "linalg_ldl_solve", "gru", "bincount")
 
 pytestmark = pytest.mark.xdist_group("array_namespaces")
 

@@ -259,6 +259,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
     places = shape.reshape(lazy.expand(pivots, (*lead, n)), (count, n))
     b = lazy.clone(shape.reshape(lazy.expand(B, (*lead, n, columns)), (count, n, columns)))
     b = b.to_dtype(dtype)
-    for i in range(count):
-        _solve_one(a[i], [int(p) for p in places[i].tolist()], b[i], hermitian)
-    return shape.reshape(b, (*lead, n, columns))
+    solved = [lazy.clone(b[i]) for i in range(count)]  # written to: no views of one tensor
+    for i, part in enumerate(solved):
+        _solve_one(a[i], [int(p) for p in places[i].tolist()], part, hermitian)
+    return shape.reshape(lazy.stack(solved) if solved else b, (*lead, n, columns))
