@@ -14,6 +14,7 @@ from pathlib import Path
 import coredispatch as cd
 from coredispatch.registry import TABLE
 
+from .reached import users_of
 from .selection import operators_named
 from .shards import Options
 from .subject import Subject, SuiteError
@@ -27,7 +28,7 @@ _CODE = frozenset((".py", ".toml", ".so", ".pyd", ".cl", ".cu", ".c", ".cpp", ".
 def changed_operators(subject: Subject, ref: str) -> tuple[list[str] | None, str]:
     """The operators that a change since ``ref`` concerns, None for all, and why.
 
-    An operator whose decomposition calls one of them is not among them. Raises
+    An operator whose decomposition or derivative names one of them is concerned, too. Raises
     :class:`SuiteError` where the backend is in no repository, or the repository has no ``ref``.
     """
     home = subject.home
@@ -58,7 +59,7 @@ def changed_operators(subject: Subject, ref: str) -> tuple[list[str] | None, str
                 return None, f"a part of {path.name} that all operators use"
             found |= own
     names = ", ".join(sorted({path.name for path, _ in changed})) or "no file"
-    return sorted(found), names
+    return sorted(found | users_of(found) & known), names
 
 
 def narrowed(subject: Subject, chosen: Options) -> str:

@@ -113,7 +113,7 @@ def test_the_primitives_it_lists_are_all_that_training_needs(
     assert "no operators" in run("ops", "--missing", "scaffolded").stdout
     sampled = (
         *("backend", "softmax", "conv2d", "sort", "getitem", "index_put", "rand", "svd"),
-        *("any", "cat", "gather", "mul"),  # a constant dtype rule, numbers beside arrays, writes
+        *("any", "cat", "gather", "flip", "mul"),  # constant dtype rules, numbers, 0-d, writes
     )
     wanted = [option for op in sampled for option in ("--op", op)]
     command = "conformance run --backend scaffolded --level training --jobs 2 --quiet".split()

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coredispatch.conformance import Subject, SuiteError, report, shards
+from coredispatch.conformance import Subject, SuiteError, plan_op, report, run_case, shards
 from coredispatch.conformance.case import CHECKS, check_name
 from coredispatch.conformance.changes import concerned
 from coredispatch.conformance.database import Database
+from coredispatch.conformance.levels import BOOT_OPS
+from coredispatch.conformance.reached import users_of
 from coredispatch.conformance.selection import (
     checks_named,
     operators_named,
@@ -112,6 +114,16 @@ def test_a_change_concerns_the_kernels_that_use_it(
 ) -> None:
     assert old in KERNELS
     assert concerned(KERNELS, KERNELS.replace(old, new), {"add", "neg", "sum", "exp"}) == ops
+
+
+def test_who_uses_an_operator_is_read_from_the_definitions(subject: Subject) -> None:
+    assert {"log_softmax", "logsumexp", "elu"} <= users_of(["exp"])
+    assert not users_of(["exp"]) & {"relu", "matmul", "flip", "sort"}
+    for op in ("softmax", "layer_norm", "var", "conv2d", "quantile", "gelu", "lu", "cross_entropy"):
+        case = next(c for c in plan_op(subject, op) if c.check == 21)
+        served = run_case(subject, case).facts["served"]
+        reached = {entry.partition(":")[0] for entry in served} - {op}
+        assert {p for p in reached if op not in users_of([p])} <= {"detach", "clone", "view"}, op
 
 
 # ---- the command --------------------------------------------------------------------------------
@@ -339,7 +351,10 @@ def test_only_what_changed_since_a_commit_is_listed(tmp_path: Path) -> None:
     assert unchanged.returncode == 0
     assert "nothing to run" in unchanged.stdout
     module.write_text(BACKEND.replace("np.negative(x)", "-x"))
-    assert {line.partition("/")[0] for line in listed().stdout.split()} == {"neg"}
+    found = {line.partition("/")[0] for line in listed().stdout.split()}
+    assert "neg" in found
+    assert found == {"neg"} | users_of(["neg"]) & set(BOOT_OPS)
+    assert not found & {"exp", "sqrt", "where"}
     module.write_text(BACKEND.replace('"versioned", np.ndarray', '"versioned", object'))
     assert "all operators" in listed().stderr
     refused = command("list", "--backend", "versioned", "--changed-since", "nonesuch", cwd=tmp_path)
