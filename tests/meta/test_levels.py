@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,18 @@ import numpy as np
 import pytest
 
 import coredispatch as cd
-from coredispatch.conformance import Result, Status, Subject, plan_op, report, run_case, shards
+from coredispatch.conformance import (
+    LEVELS,
+    Result,
+    Status,
+    Subject,
+    plan,
+    plan_op,
+    report,
+    run_case,
+    shards,
+)
+from coredispatch.conformance.levels import belongs
 from coredispatch.conformance.report import document
 from coredispatch.plugin import hookimpl
 
@@ -27,6 +39,19 @@ def judged(subject: Subject, profiles: tuple[str, ...]) -> dict[str, Any]:
     run = shards.Run(options, cases)
     run.results = {c.id: run_case(subject, c) for c in cases}
     return document(subject, run)
+
+
+def test_levels_are_nested_and_the_small_one_asks_every_operator(subject: Subject) -> None:
+    cases = list(plan(subject, level="full"))
+    asked = {level: {c.id for c in cases if belongs(c, level, ())} for level in LEVELS}
+    names = list(LEVELS)
+    assert all(asked[a] < asked[b] for a, b in itertools.pairwise(names))
+
+    def judged(level: str) -> set[str]:
+        return {c.op for c in cases if c.check == 1 and c.id in asked[level]}
+
+    assert judged("operators") == judged("inference")
+    assert 8 * len(asked["operators"]) < len(asked["training"])
 
 
 def test_a_profile_of_which_nothing_ran_is_not_reached(subject: Subject) -> None:
