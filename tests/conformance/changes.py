@@ -21,7 +21,9 @@ from .subject import Subject, SuiteError
 
 __all__ = ["changed_operators", "concerned", "narrowed"]
 
-#: what a backend is made of; a page or a test changes none
+#: coredispatch and the suite
+_FRAMEWORK = (Path(cd.__file__).resolve().parent, Path(__file__).resolve().parent)
+#: what a backend is made of; a page changes none
 _CODE = frozenset((".py", ".toml", ".so", ".pyd", ".cl", ".cu", ".c", ".cpp", ".h", ".hpp"))
 
 
@@ -31,7 +33,7 @@ def changed_operators(subject: Subject, ref: str) -> tuple[list[str] | None, str
     An operator whose decomposition or derivative names one of them is concerned, too. Raises
     :class:`SuiteError` where the backend is in no repository, or the repository has no ``ref``.
     """
-    home = subject.home
+    home = subject.home and subject.home.resolve()
     if home is None:
         raise SuiteError(f"nobody knows the files of backend {subject.name!r}")
     known = set(subject.operators())
@@ -44,7 +46,7 @@ def changed_operators(subject: Subject, ref: str) -> tuple[list[str] | None, str
     found: set[str] = set()
     changed = [*_changed_files(home, ref)]
     for path, old in changed:
-        if home not in path.parents and home != path and path not in blocks.values():
+        if not any(path.is_relative_to(part) for part in (home, *_FRAMEWORK)):
             continue  # a page, a test, or a file of another plugin
         of_block = {op for op, file in blocks.items() if file == path}
         served = {op for op, files in kernels.items() if path in files} & known

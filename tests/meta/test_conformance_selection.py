@@ -15,7 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coredispatch.conformance import Subject, SuiteError, plan_op, report, run_case, shards
+import coredispatch as cd
+from coredispatch.conformance import (
+    Subject,
+    SuiteError,
+    changes,
+    plan_op,
+    report,
+    run_case,
+    shards,
+)
 from coredispatch.conformance.case import CHECKS, check_name
 from coredispatch.conformance.changes import concerned
 from coredispatch.conformance.database import Database
@@ -114,6 +123,31 @@ def test_a_change_concerns_the_kernels_that_use_it(
 ) -> None:
     assert old in KERNELS
     assert concerned(KERNELS, KERNELS.replace(old, new), {"add", "neg", "sum", "exp"}) == ops
+
+
+@pytest.mark.parametrize(
+    ("file", "ops"),
+    [
+        ("registry/dispatch/table.py", None),  # everything is called through it
+        ("ops/indexing/gather_scatter.py", {"gather", "scatter", "scatter_add"}),
+        ("../README.md", set()),
+        ("../benchmarks/dispatch.py", set()),
+    ],
+)
+def test_a_change_of_the_framework_concerns_those_it_serves(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, file: str, ops: set[str] | None
+) -> None:
+    path = (Path(cd.__file__).parent / file).resolve()
+    assert path.exists()
+    monkeypatch.setattr(changes, "_changed_files", lambda home, ref: [(path, "")])
+    found, why = changes.changed_operators(subject, "HEAD")
+    if ops is None:
+        assert found is None
+        assert "table.py is used by all" in why
+    else:
+        assert found is not None
+        assert ops <= set(found)
+        assert bool(found) == bool(ops)
 
 
 def test_who_uses_an_operator_is_read_from_the_definitions(subject: Subject) -> None:
