@@ -39,7 +39,7 @@ def view_in_place(target: Any, name: str, *args: Any) -> Any:
             fix=f"use x = x.{name}(...), or cd.no_grad()",
         )
     try:
-        check_in_place(target, values=False)
+        check_in_place(target)
     except AutogradError as refused:
         refused.call = f"{name}_()"
         raise

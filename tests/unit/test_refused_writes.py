@@ -54,6 +54,13 @@ class TestShapes:
         with pytest.raises(RuntimeError, match="custom Function"):
             change(AsItIs.apply(base)[:1])
 
+    def test_a_view_made_without_recording(self, change: Callable[[Any], Any]) -> None:
+        base = cd.ones(2, requires_grad=True) * 1
+        with cd.no_grad():
+            view = base[:1]
+        with pytest.raises(RuntimeError, match="created in no_grad mode"):
+            change(view)
+
     def test_an_inference_tensor(self, change: Callable[[Any], Any]) -> None:
         with cd.inference_mode():
             made = change(cd.ones(2))
@@ -94,6 +101,17 @@ def test_an_input_that_a_function_returned_is_a_view_of_it(
     assert given.tolist() == [1.0, 1.0]
     handed_on.sum().backward()
     assert x.grad.tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
+def test_a_view_that_was_made_a_leaf_is_one(write: Callable[[Any], Any]) -> None:
+    base = cd.ones(2, 2)
+    leaf = base[0].requires_grad_()
+    with pytest.raises(RuntimeError, match="leaf"):
+        write(leaf)
+    with cd.no_grad():
+        write(leaf)
+    assert base.sum() != 4 and leaf.is_leaf and not base.requires_grad
 
 
 def test_a_function_saves_no_inference_tensor() -> None:

@@ -148,8 +148,9 @@ def check_history(target: TensorBase) -> None:
     That is one of a leaf that requires grad, and one of a view that must not be replayed. Raises
     :class:`AutogradError`.
     """
-    root, path = _differentiable_root(target)
-    if root.keys & AUTOGRAD and root._node is None:
+    _, path = _differentiable_root(target)
+    chain: list[Any] = [target, *[link.base for link in path]]
+    if any(value.keys & AUTOGRAD and value._node is None for value in chain):
         what = "a view of a leaf tensor" if path else "a leaf tensor"
         raise AutogradError(
             f"{what} that requires grad is being written in place",
@@ -165,10 +166,10 @@ def check_history(target: TensorBase) -> None:
         )
 
 
-def check_in_place(target: TensorBase, values: bool = True) -> None:
+def check_in_place(target: TensorBase) -> None:
     """Refuse what a write to ``target`` would refuse now, before anything is written.
 
-    Without ``values`` only the shape changes. Raises :class:`AutogradError`.
+    Raises :class:`AutogradError`.
     """
     if masked(target.keys) & _INFERENCE:
         raise AutogradError(
@@ -177,7 +178,7 @@ def check_in_place(target: TensorBase, values: bool = True) -> None:
         )
     if masked(target.keys) & AUTOGRAD:
         check_history(target)
-    elif values:
+    else:
         check_view_write(target)
 
 

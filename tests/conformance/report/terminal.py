@@ -46,7 +46,7 @@ class Progress:
 
 
 def asked(document: dict[str, Any]) -> str:
-    """What a run asked for: ``training``, ``sparse``, ``inference, sparse``."""
+    """What a run asked for: ``training``, ``diagonal``, ``inference, diagonal``."""
     level = document["verdict"]["level"]
     return ", ".join([*([level] if level else []), *document["options"]["profiles"]])
 
