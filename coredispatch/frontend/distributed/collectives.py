@@ -278,6 +278,23 @@ def reduce_scatter_tensor(
 reduce_scatter_single = reduce_scatter_tensor
 
 
+def _list_at(
+    end: str, name: str, given: list[Tensor] | None, here: bool, own: Any, group: ProcessGroup
+) -> Any:
+    """The list that only the rank at one end gives, with one tensor per rank; elsewhere none."""
+    argument = f"{name}_list"
+    if not here:
+        if given:
+            raise ValueError(f"Argument ``{argument}`` must NOT be specified on non-{end} ranks.")
+        return []
+    if not given:
+        raise ValueError(f"Argument ``{argument}`` must be specified on {end} rank.")
+    tensors = bare_list(given, argument)
+    count(name, tensors, group)
+    same_dtype(own, *tensors)
+    return tensors
+
+
 @_members_only
 def gather(
     tensor: Tensor,
@@ -292,15 +309,7 @@ def gather(
     dst = 0 if dst is None and group_dst is None else dst
     target = root("gather", "dst", dst, group_dst, found)
     own = bare(tensor, "tensor")
-    outputs = []
-    if found.rank() == target:
-        if not gather_list:
-            raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-        outputs = bare_list(gather_list, "gather_list")
-        count("gather", outputs, found)
-        same_dtype(own, *outputs)
-    elif gather_list:
-        raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
+    outputs = _list_at("destination", "gather", gather_list, found.rank() == target, own, found)
     ops.gather_(outputs, own, target, found, async_op)
     return under_way(async_op, gather_list)
 
@@ -319,16 +328,9 @@ def scatter(
     src = 0 if src is None and group_src is None else src
     source = root("scatter", "src", src, group_src, found)
     target = bare(tensor, "tensor")
-    inputs = []
-    if found.rank() == source:
-        if not scatter_list:
-            raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-        inputs = bare_list(scatter_list, "scatter_list")
-        count("scatter", inputs, found)
-        same_dtype(target, *inputs)
+    inputs = _list_at("source", "scatter", scatter_list, found.rank() == source, target, found)
+    if inputs:
         _same_shape("scatter", target.numel(), [inputs[source]])
-    elif scatter_list:
-        raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
     ops.scatter_(target, inputs, source, found, async_op)
     return under_way(async_op, [tensor])
 

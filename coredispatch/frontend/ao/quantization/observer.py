@@ -158,8 +158,17 @@ class UniformQuantizationObserverBase(ObserverBase):
         raise NotImplementedError("Cannot reset min/max values in the given observer.")
 
 
-class MinMaxObserver(UniformQuantizationObserverBase):
-    """Remembers the smallest and the largest value of all."""
+class _RangeObserver(UniformQuantizationObserverBase):
+    """An observer that keeps a smallest and a largest value, for one kind of schemes."""
+
+    min_val: Any
+    max_val: Any
+    _schemes = (
+        "per_tensor_symmetric and per_tensor_affine",
+        per_tensor_symmetric,
+        per_tensor_affine,
+    )
+    _nothing_seen: tuple[Any, Any] = (float("inf"), float("-inf"))
 
     def __init__(
         self,
@@ -172,14 +181,30 @@ class MinMaxObserver(UniformQuantizationObserverBase):
         eps: float = _EPS,
         is_dynamic: bool = False,
     ) -> None:
-        if qscheme in (per_channel_affine, per_channel_symmetric):
-            raise NotImplementedError(
-                "MinMaxObserver's qscheme only support per_tensor_symmetric and per_tensor_affine."
-            )
+        names, *schemes = self._schemes
+        if qscheme not in schemes:
+            raise NotImplementedError(f"{self._kind()}'s qscheme only support {names}.")
         options = (reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic)
         super().__init__(dtype, qscheme, *options)
-        self.register_buffer("min_val", tensor(float("inf"), **self.factory))
-        self.register_buffer("max_val", tensor(float("-inf"), **self.factory))
+        for name, value in zip(("min_val", "max_val"), self._nothing_seen):
+            self.register_buffer(name, tensor(value, **self.factory))
+
+    @classmethod
+    def _kind(cls) -> str:
+        """The observer that stated the schemes."""
+        return next(c.__name__ for c in cls.__mro__ if not c.__name__.startswith("Moving"))
+
+    def calculate_qparams(self) -> tuple[Any, Any]:
+        """Scale and zero point: of all, each ``(1,)``, or of each slice."""
+        return self._calculate_qparams(self.min_val, self.max_val)
+
+    def extra_repr(self) -> str:
+        """What was seen."""
+        return f"min_val={self.min_val}, max_val={self.max_val}"
+
+
+class MinMaxObserver(_RangeObserver):
+    """Remembers the smallest and the largest value of all."""
 
     def forward(self, x_orig: Any) -> Any:
         """``x_orig``, whose range is taken in."""
@@ -191,14 +216,6 @@ class MinMaxObserver(UniformQuantizationObserverBase):
     def _take(self, low: Any, high: Any) -> None:
         self.min_val.copy_(_op("minimum")(low, self.min_val))
         self.max_val.copy_(_op("maximum")(high, self.max_val))
-
-    def calculate_qparams(self) -> tuple[Any, Any]:
-        """Scale and zero point, each ``(1,)``."""
-        return self._calculate_qparams(self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        """The range."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def reset_min_max_vals(self) -> None:
         """Forget what was seen."""
@@ -240,11 +257,15 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
         self.max_val.copy_(self.max_val + rate * (high - self.max_val))
 
 
-class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
+class PerChannelMinMaxObserver(_RangeObserver):
     """The smallest and largest value of each slice along ``ch_axis``."""
 
-    min_val: Any
-    max_val: Any
+    _schemes = (
+        "per_channel_symmetric, per_channel_affine",
+        per_channel_symmetric,
+        per_channel_affine,
+    )
+    _nothing_seen = ([], [])
 
     def __init__(
         self,
@@ -258,16 +279,9 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
         eps: float = _EPS,
         is_dynamic: bool = False,
     ) -> None:
-        if qscheme not in (per_channel_affine, per_channel_symmetric):
-            raise NotImplementedError(
-                "PerChannelMinMaxObserver's qscheme only support per_channel_symmetric, "
-                "per_channel_affine."
-            )
         options = (reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic)
         super().__init__(dtype, qscheme, *options)
         self.ch_axis = ch_axis
-        self.register_buffer("min_val", tensor([], **self.factory))
-        self.register_buffer("max_val", tensor([], **self.factory))
 
     def forward(self, x_orig: Any) -> Any:
         """``x_orig``, whose ranges are taken in."""
@@ -281,14 +295,6 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
 
     def _joined(self, low: Any, high: Any) -> tuple[Any, Any]:
         return _op("minimum")(low, self.min_val), _op("maximum")(high, self.max_val)
-
-    def calculate_qparams(self) -> tuple[Any, Any]:
-        """Scale and zero point of each slice."""
-        return self._calculate_qparams(self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        """The ranges."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def reset_min_max_vals(self) -> None:
         """Forget what was seen."""
@@ -310,7 +316,7 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
         )
 
 
-class HistogramObserver(UniformQuantizationObserverBase):
+class HistogramObserver(_RangeObserver):
     """A running histogram; the range kept is the one with the least squared error.
 
     The search is Caffe2's NonlinearQuantizationParamsSearch: quantiles are moved inwards from both
@@ -329,19 +335,12 @@ class HistogramObserver(UniformQuantizationObserverBase):
         eps: float = _EPS,
         is_dynamic: bool = False,
     ) -> None:
-        if qscheme not in (per_tensor_affine, per_tensor_symmetric):
-            raise NotImplementedError(
-                "HistogramObserver's qscheme only support per_tensor_symmetric and "
-                "per_tensor_affine."
-            )
         if is_dynamic:
             raise NotImplementedError("HistogramObserver doesn't support dynamic quantization")
         options = (reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic)
         super().__init__(dtype, qscheme, *options)
         self.bins, self.dst_nbins, self.upsample_rate = bins, 256, 16
         self.register_buffer("histogram", _op("zeros")((bins,)))
-        self.register_buffer("min_val", tensor(float("inf")))
-        self.register_buffer("max_val", tensor(float("-inf")))
 
     def forward(self, x_orig: Any) -> Any:
         """``x_orig``, which is counted."""
@@ -428,10 +427,6 @@ class HistogramObserver(UniformQuantizationObserverBase):
         if not self._seen(self.min_val, self.max_val):
             return tensor([1.0]), tensor([0])
         return self._calculate_qparams(*[tensor(x) for x in self._search()])
-
-    def extra_repr(self) -> str:
-        """The range."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
 class FixedQParamsObserver(ObserverBase):

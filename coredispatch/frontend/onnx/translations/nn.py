@@ -32,6 +32,14 @@ def _per_dim(value: Any, n: int) -> list[int]:
     return [int(v) for v in (values * n if len(values) == 1 else values)]
 
 
+def _over_samples(b: Builder, n: int, kind: str, x: Any, *others: Any, **attributes: Any) -> Any:
+    """A node that knows samples only, for ``x`` with ``n`` dimensions, samples or one of them."""
+    batched = x.rank == n + 2
+    given = x if batched else b.op("Unsqueeze", x, np.array([0]))
+    made = b.op(kind, given, *others, **attributes)
+    return made if batched else b.op("Squeeze", made, np.array([0]))
+
+
 def _convolution(n: int) -> Any:
     def translate(
         b: Builder,
@@ -52,13 +60,10 @@ def _convolution(n: int) -> Any:
             pads = [t // 2 for t in total] + [t - t // 2 for t in total]
         else:
             pads = _per_dim(padding, n) * 2
-        batched = x.rank == n + 2
-        given = x if batched else b.op("Unsqueeze", x, np.array([0]))
-        made = b.op(
-            "Conv", given, weight, bias, strides=_per_dim(stride, n), pads=pads,
+        return _over_samples(
+            b, n, "Conv", x, weight, bias, strides=_per_dim(stride, n), pads=pads,
             dilations=spread, group=groups, kernel_shape=kernel,
         )  # fmt: skip
-        return made if batched else b.op("Squeeze", made, np.array([0]))
 
     return translate
 
@@ -75,23 +80,13 @@ def _transposed(n: int) -> Any:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Any:
-        batched = x.rank == n + 2
-        given = x if batched else b.op("Unsqueeze", x, np.array([0]))
-        made = b.op(
-            "ConvTranspose", given, weight, bias, strides=_per_dim(stride, n),
+        return _over_samples(
+            b, n, "ConvTranspose", x, weight, bias, strides=_per_dim(stride, n),
             pads=_per_dim(padding, n) * 2, output_padding=_per_dim(output_padding, n),
             dilations=_per_dim(dilation, n), group=groups, kernel_shape=list(weight.shape[2:]),
         )  # fmt: skip
-        return made if batched else b.op("Squeeze", made, np.array([0]))
 
     return translate
-
-
-def _pooled(b: Builder, x: Any, n: int, kind: str, **attributes: Any) -> Any:
-    batched = x.rank == n + 2
-    given = x if batched else b.op("Unsqueeze", x, np.array([0]))
-    made = b.op(kind, given, **attributes)
-    return made if batched else b.op("Squeeze", made, np.array([0]))
 
 
 def _max_pool(n: int) -> Any:
@@ -105,8 +100,8 @@ def _max_pool(n: int) -> Any:
         ceil_mode: bool = False,
     ) -> Any:
         steps = kernel_size if stride is None or stride == () else stride
-        return _pooled(
-            b, x, n, "MaxPool", kernel_shape=_per_dim(kernel_size, n), strides=_per_dim(steps, n),
+        return _over_samples(
+            b, n, "MaxPool", x, kernel_shape=_per_dim(kernel_size, n), strides=_per_dim(steps, n),
             pads=_per_dim(padding, n) * 2, dilations=_per_dim(dilation, n),
             ceil_mode=int(ceil_mode),
         )  # fmt: skip
@@ -128,8 +123,8 @@ def _avg_pool(n: int) -> Any:
         if divisor_override is not None:
             return b.refuse("avg_pool(divisor_override=...)")
         steps = kernel_size if stride is None or stride == () else stride
-        return _pooled(
-            b, x, n, "AveragePool", kernel_shape=_per_dim(kernel_size, n),
+        return _over_samples(
+            b, n, "AveragePool", x, kernel_shape=_per_dim(kernel_size, n),
             strides=_per_dim(steps, n), pads=_per_dim(padding, n) * 2, ceil_mode=int(ceil_mode),
             count_include_pad=int(count_include_pad),
         )  # fmt: skip
@@ -145,7 +140,7 @@ def _adaptive(n: int, globally: str, windows: str) -> Any:
         given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * n
         wanted = [s if w is None else w for s, w in zip(sizes, given)]
         if all(w == 1 for w in wanted):
-            return _pooled(b, x, n, globally)
+            return _over_samples(b, n, globally, x)
         fixed = all(type(s) is int and s % w == 0 for s, w in zip(sizes, wanted))
         if not fixed:
             return b.refuse(
@@ -153,7 +148,7 @@ def _adaptive(n: int, globally: str, windows: str) -> Any:
                 "size; use an output that divides the input"
             )
         kernel = [s // w for s, w in zip(sizes, wanted)]
-        return _pooled(b, x, n, windows, kernel_shape=kernel, strides=kernel)
+        return _over_samples(b, n, windows, x, kernel_shape=kernel, strides=kernel)
 
     return translate
 
