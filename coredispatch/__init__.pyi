@@ -70,6 +70,9 @@ from coredispatch.frontend.amp.autocast import is_autocast_enabled as is_autocas
 from coredispatch.frontend.amp.grad_scaler import GradScaler as GradScaler
 from coredispatch.frontend.autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from coredispatch.frontend.autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
+from coredispatch.frontend.autograd.anomaly import set_anomaly_enabled as set_anomaly_enabled
+from coredispatch.frontend.control_flow import cond as cond
+from coredispatch.frontend.control_flow import while_loop as while_loop
 from coredispatch.frontend.creation import as_tensor as as_tensor
 from coredispatch.frontend.creation import asarray as asarray
 from coredispatch.frontend.creation import from_dlpack as from_dlpack
@@ -121,12 +124,16 @@ from coredispatch.frontend.programs import SymBool as SymBool
 from coredispatch.frontend.programs import SymFloat as SymFloat
 from coredispatch.frontend.programs import SymInt as SymInt
 from coredispatch.frontend.programs import is_warn_always_enabled as is_warn_always_enabled
+from coredispatch.frontend.programs import set_flush_denormal as set_flush_denormal
 from coredispatch.frontend.programs import set_warn_always as set_warn_always
 from coredispatch.frontend.programs import sym_float as sym_float
 from coredispatch.frontend.programs import sym_int as sym_int
+from coredispatch.frontend.programs import sym_ite as sym_ite
 from coredispatch.frontend.programs import sym_max as sym_max
 from coredispatch.frontend.programs import sym_min as sym_min
 from coredispatch.frontend.programs import sym_not as sym_not
+from coredispatch.frontend.programs import sym_sqrt as sym_sqrt
+from coredispatch.frontend.programs import sym_sum as sym_sum
 from coredispatch.frontend.programs import typename as typename
 from coredispatch.frontend.random import fork_rng as fork_rng
 from coredispatch.frontend.random import get_rng_state as get_rng_state
@@ -144,6 +151,7 @@ from coredispatch.frontend.sparse import sparse_coo_tensor as sparse_coo_tensor
 from coredispatch.frontend.sparse import sparse_csr_tensor as sparse_csr_tensor
 from coredispatch.frontend.tensor import Tensor as Tensor
 from coredispatch.frontend.tensor import is_tensor as is_tensor
+from coredispatch.frontend.utils.dlpack import to_dlpack as to_dlpack
 from coredispatch.frontend.vmap import vmap as vmap
 from coredispatch.registry.around import fallback as fallback
 from coredispatch.registry.around.explain import explain as explain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import types
 import warnings
@@ -15,12 +16,16 @@ __all__ = [
     "SymFloat",
     "SymInt",
     "is_warn_always_enabled",
+    "set_flush_denormal",
     "set_warn_always",
     "sym_float",
     "sym_int",
+    "sym_ite",
     "sym_max",
     "sym_min",
     "sym_not",
+    "sym_sqrt",
+    "sym_sum",
     "typename",
 ]
 
@@ -69,6 +74,28 @@ def sym_min(a: Any, b: Any) -> Any:
 def sym_not(a: Any) -> bool:
     """``not a``."""
     return not a
+
+
+def sym_sqrt(a: Any) -> float:
+    """The square root of a number."""
+    return math.sqrt(a)
+
+
+def sym_sum(*args: Any) -> Any:
+    """The sum of numbers, given one by one or as one list."""
+    return sum(args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args)
+
+
+def sym_ite(b: bool, t: Any, f: Any) -> Any:
+    """``t`` if ``b``, else ``f``."""
+    return t if b else f
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Nothing: subnormal numbers are always computed. Returns False, as where the CPU cannot."""
+    if not isinstance(mode, bool):
+        raise TypeError(f"flush_denormal expects a bool, but got {type(mode).__name__}")
+    return False
 
 
 def _assert(condition: Any, message: Any) -> None:

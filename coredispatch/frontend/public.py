@@ -15,7 +15,9 @@ from coredispatch.frontend.amp.grad_scaler import GradScaler
 from coredispatch.frontend.autograd.anomaly import (
     is_anomaly_check_nan_enabled,
     is_anomaly_enabled,
+    set_anomaly_enabled,
 )
+from coredispatch.frontend.control_flow import cond, while_loop
 from coredispatch.frontend.creation import (
     as_tensor,
     asarray,
@@ -74,12 +76,16 @@ from coredispatch.frontend.programs import (
     SymFloat,
     SymInt,
     is_warn_always_enabled,
+    set_flush_denormal,
     set_warn_always,
     sym_float,
     sym_int,
+    sym_ite,
     sym_max,
     sym_min,
     sym_not,
+    sym_sqrt,
+    sym_sum,
     typename,
 )
 from coredispatch.frontend.random import (
@@ -94,6 +100,7 @@ from coredispatch.frontend.removed import eig, lstsq, matrix_rank, solve, symeig
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.sparse import sparse_coo_tensor, sparse_csr_tensor
 from coredispatch.frontend.tensor import Tensor, is_tensor
+from coredispatch.frontend.utils.dlpack import to_dlpack
 from coredispatch.frontend.vmap import vmap
 from coredispatch.registry.around import fallback
 from coredispatch.registry.around.explain import explain

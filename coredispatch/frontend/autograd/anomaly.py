@@ -41,6 +41,11 @@ class set_detect_anomaly:
         GRAPH.watch(anomaly=anomaly)
 
 
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Switch anomaly mode until it is switched again; see :class:`set_detect_anomaly`."""
+    set_detect_anomaly(mode, check_nan)
+
+
 class detect_anomaly:
     """``with detect_anomaly():`` - see :func:`is_anomaly_enabled`."""
 

@@ -94,6 +94,15 @@ def logit(self: Tensor, eps: float | None = None) -> Tensor:
     return in_float32(lambda p: log(div(p, sub(1, p))), x)
 
 
+@logit.vjp
+def _(grad, self, eps):
+    slope = div(grad, mul(self, sub(1, self)))
+    low, high = (0, 1) if eps is None else (eps, 1 - eps)
+    inside = comparison.logical_and(comparison.ge(self, low), comparison.le(self, high))
+    # Outside there is no logarithm, or a constant where it is clamped.
+    return comparison.where(inside, slope, math.nan if eps is None else 0)
+
+
 def _zero_wins(x: Any, y: Any, logarithm: Any) -> Any:
     y = np.asarray(y, np.float64)
     return np.where((x == 0) & ~np.isnan(y), 0, x * logarithm(y))
