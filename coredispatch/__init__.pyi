@@ -79,6 +79,7 @@ from coredispatch.frontend.creation import from_dlpack as from_dlpack
 from coredispatch.frontend.creation import from_numpy as from_numpy
 from coredispatch.frontend.creation import frombuffer as frombuffer
 from coredispatch.frontend.creation import tensor as tensor
+from coredispatch.frontend.creation import to_dlpack as to_dlpack
 from coredispatch.frontend.determinism import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from coredispatch.frontend.determinism import get_deterministic_debug_mode as get_deterministic_debug_mode
 from coredispatch.frontend.determinism import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
@@ -151,7 +152,6 @@ from coredispatch.frontend.sparse import sparse_coo_tensor as sparse_coo_tensor
 from coredispatch.frontend.sparse import sparse_csr_tensor as sparse_csr_tensor
 from coredispatch.frontend.tensor import Tensor as Tensor
 from coredispatch.frontend.tensor import is_tensor as is_tensor
-from coredispatch.frontend.utils.dlpack import to_dlpack as to_dlpack
 from coredispatch.frontend.vmap import vmap as vmap
 from coredispatch.registry.around import fallback as fallback
 from coredispatch.registry.around.explain import explain as explain

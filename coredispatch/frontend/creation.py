@@ -28,7 +28,7 @@ from coredispatch.registry.model.errors import (
 from coredispatch.registry.model.scalars import stored
 from coredispatch.registry.wiring import HOOKS
 
-__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor"]
+__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor", "to_dlpack"]
 
 _CPU = Device("cpu")
 
@@ -303,3 +303,8 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
     factory.__module__ = "coredispatch"  # where pickle finds it
     factory.operator = op  # type: ignore[attr-defined]
     return factory
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """The capsule of a tensor, which another library's ``from_dlpack`` takes once."""
+    return tensor.__dlpack__()

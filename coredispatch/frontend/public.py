@@ -25,6 +25,7 @@ from coredispatch.frontend.creation import (
     from_numpy,
     frombuffer,
     tensor,
+    to_dlpack,
 )
 from coredispatch.frontend.determinism import (
     are_deterministic_algorithms_enabled,
@@ -100,7 +101,6 @@ from coredispatch.frontend.removed import eig, lstsq, matrix_rank, solve, symeig
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.sparse import sparse_coo_tensor, sparse_csr_tensor
 from coredispatch.frontend.tensor import Tensor, is_tensor
-from coredispatch.frontend.utils.dlpack import to_dlpack
 from coredispatch.frontend.vmap import vmap
 from coredispatch.registry.around import fallback
 from coredispatch.registry.around.explain import explain

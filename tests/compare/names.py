@@ -82,7 +82,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"DF.*|.*DataPipe|DataChunk|.*validation.*|.*determin.*|functional_datapipe",
-        "data pipes, which PyTorch moved out and no longer develops",
+        "checks of the types that data pipes declare for their items",
     ),
     (
         r"TYPE_CHECKING|Callable|Optional|DType|torch|Tensor|classproperty|functional|"

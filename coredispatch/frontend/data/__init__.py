@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from coredispatch.frontend.data.collate import default_collate, default_convert
 from coredispatch.frontend.data.dataloader import DataLoader
+from coredispatch.frontend.data.datapipes.datapipe import (
+    DataChunk,
+    DFIterDataPipe,
+    IterDataPipe,
+    MapDataPipe,
+    argument_validation,
+    functional_datapipe,
+    guaranteed_datapipes_determinism,
+    non_deterministic,
+)
 from coredispatch.frontend.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -30,10 +40,14 @@ __all__ = [
     "BatchSampler",
     "ChainDataset",
     "ConcatDataset",
+    "DFIterDataPipe",
+    "DataChunk",
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "IterDataPipe",
     "IterableDataset",
+    "MapDataPipe",
     "RandomSampler",
     "RecordIODataset",
     "Sampler",
@@ -44,8 +58,12 @@ __all__ = [
     "TensorDataset",
     "WeightedRandomSampler",
     "WorkerInfo",
+    "argument_validation",
     "default_collate",
     "default_convert",
+    "functional_datapipe",
     "get_worker_info",
+    "guaranteed_datapipes_determinism",
+    "non_deterministic",
     "random_split",
 ]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
-from coredispatch.frontend.creation import from_dlpack
-from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.creation import from_dlpack, to_dlpack
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
 
@@ -29,8 +27,3 @@ class DLDeviceType(enum.IntEnum):
     kDLWebGPU = 15
     kDLHexagon = 16
     kDLMAIA = 17
-
-
-def to_dlpack(tensor: Tensor) -> Any:
-    """The capsule of a tensor, which another library's ``from_dlpack`` takes once."""
-    return tensor.__dlpack__()
