@@ -103,9 +103,13 @@ def compare(
     signs = signs and kind in ("exact", "ulp") and not _signless(op)
     signs = signs and not any(a.dtype.kind == "c" for a in inputs)
 
+    vague = None  # an infinity in place of NaN, or the other way round
+    if op.tolerance is not None and op.tolerance.mixed:
+        vague = ~(np.isfinite(wanted) | np.isfinite(actual.astype(np.float64)))
+
     def judge(directions: int) -> float:
         bound = _bound(kind, units, wanted, actual.dtype, reference, op, directions) * slack
-        return _judge(actual, wanted, bound, signs=signs)
+        return _judge(actual, wanted, bound, signs=signs, vague=vague)
 
     return _patiently(judge, kind)
 

@@ -205,6 +205,20 @@ def test_a_factor_may_underflow_before_the_product_does() -> None:
         compare(cd.ops.sigmoid, np.float32([1e-43, sigmoid()[1]]), sigmoid, sigmoid())
 
 
+def test_a_fast_transform_may_take_one_of_two_that_are_not_finite_for_the_other() -> None:
+    """Infinities cancel in the order in which a library adds; a finite number is wrong all the same."""
+    op = cd.ops.fft_irfft2
+    x = np.array([[1.0, np.inf, 2.0], [3.0, -np.inf, np.nan]], np.float32)
+    reference = Reference(op, Sample(x))
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(reference())
+    undefined = np.isnan(wanted)
+    assert undefined.any()
+    compare(op, np.where(undefined, np.inf, wanted).astype(np.float32), reference, wanted)
+    with pytest.raises(Deviation, match="NaN"):
+        compare(op, np.where(undefined, 1, wanted).astype(np.float32), reference, wanted)
+
+
 def test_a_case_that_asserts_nothing_is_vacuous(subject: Subject, monkeypatch: Any) -> None:
     case = plan_op(subject, "neg")[0]
     from coredispatch.conformance import checks, runner

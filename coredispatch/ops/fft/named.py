@@ -20,10 +20,10 @@ from coredispatch.ops.fft.transforms import (
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import (
-    conditioned,
     normalize_dim,
     normalize_dims,
     require_one_of,
+    transform,
 )
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -178,7 +178,7 @@ def _facts(reference: Any, samples: Any, dtypes: Any = ANY) -> dict[str, Any]:
         "reference": reference,
         "samples": samples,
         "dtypes": dtypes,
-        "tolerance": conditioned,
+        "tolerance": transform,
         "namespace": "fft",
         "method": False,
     }

@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch.ops.fft.transforms import fft_c2c, fft_c2r, fft_r2c
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.rules import conditioned
+from coredispatch.ops.support.rules import transform
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import complex64, complex128, float32, float64
@@ -99,7 +99,7 @@ def _stft_reference(
     reference=_stft_reference,
     samples=_signals,
     dtypes=(float32, float64),
-    tolerance=conditioned,
+    tolerance=transform,
 )
 def stft(
     self: Tensor,
@@ -235,7 +235,7 @@ def _istft_reference(
     reference=_istft_reference,
     samples=_spectra,
     dtypes=(complex64, complex128),
-    tolerance=conditioned,
+    tolerance=transform,
 )
 def istft(
     self: Tensor,

@@ -13,7 +13,7 @@ import numpy as np
 
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
-from coredispatch.ops.support.rules import conditioned, normalize_dim, require_one_of
+from coredispatch.ops.support.rules import normalize_dim, require_one_of, transform
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import (
@@ -123,7 +123,7 @@ def _c2c_reference(self: Any, dim: Any, norm: Any, forward: bool = True) -> Any:
     reference=_c2c_reference,
     samples=_both_ways,
     dtypes=COMPLEX,
-    tolerance=conditioned,
+    tolerance=transform,
     namespace=(),
     method=False,
 )
@@ -172,7 +172,7 @@ def _r2c_reference(self: Any, dim: Any, norm: Any, onesided: bool = True) -> Any
     reference=_r2c_reference,
     samples=_real_samples,
     dtypes=(float32, float64),
-    tolerance=conditioned,
+    tolerance=transform,
     namespace=(),
     method=False,
 )
@@ -240,7 +240,7 @@ def _c2r_reference(self: Any, dim: Any, norm: Any, last_dim_size: int) -> Any:
     reference=_c2r_reference,
     samples=_c2r_samples,
     dtypes=COMPLEX,
-    tolerance=conditioned,
+    tolerance=transform,
     namespace=(),
     method=False,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from coredispatch.ops.support.tolerance import conditioned, dot, exact, ulp
+from coredispatch.ops.support.tolerance import conditioned, dot, exact, transform, ulp
 from coredispatch.registry.model.dtypes import (
     ALL_DTYPES,
     DType,
@@ -44,6 +44,7 @@ __all__ = [
     "require_one_of",
     "same",
     "same_shape",
+    "transform",
     "ulp",
     "values_and_indices",
 ]

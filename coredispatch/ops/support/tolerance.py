@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Tolerance", "conditioned", "dot", "exact", "steps", "ulp"]
+__all__ = ["Tolerance", "conditioned", "dot", "exact", "steps", "transform", "ulp"]
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,15 @@ class Tolerance:
             empty for all. The others only decide which products are summed.
         product: of ``ulp``, whether the result is the input times a factor that may underflow
             before the result does: one subnormal unit of the factor is allowed too.
+        mixed: whether every result adds up many inputs in an order of the library's own, as a fast
+            transform does: what is not finite may be an infinity or NaN.
     """
 
     kind: str
     ulps: float = 0.0
     linear: tuple[str, ...] = ()
     product: bool = False
+    mixed: bool = False
 
     def __repr__(self) -> str:
         return f"{self.kind}({self.ulps:g})" if self.ulps else self.kind
@@ -41,6 +44,7 @@ class Tolerance:
 exact = Tolerance("exact")
 dot = Tolerance("dot")
 conditioned = Tolerance("conditioned", 4.0)
+transform = Tolerance("conditioned", 4.0, mixed=True)
 
 
 def steps(n: float) -> Tolerance:

@@ -170,7 +170,7 @@ PRELUDE = """
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF
 #define ANY __attribute__((overloadable))
-#define LOAD(m, i) (m)[i]
+#define LOAD(m, i) m[i]
 #define LOAD_half(m, i) vload_half(i, m)
 #define LOAD_bfloat16(m, i) as_float((uint)(m)[i] << 16)
 #define LOAD_complex64(m, i) convert_double2((m)[i])
