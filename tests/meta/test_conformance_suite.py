@@ -212,11 +212,11 @@ def test_a_fast_transform_may_take_one_of_two_that_are_not_finite_for_the_other(
     reference = Reference(op, Sample(x))
     with np.errstate(all="ignore"):
         wanted = np.asarray(reference())
-    undefined = np.isnan(wanted)
-    assert undefined.any()
-    compare(op, np.where(undefined, np.inf, wanted).astype(np.float32), reference, wanted)
-    with pytest.raises(Deviation, match="NaN"):
-        compare(op, np.where(undefined, 1, wanted).astype(np.float32), reference, wanted)
+        undefined = np.isnan(wanted)
+        assert undefined.any()
+        compare(op, np.where(undefined, np.inf, wanted).astype(np.float32), reference, wanted)
+        with pytest.raises(Deviation, match="NaN"):
+            compare(op, np.where(undefined, 1, wanted).astype(np.float32), reference, wanted)
 
 
 def test_a_case_that_asserts_nothing_is_vacuous(subject: Subject, monkeypatch: Any) -> None:
