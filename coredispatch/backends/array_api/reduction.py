@@ -10,6 +10,7 @@ from typing import Any
 
 from coredispatch.backends.array_api.namespace import Namespace, is_half
 from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.errors import DimError
 from coredispatch.registry.model.sizes import normalize_dims
 
 __all__ = ["kernels"]
@@ -72,8 +73,18 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 
         return kernel
 
+    def of_nothing(x: Any, dim: Any, keepdim: bool) -> Any:
+        """The empty result over dimensions that are not empty, which some libraries refuse."""
+        dims = normalize_dims(dim, x.ndim)
+        if any(x.shape[d] == 0 for d in dims):
+            raise DimError(f"no element is the largest over the dims {dims} of {tuple(x.shape)}")
+        lengths = [(d, 1 if d in dims else n) for d, n in enumerate(x.shape)]
+        return xp.zeros(tuple(n for d, n in lengths if keepdim or d not in dims), dtype=x.dtype)
+
     def extreme(function: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: Any, keepdim: bool) -> Any:
+            if 0 in x.shape and not xp.strided:
+                return of_nothing(x, dim, keepdim)
             out = function(number(x), axis=axis_of(x, dim), keepdims=keepdim)
             return out if xp.strided else xp.astype(out, x.dtype, copy=False)
 
