@@ -206,7 +206,7 @@ def test_a_factor_may_underflow_before_the_product_does() -> None:
 
 
 def test_a_fast_transform_may_take_one_of_two_that_are_not_finite_for_the_other() -> None:
-    """Infinities cancel in the order in which a library adds; a finite number is wrong all the same."""
+    """Infinities cancel in the order in which a library adds; a finite number is wrong."""
     op = cd.ops.fft_irfft2
     x = np.array([[1.0, np.inf, 2.0], [3.0, -np.inf, np.nan]], np.float32)
     reference = Reference(op, Sample(x))
