@@ -152,7 +152,8 @@ class Database:
 
     def statuses(self, run: int) -> dict[str, str]:
         """The status of each case of a run."""
-        return {r["case"]: r["status"] for r in self._results(run)}
+        query = "select case_id, json_extract(result, '$.status') from results where run = ?"
+        return dict(self._held.execute(query, (run,)).fetchall())
 
     def _results(self, run: int) -> Iterator[dict[str, Any]]:
         found = self._held.execute("select result from results where run = ?", (run,))

@@ -6,6 +6,7 @@ from .badge import badge
 from .causes import causes
 from .diff import difference
 from .document import document, read, schema, verdict
+from .files import writable, write_reports
 from .history import history_lines, history_page
 from .html import page
 from .index import gather, listing, overview
@@ -29,4 +30,6 @@ __all__ = [
     "schema",
     "summary",
     "verdict",
+    "writable",
+    "write_reports",
 ]
