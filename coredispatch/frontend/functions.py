@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes as _broadcast_shapes
 from coredispatch.registry.model.dtypes import DType
@@ -40,9 +41,9 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     return _result_type(tensor1, tensor2)
 
 
-def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
-    return _broadcast_shapes([(s,) if isinstance(s, int) else tuple(s) for s in shapes])
+    return Size(_broadcast_shapes([(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
 
 
 def numel(input: Tensor) -> int:

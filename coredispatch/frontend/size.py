@@ -43,5 +43,13 @@ class Size(tuple[int, ...]):
     def __add__(self, other: Iterable[int]) -> Size:  # type: ignore[override]
         return Size(tuple.__add__(self, tuple(other)))
 
+    def __radd__(self, other: tuple[int, ...]) -> Size:
+        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    def __mul__(self, count: SupportsIndex) -> Size:
+        return Size(tuple.__mul__(self, count))
+
+    __rmul__ = __mul__
+
     def __reduce__(self) -> tuple[type[Size], tuple[tuple[int, ...]]]:
         return (Size, (tuple(self),))

@@ -65,15 +65,22 @@ def _op(name: str) -> Any:
     return TABLE.operator(name)
 
 
+def _recording() -> bool:
+    from coredispatch.frontend.modes import is_grad_enabled  # it imports this module
+
+    return is_grad_enabled()
+
+
 class TensorConversions(_Above):
     """The conversions of a tensor."""
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The data as a NumPy array, sharing memory on the CPU.
 
-        Raises for tensors that require grad or lie elsewhere, unless ``force``.
+        Raises for tensors that lie elsewhere or that require grad while gradients are recorded,
+        unless ``force``.
         """
-        if self.keys & AUTOGRAD and not force:
+        if self.keys & AUTOGRAD and not force and _recording():
             raise AutogradError(
                 "can't call numpy() on a tensor that requires grad",
                 fix="use tensor.detach().numpy()",

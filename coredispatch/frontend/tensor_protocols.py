@@ -98,10 +98,13 @@ class TensorProtocols(_Above):
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from coredispatch.frontend.printing import tensor_repr
 
-        prefix = f"{type(self).__name__}(" if self._class_keys else "tensor("
+        plain = type(self).__name__ in ("Tensor", "Parameter", "Buffer")
+        prefix = "tensor(" if plain else f"{type(self).__name__}("
         if tensor_contents is not None:
-            return f"{prefix}{tensor_contents})"
-        return tensor_repr(self, prefix)
+            text = f"{prefix}{tensor_contents})"
+        else:
+            text = tensor_repr(self, prefix)
+        return text if plain or not self._makes_itself else f"Parameter({text})"
 
     def __copy__(self) -> Tensor:
         from coredispatch.frontend.serialization import copy_tensor

@@ -31,7 +31,9 @@ def validate_outputs(
     shape = tuple(shape)
     if have != shape:
         writer = getattr(node, "inner", node)  # CopySlices passes on its inner node's gradients
-        allowed = isinstance(writer, OpNode) and writer.plan.rule.unbroadcast
+        # A program's own Function may leave the sum over broadcast dimensions to autograd, as in
+        # PyTorch; a derivative of an operator says that it does.
+        allowed = not isinstance(writer, OpNode) or writer.plan.rule.unbroadcast
         if not allowed or not _broadcasts(shape, have):
             raise AutogradError(
                 f"the vjp of {node.opname!r} returned a gradient of shape {have} for input "

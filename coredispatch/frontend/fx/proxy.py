@@ -296,6 +296,8 @@ def _record(call: Any, args: tuple[Any, ...]) -> Any:
     if not found:
         raise TraceError(f"{call.op.name} was called with a proxy that cannot be found")
     given, named = spelled(call.op, args)
+    if call.op.name == "einsum":
+        given = (given[0], *given[1])  # as PyTorch writes einsum(equation, [a, b]), too
     return found[0].tracer.create_proxy("call_function", call.op, given, named)
 
 

@@ -121,7 +121,11 @@ class Module:
         object.__delattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only where ordinary look-up failed.
+        # Reached where ordinary look-up failed, or called by name: gpytorch's modules do.
+        members = self.__dict__
+        for table in ("_parameter_names", "_buffer_names", "_module_names"):
+            if name in members.get(table, ()):
+                return members[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import Any, Self, cast
 
 from coredispatch.frontend.tensor import Tensor
@@ -44,34 +43,40 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     __torch_function__ = disabled_torch_function
     _makes_itself = True
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True, **options: Any) -> Self:
-        if type(data) in (Tensor, NoneType, cls) or not isinstance(data, Tensor):
-            return super().__new__(cls)
-        if isinstance(data, Parameter) and not data.keys & OVERRIDE:
-            return super().__new__(cls)
-        twin = data.detach().requires_grad_(requires_grad)
-        if type(twin) is not type(data):
-            raise DTypeError(
-                f"Parameter({type(data).__name__}): detach() gave {type(twin).__name__}",
-                fix=f"let {type(data).__name__}.__torch_function__ keep the class for detach()",
-            )
-        twin.__dict__["_is_param"] = True
-        return cast(Self, twin)
-
-    def __init__(self, data: Any = None, requires_grad: bool = True) -> None:
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Self:
         if data is None:
             data = TABLE.operator("empty")((0,))
         if not isinstance(data, TensorBase):
             raise DTypeError(
                 f"Parameter({type(data).__name__})", fix="give a tensor: Parameter(cd.tensor(...))"
             )
-        super().__init__(data.raw, data.keys & ~AUTOGRAD)
+        if type(data) not in (Tensor, cls) and isinstance(data, Tensor):
+            if not isinstance(data, Parameter) or data.keys & OVERRIDE:
+                return cast(Self, _twin(data, requires_grad))
+        self = super().__new__(cls)
+        TensorBase.__init__(self, data.raw, data.keys & ~AUTOGRAD | cls._class_keys)
         self._storage = storage_of(data)
         if requires_grad is not False:
             self.requires_grad = requires_grad
+        return self
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Nothing is left to do: a subclass may take what it likes in its own ``__new__``."""
 
     def __repr__(self) -> str:
         return "Parameter containing:\n" + super().__repr__()
+
+
+def _twin(data: Any, requires_grad: bool) -> Any:
+    """The same data in the same class, a leaf that is a parameter."""
+    twin = data.detach().requires_grad_(requires_grad)
+    if type(twin) is not type(data):
+        raise DTypeError(
+            f"Parameter({type(data).__name__}): detach() gave {type(twin).__name__}",
+            fix=f"let {type(data).__name__}.__torch_function__ keep the class for detach()",
+        )
+    twin.__dict__["_is_param"] = True
+    return twin
 
 
 class Buffer(Tensor):
@@ -145,9 +150,9 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
     cls_to_become = Parameter
 
-    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Self:
         empty = TABLE.operator("empty")((0,), dtype=dtype, device=device)
-        Parameter.__init__(self, empty, requires_grad)
+        return Parameter.__new__(cls, empty, requires_grad)
 
 
 class UninitializedBuffer(UninitializedTensorMixin):

@@ -200,6 +200,33 @@ def _is_namedtuple(obj: Any) -> bool:
 is_namedtuple = is_namedtuple_class = is_namedtuple_instance = _is_namedtuple
 
 
+def is_structseq_class(cls: Any) -> bool:
+    """Whether ``cls`` is a named tuple that Python itself made, such as ``time.struct_time``."""
+    return (
+        isinstance(cls, type)
+        and cls.__bases__ == (tuple,)
+        and all(
+            isinstance(getattr(cls, fact, None), int)
+            for fact in ("n_fields", "n_sequence_fields", "n_unnamed_fields")
+        )
+        and not cls.__flags__ & _SUBCLASSABLE
+    )
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether ``obj`` is of such a class."""
+    return is_structseq_class(type(obj))
+
+
+def is_structseq(obj: Any) -> bool:
+    """Whether ``obj`` is such a class or of one."""
+    return is_structseq_class(obj) or is_structseq_instance(obj)
+
+
+#: CPython's flag of types that can have subclasses
+_SUBCLASSABLE = 1 << 10
+
+
 def _sequence(make: Callable[[Iterable[Any]], Any]) -> tuple[Any, Any, Any]:
     return (
         lambda obj: (list(obj), None),
