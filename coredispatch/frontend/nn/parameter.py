@@ -54,7 +54,8 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
             if not isinstance(data, Parameter) or data.keys & OVERRIDE:
                 return cast(Self, _twin(data, requires_grad))
         self = super().__new__(cls)
-        TensorBase.__init__(self, data.raw, data.keys & ~AUTOGRAD | cls._class_keys)
+        marks: int = cast(Any, cls)._class_keys
+        TensorBase.__init__(self, data.raw, data.keys & ~AUTOGRAD | marks)
         self._storage = storage_of(data)
         if requires_grad is not False:
             self.requires_grad = requires_grad
