@@ -306,9 +306,9 @@ def log_ndtr(self: Tensor) -> Tensor:
 
 
 @log_ndtr.vjp
-def _(grad, self, out):
-    exponent = sub(mul(mul(self, self), -0.5), out)
-    return mul(grad, mul(exponential.exp(exponent), 1 / math.sqrt(2 * math.pi)))
+def _(grad, self):
+    # The density over ndtr: both underflow far below zero, and their logarithms cancel there.
+    return mul(grad, div(math.sqrt(2 / math.pi), lazy.erfcx(mul(self, -_ROOT_HALF))))
 
 
 def _entropy_reference(self: Any) -> Any:

@@ -317,10 +317,20 @@ def sin_pi(x: Any) -> Any:
     return mul(sin(mul(sub(x, whole), math.pi)), parity)
 
 
+#: coefficients of y, y^3, ... in the derivative of sin(y) / y: (-1)^k 2k / (2k + 1)!
+_SINC_SLOPE = tuple((-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(1, 9))
+
+
 @sinc.vjp
 def _(grad, self):
-    zero = comparison.eq(self, 0)
-    scaled = mul(comparison.where(zero, 1, self), math.pi)
-    # d/dx sinc = (cos(pi x) - sinc(x)) / x
-    slope = mul(div(sub(cos(scaled), div(sin(scaled), scaled)), scaled), math.pi)
-    return comparison.where(zero, 0, mul(grad, adjoint(slope)))
+    y = mul(self, math.pi)
+    # d/dy (sin(y) / y) = (cos(y) - sin(y) / y) / y, which cancels near 0: there the power series.
+    near = comparison.lt(abs(y), 0.5)
+    far = comparison.where(near, 1, y)
+    slope = div(sub(cos(far), div(sin(far), far)), far)
+    square = mul(y, y)
+    series = 0.0
+    for coefficient in reversed(_SINC_SLOPE):
+        series = add(mul(square, series), coefficient)
+    slope = comparison.where(near, mul(series, y), slope)
+    return mul(grad, adjoint(mul(slope, math.pi)))

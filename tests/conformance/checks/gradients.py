@@ -19,6 +19,8 @@ from ..tensor_layouts import dense, tensor_of
 from . import check
 from .values import in_domain
 
+__all__ = ["differentiable", "function_of", "leaves_of"]
+
 LARGEST = 150  # elements of a sample that is differentiated numerically, where there is a choice
 
 
@@ -42,7 +44,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
                 yield Case(12, op.name, dtype, variant="gradgrad", rows=(0, 2))
 
 
-def _differentiable(tensor: Any) -> bool:
+def differentiable(tensor: Any) -> bool:
     return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
@@ -64,7 +66,7 @@ class _Stored:
         return tensor_of(leaf * self.mask, self.layout, self.form)
 
 
-def _leaves(context: Context, sample: Any) -> Any:
+def leaves_of(context: Context, sample: Any) -> Any:
     """The sample with tensors, and with :class:`_Stored` for those of a plugin's layout."""
 
     def leaf(array: Any) -> Any:
@@ -74,12 +76,12 @@ def _leaves(context: Context, sample: Any) -> Any:
     return sample.map(leaf)
 
 
-def _function(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[Any]]:
+def function_of(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The call as a function of its floating tensors."""
     slots: list[Any] = []
 
     def collect(x: Any) -> Any:
-        if isinstance(x, cd.Tensor) and _differentiable(x):
+        if isinstance(x, cd.Tensor) and differentiable(x):
             slots.append(x)
         elif isinstance(x, _Stored):
             slots.append(x.leaf)
@@ -115,10 +117,10 @@ def _function(context: Context, tensors: Any) -> tuple[Callable[..., Any], list[
 
 def _judge(context: Context, sample: Any, check_: Callable[..., Any]) -> bool:
     """Check one sample; arguments whose derivative is refused are left out."""
-    function, slots = _function(context, _leaves(context, sample))
+    function, slots = function_of(context, leaves_of(context, sample))
     if not slots:
         return False
-    plain = [t for t in tensors_in(function(*slots)) if _differentiable(t) and t.numel()]
+    plain = [t for t in tensors_in(function(*slots)) if differentiable(t) and t.numel()]
     if not plain:
         return False
     wanted: list[Any] = [t.requires_grad_(True) for t in slots]

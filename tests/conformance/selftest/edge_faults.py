@@ -413,8 +413,8 @@ EDGES: dict[str, dict[str, Any]] = {
     "a derivative a percent off in float32 (mul)": _edge(
         _always("mul", _narrow("float32", 1.01)), "mul"
     ),
-    "a derivative an eighth off in bfloat16 (matmul)": _edge(
-        _always("matmul", _narrow("bfloat16", 1.125)), "matmul"
+    "a derivative a quarter off in bfloat16 (matmul)": _edge(
+        _always("matmul", _narrow("bfloat16", 1.25)), "matmul"
     ),
     "a derivative an eighth off in float16 (sqrt)": _edge(
         _always("sqrt", _narrow("float16", 1.125)), "sqrt"
