@@ -81,6 +81,7 @@ def options(context: Context) -> None:
         sample = context.placed(row.sample)
         try:
             result = context.call(context.subject.tensors(sample))
+            context.subject.synchronize()  # a device that computes later raises then
         except CoreDispatchError:
             if row.lenient or _refused(context, sample):
                 continue  # negative indices may be refused; and values, by the definition

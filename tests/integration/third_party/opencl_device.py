@@ -418,7 +418,7 @@ def reinterpreted(x: Array, dtype: Any) -> Array:
 
 
 def flipped(x: Array, dims: Any) -> Array:
-    turned = [d % x.ndim for d in dims]
+    turned = [d % max(x.ndim, 1) for d in dims]
     return clone(sliced(x, [slice(None, None, -1 if d in turned else 1) for d in range(x.ndim)]))
 
 
