@@ -6,8 +6,9 @@ They nest in any order; :mod:`coredispatch.frontend.transforms` says how.
 from __future__ import annotations
 
 from coredispatch.frontend.rearranging import rearrange
-from coredispatch.frontend.transforms.debugging import debug_unwrap, functionalize
+from coredispatch.frontend.transforms.debugging import debug_unwrap
 from coredispatch.frontend.transforms.forward import jvp, linearize
+from coredispatch.frontend.transforms.functionalizing import functionalize
 from coredispatch.frontend.transforms.jacobians import hessian, jacfwd, jacrev
 from coredispatch.frontend.transforms.modules import (
     functional_call,

@@ -467,7 +467,7 @@ def test_jacobians_agree() -> None:
     close(jacrev(f, chunk_size=2)(x), jacfwd(f)(x), 1e-12)
 
 
-def test_debug_unwrap_and_functionalize() -> None:
+def test_debug_unwrap() -> None:
     seen = []
 
     def look(x: Any) -> Any:
@@ -477,8 +477,41 @@ def test_debug_unwrap_and_functionalize() -> None:
     x = cd.randn(2, 3)
     vmap(vmap(look))(x)
     assert seen[0] is x
-    with pytest.raises(NotImplementedError, match="functionalize"):
-        functionalize(cd.sin)
+
+
+def test_functionalize_gives_what_the_function_gives() -> None:
+    def program(x: Any, *, scale: int) -> Any:
+        y = x.clone()
+        y.view(-1)[0] = 5.0
+        x.mul_(scale)
+        return y.add_(1), {"n": 3, "sum": x.sum()}
+
+    mine, other = cd.ones(2, 2), cd.ones(2, 2)
+    found, wanted = functionalize(program)(mine, scale=3), program(other, scale=3)
+    assert cd.equal(found[0], wanted[0])
+    assert found[1]["n"] == 3 and found[1]["sum"] == wanted[1]["sum"]
+    assert cd.equal(mine, other)
+
+
+def test_functionalize_in_transforms_and_with_random_numbers() -> None:
+    def program(x: Any) -> Any:
+        y = x * x
+        y.mul_(2)
+        return y.sum()
+
+    x = cd.arange(3.0)
+    assert cd.equal(grad(functionalize(program))(x), 4 * x)
+    cd.manual_seed(0)
+    drawn = functionalize(lambda x: x + cd.rand(3))(cd.zeros(3))
+    cd.manual_seed(0)
+    assert cd.equal(drawn, cd.rand(3))
+    with pytest.raises(NotImplementedError, match="transform the function first"):
+        vmap(functionalize(program))(cd.ones(2, 3))
+    with pytest.raises(RuntimeError, match="remove="):
+        functionalize(program, remove="x")
+    held = cd.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="requires grad"):
+        functionalize(lambda x: x * held)(x)
 
 
 def test_wrappers_print_as_in_pytorch() -> None:
