@@ -17,7 +17,7 @@ class Future:
     """
 
     #: ``Future[Tensor]`` in annotations
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     def __init__(self, *, devices: Any = None) -> None:
         self.devices = devices

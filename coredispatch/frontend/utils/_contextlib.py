@@ -24,7 +24,8 @@ class _DecoratorContextManager:
                 FutureWarning,
                 stacklevel=2,
             )
-            orig_func.__init__ = decorated(self, orig_func.__init__)
+            made: Any = orig_func
+            made.__init__ = decorated(self, made.__init__)
             return orig_func
         return decorated(self, orig_func)
 

@@ -159,7 +159,7 @@ def instance_norm_reference(
     return group_norm_reference(input, input.shape[1], weight, bias, eps)
 
 
-def normalize_reference(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
+def normalize_reference(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
     """Division by the clamped ``p``-norm."""
     norm = (np.abs(input) ** p).sum(None if dim == () else dim, keepdims=True) ** (1 / p)
     return input / np.maximum(norm, eps)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coredispatch.plugin import DTypeError, from_raw, operator, to_raw
+from coredispatch.plugin import DTypeError, MissingKernel, from_raw, operator, to_raw
 from coredispatch_quant.array import QuantizedArray
 from coredispatch_quant.ops import channel_parameter
 
@@ -62,6 +62,11 @@ def pooled(name: str) -> Callable[..., Tensor]:
 
     def pool(self: Tensor, *options: Any) -> Tensor:
         q = quantized(self)
+        if q.per_channel:
+            raise MissingKernel(
+                f"no quantized kernel for {name} of a tensor that is quantized per channel",
+                fix="quantize activations per tensor, or dequantize first",
+            )
         out = operator(name)(dequantize(self), *options)
         return operator("quantize_per_tensor")(out, q.scale, q.zero_point, q.dtype)
 

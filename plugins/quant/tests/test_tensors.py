@@ -275,3 +275,12 @@ def test_the_printed_dtype_is_a_public_name() -> None:
     assert pickle.loads(pickle.dumps(cd.quint8)) is quant.quint8
     with pytest.raises(cd.DTypeError, match="zeros"):
         cd.zeros(2, dtype=cd.quint8)
+
+
+@pytest.mark.parametrize("size", [2, (2, 2)])
+def test_averages_of_a_tensor_quantized_per_channel_are_refused(size):
+    x = cd.ones(1, 2, 4, 4)
+    q = cd.quantize_per_channel(x, cd.tensor([0.1, 0.2]), cd.tensor([0, 0]), 1, cd.qint8)
+    for pool in (cd.nn.functional.avg_pool2d, cd.nn.functional.adaptive_avg_pool2d):
+        with pytest.raises(cd.MissingKernel, match="quantized per channel"):
+            pool(q, size)

@@ -47,8 +47,18 @@ def stored_gradient(case: Any) -> None:
     case.expect(np.array_equal(found, np.where(dense != 0, 2.0, 0.0)), f"gradient {found}")
 
 
+def stored_count(case: Any) -> None:
+    """``_nnz`` counts what is stored, explicit zeros included."""
+    dense = matrix(case)
+    sparse = to_sparse_csr(case.tensor(dense))
+    found = [sparse._nnz(), (sparse * 0.0)._nnz(), to_sparse_csr(case.tensor(dense[:1]))._nnz()]
+    count = int((dense != 0).sum())
+    case.expect(found == [count, count, 0], f"{found} elements are stored, not {[count, count, 0]}")
+
+
 CASES: dict[str, Callable[[Any], None]] = {
     "empty-rows": empty_rows,
+    "stored-count": stored_count,
     "product": product,
     "stored-gradient": stored_gradient,
 }
