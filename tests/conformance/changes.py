@@ -14,7 +14,7 @@ from pathlib import Path
 import coredispatch as cd
 from coredispatch.registry import TABLE
 
-from .reached import users_of
+from .reached import EVERYWHERE, users_of
 from .selection import operators_named
 from .shards import Options
 from .subject import Subject, SuiteError
@@ -60,6 +60,8 @@ def changed_operators(subject: Subject, ref: str) -> tuple[list[str] | None, str
             if own is None:
                 return None, f"a part of {path.name} that all operators use"
             found |= own
+    if found & EVERYWHERE:
+        return None, f"{' and '.join(sorted(found & EVERYWHERE))}, which any call may use"
     names = ", ".join(sorted({path.name for path, _ in changed})) or "no file"
     return sorted(found | users_of(found) & known), names
 

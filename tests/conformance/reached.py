@@ -15,7 +15,14 @@ from typing import Any
 import coredispatch as cd
 from coredispatch.registry import Operator
 
-__all__ = ["users_of"]
+__all__ = ["EVERYWHERE", "users_of"]
+
+#: what the framework itself may call for any operator: conversions, copies, writing, numbers
+EVERYWHERE = frozenset(
+    ("clone", "detach", "expand", "full", "ones", "to_dtype", "to_host", "view", "zeros")
+)
+#: properties of tensors that are operators of another name
+_PROPERTIES = dict.fromkeys(("T", "mT", "H", "mH"), "transpose")
 
 #: what Python's operators call
 _SYMBOLS = {
@@ -83,6 +90,7 @@ def _attributes(value: Any) -> set[str]:
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
+    value = getattr(value, "__wrapped__", value)  # of functools.cache
     if isinstance(value, FunctionType):
         yield value
     elif isinstance(value, dict):
@@ -100,7 +108,8 @@ def _reads(function: FunctionType, seen: set[int]) -> Iterator[str]:
     names = set(_in_code(function.__code__))
     yield from names
     cells = [c.cell_contents for c in function.__closure__ or () if _filled(c)]
-    for value in [function.__globals__.get(n) for n in names] + cells + [function.__kwdefaults__]:
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for value in [*(function.__globals__.get(n) for n in names), *cells, *defaults]:
         if isinstance(value, Operator):
             yield value.name
         elif not isinstance(value, ModuleType):
@@ -118,6 +127,7 @@ def _filled(cell: Any) -> bool:
 
 def _in_code(code: CodeType) -> Iterator[str]:
     yield from code.co_names
+    yield from (_PROPERTIES[n] for n in code.co_names if n in _PROPERTIES)
     for step in dis.get_instructions(code):
         if step.opname in _OPCODES:
             yield _OPCODES[step.opname]
