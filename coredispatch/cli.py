@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     explain = command("explain", _explain, "how a call resolves for a set of keys, step by step")
     explain.add_argument("name", help="an operator")
     explain.add_argument("--keys", required=True, help="comma-separated, such as autograd,cpu")
+    command("warmup", _warmup, "have plugins compile what first calls would wait for")
     commands.add_parser("conformance", help="run the conformance suite", add_help=False)
     commands.add_parser("new-backend", help="write a working plugin project", add_help=False)
     commands.add_parser("run", help="run a script that was written for PyTorch", add_help=False)
@@ -151,6 +152,32 @@ def _columns(rows: list[list[str]], indent: str = "  ") -> list[str]:
 
 
 # -- info ----------------------------------------------------------------------------------
+
+
+def _bar(plugin: str) -> Any:
+    """``report(done, total, name)`` that draws a line on a terminal, and is silent elsewhere."""
+
+    def report(done: int, total: int, name: str) -> None:
+        if sys.stderr.isatty():
+            part = f"{plugin}  {done * 100 // max(total, 1):3d} %  {done}/{total}  {name}"
+            end = "\n" if done == total else ""
+            print(f"\r{part[:78]:78}", end=end, file=sys.stderr, flush=True)
+
+    return report
+
+
+def _warmup(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """What each plugin that has something to compile says; raises SystemExit where one fails."""
+    results: dict[str, Any] = {}
+    for plugin in coredispatch.plugins:
+        warmup = getattr(plugin.module, "coredispatch_warmup", None)
+        if warmup is not None and plugin.status == "loaded":
+            try:
+                results[plugin.name] = str(warmup(_bar(plugin.name)))
+            except RuntimeError as error:
+                raise SystemExit(f"coredispatch warmup: {plugin.name}: {error}") from None
+    lines = [f"{name}: {line}" for name, line in results.items()]
+    return results, "\n".join(lines) or "no plugin compiles anything"
 
 
 def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = ["run", *arguments]
     options = parser(_FUNCTIONS).parse_args(arguments)
     options.arguments = arguments
+    os.environ.setdefault("COREDISPATCH_BACKGROUND", "0")  # judge compiled kernels, not stand-ins
     try:
         return int(options.command(options))
     except CoreDispatchError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -63,6 +65,31 @@ def test_explain_walks_down_the_keys(capsys: pytest.CaptureFixture[str]) -> None
     facts = json.loads(run(capsys, "explain", "add", "--keys", "autograd,cpu", "--json"))
     assert facts["keys"] == ["autograd", "cpu"]
     assert facts["provenance"]
+
+
+def test_warmup_asks_every_plugin_that_compiles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plugin(name: str, status: str = "loaded", **hooks: Any) -> SimpleNamespace:
+        return SimpleNamespace(name=name, status=status, module=SimpleNamespace(**hooks))
+
+    def warmup(report: Any) -> str:
+        report(1, 2, "first")
+        report(2, 2, "second")
+        return "2 kernels"
+
+    def fails(report: Any) -> str:
+        raise RuntimeError("no directory is writable")
+
+    others = [plugin("plain"), plugin("broken", "failed", coredispatch_warmup=fails)]
+    monkeypatch.setattr(cd, "plugins", others)
+    assert run(capsys, "warmup") == "no plugin compiles anything\n"
+    monkeypatch.setattr(cd, "plugins", [*others, plugin("pack", coredispatch_warmup=warmup)])
+    assert run(capsys, "warmup") == "pack: 2 kernels\n"
+    assert json.loads(run(capsys, "warmup", "--json")) == {"pack": "2 kernels"}
+    monkeypatch.setattr(cd, "plugins", [plugin("pack", coredispatch_warmup=fails)])
+    with pytest.raises(SystemExit, match="pack: no directory is writable"):
+        main(["warmup"])
 
 
 @pytest.mark.parametrize(

@@ -57,5 +57,13 @@ class Hooks:
         """
 
     @hookspec
+    def coredispatch_warmup(self, report: Any) -> str:  # type: ignore[empty-body]
+        """Compile, or fetch, what first calls would wait for; ``coredispatch warmup`` calls it.
+
+        ``report(done, total, name)`` is to be called after each piece of work. Returns a line that
+        says what was done; raises RuntimeError with the reason where it could not be.
+        """
+
+    @hookspec
     def coredispatch_unregister(self) -> None:
         """Called when the plugin is unloaded, before its rows go."""

@@ -8,6 +8,7 @@ kernel that runs does, and compiles (or loads from the disk cache) just itself.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "coredispatch_compile",
     "coredispatch_info",
     "coredispatch_register",
+    "coredispatch_warmup",
     "get_num_threads",
     "set_num_threads",
 ]
@@ -33,15 +35,20 @@ def coredispatch_register(registrar: Any) -> None:
     """Add the kernels to ``cpu``; without Numba, nothing."""
     if find_spec("numba") is None:
         return
+    from . import background, cache_place
     from .allocation import keep_freed_memory
     from .kernels import MODULES
 
+    # Where everything is compiled already, kernels need not say that they are not ready.
+    background.active = background.wanted() and not cache_place.is_warm()
     keep_freed_memory()
     registrar.thread_pool("cpu_numba", set_num_threads)
     for module in MODULES:
         registrar.kernels(
             "cpu",
-            module.KERNELS,
+            {name: background.patient(kernel) for name, kernel in module.KERNELS.items()}
+            if background.active
+            else module.KERNELS,
             priority=getattr(module, "PRIORITY", PRIORITY),
             when=getattr(module, "WHEN", None),
             least=getattr(module, "LEAST", 0),
@@ -56,6 +63,16 @@ def coredispatch_compile(graph: Any, inputs: Any) -> Any:
     from .graphs import compile_graph
 
     return compile_graph(graph, inputs)
+
+
+@hookimpl
+def coredispatch_warmup(report: Callable[[int, int, str], None]) -> str:
+    """Compile every kernel into the disk cache; without Numba there is nothing to do."""
+    if find_spec("numba") is None:
+        return _HINT
+    from .warmup import run
+
+    return run(report)
 
 
 @hookimpl

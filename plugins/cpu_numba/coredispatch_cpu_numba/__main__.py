@@ -1,58 +1,38 @@
 """``python -m coredispatch_cpu_numba``: compile every kernel into the disk cache.
 
-For images and machines whose first call should not wait. Options: ``--dtype float32`` (or
-``float64``) for one dtype only.
+What ``coredispatch warmup`` does for this pack. ``--dtypes float32`` leaves out float64,
+``--only conv`` everything but the loops of one module.
 """
 
 from __future__ import annotations
 
 import argparse
-import pkgutil
 import sys
-from collections.abc import Iterable
-from importlib import import_module
-from typing import Any
 
-import numpy as np
-
-from .entries import Loop
-
-
-def loops() -> list[tuple[str, str]]:
-    """``(module, name)`` of every loop there is."""
-    package = import_module(f"{__package__}.loops")
-    found = []
-    for info in pkgutil.iter_modules(package.__path__):
-        module: Any = import_module(f"{package.__name__}.{info.name}")
-        found += [(info.name, name) for name in getattr(module, "LOOPS", ())]
-    return found
-
-
-def progress(items: list[Any]) -> Iterable[Any]:
-    """``items`` with a progress bar, where tqdm is installed and somebody is looking."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return items
-    bar: Iterable[Any] = tqdm(items, unit="kernel", disable=not sys.stderr.isatty())
-    return bar
+from .warmup import DTYPES, compile_share, run
 
 
 def main() -> int:
     """Compile what is not in the cache yet; returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}")
-    parser.add_argument("--dtype", choices=["float32", "float64"])
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="comma-separated")
+    parser.add_argument("--only", default="", metavar="MODULE", help="one module of loops")
+    parser.add_argument("--share", metavar="I/N", help="every Nth kernel from number I on, here")
     options = parser.parse_args()
-    from . import cache
-
-    if cache.directory() is None:
-        print(f"no directory is writable; set {cache.DIRECTORY_VARIABLE}", file=sys.stderr)
+    dtypes = tuple(options.dtypes.split(","))
+    if unknown := set(dtypes) - set(DTYPES):
+        parser.error(f"no kernels for {', '.join(sorted(unknown))}: use {', '.join(DTYPES)}")
+    if options.share:
+        share, _, of = options.share.partition("/")
+        compile_share(
+            int(share), int(of), dtypes, options.only, lambda line: print(line, flush=True)
+        )
+        return 0
+    try:
+        print(run(lambda done, total, name: print(f"{done}/{total} {name}"), dtypes, options.only))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
         return 1
-    dtypes = [np.dtype(name) for name in ("float32", "float64") if options.dtype in (None, name)]
-    todo = [(module, name, dtype) for module, name in loops() for dtype in dtypes]
-    for module, name, dtype in progress(todo):
-        Loop(module, name, 0).compiled[dtype]
-    print(f"{len(todo)} kernels in {cache.directory()}")
     return 0
 
 

@@ -24,6 +24,7 @@ from numba import njit, types
 
 from . import cache, threads
 from .atomics import address_of, array_at, stack_words
+from .background import NotReady
 from .flat import Flat
 
 __all__ = ["ELEMENTWISE", "REDUCTION", "Loop", "compile_loop", "launcher"]
@@ -85,14 +86,21 @@ def launch({parameters}, count, grain, task, pool):
 _DTYPES = {"b": "boolean", "d": "float64", "i": "int64", "a": "own"}
 
 
-def _compile(source: str, name: str, scope: dict[str, Any], signature: Any) -> Any:
-    """Compile the one function in ``source``; returns Numba's compile result."""
+def _compile(
+    source: str, name: str, scope: dict[str, Any], signature: Any, cached_only: bool = False
+) -> Any:
+    """Compile the one function in ``source``; returns Numba's compile result.
+
+    Raises :class:`NotReady` instead where it is ``cached_only`` and the disk does not have it.
+    """
     exec(compile(source, __file__, "exec"), scope)
     function = scope[source.split()[1].partition("(")[0]]
     function.__module__ = __name__
     function.__qualname__ = name
     dispatcher = njit(nogil=True, error_model="numpy")(function)
     cache.enable(dispatcher)
+    if cached_only and not cache.is_cached(dispatcher, signature):
+        raise NotReady(name)
     dispatcher.compile(signature)
     return next(iter(dispatcher.overloads.values()))
 
@@ -134,10 +142,13 @@ def launcher(arguments: str, char: str) -> Callable[..., None]:
     return entry
 
 
-def compile_loop(name: str, loop: Loop, char: str) -> tuple[Callable[..., None], int]:
+def compile_loop(
+    name: str, loop: Loop, char: str, cached_only: bool = False
+) -> tuple[Callable[..., None], int]:
     """The launcher and the address of the task of ``loop`` for dtype ``char``.
 
-    ``name`` identifies the loop in the disk cache, from which it comes if it is there.
+    ``name`` identifies the loop in the disk cache, from which it comes if it is there. Raises
+    :class:`NotReady` where it is ``cached_only`` and not there.
     """
     arguments = loop.arguments
     unpacked = []
@@ -157,7 +168,9 @@ def compile_loop(name: str, loop: Loop, char: str) -> tuple[Callable[..., None],
     body = njit(fastmath=set(loop.fastmath), error_model="numpy", no_cpython_wrapper=True)(function)
     with _lock:
         signature = types.intp(types.intp, types.intp, types.intp)
-        result = _compile(source, f"{name}.{char}", _names(char) | {"loop": body}, signature)
+        result = _compile(
+            source, f"{name}.{char}", _names(char) | {"loop": body}, signature, cached_only
+        )
     _kept.append(result)  # its code must not go away
     address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
     return launcher(arguments, char), address

@@ -6,12 +6,14 @@ Importing this does not import Numba.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from . import thread_count
+from . import background, thread_count
+from .background import NotReady, later
 
 __all__ = ["Loop"]
 
@@ -25,12 +27,26 @@ class _Compiled(dict[np.dtype[Any], tuple[Callable[..., None], int, Callable[[],
         self.name = name
 
     def __missing__(self, dtype: np.dtype[Any]) -> Any:
+        if background.active:
+            job = partial(self.made, dtype, False)
+            key = self.module, self.name, dtype.char
+            if background.busy():  # the compiler would make this thread wait for it
+                later(key, job)
+            try:
+                return self.made(dtype, True)
+            except NotReady:
+                later(key, job)
+        return self.made(dtype, False)
+
+    def made(self, dtype: np.dtype[Any], cached_only: bool) -> Any:
+        """What is kept for ``dtype``; raises NotReady where it is not on disk but should be."""
         compilation = import_module(f"{__package__}.compilation")
         loops: Any = import_module(f"{__package__}.loops.{self.module}")
         threads: Any = import_module(f"{__package__}.threads")
         launch, task = compilation.compile_loop(
-            f"{self.module}.{self.name}", loops.LOOPS[self.name], dtype.char
+            f"{self.module}.{self.name}", loops.LOOPS[self.name], dtype.char, cached_only
         )
+        threads.prepare()
         self[dtype] = launch, task, threads.address
         return self[dtype]
 

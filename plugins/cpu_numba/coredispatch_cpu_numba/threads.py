@@ -45,7 +45,7 @@ from .atomics import (
     sched_yield,
 )
 
-__all__ = ["address", "run"]
+__all__ = ["address", "prepare", "run"]
 
 # Byte offsets of the words of a pool, each written by different threads on its own cache line.
 _LOCK, _JOB, _CLAIMED, _ACTIVE, _SLEEPING, _OPEN = 0, 64, 128, 192, 256, 320
@@ -236,6 +236,13 @@ def _compiled(function: Callable[..., None], arity: int) -> Callable[..., None]:
     function.__qualname__ = f"threads.{function.__name__}"
     disk_cache.enable(dispatcher)
     return dispatcher.compile(types.void(*[types.intp] * arity))
+
+
+def prepare() -> None:
+    """Compile what helpers run, where there are to be any."""
+    if thread_count.wanted > 1:
+        _compiled(_help, 2)
+        _compiled(_set, 3)
 
 
 _pool = _Pool()

@@ -8,12 +8,14 @@ of the table serves. Numba is imported when the first of them runs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from coredispatch_cpu_numba import background
 from coredispatch_cpu_numba.arrays import INT64
+from coredispatch_cpu_numba.background import NotReady, later
 
 __all__ = ["KERNELS", "MOST", "PRIORITY"]
 
@@ -35,9 +37,21 @@ class _Functions(dict[str, Callable[..., Any]]):
         self.number = number
 
     def __missing__(self, name: str) -> Callable[..., Any]:
+        if background.active:
+            key, job = (name, self.number), partial(self.made, name, False)
+            if background.busy():
+                later(key, job)
+            try:
+                return self.made(name, True)
+            except NotReady:
+                later(key, job)
+        return self.made(name, False)
+
+    def made(self, name: str, cached_only: bool) -> Callable[..., Any]:
+        """The function; raises NotReady where it is not on disk but should be."""
         from coredispatch_cpu_numba.loops.small import compile_function
 
-        self[name] = function = compile_function(name, self.number)
+        self[name] = function = compile_function(name, self.number, cached_only)
         return function
 
 

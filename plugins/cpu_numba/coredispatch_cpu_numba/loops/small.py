@@ -19,9 +19,10 @@ from numba import njit, types
 from numba.extending import overload
 
 from coredispatch_cpu_numba import cache
+from coredispatch_cpu_numba.background import NotReady
 from coredispatch_cpu_numba.elementary.derived import elementary
 
-__all__ = ["compile_function"]
+__all__ = ["FUNCTIONS", "compile_function"]
 
 _OWN = (types.float32, types.float64)
 _sources: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
@@ -48,8 +49,11 @@ def _compiled(*shapes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
     return remember
 
 
-def compile_function(name: str, number: int) -> Callable[..., Any]:
-    """The C function of ``name`` for float32 (``number`` 0) or float64 (1)."""
+def compile_function(name: str, number: int, cached_only: bool = False) -> Callable[..., Any]:
+    """The C function of ``name`` for float32 (``number`` 0) or float64 (1).
+
+    Raises :class:`NotReady` where it is ``cached_only`` and the disk does not have it.
+    """
     function, shapes = _sources[name]
     signature = tuple(_array(_OWN[number], s) for s in shapes)
     with _lock:
@@ -57,6 +61,8 @@ def compile_function(name: str, number: int) -> Callable[..., Any]:
             function
         )
         cache.enable(dispatcher)
+        if cached_only and not cache.is_cached(dispatcher, signature):
+            raise NotReady(name)
         dispatcher.compile(signature)
         _dispatchers.append(dispatcher)
         entry: Callable[..., Any] = dispatcher.overloads[signature].entry_point
@@ -263,3 +269,7 @@ def threshold_backward_strided(grad, x, threshold, out):
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             out[i, j] = grad[i, j] if x[i, j] > threshold else 0.0
+
+
+#: the names of all functions
+FUNCTIONS = tuple(_sources)

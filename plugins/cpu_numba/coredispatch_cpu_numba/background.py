@@ -1,0 +1,136 @@
+"""Compiling in the background: until a kernel is ready, the next best one serves.
+
+A loop that is not in the disk cache takes 0.1 to 1 s to compile. Where it is first asked for, it
+joins a queue that one thread works through, and ``NotReady`` is raised; a kernel that was
+registered through :func:`patient` then declines the call, so NumPy's serves. Kernels ask for their
+loops before they change anything.
+
+The results of a program whose kernels are not compiled yet therefore differ in their last digits
+from those of its next run. ``COREDISPATCH_BACKGROUND=0`` makes every call wait for its kernel, as
+tests want it, and ``coredispatch warmup`` compiles them all beforehand. Importing this does not
+import Numba.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Any
+
+__all__ = ["VARIABLE", "NotReady", "active", "busy", "later", "patient", "wanted"]
+
+#: ``0``: whoever calls waits for the compiler
+VARIABLE = "COREDISPATCH_BACKGROUND"
+
+
+#: set where the pack is registered: its kernels decline while their loops are compiled
+active = False
+
+
+class NotReady(Exception):
+    """The compiled code is not there yet, and nothing was changed."""
+
+
+def wanted() -> bool:
+    """Whether kernels are to be compiled in the background."""
+    return os.environ.get(VARIABLE, "1") != "0"
+
+
+def patient(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """``kernel`` as one that declines while what it needs is being compiled."""
+
+    @wraps(kernel)
+    def serve(*args: Any, **out: Any) -> Any:
+        try:
+            return kernel(*args, **out)
+        except NotReady:
+            return NotImplemented
+
+    return serve
+
+
+class _Queue:
+    """What is to be compiled, and the thread that does it."""
+
+    def __init__(self) -> None:
+        self.jobs: deque[tuple[Hashable, Callable[[], Any]]] = deque()
+        self.waiting: set[Hashable] = set()
+        self.failed: set[Hashable] = set()
+        self.lock = threading.Lock()
+        self.working = threading.Lock()  # held during a job, and while the process forks
+        self.worker: threading.Thread | None = None
+        self.closed = False
+
+    def add(self, key: Hashable, job: Callable[[], Any]) -> None:
+        with self.lock:
+            if key in self.waiting or self.closed:
+                return
+            self.waiting.add(key)
+            self.jobs.append((key, job))
+            if self.worker is None:
+                self.worker = threading.Thread(
+                    target=self.work, name="coredispatch-cpu-numba-compiler", daemon=True
+                )
+                self.worker.start()
+
+    def work(self) -> None:
+        while True:
+            with self.lock:
+                if not self.jobs or self.closed:
+                    self.worker = None
+                    return
+                key, job = self.jobs.popleft()
+            with self.working:
+                try:
+                    job()
+                except Exception:  # the next call compiles it itself, and shows what is wrong
+                    self.failed.add(key)
+            self.waiting.discard(key)
+
+    def close(self) -> None:
+        """Let no job begin, and wait for the one at work: LLVM must not outlive the process."""
+        self.closed = True
+        with self.working:
+            pass
+
+
+_queue = _Queue()
+
+
+def later(key: Hashable, job: Callable[[], Any]) -> None:
+    """Have ``job`` done, and raise NotReady; return where it failed in the background before."""
+    if key not in _queue.failed:
+        _queue.add(key, job)
+        raise NotReady(key)
+
+
+def busy() -> bool:
+    """Whether something is being compiled."""
+    return _queue.worker is not None
+
+
+def _before_fork() -> None:
+    _queue.working.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _queue.working.release()
+
+
+def _after_fork_in_child() -> None:
+    """The child has no worker; it asks again for what it needs."""
+    global _queue
+    _queue = _Queue()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
+atexit.register(lambda: _queue.close())

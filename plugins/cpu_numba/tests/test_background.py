@@ -1,0 +1,142 @@
+"""Compiling in the background, and beforehand: a cold cache makes nobody wait."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coredispatch_cpu_numba import background, cache_place, warmup
+from coredispatch_cpu_numba.background import NotReady, later, patient
+
+_PROGRAM = """
+import os, time
+import numpy as np
+import coredispatch as cd
+from coredispatch_cpu_numba import background
+from coredispatch_cpu_numba.kernels import elementwise
+
+x = cd.linspace(-3, 3, 5000)
+first = x.erf()  # not in the cache: NumPy's serves
+assert background.active is {active}
+loops = elementwise.KERNELS["erf"].__closure__
+child = os.fork() if {fork} else None
+if child == 0:  # the compiler is at work in the parent
+    assert x.erf().shape == x.shape and float(x.exp().sum()) > 0
+    os._exit(0)
+if child is not None:
+    assert os.waitpid(child, 0)[1] == 0
+if {wait}:
+    deadline = time.monotonic() + 300
+    while background.busy() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    compiled = [c.cell_contents for c in loops if isinstance(c.cell_contents, dict)]
+    assert any(compiled), "erf was never compiled"
+    second = x.erf()
+    np.testing.assert_allclose(first.numpy(), second.numpy(), rtol=1e-5)
+print("done")
+"""
+
+
+def run(place: str, background: str = "1", **choices: Any) -> str:
+    """The program's output in a process of its own, with its cache at ``place``."""
+    choices = {"active": True, "fork": False, "wait": True} | choices
+    environment = os.environ | {
+        cache_place.DIRECTORY_VARIABLE: place,
+        "COREDISPATCH_BACKGROUND": background,
+        "COREDISPATCH_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(**choices)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_numpy_serves_until_the_kernel_is_ready(tmp_path: Path) -> None:
+    assert run(str(tmp_path)) == "done"
+    assert list(tmp_path.glob("elementwise.erf*"))
+
+
+def test_a_program_may_end_and_fork_while_something_is_compiled(tmp_path: Path) -> None:
+    assert run(str(tmp_path), wait=False, fork=hasattr(os, "fork")) == "done"
+
+
+def test_no_directory_is_needed(tmp_path: Path) -> None:
+    """An empty name turns the disk cache off; a path that cannot be made does, too."""
+    assert run("", wait=False) == "done"
+    (tmp_path / "file").touch()
+    assert run(str(tmp_path / "file" / "below"), wait=False) == "done"
+
+
+def test_waiting_on_request(tmp_path: Path) -> None:
+    """The first call compiles where the environment says so."""
+    assert run(str(tmp_path), background="0", active=False) == "done"
+
+
+def test_a_kernel_that_is_not_ready_declines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next kernel serves; in place and with ``out=`` as well."""
+
+    def kernel(x: int, out: Any = None) -> int:
+        if x < 0:
+            raise NotReady("kernel")
+        return x
+
+    assert patient(kernel)(3) == 3
+    assert patient(kernel)(-3) is NotImplemented
+    assert patient(kernel)(-3, out=1) is NotImplemented
+    with pytest.raises(TypeError):  # no other error is swallowed
+        patient(kernel)("3")
+
+
+def test_what_fails_in_the_background_is_told_to_the_caller() -> None:
+    """The second call is not put off: it compiles by itself, and raises what there is to raise."""
+
+    def fails() -> None:
+        raise ValueError("no such instruction")
+
+    with pytest.raises(NotReady):
+        later("a job that fails", fails)
+    with background._queue.working:
+        pass
+    while background.busy():
+        pass
+    later("a job that fails", fails)
+
+
+def test_warmup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every loop of a module for every dtype, by several processes, with a report of each."""
+    monkeypatch.setenv(cache_place.DIRECTORY_VARIABLE, str(tmp_path))
+    cache_place.directory.cache_clear()
+    reports: list[tuple[int, int, str]] = []
+    try:
+        line = warmup.run(lambda *report: reports.append(report), ("float32",), "scan")
+        assert not cache_place.is_warm()  # that takes everything
+        cache_place.mark_warm()
+        assert cache_place.is_warm()
+    finally:
+        cache_place.directory.cache_clear()
+    wanted = warmup.jobs(("float32",), "scan")
+    assert line == f"{len(wanted)} kernels in {tmp_path}"
+    assert sorted(name for *_, name in reports) == sorted(f"{m}.{n} {d}" for m, n, d in wanted)
+    assert [done for done, *_ in reports] == list(range(1, len(wanted) + 1))
+    for _, name, _ in wanted:
+        assert list(tmp_path.glob(f"scan.{name}.f.*.nbi"))
+    assert len(warmup.jobs()) > 200
+
+
+def test_warmup_without_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache_place.DIRECTORY_VARIABLE, "")
+    cache_place.directory.cache_clear()
+    try:
+        with pytest.raises(RuntimeError, match=cache_place.DIRECTORY_VARIABLE):
+            warmup.run(lambda *report: None)
+    finally:
+        cache_place.directory.cache_clear()
