@@ -127,3 +127,17 @@ def test_a_traced_einsum_is_written_with_its_operands_in_a_row() -> None:
     found = [node.args for node in traced.graph.nodes if node.op == "call_function"][:2]
     assert [len(args) for args in found] == [3, 3]
     assert traced(cd.eye(2), cd.ones(2, 2)).tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+def test_copy_takes_a_source_on_another_device() -> None:
+    layer = cd.nn.Linear(2, 3, device="meta")
+    with cd.no_grad():
+        assert layer.weight.copy_(cd.ones(3, 2)) is layer.weight and layer.weight.is_meta
+        assert layer.bias.copy_(cd.ones(3, dtype="float64")).dtype is cd.float32
+    with pytest.raises(RuntimeError):
+        cd.empty(2, 3, device="meta").copy_(cd.ones(4))
+    with pytest.raises(NotImplementedError):  # there is nothing to be read
+        cd.empty(2).copy_(cd.empty(2, device="meta"))
+    filled = cd.empty(3, device="meta")
+    filled.copy_(cd.ones(3, requires_grad=True))
+    assert filled.requires_grad

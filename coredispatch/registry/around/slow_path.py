@@ -297,7 +297,7 @@ def _live_views(target: Value) -> int:
 
 
 def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
-    """Two backends in one call: 0-dim CPU tensors move over, anything else is an error."""
+    """Two backends in one call: 0-dim CPU tensors and what ``copy_`` reads move over."""
     op = entry.op
     assert isinstance(op, Operator)
     s = TABLE.snapshot
@@ -308,6 +308,9 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     def movable(v: Any) -> bool:
         return isinstance(v, Value) and cpu is not None and bool(v.keys & cpu.bit)
 
+    if op.name == "copy_" and isinstance(args[1], Value):  # its source may lie anywhere
+        source = HOOKS.value_type.to(args[1], args[0].device)
+        return dispatch_below(op, (args[0], source, *args[2:]), entry.mask)
     tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [v for v in tensors if isinstance(v, Value)]
     blocked = len(names) != 1 or any(movable(v) and tuple(v.raw.shape) != () for v in tensors)
