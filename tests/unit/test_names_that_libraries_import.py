@@ -182,3 +182,16 @@ else:
     command = "import coredispatch; coredispatch.compat.torch.install()\n" + program
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_modules_are_scripted_under_the_shim() -> None:
+    program = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.BatchNorm1d(2), nn.GELU()).eval()
+x = torch.ones(1, 3)
+assert torch.equal(torch.jit.script(model)(x), model(x))
+"""
+    command = "import coredispatch; coredispatch.compat.torch.install()\n" + program
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.frontend.jit import runtime  # noqa: F401  declares what graphs may call
 from coredispatch.frontend.jit.compiler.annotations import read_type
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
     RecursiveScriptModule,
@@ -224,9 +225,7 @@ def _library_module(entry: dict[str, Any]) -> Any:
     import coredispatch
 
     cls = getattr(coredispatch.nn, str(entry["library"]), None)
-    if not (isinstance(cls, type) and issubclass(cls, Module)) or (
-        not cls.__module__.startswith("coredispatch.")
-    ):
+    if not (isinstance(cls, type) and issubclass(cls, Module)) or (not of_library(cls)):
         raise OpError(f"there is no module class {entry['library']!r}")
     kind = library_class(cls)
     made = kind.__new__(kind)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from coredispatch.frontend.jit.failing import explained
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.signature import Signature
 from coredispatch.frontend.jit.traced_calls import call_traced, recorder_of_scripts
 from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
@@ -102,7 +103,7 @@ class ScriptModule(Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__module__.startswith("coredispatch."):
+        if of_library(cls):
             return
         original = cls.__init__
 

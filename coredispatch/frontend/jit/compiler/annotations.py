@@ -32,6 +32,7 @@ from coredispatch.frontend.jit.compiler.types import (
     tuple_of,
     union,
 )
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Device, DType
@@ -116,7 +117,7 @@ def _class(cls: type) -> Type:
         return named_tuple(cls)
     if issubclass(cls, Module):
         return Type("Module", python=cls)
-    if cls.__module__.startswith("coredispatch.") or cls.__module__ == "builtins":
+    if of_library(cls) or cls.__module__ == "builtins":
         return ANY
     if issubclass(cls, Future):
         return future(ANY)

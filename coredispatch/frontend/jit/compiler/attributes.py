@@ -31,6 +31,7 @@ from coredispatch.frontend.jit.compiler.types import (
     optional,
 )
 from coredispatch.frontend.jit.compiler.values import Bound, Items, ModuleRef, Sizes, Static, Val
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.markers import Attribute
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
@@ -349,7 +350,7 @@ def declared_types(cls: type) -> dict[str, Type]:
         return cached
     found: dict[str, Type] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__.startswith("coredispatch.") or base is object:
+        if of_library(base) or base is object:
             continue
         names = vars(inspect.getmodule(base) or object())
         init = vars(base).get("__init__")

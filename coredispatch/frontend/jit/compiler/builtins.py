@@ -35,6 +35,7 @@ from coredispatch.frontend.jit.compiler.values import (
     Static,
     Val,
 )
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.modes import enable_grad, no_grad, set_grad_enabled
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.tensor import Tensor
@@ -395,7 +396,7 @@ class Builtins(Calls):
             return args[0]
         if issubclass(cls, BaseException):
             raise self.unsupported("exceptions are supported in raise only")
-        if cls.__module__ == "builtins" or cls.__module__.startswith("coredispatch."):
+        if cls.__module__ == "builtins" or of_library(cls):
             raise self.error(
                 f"Python class {cls.__name__!r} is not supported in a compiled program"
             )

@@ -38,6 +38,7 @@ from coredispatch.frontend.jit.compiler.values import (
     Static,
     Val,
 )
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.runtime import fail
 from coredispatch.frontend.nn.modules.container import ModuleDict, Sequential
 from coredispatch.graph import map_arg
@@ -499,7 +500,7 @@ def signature_types(
                 return ANY
             raise source.error(source.tree, str(error)) from None
 
-    library = str(getattr(fn, "__module__", "")).startswith("coredispatch.")
+    library = of_library(fn)
     for name in parameters:
         found[name] = kind_of(name) if name in hints else ANY if library else TENSOR
     returns = kind_of("return") if "return" in hints else None

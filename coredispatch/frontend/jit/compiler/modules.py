@@ -17,6 +17,7 @@ from coredispatch.frontend.jit.compiler.programs import (
 from coredispatch.frontend.jit.compiler.types import ANY, TENSOR, Type, optional, tuple_of
 from coredispatch.frontend.jit.compiler.values import ModuleRef
 from coredispatch.frontend.jit.frontend import NotSupportedError
+from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.markers import Attribute
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
@@ -54,7 +55,7 @@ def is_library(module: Module) -> bool:
     cls = type(module)
     if isinstance(module, (*_CONTAINERS, ScriptModule)) or cls.forward is Sequential.forward:
         return False
-    return cls.__module__.startswith("coredispatch.")
+    return of_library(cls)
 
 
 def result_type(module: Any) -> Type:
