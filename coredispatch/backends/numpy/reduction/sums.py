@@ -48,6 +48,48 @@ def _accumulator(x: np.ndarray, dtype: DType | None) -> tuple[np.dtype, np.dtype
     return (_FLOAT32 if native.itemsize == 2 and native.kind in "fV" else native), native
 
 
+#: elements that one accumulator in single precision may add up
+_LONG = 4096
+_BLOCK = 512
+
+
+def _total(x: np.ndarray, axis: Any, wide: np.dtype, keepdim: bool) -> Any:
+    """The sum in the dtype ``wide``.
+
+    NumPy adds pairwise along the fastest dimension and with one accumulator along the others,
+    where many elements drift by more than single precision holds. There blocks are added first,
+    and their sums in double precision.
+    """
+    if wide is not _FLOAT32 or x.size <= _LONG or _pairwise(x, axis):
+        return np.add.reduce(x, axis, wide, None, keepdim)
+    if type(axis) is not int:
+        return np.add.reduce(x, axis, _FLOAT64, None, keepdim).astype(wide)
+    axis %= x.ndim
+    rows = x.shape[axis] // _BLOCK * _BLOCK
+    head = x[(slice(None),) * axis + (slice(rows),)]
+    blocks = head.reshape(*x.shape[:axis], -1, _BLOCK, *x.shape[axis + 1 :])
+    tail = x[(slice(None),) * axis + (slice(rows, None),)]
+    out = np.add.reduce(np.add.reduce(blocks, axis + 1, wide), axis, _FLOAT64, None, keepdim)
+    return (out + np.add.reduce(tail, axis, _FLOAT64, None, keepdim)).astype(wide)
+
+
+def _pairwise(x: np.ndarray, axis: Any) -> bool:
+    """Whether NumPy adds pairwise along ``axis``, or there are few elements to add."""
+    if axis is None:
+        return x.flags.c_contiguous or x.flags.f_contiguous
+    return _count(x.shape, axis) <= _LONG or (type(axis) is int and x.strides[axis] == x.itemsize)
+
+
+@silent
+def added(x: np.ndarray, dim: Dims, keepdim: bool, dtype: DType | None) -> Any:
+    """Sum of the elements."""
+    wide, narrow = _accumulator(x, dtype)
+    if wide.kind != x.dtype.kind and (wide.kind == "b" or x.dtype.kind == "c"):
+        x = x.astype(wide)
+    out = _total(x, _axis(x, dim), wide, keepdim)
+    return out if wide is narrow else out.astype(narrow)
+
+
 def _accumulating(ufunc: np.ufunc) -> Callable[..., Any]:
     reduce = ufunc.reduce
 
@@ -105,7 +147,7 @@ def mean(x: np.ndarray, dim: Dims, keepdim: bool, dtype: DType | None) -> Any:
             fix="pass dtype=cd.float32, or convert with x.float()",
         )
     axis = _axis(x, dim)
-    out = np.add.reduce(x, axis, wide, None, keepdim)
+    out = _total(x, axis, wide, keepdim)
     count = x.size if axis is None else _count(x.shape, axis)
     out = np.true_divide(out, wide.type(count), out if type(out) is np.ndarray else None)
     return out if wide is narrow else out.astype(narrow)
@@ -131,13 +173,13 @@ def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool) -> Any:
     axis = _axis(x, dim)
     wide = x.astype(np.float32) if x.itemsize == 2 else x
     count = x.size if axis is None else _count(x.shape, axis)
-    center = np.add.reduce(wide, axis, None, None, True)
+    center = _total(wide, axis, wide.dtype, True)
     center = np.true_divide(center, center.dtype.type(count))
     deviation = np.subtract(wide, center)
     if deviation.dtype.kind == "c":
         deviation = np.abs(deviation)
     square = np.multiply(deviation, deviation)
-    total = np.add.reduce(square, axis, None, None, keepdim)
+    total = _total(square, axis, square.dtype, keepdim)
     freedom = max(count - (1 if correction is None else correction), 0)
     out = np.true_divide(total, total.dtype.type(freedom))
     return out.astype(x.dtype) if x.itemsize == 2 else out
@@ -175,8 +217,9 @@ def _scanning(ufunc: np.ufunc) -> Callable[..., Any]:
         if not x.ndim:
             normalize_dim(dim, 0)
             return x.astype(narrow)
-        out = accumulate(x, dim, wide)
-        return out if wide is narrow else out.astype(narrow)
+        # One accumulator for all: in single precision it drifts, so it is a double.
+        out = accumulate(x, dim, _FLOAT64 if wide is _FLOAT32 else wide)
+        return out if wide is narrow and wide is not _FLOAT32 else out.astype(narrow)
 
     return kernel
 
@@ -202,7 +245,7 @@ def _running(ufunc: np.ufunc) -> Callable[..., Any]:
 _argmax, _argmin = _position("argmax"), _position("argmin")
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "sum": _accumulating(np.add),
+    "sum": added,
     "prod": _accumulating(np.multiply),
     "amax": _extremum(np.maximum),
     "amin": _extremum(np.minimum),

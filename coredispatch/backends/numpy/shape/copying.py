@@ -55,7 +55,22 @@ def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
         return stored(x, target)
     if x.dtype.kind == "c" and target.kind not in "cb":
         x = x.real
+    if target.kind == "V" and x.dtype == np.float64:
+        x = _to_odd(x)
     return x.astype(target)
+
+
+def _to_odd(x: np.ndarray) -> np.ndarray:
+    """Doubles in single precision, made odd where that loses digits.
+
+    ml_dtypes goes from double to bfloat16 by way of single precision. Rounded to odd on the way,
+    the result is that of rounding once (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """
+    near = x.astype(np.float32)
+    beyond = np.abs(near) > np.abs(x)  # infinity among them
+    low = np.where(beyond, np.nextafter(near, np.float32(0)), near)
+    lost = (low != x) & ~np.isnan(x)
+    return (low.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
 
 
 def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
