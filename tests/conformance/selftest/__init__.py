@@ -30,6 +30,7 @@ from .controls import controls
 from .curated import curated, planned
 from .exploits import exploits
 from .generated import generate
+from .generated_work import generate_work
 from .mutants import Mutant, planted, wants
 from .verdict import gates
 
@@ -68,7 +69,8 @@ KINDS = (*_LISTED, "generated")
 _OWN = tuple(
     f"at {name}.py"
     for name in (
-        "curated generated fake_backend controls option_faults edge_faults stream_faults".split()
+        "curated generated fake_backend controls option_faults edge_faults stream_faults "
+        "size_faults state_faults rounding_faults generated_work".split()
     )
 )
 
@@ -123,7 +125,8 @@ def kill(subject: Subject, mutant: Mutant) -> Result | None:
                 if len(suspects) >= 3:
                     break
     for suspect in suspects:
-        if run_case(subject, cases[suspect.case]).status is Status.PASS:
+        plain = run_case(subject, cases[suspect.case])
+        if plain.status is Status.PASS and not _caught(plain, mutant):
             return suspect
     if len(suspects) < 3:
         return None
@@ -131,7 +134,9 @@ def kill(subject: Subject, mutant: Mutant) -> Result | None:
 
 
 def _caught(result: Result, mutant: Mutant) -> bool:
-
+    suspicious = result.facts.get("suspicious")
+    if suspicious and mutant.says.startswith("suspicious"):  # reported, and no failure
+        return re.search(mutant.says, f"suspicious: {suspicious}") is not None
     if result.status in (Status.PASS, Status.NOT_RUN, Status.UNSUPPORTED):
         return False
     if any(own in result.message for own in _OWN):
@@ -170,7 +175,8 @@ def _mutants(kind: str) -> list[Mutant]:
         return planned()
     if kind in _LISTED:
         return {"exploits": exploits, "controls": controls}[kind]()
-    return generate(subject, kind.partition(":")[2])
+    name = kind.partition(":")[2]
+    return generate(subject, name) + generate_work(subject, name)
 
 
 def judge(kind: str, number: int) -> dict[str, Any]:

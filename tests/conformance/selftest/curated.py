@@ -18,6 +18,9 @@ from .framework import FRAMEWORK
 from .mutants import Mutant, Mutation
 from .option_faults import OPTIONS
 from .passes import PASSES
+from .rounding_faults import ROUNDINGS
+from .size_faults import SIZES
+from .state_faults import STATES
 from .stream_faults import DISTRIBUTIONS, STREAMS
 
 __all__ = ["curated", "planned"]
@@ -51,6 +54,10 @@ def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
     kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
     kernels += _of_kernels({**KERNELS, **OPTIONS})
+    kernels += [
+        Mutant(f"{name} ({facts['op']})", mutation=_stateful(make), **facts)
+        for name, (make, facts) in [*SIZES.items(), *STATES.items(), *ROUNDINGS.items()]
+    ]
     kernels += layout_faults()
     faults = {**FRAMEWORK, **INPLACE, **PASSES}
     framework = [Mutant(name, "", **facts) for name, facts in faults.items()]
