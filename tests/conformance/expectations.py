@@ -6,6 +6,7 @@ Both stand in ``conformance.toml`` inside the backend's own package, never in th
     dtypes = ["bool", "uint8", "int32", "int64", "float32", "float64"]
     profiles = ["amp"]
     absent = ["rng-state"]              # named features the backend does not have
+    sizes = [4096]                      # numbers of elements from which its code is another
 
     [policies]
     flush_to_zero = ["float32"]         # what it does otherwise, see :mod:`.policies`
@@ -67,6 +68,7 @@ class Expectations:
     profiles: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     policies: Policies = NONE
+    sizes: tuple[int, ...] = ()
     failures: dict[str, ExpectedFailure] = field(default_factory=dict)
 
     @classmethod
@@ -125,6 +127,14 @@ def _strings(path: Any, value: Any, what: str, allowed: Iterable[str]) -> tuple[
     return tuple(value)
 
 
+def _sizes(path: Any, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(n) is int and n > 0 for n in value):
+        raise ExpectationsError(
+            f"{path}: capabilities.sizes must be a list of positive integers, got {value!r}"
+        )
+    return tuple(sorted(set(value)))
+
+
 def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
     for name in data:
         if name not in ("capabilities", "policies", "expected_failures"):
@@ -139,6 +149,7 @@ def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
         "dtypes": [d.name for d in ALL_DTYPES],
         "profiles": known_profiles(),
         "absent": FEATURES,
+        "sizes": (),
     }
     if not isinstance(found, dict):
         raise ExpectationsError(f"{path}: capabilities must be a table")
@@ -148,7 +159,9 @@ def _capabilities(path: Any, data: dict[str, Any]) -> dict[str, Any]:
                 f"{path}: unknown capability {name!r}", fix=f"use {', '.join(allowed)}"
             )
     return {
-        name: _strings(path, value, f"capabilities.{name}", allowed[name])
+        name: _sizes(path, value)
+        if name == "sizes"
+        else _strings(path, value, f"capabilities.{name}", allowed[name])
         for name, value in found.items()
     }
 

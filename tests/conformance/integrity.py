@@ -20,6 +20,7 @@ _ROOT = __name__.rpartition(".")[0]
 #: modules of the suite whose functions decide what a case is worth
 _JUDGES = ("bounds", "case", "checks", "context", "expectations", "covering_array", "distributions")
 _JUDGES += ("reference", "runner", "subject", "levels", "variations")
+_JUDGES += ("exact", "growth", "process_state")
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, np.ufunc, type)
 
 

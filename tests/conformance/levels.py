@@ -52,6 +52,8 @@ BOOT_OPS = (
     "full",
 )
 BOOT_DTYPES = ("float32", "int64", "bool", "-")
+#: variants of cases that take long, which only ``full`` asks for
+FULL_ONLY = ("new-process", "full")
 _BOOT = (1, 3, 4, 25)
 _OPERATORS = (1, 3, 4, 14, 25)
 _INFERENCE = (*range(1, 12), 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 30, 31, 32, 33)
@@ -120,4 +122,4 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
             return booting
         # Broadcasting and empty arrays once; values in the dtypes that meet plain ones.
         return case.check not in (3, 4) or case.dtype in ("float32", "-")
-    return case.variant.partition("+")[0] != "new-process" or level == "full"
+    return case.variant.partition("+")[0] not in FULL_ONLY or level == "full"

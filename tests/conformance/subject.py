@@ -20,6 +20,7 @@ from coredispatch.registry import TABLE, CoreDispatchError, Kernel, plugins
 from coredispatch.registry.model.dtypes import ALL_DTYPES
 
 from .expectations import Expectations
+from .process_state import State, lasting
 from .tensor_layouts import dense, tensor_of, uses_layouts
 
 __all__ = ["DTYPES", "MANDATORY_DTYPES", "OpFacts", "Subject", "SuiteError", "numpy_dtype"]
@@ -124,6 +125,10 @@ class Subject:
             )
         self.name = name
         self.backend, self.plugin = found
+        #: the process after the backend was loaded and before it was called
+        self.state: State = lasting()
+        #: seconds for each element of kernels that others were compared with
+        self.speeds: dict[str, float | None] = {}
         if self.backend.device_count() < 1:
             raise SuiteError(f"backend {name!r} has no device: {self.backend.device_name()}")
         self.expectations = Expectations.load(expectations or self._declared())

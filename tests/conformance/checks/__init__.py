@@ -42,6 +42,9 @@ MODULES = (
     "compilers",
     "layouts",
     "hardware",
+    "sizes",
+    "state",
+    "exactness",
 )
 
 Plan = Callable[[Any, Any], Iterator[Case]]

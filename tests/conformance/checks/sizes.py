@@ -1,0 +1,273 @@
+"""Check 30: large work - long dimensions, block borders, many dimensions, a million elements."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry import TABLE
+
+from ..case import Case
+from ..context import Context, Failure, NotRun, has_values, tensors_in
+from ..growth import PROBE, Filling, Growth, bearable, cost, growths, lengths, needles, with_dims
+from ..reference import NoReference, Reference
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..templates import templates
+from . import check
+from .drawn import BY_MEMORY
+from .values import choose_dtypes, decomposes, in_domain
+
+#: elements of all arrays of a call together, by what its bound costs; of a composite that is
+#: served by the kernels of others, and of one whose reference factorizes
+CHEAP, DEAR, SERVED, FACTORED = 150_000, 60_000, 6_000, 3_000
+#: calls of an operator at the level training and at full
+CALLS, MORE = 10, 60
+#: and of a backend that compiles for each shape
+COMPILED = 3
+#: seconds of the processor after which no further call of a case is begun
+PATIENCE = 2.0
+#: elements beyond which an elementwise result is judged where blocks and shares begin and end
+MILLION = 1 << 20
+
+
+def _applies(facts: OpFacts | None) -> bool:
+    if facts is None or facts.op.samples is None or facts.layouts or facts.op.factory:
+        return False
+    return has_values(facts.op) and facts.op.name not in BY_MEMORY and not facts.op.mutates
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if not _applies(facts):
+        return
+    assert facts is not None
+    op = facts.op
+    wanted = ("float32", "int64", "bool") if facts.native else ("float32",)
+    for number, dtype in enumerate(choose_dtypes(facts, wanted)):
+        if dtype not in subject.dtypes:
+            continue
+        mandatory = dtype in MANDATORY_DTYPES
+        yield Case(30, op.name, dtype, mandatory=mandatory)
+        if number == 0:
+            yield Case(30, op.name, dtype, variant="full", mandatory=mandatory)
+            if in_domain(op, "special", "contiguous"):  # not where a dimension has a meaning
+                yield Case(30, op.name, dtype, variant="dims", mandatory=mandatory)
+            if facts.native and facts.elementwise and not op.view:
+                yield Case(30, op.name, dtype, variant="million", mandatory=mandatory)
+
+
+def _budget(context: Context) -> int:
+    facts = context.facts
+    assert facts is not None
+    if decomposes(facts.op):
+        return FACTORED
+    if not facts.native:
+        return SERVED
+    whole = numpy_dtype(context.case.dtype).kind in "biu"
+    return CHEAP if facts.elementwise or whole else DEAR
+
+
+def _thresholds(context: Context) -> tuple[int, ...]:
+    """Sizes from which another kernel serves, or that the backend declares."""
+    rows = TABLE.snapshot.registrations.get((context.op.name, context.subject.name, None), ())
+    least = {kernel.least for kernel in rows if kernel.least > 1}
+    return tuple(sorted(least | set(context.subject.expectations.sizes)))
+
+
+def _odd_fits(context: Context, growth: Growth) -> bool:
+    """Whether the growing array may hold any value."""
+    array = growth.template.arrays[growth.axes[0][0]]
+    request = growth.template.requests.get(id(array))
+    if request is None or request.method not in ("__call__", "mask"):
+        return False
+    if context.op.values or request.low is not None or request.high is not None:
+        return False
+    return len(growth.axes) == 1 and in_domain(context.op, "offset_mean", "contiguous")
+
+
+def _judge(context: Context, sample: Any) -> None:
+    context.placed(sample)
+    tensors = context.subject.tensors(sample)
+    result = context.call(tensors)
+    try:
+        context.close(result, sample)
+    except Failure:
+        if not _runs_away(context, sample):
+            raise
+
+
+def _runs_away(context: Context, sample: Any) -> bool:
+    """Whether what grows from step to step leaves single precision, in the reference as well."""
+    if context.facts is None or context.facts.elementwise:
+        return False
+    try:
+        single, exact = Reference(context.op, sample).single(0)
+    except Exception:
+        return False
+    pairs = zip(_several(single), _several(exact), strict=True)
+    return any(np.isfinite(e).all() and not np.isfinite(s).all() for s, e in pairs)
+
+
+def _calls(context: Context, most: int) -> Iterator[Any]:
+    """The large calls of a case, in a fixed order: long dimensions first, then block borders."""
+    dtype = numpy_dtype(context.case.dtype)
+    assert context.facts is not None
+    found = growths(context, dtype, 1000 if context.facts.native else 2)
+    budget = _budget(context) * (6 if most == MORE else 1)
+    seed = (context.case.seed + context.fresh) % 2**32
+    many = "biased" if dtype.kind == "b" else "uniform"  # more than 65,536 of them are true
+    plain = Filling(context, dtype=dtype, seed=seed, distribution=many)
+    layout = "transposed" if in_domain(context.op, "uniform", "transposed") else "contiguous"
+    other = Filling(context, dtype=dtype, seed=seed + 1, layout=layout)
+    thresholds = _thresholds(context)
+    later: list[tuple[Growth, int, Any]] = []
+    for i, growth in enumerate(found):
+        sizes = lengths(seed + i, growth.longest(budget))
+        if sizes and not context.facts.elementwise:
+            least = bearable(context, growth, sizes[0], plain)
+            sizes = lengths(seed + i, least) if least < sizes[0] else sizes
+        if not sizes:
+            continue
+        yield growth.sample(context, sizes[0], plain)
+        if growth.reduced or max(map(len, growth.template.shapes)) == 1:
+            yield from _hidden(context, growth, sizes[-1], plain)
+        later += [(growth, n, other) for n in sizes[1:]]
+        if i == 0:
+            exact = [round(t / growth.share) for t in thresholds]
+            around = lengths(0, growth.longest(budget), tuple(exact))[2:]
+            later = [*((growth, n, plain) for n in around), *later]
+    for growth, n, make in later:
+        yield growth.sample(context, n, make)
+
+
+def _hidden(context: Context, growth: Growth, size: int, make: Filling) -> Iterator[Any]:
+    """Calls in which one element of each row, behind a border, decides."""
+    if not _odd_fits(context, growth) or not _sums(context):
+        return
+    shape = growth.template.shapes[growth.axes[0][0]]
+    rows = math.prod(shape) // growth.old
+    for kind in range(0, 4, min(rows, 4)):
+        sample = growth.sample(context, size, make)
+        if sample is not None:
+            yield needles(sample, growth, size, kind, context.case.seed)
+
+
+def _sums(context: Context) -> bool:
+    """Whether elements of the result depend on many of the inputs'."""
+    assert context.facts is not None
+    tolerance = context.op.tolerance
+    return tolerance is None or tolerance.kind != "ulp"
+
+
+def _run(context: Context, most: int) -> None:
+    start, done, largest = time.process_time(), 0, 0
+    if context.subject.expectations.policies.compiles:
+        most = min(most, COMPILED)
+    for sample in _calls(context, most):
+        if sample is None or cost(context, sample) > 8 * _budget(context):
+            continue
+        _judge(context, sample)
+        done += 1
+        sizes: list[int] = []
+        sample.map(lambda a, sizes=sizes: sizes.append(a.size) or a)
+        largest = max(largest, *sizes)
+        if done >= most or time.process_time() - start > PATIENCE * (10 if most == MORE else 1):
+            break
+    if not done:
+        raise NotRun("no dimension of the operator's samples may be long")
+    context.found |= {"calls": done, "elements": largest}
+
+
+@check(30, plan=_plan)
+def sizes(context: Context) -> None:
+    """One dimension at a time becomes long, and one element hides behind the border of a block."""
+    assert context.facts is not None
+    _run(context, CALLS if context.facts.native else 1)
+
+
+@check(30, plan=_plan, variant="full")
+def more_sizes(context: Context) -> None:
+    """The same with more lengths and six times the elements."""
+    _run(context, MORE)
+
+
+@check(30, plan=_plan, variant="dims")
+def dims(context: Context) -> None:
+    """Five and eight dimensions."""
+    dtype = numpy_dtype(context.case.dtype)
+    found = templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype))
+    found.sort(key=lambda t: -sum(math.prod(shape) for shape in t.shapes))
+    make = Filling(context, dtype=dtype)
+    done = 0
+    for ndim in (5, 8):
+        tried = 0
+        for template in found:
+            sample = with_dims(context, template, ndim, make)
+            tried += 1
+            if sample is not None:
+                _judge(context, sample)
+                done += 1
+            if done >= 2 * (ndim // 4) or tried >= 6:
+                break
+    if not done:
+        raise NotRun("the operator takes no more dimensions than its samples have")
+
+
+@check(30, plan=_plan, variant="million")
+def million(context: Context) -> None:
+    """A million elements, judged where vectors, blocks and shares of threads begin and end."""
+    dtype = numpy_dtype(context.case.dtype)
+    make = Filling(context, dtype=dtype)
+    size = MILLION + 2 * (context.case.seed % 31) + 1
+    for growth in growths(context, dtype):
+        shapes = growth.template.shapes
+        if any(len(shape) != 1 for shape in shapes) or len(growth.axes) != len(shapes):
+            continue
+        if not _pointwise(context, growth.sample(context, PROBE, make)):
+            continue
+        sample = growth.sample(context, size, make)
+        tensors = context.subject.tensors(context.placed(sample))
+        outputs = tensors_in(context.call(tensors))
+        if any(tuple(t.shape) != (size,) for t in outputs):
+            continue
+        places = _places(size, context.case.seed)
+        part = sample.map(lambda a, places=places: np.ascontiguousarray(a[places]))
+        context.sample = part
+        results = [context.subject.array(t)[places] for t in outputs]
+        context.close([context.subject.tensor(r) for r in results], part)
+        context.found["elements"] = size
+        return
+    raise NotRun("no sample is of one dimension alone, with results as long")
+
+
+def _pointwise(context: Context, sample: Any) -> bool:
+    """Whether the elements of the result follow from those at the same place."""
+    order = np.random.default_rng(1).permutation(PROBE)
+    try:
+        plain = Reference(context.op, sample)()
+        mixed = Reference(context.op, sample.map(lambda a: a[order]))()
+    except NoReference:
+        return False
+    pairs = zip(_several(plain), _several(mixed), strict=True)
+    return all(
+        p.shape == (PROBE,) and np.array_equal(p[order], m, equal_nan=True) for p, m in pairs
+    )
+
+
+def _several(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (tuple, list)) else [np.asarray(result)]
+
+
+def _places(size: int, seed: int) -> Any:
+    """Where to look in a long vector: its ends, both sides of borders, and at random."""
+    rng = np.random.default_rng(seed)
+    near = np.arange(-20, 20)
+    borders = [b * k for b in (1024, 4096, 65536) for k in (1, 2, 3, size // b - 1, size // b)]
+    borders += [size * k // n for n in (2, 3, 4, 8, 16) for k in range(1, n)]
+    places = [np.arange(300), np.arange(size - 300, size), rng.integers(0, size, 4000)]
+    places += [b + near for b in borders]
+    found = np.unique(np.concatenate(places))
+    return found[(found >= 0) & (found < size)]

@@ -1,0 +1,400 @@
+"""Check 31: what a kernel does over time - a thousand calls, eight threads, and what it leaves.
+
+A kernel computes its result and nothing else. It keeps nothing of a call, and changes nothing of
+the process. How it compares in speed with the backend's other kernels is reported and not judged.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import sys
+import threading
+import time
+import tracemalloc
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+
+from ..case import Case
+from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
+from ..process_state import Outputs, lasting, passing
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from . import check
+from .values import choose_dtypes, decomposes, in_domain
+
+#: calls in a row, of which every result is kept
+CALLS = 1100
+#: threads that start together, and the calls of each
+THREADS, TURNS = 8, 12
+#: seconds after which a case makes no further calls than it must
+PATIENCE = 0.5
+LEAST_CALLS = 330
+#: elements of what is timed, of a loop over elements, and the factor that is suspicious
+TIMED, LEAST_TIMED, COUNTED, FACTOR = 20_000, 4_000, (64, 576), 50.0
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or not facts.native or facts.op.samples is None or facts.op.mutates:
+        return
+    if not has_values(facts.op) or facts.op.factory:
+        return
+    for dtype in choose_dtypes(facts, ("float32",), 1):
+        if dtype not in subject.dtypes:
+            continue
+        mandatory = dtype in MANDATORY_DTYPES
+        yield Case(31, facts.name, dtype, variant="process", mandatory=mandatory)
+        yield Case(31, facts.name, dtype, variant="calls", mandatory=mandatory)
+        yield Case(31, facts.name, dtype, variant="memory", mandatory=mandatory)
+        if "threads" not in subject.expectations.absent:
+            yield Case(31, facts.name, dtype, variant="threads", mandatory=mandatory)
+        if not facts.op.view:
+            yield Case(31, facts.name, dtype, variant="speed", mandatory=False)
+
+
+def _samples(context: Context, count: int, **changes: Any) -> list[Any]:
+    """A few samples with elements, of different sizes where there are such."""
+    found: dict[Any, Any] = {}
+    for sample in context.samples(**changes):
+        shapes: list[Any] = []
+        sample.map(lambda a, shapes=shapes: shapes.append(a.shape) or a)
+        if elements(sample) and all(math.prod(s) < 4000 for s in shapes):
+            found.setdefault(tuple(shapes), sample)
+    if not found:
+        raise NotRun("no sample with elements")
+    ordered = sorted(found.values(), key=elements)
+    step = max(1, len(ordered) // count)
+    return [context.placed(s) for s in ordered[::-1][::step][:count]]
+
+
+def _own(context: Context, tensors: Any, result: Any) -> list[Any]:
+    """The tensors of a result that are none of the inputs."""
+    inputs = {id(t) for t in sample_tensors(tensors)}
+    return [t for t in tensors_in(result) if id(t) not in inputs]
+
+
+def _arrays(context: Context, result: Any) -> list[Any]:
+    return [context.subject.array(t) for t in tensors_in(result)]
+
+
+# ---- a thousand calls -------------------------------------------------------------------------
+
+
+@check(31, plan=_plan, variant="calls")
+def calls(context: Context) -> None:
+    """Every call of a thousand, by turns with others, gives what the first one gave.
+
+    The results are kept, and compared at the end: memory that is handed out twice shows. Between
+    them the same operator is called with other sizes and with other values of the same sizes.
+    """
+    samples = _samples(context, 3)
+    other = _samples(context, 3, seed=(context.case.seed + 77) % 2**32)
+    samples += [s for s, t in zip(other, samples, strict=False) if elements(s) == elements(t)]
+    if in_domain(context.op, "special", "contiguous") and not context.op.values:
+        samples.append(context.placed(samples[0].map(_turned)))
+    tensors = [context.subject.tensors(s) for s in samples]
+    inputs = [[*map(context.subject.array, sample_tensors(ts))] for ts in tensors]
+    first = []
+    for sample, given in zip(samples, tensors, strict=True):
+        context.sample = sample
+        result = context.call(given)
+        context.close(result, sample)
+        first.append(_arrays(context, result))
+    kept: list[tuple[int, Any]] = []
+    start = time.process_time()
+    neighbour = cd.ones(7, device=context.subject.device)
+    order = np.random.default_rng(context.case.seed).integers(0, len(samples), CALLS)
+    for number in range(CALLS):
+        which = int(order[number])
+        kept.append((which, context.op(*tensors[which].args, **tensors[which].kwargs)))
+        if number % 64 == 0:
+            neighbour = neighbour.mul(1.0).add(0.0)
+            if number >= LEAST_CALLS and time.process_time() - start > PATIENCE:
+                break
+    for which, given in enumerate(tensors):
+        context.sample = samples[which]
+        now = [context.subject.array(t) for t in sample_tensors(given)]
+        same = all(_equal(a, b) for a, b in zip(now, inputs[which], strict=True))
+        context.expect(same, "an input was written to, in one of many calls")
+    for number, (which, result) in enumerate(kept):
+        context.sample = samples[which]
+        _as_first(context, _arrays(context, result), first[which], f"call {number + 2}", result)
+    context.found["calls"] = len(kept)
+
+
+def _turned(array: Any) -> Any:
+    """The same first element, and the others the other way round."""
+    if array.dtype.kind not in "fV" or array.size < 3:
+        return array
+    flat = array.reshape(-1).copy()
+    flat[1:] = flat[1:][::-1].copy()
+    return flat.reshape(array.shape)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
+def _as_first(context: Context, now: list[Any], first: list[Any], what: str, result: Any) -> None:
+    """Assert that a result is the first one's; where an op sums, that it is as right."""
+    if len(now) == len(first) and all(_equal(a, b) for a, b in zip(now, first, strict=True)):
+        context.asserted += 1
+        return
+    tensors = [context.subject.tensor(a) for a in first]
+    context.same(result, tensors, what, of=context.sample)
+
+
+# ---- eight threads ----------------------------------------------------------------------------
+
+
+@check(31, plan=_plan, variant="threads")
+def threads(context: Context) -> None:
+    """Eight threads that start together, each with values of its own, get what they would alone."""
+    subject, work = context.subject, []
+    for number in range(THREADS):
+        seed = (context.case.seed + 31 * number) % 2**32
+        sample = _samples(context, 1, seed=seed)[0]
+        tensors = subject.tensors(sample)
+        context.sample = sample
+        work.append((sample, tensors, _arrays(context, context.call(tensors))))
+    found: list[Any] = [None] * THREADS
+    start = threading.Barrier(THREADS)
+
+    def run(number: int) -> None:
+        _, tensors, _ = work[number]
+        start.wait()
+        until = time.monotonic() + PATIENCE
+        results = []
+        for _ in range(TURNS):
+            results.append(context.op(*tensors.args, **tensors.kwargs))
+            if time.monotonic() > until:
+                break
+        found[number] = results
+
+    workers = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    for number, results in enumerate(found):
+        sample, _, wanted = work[number]
+        context.sample = sample
+        context.expect(results is not None, f"thread {number} raised")
+        for result in results:
+            said = f"thread {number} of eight"
+            _as_first(context, _arrays(context, result), wanted, said, result)
+
+
+# ---- what it leaves ---------------------------------------------------------------------------
+
+
+@check(31, plan=_plan, variant="process")
+def process(context: Context) -> None:
+    """Nothing is printed, and nothing of the process is another afterwards."""
+    samples = _samples(context, 2)
+    tensors = [context.subject.tensors(s) for s in samples]
+    found, expected = lasting(), context.subject.state
+    filters = [*warnings.filters]
+    expected.restore()  # an earlier call may have left a change that the next repeats
+    changed: list[str] = []
+    try:
+        with Outputs() as outputs:
+            for given in tensors:  # what is imported, opened or started once is no change
+                context.op(*given.args, **given.kwargs)
+            before = passing()
+            for _ in range(50):
+                for given in tensors:
+                    context.op(*given.args, **given.kwargs)
+            context.subject.synchronize()
+            changed = before.differences(passing()) + expected.differences(lasting())
+            if [*warnings.filters] != filters:
+                changed.append("the filters of warnings")
+            before.restore()
+    finally:
+        (expected if changed else found).restore()
+    said = outputs.text()
+    context.expect(not said, f"it prints: {said[:80]!r}")
+    context.expect(not changed, f"it changes {'; '.join(changed)}")
+
+
+@check(31, plan=_plan, variant="memory")
+def memory(context: Context) -> None:
+    """Inputs and results die with their last reference, and memory does not grow."""
+    subject = context.subject
+    sample = _samples(context, 1)[0]
+    watched = [pair for _ in range(24) for pair in _dead(context, sample)]
+    subject.synchronize()
+    if any(reference() is not None for _, reference in watched):
+        gc.collect()
+    alive = [what for what, reference in watched if reference() is not None]
+    context.expect(
+        not alive, f"{len(alive)} of {len(watched)} arrays are alive after the calls: {alive[:1]}"
+    )
+    tensors = subject.tensors(sample)
+    growth = [_grown(context, tensors) for _ in range(2)]
+    if min(growth) > 100:  # bytes for each call: a table that grew once is no leak
+        growth.append(_grown(context, tensors))
+    context.expect(min(growth) <= 100, f"memory grows by {min(growth):.0f} bytes with every call")
+    context.found["bytes_per_call"] = round(max(0.0, min(growth)), 1)
+
+
+def _dead(context: Context, sample: Any) -> list[tuple[str, Any]]:
+    """Weak references to what a call was given and gave, which nobody else holds any more."""
+    tensors = context.subject.tensors(sample)
+    result = context.op(*tensors.args, **tensors.kwargs)
+    found = []
+    given = [("an input", t) for t in sample_tensors(tensors)]
+    for what, tensor in [*given, *(("a result", t) for t in _own(context, tensors, result))]:
+        for held in (tensor, getattr(tensor, "_raw", None) or cd.plugin.to_raw(tensor)):
+            try:
+                found.append((what, weakref.ref(held)))
+            except TypeError:
+                continue
+    return found
+
+
+def _grown(context: Context, tensors: Any, count: int = 60) -> float:
+    """Bytes that each of some calls leaves behind, as Python's and NumPy's allocators know."""
+    started = not tracemalloc.is_tracing()
+    if started:
+        tracemalloc.start()
+    try:
+        for _ in range(3):
+            context.op(*tensors.args, **tensors.kwargs)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count):
+            context.op(*tensors.args, **tensors.kwargs)
+        if tracemalloc.get_traced_memory()[0] - before > 100 * count:
+            gc.collect()
+        return (tracemalloc.get_traced_memory()[0] - before) / count
+    finally:
+        if started:
+            tracemalloc.stop()
+
+
+# ---- speed ------------------------------------------------------------------------------------
+
+
+@check(31, plan=_plan, variant="speed")
+def speed(context: Context) -> None:
+    """Loops over elements in Python, and kernels far slower than their neighbours, are reported."""
+    lines = _lines(context)
+    if lines is not None and lines > 0.5:
+        context.found["suspicious"] = (
+            f"Python runs {lines:.1f} lines or calls for each element: it loops over them"
+        )
+    own = _seconds(context.subject, context.case.op)
+    known = context.subject.speeds
+    for name in _neighbours(context):
+        if name not in known:
+            known[name] = _seconds(context.subject, name)
+    others = [s for n in _neighbours(context) if (s := known[n]) is not None]
+    if own is not None:
+        context.found["nanoseconds_per_element"] = round(own * 1e9, 3)
+        if len(others) > 1 and not decomposes(context.op):
+            usual = statistics.median(others)
+            ratio = own / usual
+            if ratio > FACTOR and own > 2e-8:
+                report = (
+                    f"{ratio:.0f} times as slow as its neighbours, {own * 1e9:.0f} ns an element"
+                )
+                looped = context.found.get("suspicious")
+                context.found["suspicious"] = f"{looped}; {report}" if looped else report
+    context.expect(True, "")
+
+
+def _neighbours(context: Context) -> list[str]:
+    """Native operators from the same file of definitions, and three that every backend has."""
+    subject, op = context.subject, context.op
+    names = [
+        name
+        for name in subject.operators(op.plugin)
+        if name != op.name
+        and getattr(cd.ops, name).file == op.file
+        and subject.kernel(name) is not None
+    ]
+    usual = [n for n in ("add", "exp", "sum") if n != op.name and subject.kernel(n) is not None]
+    return [*names[:3], *usual]
+
+
+def _long(context: Context, size: int) -> Any:
+    """The op's sample of fewest dimensions with one dimension as long as ``size`` elements need."""
+    from ..growth import Filling, growths
+
+    dtype = numpy_dtype(context.case.dtype)
+    found = growths(context, dtype, 2)
+    if not found:
+        return None
+    growth = found[0]
+    fits = max(2, min(size, growth.longest(size)))
+    return growth.sample(context, fits, Filling(context, dtype=dtype))
+
+
+def _seconds(subject: Subject, name: str) -> float | None:
+    """Seconds for each element of a large call of an operator; None where it has no such call."""
+    facts = subject.facts(name)
+    dtype = next((d for d in ("float32", *facts.dtypes) if d in facts.dtypes), None)
+    if dtype is None or facts.op.samples is None or facts.op.mutates:
+        return None
+    context = Context(subject, Case(31, name, dtype, variant="speed"), facts)
+    sample = _long(context, TIMED)
+    return None if sample is None else _timed(context, sample)
+
+
+def _timed(context: Context, sample: Any) -> float | None:
+    tensors = context.subject.tensors(context.placed(sample))
+    best = math.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        result = context.op(*tensors.args, **tensors.kwargs)
+        context.subject.synchronize()
+        best = min(best, time.perf_counter() - start)
+    count = sum(t.numel() for t in (*sample_tensors(tensors), *tensors_in(result)))
+    return best / count if count >= LEAST_TIMED else None  # of fewer it is the call's own time
+
+
+def _lines(context: Context) -> float | None:
+    """Lines and calls that Python runs for each further element of a call."""
+    counts = []
+    for size in COUNTED:
+        sample = _long(context, size)
+        if sample is None:
+            return None
+        tensors = context.subject.tensors(context.placed(sample))
+        context.op(*tensors.args, **tensors.kwargs)
+        total = sum(t.numel() for t in sample_tensors(tensors))
+        counts.append((total, _traced(context, tensors)))
+    (small, few), (large, many) = counts
+    return None if large <= small else (many - few) / (large - small)
+
+
+def _traced(context: Context, tensors: Any) -> int:
+    seen = [0]
+
+    def line(frame: Any, event: str, argument: Any) -> Any:
+        seen[0] += event == "line"
+        return line
+
+    def call(frame: Any, event: str, argument: Any) -> None:
+        seen[0] += event == "c_call"
+
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(line)
+    sys.setprofile(call)
+    try:
+        context.op(*tensors.args, **tensors.kwargs)
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    return seen[0]

@@ -1,0 +1,431 @@
+"""Samples made large: which dimensions of an operator's samples may grow, and how far.
+
+Kernels change their code with size: vectors and their tails, blocks, packed matrices, threads.
+A sample of the operator definition is kept as it is but for one dimension, which becomes long.
+Which dimensions may grow, and which of other arrays must grow with them, is found by trying on
+meta tensors, where nothing is computed. So is what the larger call would cost.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry import CoreDispatchError
+
+from .context import Context, tensors_in
+from .reference import NoReference, Reference
+from .templates import DIMS, SIZES, Renamed, Template, changed, named, renamed, repeated, templates
+
+__all__ = [
+    "PROBE",
+    "Filling",
+    "Growth",
+    "bearable",
+    "cost",
+    "growths",
+    "lengths",
+    "needles",
+    "with_dims",
+]
+
+#: the length that a dimension is tried with: no sample has it
+PROBE = 37
+#: elements of a call with many dimensions
+LARGEST = 100_000
+#: that the reference of one large call may take
+SECONDS = 0.1
+#: calls that Python makes in a large call, where it makes some for every unit
+STEPS = 6_000
+#: combinations of dimensions that are tried for one template
+TRIED = 40
+#: places in a long dimension behind which blocks begin
+BORDERS = (4096, 1024, 512, 65536, 256, 2048, 16384, 128, 32768, 8192)
+
+Axes = tuple[tuple[int, int], ...]
+Make = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """One dimension of a template that may be long.
+
+    Attributes:
+        template: the sample and the requests behind its arrays.
+        axes: ``(array, axis)`` of the dimensions that grow together.
+        old: their size in the template.
+        share: elements of all arrays together for each unit of the dimension.
+        steps: calls that Python makes for each unit, in the operator and in its reference.
+        renames: whether arguments and indices that hold the size change with it.
+    """
+
+    template: Template
+    axes: Axes
+    old: int
+    share: float
+    renames: bool
+    steps: float = 0.0
+
+    @property
+    def role(self) -> tuple[Any, ...]:
+        """What distinguishes growths of several templates: which dimensions, and what is named."""
+        shapes = self.template.shapes
+        placed = tuple((i, j - len(shapes[i])) for i, j in self.axes)
+        ranks = tuple(min(len(s), 2) for s in shapes)
+        return placed, ranks, self.reduced
+
+    @property
+    def reduced(self) -> bool:
+        """Whether an argument names the growing dimension of the first array."""
+        first, axis = self.axes[0]
+        ndim = len(self.template.shapes[first])
+        for value in (*self.template.sample.args, *self.template.sample.kwargs.values()):
+            for n in value if isinstance(value, (tuple, list)) else (value,):
+                if type(n) is int and -ndim <= n < ndim and n % ndim == axis:
+                    return True
+        return False
+
+    def longest(self, elements: int) -> int:
+        """How long the dimension may be for so many elements."""
+        longest = int(elements / max(self.share, 1.0))
+        return longest if self.steps < 0.5 else min(longest, max(70, int(STEPS / self.steps)))
+
+    def sample(self, context: Context, size: int, make: Make) -> Any:
+        """The call with the dimension ``size`` long; ``make`` fills the arrays.
+
+        None where the sampler cannot make it.
+        """
+        sizes = {self.old: size} if self.renames else {}
+        if not self.template.whole:
+            return _by_sampler(context.op, self.template, {self.old: size}, make)
+        made = {}
+        grows: dict[int, list[int]] = {}
+        for i, j in self.axes:
+            grows.setdefault(i, []).append(j)
+        for i, array in enumerate(self.template.arrays):
+            request = self.template.requests[id(array)]
+            axes = grows.get(i, [])
+            shape = tuple(size if j in axes else n for j, n in enumerate(array.shape))
+            high = int(request.high or 0) if request.method == "index" else 0
+            made[id(array)] = repeated(request, shape, make, sizes.get(high, high))
+
+        def follow(name: str, value: Any) -> Any:
+            if name in SIZES and isinstance(value, (tuple, list)):
+                return type(value)(renamed(value, sizes))
+            return value
+
+        filled = self.template.sample.map(lambda a: made[id(a)])
+        return changed(context.op, filled, follow) if sizes else filled
+
+
+def _by_sampler(op: Any, template: Template, sizes: dict[int, int], make: Make) -> Any:
+    """The sample that the operator definition makes where every size is another."""
+    try:
+        drawn = op.samples(make.renaming(sizes))  # type: ignore[attr-defined]
+        return next((s for i, s in enumerate(drawn) if i == template.number), None)
+    except Exception:  # the sampler's own arithmetic wants its own sizes
+        return None
+
+
+class Filling:
+    """A ``make`` for larger arrays: the context's, of one dtype, layout and distribution."""
+
+    def __init__(self, context: Context, **settings: Any) -> None:
+        self.context, self.settings = context, settings
+        self.own = context.make(**settings)
+
+    def renaming(self, sizes: dict[int, int]) -> Any:
+        """The same where every size has another in its place."""
+        return self.context.make(lambda **given: Renamed(**given, sizes=sizes), **self.settings)
+
+    def __call__(self, shape: Any, **bounds: Any) -> Any:
+        return self.own(shape, **bounds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
+# ---- which dimensions may grow ----------------------------------------------------------------
+
+
+def growths(context: Context, dtype: Any, most: int = 1000) -> list[Growth]:
+    """The dimensions of the op's samples that may be long, each role once, cheapest first.
+
+    The search ends with ``most`` of them.
+    """
+    found: dict[Any, Growth] = {}
+    refused: Counter[Any] = Counter()
+    make = Filling(context, dtype=dtype)
+    for template in templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype)):
+        if not template.arrays or any(0 in shape for shape in template.shapes):
+            continue
+        for axes, old in _candidates(template):
+            for renames in (True, False):
+                trial = Growth(template, axes, old, 0.0, renames)
+                role = trial.role
+                better = found.get(role)
+                if better is not None and _bare(better.template) <= _bare(template):
+                    break
+                if refused[role, renames] > 1:
+                    continue
+                tried = _tried(context, trial, make)
+                if tried is None:
+                    refused[role, renames] += 1
+                    continue
+                found[role] = tried
+                break
+            if len(found) >= most:
+                return [*found.values()]
+    return sorted(
+        found.values(), key=lambda g: (-len({i for i, _ in g.axes}), g.share, str(g.role))
+    )
+
+
+def _bare(template: Template) -> int:
+    return max(math.prod(shape) for shape in template.shapes)
+
+
+def _candidates(template: Template) -> Iterator[tuple[Axes, int]]:
+    """Dimensions of one size that may belong together, the smallest sets first."""
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for i, shape in enumerate(template.shapes):
+        for j, n in enumerate(shape):
+            if n > 1:
+                groups.setdefault(n, []).append((i, j))
+    for size, places in groups.items():
+        if not template.whole:
+            yield tuple(places), size
+            continue
+        sets: dict[Axes, None] = dict.fromkeys((place,) for place in places)
+        by_array: dict[int, list[tuple[int, int]]] = {}
+        for place in places:
+            by_array.setdefault(place[0], []).append(place)
+        for count in range(2, len(by_array) + 1):
+            for arrays in itertools.combinations(by_array.values(), count):
+                sets.update(dict.fromkeys(itertools.product(*arrays)))
+        sets[tuple(places)] = None
+        yield from ((axes, size) for axes in itertools.islice(sets, TRIED))
+
+
+def _shapes_of(context: Context, sample: Any) -> list[tuple[int, ...]] | None:
+    """Shapes of the results of a call, as the meta kernels say; None where the op refuses it."""
+    from .checks.derived import needs_values, on_meta
+    from .checks.values import VALUE_SHAPED
+
+    tensors = context.subject.tensors(sample)
+    try:
+        if context.op.name in VALUE_SHAPED or context.op.mutates:
+            found = context.op(*tensors.args, **tensors.kwargs)
+        else:
+            found = on_meta(context, tensors)
+    except CoreDispatchError as error:
+        if not needs_values(error):
+            return None
+        try:
+            found = context.op(*tensors.args, **tensors.kwargs)
+        except CoreDispatchError:
+            return None
+    except Exception:
+        return None
+    return [tuple(t.shape) for t in tensors_in(found)]
+
+
+def cost(context: Context, sample: Any) -> float:
+    """Elements of the arrays and results of a call; infinite where the op refuses it."""
+    shapes = _shapes_of(context, context.placed(sample))
+    if shapes is None:
+        return math.inf
+    given: list[int] = []
+    sample.map(lambda a: given.append(math.prod(a.shape)) or a)
+    return sum(given) + sum(map(math.prod, shapes))
+
+
+def _takes(context: Context, sample: Any) -> bool:
+    """Whether the operator serves a call of a small size, and its reference has an opinion."""
+    tensors = context.subject.tensors(context.placed(sample))
+    try:
+        context.op(*tensors.args, **tensors.kwargs)
+    except Exception:
+        return False
+    try:
+        Reference(context.op, sample)()
+    except NoReference:
+        return True
+    except Exception:
+        return False
+    return True
+
+
+def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
+    """The growth with what it costs; None where the op does not take a longer dimension."""
+    totals, steps = [], []
+    for size in (PROBE, 2 * PROBE):
+        sample = growth.sample(context, size, make)
+        if sample is None:
+            return None
+        totals.append(cost(context, sample))
+        if totals[-1] > LARGEST / 2:
+            return None
+    if totals[1] <= totals[0]:
+        return None
+    for size in (PROBE, 2 * PROBE):
+        with _counted() as calls:
+            if not _takes(context, growth.sample(context, size, make)):
+                return None
+        steps.append(len(calls))
+    # What grows with the square is given the share of a length that fits the budget.
+    share = (totals[1] - totals[0]) / PROBE
+    square = (totals[1] - 2 * totals[0]) / (2 * PROBE * PROBE)
+    share = max(share, square * 256) if square > 0.5 else share
+    return replace(growth, share=share, steps=(steps[1] - steps[0]) / PROBE)
+
+
+class _counted:
+    """The calls of Python functions and built-in ones inside a ``with`` block."""
+
+    def __enter__(self) -> list[None]:
+        self.calls: list[None] = []
+        self.before = sys.getprofile()
+        sys.setprofile(self._event)
+        return self.calls
+
+    def _event(self, frame: Any, event: str, argument: Any) -> None:
+        if event in ("call", "c_call"):
+            self.calls.append(None)
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self.before)
+
+
+def bearable(context: Context, growth: Growth, size: int, make: Make) -> int:
+    """``size``, or a smaller one where the reference of that would take too long.
+
+    Products and factorizations grow faster than what they take and give. The length is raised
+    fourfold at a time, and no further than to where the next step would be slow.
+    """
+    tried, seconds, slope = 64, 0.0, 1.5
+    while tried < size:
+        further = min(4 * tried, size)
+        if seconds * (further / tried) ** slope > SECONDS:
+            return tried
+        tried = further
+        if tried == size:
+            break
+        start = time.process_time()
+        if not _takes(context, growth.sample(context, tried, make)):
+            return size  # the case will say what is wrong
+        spent = max(time.process_time() - start, 1e-4)
+        if seconds:
+            slope = max(1.0, math.log(spent / seconds, 4))
+        seconds = spent
+    return size
+
+
+def lengths(seed: int, longest: int, thresholds: tuple[int, ...] = ()) -> list[int]:
+    """Lengths up to ``longest``: just beyond a power of two, odd, and around the thresholds.
+
+    The largest power of two that fits comes first, then a smaller one.
+    """
+    rng = np.random.default_rng(seed)
+    found = []
+    if longest >= 66:
+        most = int(math.log2(longest - 31)) if longest > 95 else 6
+        for exponent in dict.fromkeys((most, max(6, most - int(rng.integers(2, 4))))):
+            found.append(2**exponent + 2 * int(rng.integers(0, 15)) + 1)
+    for threshold in thresholds:
+        found += [n for n in (threshold - 1, threshold, threshold + 1) if 1 < n <= longest]
+    return found
+
+
+# ---- many dimensions --------------------------------------------------------------------------
+
+
+def with_dims(context: Context, template: Template, ndim: int, make: Make) -> Any:
+    """The sample with dimensions in front, so that there are ``ndim``; None where it is refused."""
+    if not template.whole or not template.arrays:
+        return None
+    most = max(map(len, template.shapes))
+    if most >= ndim or any(0 in shape for shape in template.shapes):
+        return None
+    front = tuple(itertools.islice(itertools.cycle((2, 1, 3, 2)), ndim - most))
+    for chosen in (lambda n, i: True, lambda n, i: n == most, lambda n, i: i == 0):
+        made = {}
+        for i, array in enumerate(template.arrays):
+            request = template.requests[id(array)]
+            grows = chosen(array.ndim, i)
+            pad = (1,) * (most - array.ndim) if grows and i else ()
+            shape = (*front, *pad, *array.shape) if grows else array.shape
+            made[id(array)] = repeated(request, shape, make)
+        sample = template.sample.map(lambda a, made=made: made[id(a)])
+        for moved in (_last_dims(context.op, sample, ndim - most, most), sample):
+            if cost(context, moved) < LARGEST and _takes(context, moved):
+                return moved
+    return None
+
+
+def _last_dims(op: Any, sample: Any, added: int, most: int) -> Any:
+    """The call whose named dimensions stay the ones they were, behind ``added`` others."""
+
+    def move(name: str, value: Any) -> Any:
+        if name not in DIMS or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return value + added if value >= 0 else value
+        if isinstance(value, (tuple, list)) and all(type(n) is int for n in value):
+            return type(value)(n + added if n >= 0 else n for n in value)
+        return value
+
+    return changed(op, sample, move) if any(n in DIMS for n, _ in named(op, sample)) else sample
+
+
+# ---- what is hidden behind the border of a block ----------------------------------------------
+
+
+def needles(sample: Any, growth: Growth, size: int, kind: int, seed: int) -> Any:
+    """The sample with one odd element in each row, behind the border of a block.
+
+    A carry that is lost, a tail that is skipped, and a block that is not merged change nothing
+    in the sum of a thousand random numbers that a bound would notice. Here one element is
+    unlike the others. What it is goes by turns, from ``kind`` on: large among small, low among
+    high, a 2 among ones, a 1 among zeros.
+    """
+    arrays: list[Any] = []
+    sample.map(lambda a: arrays.append(a) or a)
+    number, axis = growth.axes[0]
+    array = arrays[number]
+    places = [size - 1, *(b for b in BORDERS if b < size), *(b - 1 for b in BORDERS if b <= size)]
+    rows = np.moveaxis(array, axis, -1).reshape(-1, size)
+    rows = np.array(rows)
+    for r in range(rows.shape[0]):
+        turn = (r + kind) % 4
+        place = places[((r // 4) + seed) % len(places) if r >= 4 else 0]
+        rows[r] = _odd(rows[r], place, turn)
+    shape = [n for j, n in enumerate(array.shape) if j != axis]
+    odd = np.ascontiguousarray(np.moveaxis(rows.reshape(*shape, size), -1, axis))
+    return sample.map(lambda a: odd if a is array else a)
+
+
+def _odd(row: Any, place: int, turn: int) -> Any:
+    if row.dtype.kind == "b":
+        row[:] = turn % 2
+        row[place] = not turn % 2
+        return row
+    if turn > 1:
+        row[:] = 3 - turn
+        row[place] = 2 if turn == 2 else 1
+        return row
+    if row.dtype.kind in "fV":
+        row[:] = np.abs(row) / 8 if turn == 0 else -np.abs(row) / 8
+        row[place] = 200.0 if turn == 0 else -200.0
+    else:
+        row[:] = row % row.dtype.type(3) if row.dtype.kind in "iu" else row
+        row[place] = 100 if turn == 0 or row.dtype.kind == "u" else -100
+    return row

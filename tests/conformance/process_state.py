@@ -1,0 +1,208 @@
+"""What a process shares among all of its code, which no kernel may change."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import locale
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import coredispatch as cd
+
+__all__ = ["Outputs", "State", "lasting", "passing"]
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _signals() -> dict[Any, Any]:
+    return {s: signal.getsignal(s) for s in signal.valid_signals()}
+
+
+def _restore_signals(kept: dict[Any, Any]) -> None:
+    for number, handler in kept.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(number, handler)
+
+
+def _environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+
+
+def _restore_environment(kept: dict[str, str]) -> None:
+    for name in _environment().keys() - kept.keys():
+        del os.environ[name]
+    os.environ.update(kept)
+
+
+def _numpy_generator() -> Any:
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return kind, bytes(keys), *rest
+
+
+def _files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
+
+
+def _hooks() -> tuple[Any, ...]:
+    return sys.excepthook, sys.displayhook, sys.unraisablehook
+
+
+def _restore_hooks(kept: tuple[Any, ...]) -> None:
+    sys.excepthook, sys.displayhook, sys.unraisablehook = kept
+
+
+def _threads() -> Any:
+    return cd.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+
+
+def _rounding() -> Any:
+    """Whether subnormal numbers are computed, and how halves are rounded."""
+    one, tiny = np.float64(1.0), np.float64(5e-324)
+    up = float(one + np.float64(2.0**-53))
+    down = float(-one - np.float64(2.0**-53))
+    return float(tiny * one), up, down
+
+
+def _set_collector(enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+
+
+def _set_gradients(enabled: bool) -> None:
+    cd.set_grad_enabled(enabled)
+
+
+def _nothing(kept: Any) -> None:
+    """What cannot be put back, or puts itself back."""
+
+
+_Look = tuple[Callable[[], Any], Callable[[Any], Any]]
+#: what nobody changes while a backend is at work
+_LASTING: dict[str, _Look] = {
+    "NumPy's error state": (np.geterr, lambda kept: np.seterr(**kept)),
+    "the working directory": (os.getcwd, os.chdir),
+    "the environment": (_environment, _restore_environment),
+    "the locale": (
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda kept: locale.setlocale(locale.LC_ALL, kept),
+    ),
+    "signal handlers": (_signals, _restore_signals),
+    "the number of threads of a call": (_threads, lambda kept: cd.set_num_threads(kept[0])),
+    "hooks of the interpreter": (_hooks, _restore_hooks),
+    "the search path": (lambda: [*sys.path], lambda kept: sys.path.__setitem__(slice(None), kept)),
+    "the collector of garbage": (gc.isenabled, _set_collector),
+    "the default dtype": (cd.get_default_dtype, cd.set_default_dtype),
+    "the gradient mode": (cd.is_grad_enabled, _set_gradients),
+    "how NumPy prints": (
+        lambda: repr(np.get_printoptions()),
+        lambda kept: np.set_printoptions(precision=8),
+    ),
+    "the limit of recursion": (sys.getrecursionlimit, sys.setrecursionlimit),
+    "the interval of threads": (sys.getswitchinterval, sys.setswitchinterval),
+    "the mask of new files": (_mask, lambda kept: os.umask(kept)),
+}
+#: what others change as well, and what is opened or started once
+_PASSING: dict[str, _Look] = {
+    "NumPy's global generator": (_numpy_generator, _nothing),
+    "Python's global generator": (random.getstate, random.setstate),
+    "coredispatch's generator": (lambda: cd.get_rng_state().tolist(), _nothing),
+    "the threads of the process": (threading.active_count, _nothing),
+    "the number of open files": (_files, _nothing),
+    "how the processor rounds": (_rounding, _nothing),
+}  # fmt: skip
+_LOOKS = {**_LASTING, **_PASSING}
+
+
+@dataclass(frozen=True)
+class State:
+    """What was seen of the process, by name."""
+
+    seen: dict[str, Any]
+
+    def restore(self) -> None:
+        """Put back what can be put back."""
+        for name, (look, put) in _LOOKS.items():
+            if name in self.seen and look() != self.seen[name]:
+                put(self.seen[name])
+
+    def differences(self, later: State) -> list[str]:
+        """What differs, in words."""
+        return [
+            f"{name}: {_short(self.seen[name], later.seen[name])}"
+            for name in self.seen
+            if name in later.seen and self.seen[name] != later.seen[name]
+        ]
+
+
+def lasting() -> State:
+    """What nobody changes while a backend is at work, as it is now."""
+    return State({name: look() for name, (look, _) in _LASTING.items()})
+
+
+def passing() -> State:
+    """The rest of the state of the process, as it is now."""
+    return State({name: look() for name, (look, _) in _PASSING.items()})
+
+
+def _short(before: Any, after: Any) -> str:
+    if isinstance(before, dict):
+        names = [k for k in {*before, *after} if before.get(k) != after.get(k)]
+        return ", ".join(sorted(map(str, names))[:3])
+    plain = isinstance(before, (int, float, str, bool))
+    return f"{before} became {after}"[:80] if plain else "it is another"
+
+
+class Outputs:
+    """What the process writes to its standard output and error inside a ``with`` block.
+
+    The descriptors are redirected: what compiled code writes is seen as well.
+    """
+
+    def __enter__(self) -> Outputs:
+        self._flush()
+        self._file = tempfile.TemporaryFile()
+        self._kept = [os.dup(1), os.dup(2)]
+        self._streams = sys.stdout, sys.stderr
+        for number in (1, 2):
+            os.dup2(self._file.fileno(), number)
+        own = open(os.dup(self._file.fileno()), "w", buffering=1, encoding="utf-8")
+        self._own = own
+        sys.stdout = sys.stderr = own
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._own.flush()
+        sys.stdout, sys.stderr = self._streams
+        self._own.close()
+        for number, kept in zip((1, 2), self._kept, strict=True):
+            os.dup2(kept, number)
+            os.close(kept)
+        self._file.seek(0)
+        self._text = self._file.read().decode("utf-8", "replace")
+        self._file.close()
+
+    def _flush(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+
+    def text(self) -> str:
+        """What was written, after the block."""
+        return self._text

@@ -1,0 +1,161 @@
+"""The checks of size, state and exactness: what they draw, and that planted faults are caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import coredispatch as cd
+from coredispatch.conformance import Subject, SuiteError, plan_op, run_case
+from coredispatch.conformance.context import Context
+from coredispatch.conformance.exact import nearest
+from coredispatch.conformance.growth import growths, lengths
+from coredispatch.conformance.process_state import Outputs, lasting
+from coredispatch.conformance.selftest import kill
+from coredispatch.conformance.selftest.curated import curated
+from coredispatch.conformance.selftest.generated_work import generate_work
+from coredispatch.conformance.selftest.rounding_faults import ROUNDINGS
+from coredispatch.conformance.selftest.size_faults import SIZES
+from coredispatch.conformance.selftest.state_faults import STATES
+
+#: one of each way in which work may be too large, a kernel may remember, and a result may round
+CAUGHT = (
+    "drops the tail at n % 8 from 1024 on (add)",
+    "seven dimensions are six (where)",
+    "the second block's maximum is not merged (amax)",
+    "one call of a thousand is wrong (exp)",
+    "operands in a variable of the module (matmul)",
+    "the operands of the last call stay alive (sub)",
+    "the environment (eq)",
+    "it prints (bmm)",
+    "a call for every element (trunc)",
+    "double to half rounds twice (to_dtype)",
+    "division by the reciprocal (div)",
+    "a long sum with one accumulator (sum)",
+    "products in TF32 from 512 on (matmul)",
+)
+
+
+def test_there_are_curated_and_generated_faults_of_size_state_and_rounding() -> None:
+    subject = Subject("cpu")
+    assert len(SIZES) >= 50 and len(STATES) >= 40 and len(ROUNDINGS) >= 50
+    names = {m.name for m in curated(subject)}
+    assert names >= set(CAUGHT)
+    first, second = ([m.name for m in generate_work(subject, "add")] for _ in range(2))
+    assert first == second and len(set(first)) == len(first) >= 5
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_planted_faults_are_caught_for_their_own_reason(name: str) -> None:
+    program = (
+        "from coredispatch.conformance import Subject\n"
+        "from coredispatch.conformance.runner import seal\n"
+        "from coredispatch.conformance.selftest import kill\n"
+        "from coredispatch.conformance.selftest.curated import curated\n"
+        "seal()\n"
+        "subject = Subject('cpu')\n"
+        f"mutant = next(m for m in curated(subject) if m.name == {name!r})\n"
+        "result = kill(subject, mutant)\n"
+        "raise SystemExit(0 if result is not None else 'it survived')\n"
+    )
+    environment = {**os.environ, "COREDISPATCH_INTERPRETED": "1", "COREDISPATCH_PLUGINS": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+@given(number=st.floats(allow_nan=False, width=64))
+def test_nearest_rounds_once_to_even(dtype: Any, number: float) -> None:
+    found = float(nearest(number, dtype))
+    if not np.isfinite(number) or not np.isfinite(found):
+        largest = float(ml_dtypes.finfo(dtype).max)
+        assert np.isinf(found) and abs(number) > largest
+        return
+    exact = Fraction(number)
+    narrow = np.array(found, dtype)
+    assert float(narrow) == found  # a number of the dtype
+    for other in (np.nextafter(narrow, dtype(np.inf)), np.nextafter(narrow, dtype(-np.inf))):
+        if np.isfinite(float(other)):
+            assert abs(exact - Fraction(found)) <= abs(exact - Fraction(float(other)))
+
+
+@given(seed=st.integers(0, 10**6), longest=st.integers(66, 2**20))
+def test_lengths_are_odd_beyond_a_power_of_two_and_fit(seed: int, longest: int) -> None:
+    found = lengths(seed, longest, (100,))
+    assert all(1 < n <= longest for n in found)
+    assert found[0] % 2 == 1 and found[0] > longest / 4 - 32
+    assert longest < 101 or {99, 100, 101} <= set(found)
+
+
+def _context(name: str) -> Context:
+    subject = Subject("cpu")
+    case = next(c for c in plan_op(subject, name) if c.check == 30 and c.dtype == "float32")
+    return Context(subject, case, subject.facts(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("matmul", ((0, 1), (1, 0))),  # the inner dimension grows in both
+        ("layer_norm", ((0, -1),)),
+        ("convolution", ((0, 1), (1, 1))),  # channels
+    ],
+)
+def test_dimensions_that_belong_together_grow_together(name: str, axes: Any) -> None:
+    found = growths(_context(name), np.dtype(np.float32))
+    assert found and len({g.role for g in found}) == len(found)
+    grown = [dict(g.axes) for g in found]
+    assert any(all(i in pairs for i, _ in axes) for pairs in grown)
+
+
+def test_sizes_are_declared_as_positive_integers(tmp_path: Path) -> None:
+    path = tmp_path / "conformance.toml"
+    path.write_text("[capabilities]\nsizes = [65536, 4096]\n")
+    assert Subject("cpu", path).expectations.sizes == (4096, 65536)
+    for wrong in ("[0]", "[1.5]", '"4096"', "[-1]"):
+        path.write_text(f"[capabilities]\nsizes = {wrong}\n")
+        with pytest.raises((SuiteError, cd.CoreDispatchError), match="positive integers"):
+            Subject("cpu", path)
+
+
+def test_what_compiled_code_prints_is_heard() -> None:
+    with Outputs() as outputs:
+        os.write(1, b"descriptor ")
+        print("stream")
+    assert outputs.text() == "descriptor stream\n"
+
+
+def test_the_state_of_the_process_is_compared_and_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = lasting()
+    assert before.differences(lasting()) == []
+    os.environ["CONFORMANCE_WORK"] = "1"
+    cd.set_default_dtype(cd.float64)
+    np.seterr(over="raise")
+    changed = " ".join(before.differences(lasting()))
+    before.restore()
+    assert all(s in changed for s in ("CONFORMANCE_WORK", "default dtype", "error state"))
+    assert before.differences(lasting()) == []
+
+
+def test_a_slow_kernel_is_suspicious_and_does_not_fail() -> None:
+    subject = Subject("cpu")
+    mutant = next(m for m in curated(subject) if m.name == "a loop over the elements (cos)")
+    found = kill(subject, mutant)
+    assert found is not None and found.status == "pass"
+    assert "Python" in found.facts["suspicious"]
+    case = next(c for c in plan_op(subject, "cos") if c.check == 31 and c.variant == "speed")
+    assert "suspicious" not in run_case(subject, case).facts
