@@ -159,8 +159,15 @@ class Filling:
 def growths(context: Context, dtype: Any, most: int = 1000) -> list[Growth]:
     """The dimensions of the op's samples that may be long, each role once, cheapest first.
 
-    The search ends with ``most`` of them.
+    The search ends with ``most`` of them. What was found is kept with the subject.
     """
+    known, key = context.subject.growths, (context.op.name, str(dtype))
+    if key not in known or known[key][0] < most:
+        known[key] = most, _search(context, dtype, most)
+    return list(known[key][1][:most])
+
+
+def _search(context: Context, dtype: Any, most: int) -> list[Growth]:
     found: dict[Any, Growth] = {}
     refused: Counter[Any] = Counter()
     make = Filling(context, dtype=dtype)

@@ -25,7 +25,7 @@ from .values import choose_dtypes, decomposes, in_domain
 #: served by the kernels of others, and of one whose reference factorizes
 CHEAP, DEAR, SERVED, FACTORED = 150_000, 60_000, 6_000, 3_000
 #: calls of an operator at the level training and at full
-CALLS, MORE = 10, 60
+CALLS, MORE = 9, 60
 #: and of a backend that compiles for each shape
 COMPILED = 3
 #: seconds of the processor after which no further call of a case is begun
