@@ -43,8 +43,8 @@ PROBE = 37
 LARGEST = 100_000
 #: that the reference of one large call may take
 SECONDS = 0.1
-#: calls that Python makes in a large call, where it makes some for every unit
-STEPS = 6_000
+#: lines and calls of Python in a large call, where there are some for every unit
+STEPS = 20_000
 #: combinations of dimensions that are tried for one template
 TRIED = 40
 #: places in a long dimension behind which blocks begin
@@ -63,7 +63,7 @@ class Growth:
         axes: ``(array, axis)`` of the dimensions that grow together.
         old: their size in the template.
         share: elements of all arrays together for each unit of the dimension.
-        steps: calls that Python makes for each unit, in the operator and in its reference.
+        steps: lines and calls of Python for each unit, in the operator and in its reference.
         renames: whether arguments and indices that hold the size change with it.
     """
 
@@ -284,10 +284,10 @@ def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
     if totals[1] <= totals[0]:
         return None
     for size in (PROBE, 2 * PROBE):
-        with _counted() as calls:
+        with counted() as seen:
             if not _takes(context, growth.sample(context, size, make)):
                 return None
-        steps.append(len(calls))
+        steps.append(seen.steps)
     # What grows with the square is given the share of a length that fits the budget.
     share = (totals[1] - totals[0]) / PROBE
     square = (totals[1] - 2 * totals[0]) / (2 * PROBE * PROBE)
@@ -295,21 +295,26 @@ def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
     return replace(growth, share=share, steps=(steps[1] - steps[0]) / PROBE)
 
 
-class _counted:
-    """The calls of Python functions and built-in ones inside a ``with`` block."""
+class counted:
+    """The lines that Python runs inside a ``with`` block, and the built-in functions it calls."""
 
-    def __enter__(self) -> list[None]:
-        self.calls: list[None] = []
-        self.before = sys.getprofile()
-        sys.setprofile(self._event)
-        return self.calls
+    def __enter__(self) -> counted:
+        self.steps = 0
+        self.before = sys.gettrace(), sys.getprofile()
+        sys.settrace(self._line)
+        sys.setprofile(self._call)
+        return self
 
-    def _event(self, frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_call"):
-            self.calls.append(None)
+    def _line(self, frame: Any, event: str, argument: Any) -> Any:
+        self.steps += event == "line"
+        return self._line
+
+    def _call(self, frame: Any, event: str, argument: Any) -> None:
+        self.steps += event == "c_call"
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(self.before)
+        sys.settrace(self.before[0])
+        sys.setprofile(self.before[1])
 
 
 def bearable(context: Context, growth: Growth, size: int, make: Make) -> int:

@@ -129,6 +129,8 @@ class Subject:
         self.state: State = lasting()
         #: seconds for each element of kernels that others were compared with
         self.speeds: dict[str, float | None] = {}
+        #: native operators by the file of their definitions, once somebody asked
+        self.files: dict[str, list[str]] = {}
         #: the dimensions that may be long, by operator and dtype
         self.growths: dict[tuple[str, str], tuple[int, list[Any]]] = {}
         if self.backend.device_count() < 1:

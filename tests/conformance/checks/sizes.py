@@ -29,7 +29,7 @@ CALLS, MORE = 9, 60
 #: and of a backend that compiles for each shape
 COMPILED = 3
 #: seconds of the processor after which no further call of a case is begun
-PATIENCE = 2.0
+PATIENCE = 0.4
 #: elements beyond which an elementwise result is judged where blocks and shares begin and end
 MILLION = 1 << 20
 

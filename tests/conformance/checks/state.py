@@ -24,6 +24,7 @@ import coredispatch as cd
 
 from ..case import Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
+from ..growth import Filling, counted, growths
 from ..process_state import Outputs, lasting, passing
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from . import check
@@ -317,21 +318,18 @@ def speed(context: Context) -> None:
 def _neighbours(context: Context) -> list[str]:
     """Native operators from the same file of definitions, and three that every backend has."""
     subject, op = context.subject, context.op
-    names = [
-        name
-        for name in subject.operators(op.plugin)
-        if name != op.name
-        and getattr(cd.ops, name).file == op.file
-        and subject.kernel(name) is not None
-    ]
+    if not subject.files:
+        for name in dir(cd.ops):
+            other = getattr(cd.ops, name)
+            if other.derived_from is None and subject.kernel(name) is not None:
+                subject.files.setdefault(other.file, []).append(name)
+    beside = [n for n in subject.files.get(op.file, ()) if n != op.name]
     usual = [n for n in ("add", "exp", "sum") if n != op.name and subject.kernel(n) is not None]
-    return [*names[:3], *usual]
+    return [*beside[:3], *usual]
 
 
 def _long(context: Context, size: int) -> Any:
     """The op's sample of fewest dimensions with one dimension as long as ``size`` elements need."""
-    from ..growth import Filling, growths
-
     dtype = numpy_dtype(context.case.dtype)
     found = growths(context, dtype, 2)
     if not found:
@@ -374,27 +372,8 @@ def _lines(context: Context) -> float | None:
         tensors = context.subject.tensors(context.placed(sample))
         context.op(*tensors.args, **tensors.kwargs)
         total = sum(t.numel() for t in sample_tensors(tensors))
-        counts.append((total, _traced(context, tensors)))
+        with counted() as seen:
+            context.op(*tensors.args, **tensors.kwargs)
+        counts.append((total, seen.steps))
     (small, few), (large, many) = counts
     return None if large <= small else (many - few) / (large - small)
-
-
-def _traced(context: Context, tensors: Any) -> int:
-    seen = [0]
-
-    def line(frame: Any, event: str, argument: Any) -> Any:
-        seen[0] += event == "line"
-        return line
-
-    def call(frame: Any, event: str, argument: Any) -> None:
-        seen[0] += event == "c_call"
-
-    before = sys.gettrace(), sys.getprofile()
-    sys.settrace(line)
-    sys.setprofile(call)
-    try:
-        context.op(*tensors.args, **tensors.kwargs)
-    finally:
-        sys.settrace(before[0])
-        sys.setprofile(before[1])
-    return seen[0]
