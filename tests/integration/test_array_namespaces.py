@@ -43,6 +43,15 @@ def test_nothing_but_the_standard_is_used(tmp_path: Path) -> None:
     certify(environment, *options, *only(*FURTHER, *WRITING))
 
 
+@pytest.mark.timeout(900)
+def test_bfloat16_moves_bit_by_bit(tmp_path: Path) -> None:
+    """The sign of a NaN is lost by a conversion through float32."""
+    pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    environment = installed("torch", "over_torch", tmp_path)
+    certify(environment, "--backend", "torch", "--level", "inference", *only("signbit"))
+
+
 def test_each_is_a_few_lines() -> None:
     for path in HERE.glob("over_*.py"):
         body = path.read_text().partition("class ")[2].partition("@hookimpl")[0]

@@ -114,6 +114,9 @@ class ArrayApiBackend(Backend):
             return xp.asarray(array)
         native = xp.native(dtype)
         if dtype is bfloat16:  # which NumPy knows from ml_dtypes only
+            words = xp.asarray(array.copy().view("int16"), copy=True)
+            if hasattr(words, "view"):  # bit by bit, so that a NaN keeps its sign
+                return words.view(native)
             bits = array.view("uint16").astype("uint32") << 16
             return xp.astype(xp.asarray(bits.view("float32")), native)
         return xp.asarray(array, dtype=native, copy=True)
@@ -123,6 +126,9 @@ class ArrayApiBackend(Backend):
         import numpy
 
         if not self.namespace.strided and DType.of(raw.dtype) is bfloat16:
+            if hasattr(raw, "view"):
+                words = numpy.asarray(raw.view(self.namespace.int16))
+                return words.view(numpy_dtype(bfloat16))
             wide = self.namespace.astype(raw, self.namespace.float32)
             return numpy.asarray(wide).astype(numpy_dtype(bfloat16))
         return numpy.asarray(raw)

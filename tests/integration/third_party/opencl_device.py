@@ -503,11 +503,11 @@ def padded(x: Array, pad: Any, value: Any) -> Array:
 
 
 def by_zero(op: str, v: int) -> Exception:
-    return ZeroDivisionError(f"{op}: integer division or modulo by zero")
+    return ZeroDivisionError(f"{op}(...), called earlier: integer division or modulo by zero")
 
 
 def negative_power(op: str, v: int) -> Exception:
-    return ValueError(f"{op}: an integer to the negative integer power {v}")
+    return ValueError(f"{op}(...), called earlier: an integer to the negative integer power {v}")
 
 
 TRUE = "(x.s0 != 0 || x.s1 != 0)"
@@ -703,7 +703,8 @@ def sort(x: Array, dim: int, descending: bool, stable: bool) -> tuple[Array, Arr
 
 
 def beyond(sizes: Any, op: str, v: int) -> Exception:
-    return cdp.DimError(f"{op}: index {v} is out of range for dimensions of size {sizes}")
+    where = f"{op}(...), called earlier: index {v}"
+    return cdp.DimError(f"{where} is out of range for dimensions of size {sizes}")
 
 
 def nonzero(x: Array) -> Array:
