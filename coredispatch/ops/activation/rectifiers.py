@@ -99,6 +99,9 @@ def _(grad, out):
     return threshold_backward(grad, out, 0)
 
 
+relu.edge("0 at 0", [-1.0, 0.0, 2.0], gradient=[0.0, 0.0, 1.0])
+
+
 accept_inplace(relu)
 
 
@@ -147,6 +150,9 @@ def _(grad, self, threshold):
     return threshold_backward(grad, self, threshold)
 
 
+threshold.edge("0 at the threshold", [0.5, 1.0, 2.0], 1.0, 7.0, gradient=[0.0, 0.0, 1.0])
+
+
 @threshold.overload
 def _(self: Tensor, threshold: Scalar, value: Scalar, inplace: bool) -> Tensor:
     return (_threshold.inplace_op if inplace else _threshold)(self, threshold, value)
@@ -173,6 +179,9 @@ def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
 @leaky_relu.vjp
 def _(grad, self, negative_slope):
     return leaky_relu_backward(grad, self, negative_slope)
+
+
+leaky_relu.edge("the slope at 0", [-1.0, 0.0, 2.0], 0.25, gradient=[0.25, 0.25, 1.0])
 
 
 @leaky_relu.overload
@@ -242,6 +251,9 @@ def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tenso
 @hardtanh.vjp
 def _(grad, self, min_val, max_val):
     return hardtanh_backward(grad, self, min_val, max_val)
+
+
+hardtanh.edge("0 at the bounds", [-1.0, 0.5, 1.0], gradient=[0.0, 1.0, 0.0])
 
 
 @hardtanh.overload

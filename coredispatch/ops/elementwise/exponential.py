@@ -76,6 +76,9 @@ pow.vjp(
     exponent=lambda grad, out, self, exponent: _pow_exponent_grad(grad, out, self, exponent),
 )
 
+pow.edge("of base 0", [0.0, 2.0], 2, gradient=[0.0, 4.0])
+pow.edge("0 of exponent 0", [0.0, 2.0], 0, gradient=[0.0, 0.0])
+
 
 def _pow_base_grad(grad: Any, base: Any, exponent: Any) -> Any:
     if not isinstance(exponent, Value):
@@ -159,6 +162,9 @@ def sqrt(self: Tensor) -> Tensor:
 @sqrt.vjp
 def _(grad, out):
     return div(grad, adjoint(mul(out, 2)))
+
+
+sqrt.edge("infinite at 0", [0.0, 4.0], gradient=[float("inf"), 0.25])
 
 
 @composite(**float_facts(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))

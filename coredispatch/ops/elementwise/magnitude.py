@@ -56,6 +56,9 @@ def _(grad, self):
     return mul(grad, sgn(self))
 
 
+abs.edge("0 at 0", [-2.0, 0.0, 3.0], gradient=[-1.0, 0.0, 1.0])
+
+
 @composite(
     out=same_shape,
     dtype=same,
@@ -191,6 +194,8 @@ maximum.vjp(
     other=lambda grad, self, other: _selected(grad, other, self, comparison.lt),
 )
 
+maximum.edge("halves at ties", [1.0, 2.0], [1.0, 3.0], gradient=([0.5, 0.0], [0.5, 1.0]))
+
 
 @primitive(takes="real", reference=np.minimum, samples=pairs, **_CHOICE)
 def minimum(self: Tensor, other: Tensor | Scalar) -> Tensor:
@@ -201,6 +206,8 @@ minimum.vjp(
     self=lambda grad, self, other: _selected(grad, self, other, comparison.gt),
     other=lambda grad, self, other: _selected(grad, other, self, comparison.gt),
 )
+
+minimum.edge("halves at ties", [1.0, 2.0], [1.0, 3.0], gradient=([0.5, 1.0], [0.5, 0.0]))
 
 
 def _selected(grad: Any, mine: Any, theirs: Any, loses: Any) -> Any:
@@ -276,6 +283,8 @@ clamp.vjp(
     min=lambda grad, self, min, max: _clamp_min_grad(grad, self, min, max),
     max=lambda grad, self, min, max: _clamp_max_grad(grad, self, min, max),
 )
+
+clamp.edge("1 at the bounds", [-1.0, 0.5, 1.0, 2.0], -1.0, 1.0, gradient=[1.0, 1.0, 1.0, 0.0])
 
 
 def _clamp_grad(grad: Any, x: Any, low: Any, high: Any) -> Any:

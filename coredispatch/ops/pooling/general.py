@@ -90,6 +90,18 @@ def _(grad, input, kernel_size, stride, padding, dilation, ceil_mode):
     return max_pool_backward(grad, input, kernel_size, stride, padding, dilation, ceil_mode)
 
 
+max_pool.edge(
+    "the first of equal elements",
+    [[[1.0, 1.0, 1.0, 1.0]]],
+    (2,),
+    (2,),
+    (0,),
+    (1,),
+    False,
+    gradient=[[[1.0, 0.0, 1.0, 0.0]]],
+)
+
+
 @composite(
     out=max_pool_pair,
     dtype=values_and_indices,

@@ -76,6 +76,9 @@ def _(grad, out, self, dim, keepdim):
     return _extremum_grad(grad, out, self, dim, keepdim)
 
 
+amax.edge("ties share", [1.0, 3.0, 3.0], gradient=[0.0, 0.5, 0.5])
+
+
 @primitive(
     out=nonempty,
     dtype=same,
@@ -95,6 +98,9 @@ def amin(self: Tensor, dim: IntList = (), keepdim: bool = False) -> Tensor:
 @amin.vjp
 def _(grad, out, self, dim, keepdim):
     return _extremum_grad(grad, out, self, dim, keepdim)
+
+
+amin.edge("ties share", [1.0, 1.0, 3.0], gradient=[0.5, 0.5, 0.0])
 
 
 def _one_dim(self: Any, dim: Any = None, keepdim: bool = False, *_: Any) -> tuple[int, ...]:

@@ -155,6 +155,9 @@ def _(grad, out, self, dim, correction, keepdim):
     return _var_grad(slope, self, dim, correction, keepdim)
 
 
+std.edge("0 for equal numbers", [2.0, 2.0, 2.0], gradient=[0.0, 0.0, 0.0])
+
+
 @std.overload
 def _(self: Tensor, dim: IntList | None, unbiased: bool, keepdim: bool = False) -> Tensor:
     return std(self, dim, correction=int(unbiased), keepdim=keepdim)

@@ -93,6 +93,9 @@ def _(grad, out, self, dim):
     return _cumprod_grad_with_zeros(grad, self, dim)
 
 
+cumprod.edge("one zero", [2.0, 0.0, 3.0], 0, gradient=[1.0, 8.0, 0.0])
+
+
 def _cumprod_grad_with_zeros(grad: Any, x: Any, dim: int) -> Any:
     """Row k: the sum over i >= k of grad_i times the product of x_0 .. x_i without x_k."""
     rows = lazy.movedim(x, dim, -1)

@@ -95,6 +95,9 @@ def _(grad, self_shape, dim, keepdim):
     return spread(grad, self_shape, dim, keepdim)
 
 
+sum.edge("of no elements", [], gradient=[])
+
+
 @primitive(
     out=reduced,
     dtype=accumulated,
@@ -124,6 +127,10 @@ def _(grad, self, dim, keepdim):
     factors = adjoint(product_of_others(flat))
     slope = lazy.permute(lazy.reshape(factors, x.shape), list(np.argsort(order)))
     return mul(spread(grad, self.shape, dim, keepdim), slope)
+
+
+prod.edge("one zero", [2.0, 0.0, 3.0], gradient=[0.0, 6.0, 0.0])
+prod.edge("two zeros", [0.0, 0.0, 3.0], gradient=[0.0, 0.0, 0.0])
 
 
 def product_of_others(x: Any) -> Any:

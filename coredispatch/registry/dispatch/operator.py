@@ -75,6 +75,7 @@ class Operator(Dispatcher):
             dtypes are what ``takes`` says unless given.
         gradcheck: what to check the derivative of instead of the operator itself, with the same
             arguments: where only symmetric inputs have a meaning or phases are undetermined.
+        edges: what the gradient is by convention, as :meth:`edge` was told.
         rules: layer -> what that layer does with the operator (see :meth:`rule`).
         cast: the autocast policy, one of :data:`CAST_POLICIES`.
         mutates: the names of the parameters that a call may write to; ``schema.mutations`` says
@@ -158,6 +159,7 @@ class Operator(Dispatcher):
         self.factory = factory
         self.random = random
         self.vjp_rule: VjpRule | None = None
+        self.edges: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
         self.rules: dict[str, Callable[..., Any]] = {}
         self.overloads: list[Operator] = []
         self.plans: dict[Any, Any] = {}  # how calls are bound, by their form (see .binding)
@@ -406,6 +408,18 @@ class Operator(Dispatcher):
         if self.inplace_op is not None:
             self.inplace_op.vjp_rule = rule
         return function
+
+    def edge(self, convention: str, *args: Any, gradient: Any, **kwargs: Any) -> None:
+        """State what the gradient is where the derivative does not exist, or is a matter of choice.
+
+        ``convention`` says it in words. The arguments are those of a call in which lists stand for
+        tensors, of floats for differentiable ones; ``gradient`` is that of the sum of the
+        results: a list for one such tensor, a tuple of lists for several. The conformance suite
+        holds backends to it::
+
+            relu.edge("0 at 0", [-1.0, 0.0, 2.0], gradient=[0.0, 0.0, 1.0])
+        """
+        self.edges.append((convention, args, kwargs, gradient))
 
     def _formula(self, function: Callable[..., Any]) -> Formula:
         """``function`` with where each of its parameters comes from."""

@@ -16,6 +16,7 @@ import numpy as np
 
 import coredispatch as cd
 from coredispatch.autograd import GradcheckError, gradcheck
+from coredispatch.plugin import Sample
 from coredispatch.registry import AutogradError, CoreDispatchError
 
 from ..case import BACKEND, Case
@@ -49,9 +50,13 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts.layouts:
         return
     for dtype in NARROW:
-        if dtype in facts.dtypes and dtype in subject.dtypes and not decomposes(op):
+        if dtype not in facts.dtypes or dtype not in subject.dtypes:
+            continue
+        if not decomposes(op) or "float16" in facts.dtypes:  # LAPACK has no half precision
             yield Case(12, op.name, dtype, variant="narrow", mandatory=dtype == "float32")
     if "float64" in facts.dtypes and "float64" in subject.dtypes:
+        if op.edges:
+            yield Case(12, op.name, "float64", variant="edges")
         yield Case(12, op.name, "float64", variant="incoming")
         if op.kind == "primitive" or op.vjp_rule is not None:
             yield Case(12, op.name, "float64", variant="far")
@@ -479,6 +484,29 @@ def _without_gradient(
         )
         if alike:
             yield f" elements of argument {place}", other
+
+
+# ---- ties, bounds, zeros ------------------------------------------------------------------------
+
+
+@check(12, plan=_plan, variant="edges")
+def edges(context: Context) -> None:
+    """Where a derivative does not exist, the gradient is what the operator definition states."""
+    for convention, args, kwargs, gradient in context.op.edges:
+        sample = Sample(*[np.array(a) if isinstance(a, list) else a for a in args], **kwargs)
+        call = _Call(context, context.placed(sample))
+        wanted = gradient if isinstance(gradient, tuple) else (gradient,)
+        results = tensors_in(call.function(*call.slots))
+        total = results[0].sum()
+        for result in results[1:]:
+            total = total + result.sum()
+        found = cd.autograd.grad(total, call.slots)
+        for number, (f, w) in enumerate(zip(found, wanted, strict=True)):
+            array = context.subject.array(f)
+            right = array.shape == np.shape(w) and np.allclose(array, w, equal_nan=True)
+            context.expect(
+                right, f"{convention}: the gradient of argument {number} is {array}, not {w}"
+            )
 
 
 # ---- the engine ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from ..runner import plan_op, run_case, seal
 from ..subject import Subject, SuiteError
 from . import fake_backend
 from .controls import controls
-from .curated import curated, planned
+from .curated import curated
 from .exploits import exploits
 from .generated import generate
 from .generated_work import generate_work
@@ -171,8 +171,6 @@ def _mutants(kind: str) -> list[Mutant]:
     subject = Subject("cpu")
     if kind == "curated":
         return curated(subject)
-    if kind == "planned":
-        return planned()
     if kind in _LISTED:
         return {"exploits": exploits, "controls": controls}[kind]()
     name = kind.partition(":")[2]

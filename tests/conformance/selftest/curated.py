@@ -23,7 +23,7 @@ from .size_faults import SIZES
 from .state_faults import STATES
 from .stream_faults import DISTRIBUTIONS, STREAMS
 
-__all__ = ["curated", "planned"]
+__all__ = ["curated"]
 
 #: the checks that compare values with the reference
 VALUES = (1, 3, 4, 5, 8, 9)
@@ -53,21 +53,15 @@ def mutant(
 def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
     kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
-    kernels += _of_kernels({**KERNELS, **OPTIONS})
+    kernels += _of_kernels({**KERNELS, **OPTIONS, **BACKWARD_KERNELS, **DISTRIBUTIONS})
     kernels += [
         Mutant(f"{name} ({facts['op']})", mutation=_stateful(make), **facts)
         for name, (make, facts) in [*SIZES.items(), *STATES.items(), *ROUNDINGS.items()]
     ]
     kernels += layout_faults()
-    faults = {**FRAMEWORK, **INPLACE, **PASSES}
+    faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **STREAMS}
     framework = [Mutant(name, "", **facts) for name, facts in faults.items()]
     return [*kernels, *framework]
-
-
-def planned() -> list[Mutant]:
-    """Faults of classes for which the checks are still to be written."""
-    framework = [Mutant(name, "", **facts) for name, facts in {**EDGES, **STREAMS}.items()]
-    return [*_of_kernels({**BACKWARD_KERNELS, **DISTRIBUTIONS}), *framework]
 
 
 def _of_kernels(listed: dict[str, tuple[Any, dict[str, Any]]]) -> list[Mutant]:
