@@ -351,7 +351,8 @@ def lengths(seed: int, longest: int, thresholds: tuple[int, ...] = ()) -> list[i
     if longest >= 66:
         most = int(math.log2(longest - 31)) if longest > 95 else 6
         for exponent in dict.fromkeys((most, max(6, most - int(rng.integers(2, 4))))):
-            found.append(2**exponent + 2 * int(rng.integers(0, 15)) + 1)
+            beyond = min(15, (longest - 2**exponent + 1) // 2)
+            found.append(2**exponent + 2 * int(rng.integers(0, beyond)) + 1)
     for threshold in thresholds:
         found += [n for n in (threshold - 1, threshold, threshold + 1) if 1 < n <= longest]
     return found

@@ -77,7 +77,8 @@ def test_a_double_beside_the_middle_of_two_bfloat16(step: float) -> None:
 def test_special_doubles_become_bfloat16() -> None:
     values = [float("inf"), -float("inf"), 1e300, -1e300, 0.0, -0.0, 5e-324, 1e-40]
     found = cd.tensor(values, dtype=cd.float64).to(cd.bfloat16)
-    wanted = np.array(values, np.float32).astype(ml_dtypes.bfloat16)
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = np.array(values, np.float32).astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(found.to(cd.float32).numpy(), wanted.astype(np.float32))
     assert bool(cd.tensor([float("nan")], dtype=cd.float64).to(cd.bfloat16).isnan().all())
     assert np.signbit(found.to(cd.float32).numpy()[5])

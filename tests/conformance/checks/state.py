@@ -24,7 +24,7 @@ import coredispatch as cd
 
 from ..case import Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
-from ..growth import Filling, counted, growths
+from ..growth import Filling, cost, counted, growths
 from ..process_state import Outputs, lasting, passing
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from . import check
@@ -329,14 +329,18 @@ def _neighbours(context: Context) -> list[str]:
 
 
 def _long(context: Context, size: int) -> Any:
-    """The op's sample of fewest dimensions with one dimension as long as ``size`` elements need."""
+    """The op's sample of fewest dimensions with one dimension as long as ``size`` elements need.
+
+    None where no dimension grows, or the op refuses that length.
+    """
     dtype = numpy_dtype(context.case.dtype)
     found = growths(context, dtype, 2)
     if not found:
         return None
     growth = found[0]
     fits = max(2, min(size, growth.longest(size)))
-    return growth.sample(context, fits, Filling(context, dtype=dtype))
+    sample = growth.sample(context, fits, Filling(context, dtype=dtype))
+    return sample if sample is not None and math.isfinite(cost(context, sample)) else None
 
 
 def _seconds(subject: Subject, name: str) -> float | None:
