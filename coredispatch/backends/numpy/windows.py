@@ -75,7 +75,10 @@ def window_view(x: Array, kernel: Ints, stride: Ints, dilation: Ints, output: In
     against 4 us.
     """
     if x.size == 0:
-        return np.empty((*x.shape[: -len(kernel)], *kernel, *output), x.dtype)
+        nothing = np.empty((*x.shape[: -len(kernel)], *kernel, *output), x.dtype)
+        if nothing.size:
+            raise ValueError("windows")  # the rule of the operator says what is wrong
+        return nothing
     shape, strides = _window_layout(
         x.shape, x.strides, tuple(kernel), tuple(stride), tuple(dilation), tuple(output)
     )

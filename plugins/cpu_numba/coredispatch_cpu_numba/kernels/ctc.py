@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import DimError
+from coredispatch.plugin import DimError, ShapeError
 from coredispatch_cpu_numba.arrays import FLOATS, INT64
 from coredispatch_cpu_numba.entries import Loop
 
@@ -26,13 +26,15 @@ def _prepared(
     total, batch, classes = x.shape
     integers = [np.ascontiguousarray(a, INT64) for a in (targets, input_lengths, target_lengths)]
     labels, steps, lengths = integers
+    if labels.ndim != 2 or len(labels) != batch:
+        raise ValueError("ctc")  # the rule of the operator says what is wrong
     for name, given, most in (("input", steps, total), ("target", lengths, labels.shape[1])):
         if given.shape != (batch,) or (batch and (given.min() < 0 or given.max() > most)):
             raise DimError(
                 f"{name}_lengths {given.tolist()} for {batch} samples of at most {most}",
                 fix="give one length from 0 to the most per sample",
             )
-    if not 0 <= blank < max(classes, 1):
+    if not 0 <= blank < classes:
         raise DimError(f"blank {blank} is none of {classes} classes", fix="use a class")
     return x, (*integers, batch, classes, labels.shape[1], blank)
 
@@ -71,6 +73,10 @@ def ctc_nll_backward(
     """The gradient, as of the ``log_softmax`` that made ``log_probs``."""
     x, rest = _prepared(log_probs, targets, input_lengths, target_lengths, blank)
     own, (total, batch, _), width = x.dtype, x.shape, 2 * targets.shape[1] + 1
+    if grad.shape != (batch,):
+        raise ShapeError(
+            f"a gradient of shape {grad.shape} for {batch} samples", fix="give one number a sample"
+        )
     out, bad = np.zeros(x.shape, own), np.zeros(1, INT64)
     if x.size:
         alpha, beta = np.empty(total * batch * width, own), np.empty(2 * batch * width, own)

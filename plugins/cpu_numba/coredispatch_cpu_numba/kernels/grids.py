@@ -66,6 +66,8 @@ def grid_sample_backward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both gradients at once; images are shared among threads, their places are not."""
     sizes = _sizes(input, grid, mode, padding_mode, align_corners)
+    if grad.shape != (*input.shape[:2], *grid.shape[1:-1]):
+        raise ValueError("grid_sample_backward")  # as above
     x, at, arriving = _dense(input), _dense(grid), _dense(grad)
     own = x.dtype
     into, of_grid = np.zeros(input.shape, own), np.zeros(grid.shape, own)

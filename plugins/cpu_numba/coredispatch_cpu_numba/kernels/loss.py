@@ -95,7 +95,10 @@ def _accepts(
 
 
 def _accepts_backward(grad: Any, input: Any, target: Any, *options: Any) -> bool:
-    return _accepts(input, target, *options) and grad.dtype == input.dtype
+    if not _accepts(input, target, *options) or grad.dtype != input.dtype:
+        return False
+    reduction = options[2]
+    return grad.shape == (target.shape if reduction == "none" else ())
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

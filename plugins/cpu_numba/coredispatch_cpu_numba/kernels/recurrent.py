@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,15 +32,29 @@ def _packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.nd
     return packed
 
 
-def _served(sizes: Any, batch: int, *arrays: Any) -> bool:
-    """Whether the loops take these arrays: dense, of one dtype, as many rows as ``sizes`` says."""
-    own = arrays[0].dtype
+def _served(sizes: Any, batch: int, n: int, arrays: list[Any], weight: Any) -> bool:
+    """Whether the loops take these arrays: dense, of one dtype, as large as ``sizes`` says.
+
+    ``arrays`` are pairs of an array, or None, and of how many ``n`` numbers its rows are, of which
+    there are ``sum(sizes)``; states are marked by 0 and are ``(batch, n)``. The
+    loops check no index, so what does not fit goes to the decomposition, which says so.
+    """
+    own, rows = weight.dtype, sum(sizes)
     return (
         own in FLOATS
-        and all(x is None or is_dense(x, 1) and x.dtype == own for x in arrays)
         and len(sizes) > 0
         and sizes[0] == batch
-        and len(arrays[0]) == sum(sizes)
+        and sizes[-1] >= 0
+        and all(first >= then for first, then in pairwise(sizes))
+        and is_dense(weight, 1)
+        and weight.shape == (4 * n, n)
+        and all(
+            x is None
+            or is_dense(x, 1)
+            and x.dtype == own
+            and x.shape == ((rows, width * n) if width else (batch, n))
+            for x, width in arrays
+        )
     )
 
 
@@ -62,8 +76,11 @@ def lstm_sequence(
     sizes: Any, reverse: bool,
 ) -> Any:  # fmt: skip
     """Outputs, cells and activations of every step."""
+    if h0.ndim != 2:
+        return NotImplemented
     batch, n = h0.shape
-    if weight_hr is not None or not _served(sizes, batch, gates, h0, c0, weight_hh):
+    arrays = [(gates, 4), (h0, 0), (c0, 0)]
+    if weight_hr is not None or not _served(sizes, batch, n, arrays, weight_hh):
         return NotImplemented
     own, shape = gates.dtype, (len(gates), n)
     few = batch < _FEW
@@ -79,9 +96,12 @@ def lstm_sequence_backward(
     c0: np.ndarray, weight_hh: np.ndarray, weight_hr: Any, sizes: Any, reverse: bool,
 ) -> Any:  # fmt: skip
     """Gradients of the gates, of both first states, and no rows for a projection."""
+    if c0.ndim != 2:
+        return NotImplemented
     batch, n = c0.shape
-    arrays = (cells, activations, c0, weight_hh, of_output, of_cells)
-    if weight_hr is not None or of_activations is not None or not _served(sizes, batch, *arrays):
+    arrays = [(cells, 1), (activations, 4), (c0, 0), (of_output, 1), (of_cells, 1)]
+    skipped = weight_hr is not None or of_activations is not None
+    if skipped or not _served(sizes, batch, n, arrays, weight_hh):
         return NotImplemented
     own = cells.dtype
     few = batch < _FEW
