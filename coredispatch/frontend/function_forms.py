@@ -8,6 +8,7 @@ are found on first use (see ``coredispatch/_late_names.py``).
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ from coredispatch.frontend.creation import requiring
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.ops.support.rules import normalize_dim
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import ShapeError
 
 __all__: list[str] = []
 
@@ -282,9 +285,9 @@ def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
     return input.chunk(chunks, dim)
 
 
-def unsafe_split(tensor: Tensor, split_size: Any, dim: int = 0) -> Any:
+def unsafe_split(input: Tensor, split_size: Any, dim: int = 0) -> Any:
     """``split``."""
-    return tensor.split(split_size, dim)
+    return input.split(split_size, dim)
 
 
 unsafe_split_with_sizes = split_with_sizes
@@ -305,9 +308,11 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> A
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Any:
     """The norm over all dimensions but one; over all for ``dim=-1``. The dimensions are kept."""
+    pow, dim = operator.index(pow), operator.index(dim)
     if dim == -1:
         return v.norm(pow)
-    dims = tuple(d for d in range(v.ndim) if d != dim)
+    kept = normalize_dim(dim, v.ndim)
+    dims = tuple(d for d in range(v.ndim) if d != kept)
     return TABLE.operator("linalg_vector_norm")(v, pow, dims, True)
 
 
@@ -360,7 +365,13 @@ def as_strided_scatter(
 ) -> Tensor:
     """A copy of ``input`` in which ``as_strided(size, stride, offset)`` is ``src``."""
     made = input.clone(memory_format="contiguous_format")
-    made.as_strided(size, stride, storage_offset or 0).copy_(src)
+    slot = made.as_strided(size, stride, storage_offset or 0)
+    if tuple(slot.shape) != tuple(src.shape):
+        raise ShapeError(
+            f"src has shape {tuple(src.shape)}, the slot {tuple(slot.shape)}",
+            fix=f"give src the shape {tuple(slot.shape)}",
+        )
+    slot.copy_(src)
     return made
 
 

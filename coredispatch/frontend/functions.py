@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import operator
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +44,8 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
-    return Size(_broadcast_shapes([(s,) if isinstance(s, int) else tuple(s) for s in shapes]))
+    given = [(s,) if isinstance(s, int) else tuple(map(operator.index, s)) for s in shapes]
+    return Size(_broadcast_shapes(given))
 
 
 def numel(input: Tensor) -> int:

@@ -25,7 +25,7 @@ from coredispatch.registry.model.value import bump_version, storage_of, version_
 __all__ = ["view_in_place", "install"]
 
 
-def view_in_place(target: Any, name: str, *args: Any) -> Any:
+def view_in_place(target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Make ``target`` what operator ``name`` makes of it; returns ``target``.
 
     A tensor with a history keeps it, also under ``no_grad``: the elements are the same ones. A leaf
@@ -49,7 +49,7 @@ def view_in_place(target: Any, name: str, *args: Any) -> Any:
     past._view, past._storage = target._view, storage
     token = push_masks(0, 0, AUTOGRAD)
     try:
-        result = TABLE.operator(name)(past, *args)
+        result = TABLE.operator(name)(past, *args, **kwargs)
     finally:
         pop_masks(token)
     for reference in list(storage.aliases):  # views of what it was stay views of that
@@ -73,8 +73,8 @@ def view_in_place(target: Any, name: str, *args: Any) -> Any:
 
 
 def _changes_itself(name: str) -> Any:
-    def method(self: Any, *args: Any) -> Any:
-        return view_in_place(self, name, *args)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return view_in_place(self, name, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name + "_"
     method.__doc__ = f"``self`` becomes ``self.{name}(...)``, without a copy; returns self."

@@ -1,7 +1,8 @@
 """Calls as data: an operator by its path, arguments with tensors as NumPy arrays.
 
 ``{"path": "nn.functional.elu", "args": [...], "kwargs": {...}}``, where a tensor is
-``{"tensor": number of an array, "dtype": name, "grad": True}`` and a tuple ``{"tuple": [...]}``.
+``{"tensor": number of an array, "dtype": name, "grad": True, "strided": True}`` and a tuple
+``{"tuple": [...]}``.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ class Book:
             if number not in seen:
                 data = library.from_numpy(np.array(self.arrays[number], ndmin=1))
                 made = data.reshape(self.arrays[number].shape).to(getattr(library, x["dtype"]))
+                if x.get("strided") and made.ndim > 1:
+                    made = made.transpose(0, -1).contiguous().transpose(0, -1)
                 seen[number] = made.detach().requires_grad_() if x.get("grad") else made
                 if x.get("grad"):
                     inputs.append(seen[number])

@@ -123,6 +123,10 @@ def apart(mine: Any, theirs: Any) -> str:
 def gradients_apart(ours: Any, theirs: Any, least: float) -> str:
     if not isinstance(theirs, list):
         return ""  # PyTorch has no gradient, or was not asked for one
+    if isinstance(ours, list) and not (ours and theirs):
+        # One of them has no history, the other one zeros.
+        left = [g for g in (*ours, *theirs) if g is not None]
+        return "gradients: one of them has none" if any(np.any(g["array"]) for g in left) else ""
     if not isinstance(ours, list) or len(ours) != len(theirs):
         return f"gradients: {ours}"
     for place, (mine, other) in enumerate(zip(ours, theirs, strict=True)):

@@ -170,7 +170,7 @@ def _functional_form(op: Operator) -> None:
 
     @op.overload
     def _(
-        self: Tensor, *, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
+        self: Tensor, dim: int | None = None, *, _stacklevel: int = 3, dtype: DType | None = None
     ) -> Tensor:
         return op(self, implicit_dim(self.ndim) if dim is None else dim, dtype)
 

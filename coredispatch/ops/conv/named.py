@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.ops.conv.general import convolution
-from coredispatch.ops.conv.reference import forward_samples, named_reference
+from coredispatch.ops.conv.reference import (
+    forward_samples,
+    named_reference,
+    transposed_size,
+)
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import dot
@@ -83,6 +87,12 @@ def _convolve_transposed(
     extra = spatial_tuple("output_padding", output_padding, n, least=0)
     batched = _batched(input, weight, n)
     x = input if batched else input.unsqueeze(0)
+    if weight.ndim == n + 2:
+        size = transposed_size(
+            tuple(x.shape[2:]), tuple(weight.shape[2:]), stride, padding, dilation, extra
+        )
+        if min(size) < 0:
+            raise ShapeError(f"the output would have size {size}", fix="use less padding")
     y = convolution(x, weight, bias, stride, padding, dilation, True, extra, groups)
     return y if batched else y.squeeze(0)
 

@@ -15,7 +15,7 @@ from coredispatch.registry.model.errors import ArgumentError, ShapeError
 # ---- rules ------------------------------------------------------------------------------------
 
 
-def _transposed_size(
+def transposed_size(
     spatial: Ints, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, extra: Ints
 ) -> Ints:
     return tuple(
@@ -82,7 +82,7 @@ def convolution_shape(
                 f"an input of shape {tuple(input.shape)} has an empty spatial dimension",
                 fix="only the batch and the channels may be empty",
             )
-        size = _transposed_size(spatial, tuple(kernel), stride, padding, dilation, extra)
+        size = transposed_size(spatial, tuple(kernel), stride, padding, dilation, extra)
         if min(size) < 0:
             raise ShapeError(f"the output would have size {size}", fix="use less padding")
     else:
@@ -198,7 +198,7 @@ def input_grad_reference(
     n = grad_output.ndim - 2
     stride, padding = spatial_tuple("", stride, n), spatial_tuple("", padding, n, least=0)
     dilation = spatial_tuple("", dilation, n)
-    least = _transposed_size(
+    least = transposed_size(
         grad_output.shape[2:], weight.shape[2:], stride, padding, dilation, (0,) * n
     )
     extra = tuple(a - b for a, b in zip(input_shape[2:], least, strict=True))

@@ -26,7 +26,7 @@ from coredispatch.registry.model.dtypes import (
     float64,
     promote_types,
 )
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, OpError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 __all__ = [
@@ -50,6 +50,11 @@ def _contracted(dims: Any, ndim_a: int, ndim_b: int) -> tuple[list[int], list[in
                 fix="use dims from 0 to the smaller number of dimensions",
             )
         return list(range(ndim_a - dims, ndim_a)), list(range(dims))
+    if not isinstance(dims, (list, tuple)) or len(dims) != 2:
+        raise OpError(
+            f"dims={dims!r} is neither a number of dimensions nor a pair of lists",
+            fix="use dims=2, or dims=([0, 1], [1, 0])",
+        )
     first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(first) != len(second):
         raise ShapeError(
@@ -286,4 +291,10 @@ def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
 def chain_matmul(matrices: list[Tensor]) -> Tensor:
     """Product of a chain of matrices; another name of ``linalg.multi_dot``."""
     items = spread(matrices)
+    for x in items:
+        if x.ndim != 2:
+            raise ShapeError(
+                f"chain_matmul takes matrices, got a tensor of shape {tuple(x.shape)}",
+                fix="use linalg.multi_dot, which takes a vector at either end",
+            )
     return items[0] if len(items) == 1 else linalg_multi_dot(items)

@@ -280,6 +280,8 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
     power: Any = 2 if p is None else p
     if not isinstance(power, str) and abs(power) == 2:
         values = lazy.linalg_svdvals(A)
+        if not values.shape[-1]:
+            return values.sum(-1)  # of a matrix without elements
         # Of values that repeat, the first is the greatest and the last the least, as in PyTorch.
         largest, least = values[..., 0], values[..., -1]
         return largest / least if power > 0 else least / largest

@@ -25,7 +25,7 @@ from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promot
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import int64
-from coredispatch.registry.model.errors import OpError, ShapeError
+from coredispatch.registry.model.errors import DTypeError, OpError, ShapeError
 
 __all__ = [
     "cholesky_inverse",
@@ -291,6 +291,8 @@ def linalg_pinv(
     ``atol`` is a limit of its own; the greater of the two counts.
     """
     *_, m, n = matrix_shape(A)
+    if A.dtype.is_integral:
+        raise DTypeError(f"pinv of {A.dtype} elements", fix="convert with x.float()")
     rcond = rtol if rcond is None else rcond
     if rcond is None:
         rcond = 0.0 if atol else max(m, n) * float(np.finfo(A.dtype.to_real().name).eps)

@@ -45,6 +45,10 @@ def linalg_tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """
     if ind <= 0:
         raise OpError(f"Expected a strictly positive integer for 'ind', got {ind}", fix="ind=2")
+    if ind > A.ndim:
+        raise ShapeError(
+            f"ind={ind} for a tensor of {A.ndim} dimensions", fix=f"use ind up to {A.ndim}"
+        )
     first, last = tuple(A.shape[:ind]), tuple(A.shape[ind:])
     if math.prod(first) != math.prod(last):
         raise ShapeError(

@@ -286,6 +286,12 @@ def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """``max(0, margin - target * (input1 - input2))`` for targets of 1 and -1."""
+    if not input1.ndim == input2.ndim == target.ndim:
+        raise ShapeError(
+            f"inputs and target of shapes {tuple(input1.shape)}, {tuple(input2.shape)} and "
+            f"{tuple(target.shape)} have other numbers of dimensions",
+            fix="add dimensions with unsqueeze",
+        )
     return reduce_loss((margin - target * (input1 - input2)).clamp_min(0), reduction)
 
 
@@ -299,6 +305,12 @@ def cosine_embedding_loss(
 
     Inputs are ``(N, D)`` with a target ``(N,)``, or ``(D,)`` with a 0-d target.
     """
+    if target.ndim > 1 or input1.ndim != target.ndim + 1 or input2.ndim != input1.ndim:
+        raise ShapeError(
+            f"a target of shape {tuple(target.shape)} does not fit inputs of shapes "
+            f"{tuple(input1.shape)} and {tuple(input2.shape)}",
+            fix="use (N, D) with a target (N,), or (D,) with a target ()",
+        )
     # PyTorch adds its epsilon to the squared norms here, not to the norms.
     if dtype_of(input1).category < 2 and dtype_of(input2).category < 2:
         input1 = lazy.to_dtype(input1, default_dtype())  # integers would truncate the cosine

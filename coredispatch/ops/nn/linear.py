@@ -187,6 +187,12 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f"a weight of shape {tuple(weight.shape)} does not fit {features} input features",
             fix="use (out_features, in1_features, in2_features)",
         )
+    if input1.shape[:-1] != input2.shape[:-1]:
+        raise ShapeError(
+            f"inputs of shapes {tuple(input1.shape)} and {tuple(input2.shape)} differ before the "
+            "last dimension",
+            fix="expand one of them",
+        )
     # (*, 1, 1, I) @ (O, I, J) -> (*, O, 1, J): each output's linear form in input2
     forms = input1.unsqueeze(-2).unsqueeze(-2).matmul(weight)
     if features[0]:  # a sum over nothing is 0, whatever it would be multiplied by

@@ -74,7 +74,7 @@ def instance_norm(
                 fix="give running_mean and running_var",
             )
         return batch_norm_inference(input, running_mean, running_var, weight, bias, eps)
-    if input.ndim > 2 and prod(input.shape[2:]) == 1:
+    if prod(input.shape[2:]) == 1:
         raise ShapeError(
             f"training needs more than one value per channel, and the input has shape "
             f"{tuple(input.shape)}",

@@ -334,6 +334,13 @@ def local_response_norm(
 
     Krizhevsky, Sutskever and Hinton, 2012.
     """
+    if input.ndim < 3:
+        raise ShapeError(
+            f"an input of shape {tuple(input.shape)} has no channels beside a dimension",
+            fix="use (N, C, *)",
+        )
+    if not input.numel():
+        return input
     squares = (input * input).transpose(1, -1)
     padded = lazy.pad(squares, (size // 2, (size - 1) // 2))
     mean = padded.unfold(-1, size, 1).sum(-1) / size

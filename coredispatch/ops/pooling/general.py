@@ -307,7 +307,8 @@ def _bins(like: Tensor, size: int, count: int) -> tuple[Tensor, Tensor]:
 def _adaptive_positions(like: Tensor, spatial: Ints, output_size: Ints) -> tuple[Tensor, Tensor]:
     """Flat positions and existence of the elements of each adaptive window."""
     bins = [_bins(like, s, o) for s, o in zip(spatial, output_size)]
-    longest = [-(-s // o) + (s % o > 1) for s, o in zip(spatial, output_size)]
+    counts = [max(o, 1) for o in output_size]  # no windows have some length as well
+    longest = [-(-s // o) + (s % o > 1) for s, o in zip(spatial, counts)]
     within = [lazy.arange(min(m, s), device=like.device) for m, s in zip(longest, spatial)]
     return window_positions(like, spatial, [b[0] for b in bins], within, [b[1] for b in bins])
 

@@ -290,6 +290,12 @@ def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ..
 def cartesian_prod(tensors: list[Tensor]) -> Tensor:
     """All combinations of one element of each vector, (n1 * n2 * ..., number of vectors)."""
     items = spread(tensors)
+    for x in items:
+        if x.ndim != 1:
+            raise ShapeError(
+                f"cartesian_prod takes vectors, got a tensor of shape {tuple(x.shape)}",
+                fix="reshape it with reshape(-1)",
+            )
     if len(items) == 1:
         return items[0]
     return stack([shape.reshape(x, (-1,)) for x in meshgrid(items)], 1)
@@ -349,6 +355,8 @@ def combinations(self: Tensor, r: int = 2, with_replacement: bool = False) -> Te
     r = as_size(r, "r")
     pick = combinations_with_replacement if with_replacement else _combinations
     places = [list(c) for c in pick(range(len(self)), r)]
-    if not places or r == 0:
-        return self.new_empty((len(places) if r else 0, r))
+    if r == 0:
+        return self.new_empty((0,))  # as in PyTorch
+    if not places:
+        return self.new_empty((0, r))
     return self[places]

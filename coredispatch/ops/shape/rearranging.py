@@ -84,6 +84,8 @@ def fliplr(self: Tensor) -> Tensor:
 @composite(reference=np.flipud, samples=matrices, tolerance=exact)
 def flipud(self: Tensor) -> Tensor:
     """Rows (dimension 0) in reversed order."""
+    if self.ndim < 1:
+        raise ShapeError("flipud needs 1 dimension, got 0", fix="use a tensor with a dimension")
     return flip(self, (0,))
 
 

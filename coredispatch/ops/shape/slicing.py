@@ -239,6 +239,17 @@ def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> tup
     return tuple(self[along(d, slice(start, max(start, end)))] for start, end in edges)
 
 
+def _evenly(self: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
+    """:func:`tensor_split` into sections of one size."""
+    count = isinstance(where, int) and where
+    if count and self.shape[dim] % count:
+        raise ShapeError(
+            f"dimension {dim} of size {self.shape[dim]} does not divide into {where} sections",
+            fix="use tensor_split, whose sections may differ",
+        )
+    return tensor_split(self, where, dim)
+
+
 @composite(
     reference=lambda self, indices_or_sections: np.hsplit(self, indices_or_sections),
     samples=lambda make: (Sample(make(s), [1, 3]) for s in ((7,), (3, 6))),
@@ -247,7 +258,9 @@ def tensor_split(self: Tensor, indices_or_sections: object, dim: int = 0) -> tup
 )
 def hsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 1 (0 for vectors)."""
-    return tensor_split(self, indices_or_sections, int(self.ndim > 1))
+    if self.ndim < 1:
+        raise ShapeError("hsplit needs 1 dimension, got 0", fix="use a tensor with a dimension")
+    return _evenly(self, indices_or_sections, int(self.ndim > 1))
 
 
 @composite(
@@ -260,7 +273,7 @@ def vsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 0."""
     if self.ndim < 2:
         raise ShapeError(f"vsplit needs 2 dimensions, got {self.ndim}", fix="use tensor_split")
-    return tensor_split(self, indices_or_sections, 0)
+    return _evenly(self, indices_or_sections, 0)
 
 
 @composite(
@@ -273,7 +286,7 @@ def dsplit(self: Tensor, indices_or_sections: object) -> tuple[Tensor, ...]:
     """:func:`tensor_split` along dimension 2."""
     if self.ndim < 3:
         raise ShapeError(f"dsplit needs 3 dimensions, got {self.ndim}", fix="use tensor_split")
-    return tensor_split(self, indices_or_sections, 2)
+    return _evenly(self, indices_or_sections, 2)
 
 
 @composite(

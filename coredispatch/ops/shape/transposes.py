@@ -148,7 +148,8 @@ def mT(x: Tensor) -> Tensor:
 )
 def adjoint(self: Tensor) -> Tensor:
     """Every matrix of a stack transposed and conjugated (``x.mH``)."""
-    return matrix_transpose(self.conj() if self.dtype.is_complex else self)
+    self = self.conj() if self.dtype.is_complex else self
+    return matrix_transpose(self) if self.ndim else self
 
 
 def mH(x: Tensor) -> Tensor:

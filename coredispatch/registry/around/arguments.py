@@ -11,21 +11,29 @@ from coredispatch.registry.model.schema import REQUIRED
 __all__ = ["complete", "completed", "mismatch"]
 
 #: other spellings that PyTorch accepts: NumPy's, those of methods beside functions', and names
-#: that are no Python identifiers
-_SPELLINGS = {
-    "axis": "dim",
-    "keepdims": "keepdim",
-    "input": "self",
-    "x": "self",
-    "tensor": "self",
-    "logits": "self",
-    "from": "low",
-    "to": "high",
-    "split_size": "split_size_or_sections",
-    "sections": "indices_or_sections",
-    "indices": "indices_or_sections",
-    "element": "elements",
-    "test_element": "test_elements",
+#: that are no Python identifiers. The first that the operator has is meant.
+_SPELLINGS: dict[str, tuple[str, ...]] = {
+    "axis": ("dim",),
+    "keepdims": ("keepdim",),
+    "input": ("self",),
+    "x": ("self",),
+    "tensor": ("self",),
+    "logits": ("self",),
+    "from": ("low",),
+    "to": ("high",),
+    "split_size": ("split_size_or_sections",),
+    "sections": ("indices_or_sections",),
+    "indices": ("indices_or_sections",),
+    "element": ("elements",),
+    "test_element": ("test_elements",),
+    "A": ("self",),
+    "a": ("self",),
+    "b": ("other", "B"),
+    "other": ("B",),
+    "dim0": ("axis0",),
+    "dim1": ("axis1",),
+    "train": ("training",),
+    "size": ("shape",),
 }
 #: the ``inside`` of an error whose own text names the call
 _IN_TEXT = ""
@@ -68,8 +76,9 @@ def _plan(op: Operator, count: int, keywords: tuple[str, ...]) -> _Plan | str:
     for name in keywords:
         target = name
         if name not in names:
-            target = _SPELLINGS.get(name, name)
-            if target == "self" and params and params[0].is_tensor:
+            spellings = _SPELLINGS.get(name, (name,))
+            target = next((s for s in spellings if s in names), spellings[0])
+            if target == "self" and target not in names and params and params[0].is_tensor:
                 target = params[0].name
         if target not in names:
             return f"got an unexpected keyword argument {name!r}"

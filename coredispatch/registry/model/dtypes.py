@@ -246,12 +246,12 @@ def _join(a: DType, b: DType) -> DType | None:
 _JOIN = {(a, b): joined for a in ALL_DTYPES for b in ALL_DTYPES if (joined := _join(a, b))}
 
 
-def promote_types(a: Any, b: Any) -> DType:
+def promote_types(type1: Any, type2: Any) -> DType:
     """The smallest type of the lattice that both types convert to.
 
     Raises :class:`DTypeError` for ``uint64`` with a signed integer, which no type holds.
     """
-    a, b = DType.of(a), DType.of(b)
+    a, b = DType.of(type1), DType.of(type2)
     try:
         return _JOIN[a, b]
     except KeyError:

@@ -22,6 +22,8 @@ def linear(input: Array, weight: Array, bias: Array | None) -> Array:
     elif w.shape[1] == 1:
         result = np.matmul(x, w.T)
     elif x.ndim <= 2:
+        if not x.ndim:  # a number would scale the weight
+            raise ValueError("a 0-d input has no features")
         result = x.dot(w.T)
     else:
         # As one product over all rows: matmul would loop over the leading dimensions.
