@@ -24,7 +24,7 @@ import coredispatch as cd
 
 from ..case import Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
-from ..growth import Filling, cost, counted, growths
+from ..growth import Filling, counted, growths
 from ..process_state import Outputs, lasting, passing
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from . import check
@@ -331,7 +331,7 @@ def _neighbours(context: Context) -> list[str]:
 def _long(context: Context, size: int) -> Any:
     """The op's sample of fewest dimensions with one dimension as long as ``size`` elements need.
 
-    None where no dimension grows, or the op refuses that length.
+    None where no dimension grows.
     """
     dtype = numpy_dtype(context.case.dtype)
     found = growths(context, dtype, 2)
@@ -339,8 +339,7 @@ def _long(context: Context, size: int) -> Any:
         return None
     growth = found[0]
     fits = max(2, min(size, growth.longest(size)))
-    sample = growth.sample(context, fits, Filling(context, dtype=dtype))
-    return sample if sample is not None and math.isfinite(cost(context, sample)) else None
+    return growth.sample(context, fits, Filling(context, dtype=dtype))
 
 
 def _seconds(subject: Subject, name: str) -> float | None:
@@ -350,12 +349,23 @@ def _seconds(subject: Subject, name: str) -> float | None:
     if dtype is None or facts.op.samples is None or facts.op.mutates:
         return None
     context = Context(subject, Case(31, name, dtype, variant="speed"), facts)
-    sample = _long(context, TIMED)
-    return None if sample is None else _timed(context, sample)
+    tensors = _called(context, _long(context, TIMED))
+    return None if tensors is None else _timed(context, tensors)
 
 
-def _timed(context: Context, sample: Any) -> float | None:
+def _called(context: Context, sample: Any) -> Any:
+    """The tensors of a call that was made once; None without a call, or where the op refuses it."""
+    if sample is None:
+        return None
     tensors = context.subject.tensors(context.placed(sample))
+    try:
+        context.op(*tensors.args, **tensors.kwargs)
+    except cd.CoreDispatchError:  # what grew at small lengths does not at this one
+        return None
+    return tensors
+
+
+def _timed(context: Context, tensors: Any) -> float | None:
     best = math.inf
     for _ in range(3):
         start = time.perf_counter()
@@ -370,11 +380,9 @@ def _lines(context: Context) -> float | None:
     """Lines and calls that Python runs for each further element of a call."""
     counts = []
     for size in COUNTED:
-        sample = _long(context, size)
-        if sample is None:
+        tensors = _called(context, _long(context, size))
+        if tensors is None:
             return None
-        tensors = context.subject.tensors(context.placed(sample))
-        context.op(*tensors.args, **tensors.kwargs)
         total = sum(t.numel() for t in sample_tensors(tensors))
         with counted() as seen:
             context.op(*tensors.args, **tensors.kwargs)
