@@ -40,9 +40,8 @@ def lift(op, function):
         with np.errstate(all="ignore"):
             out = function(*(load(x, op in TYPED) for x in args))
             if op in TYPED:
-                out = np.asarray(out).astype(
-                    cdp.numpy_dtype(cdp.result_dtype(cdp.operator(op), args))
-                )
+                dtype = cdp.result_dtype(cdp.operator(op), args)
+                out = np.asarray(out).astype(cdp.numpy_dtype(dtype))
         return store(out)
 
     return kernel
@@ -89,7 +88,7 @@ def located(x, dim, index, src=None, add=False):
 
 PARTS = cdp.IndexParts(np.ndarray, np.asarray, lambda x, d: x.astype(cdp.numpy_dtype(d)))
 TYPED = {"sum", "prod", "cumsum", "cumprod", "matmul", "where", "full", "arange", "to_dtype"}
-TYPED |= {"scatter_add", "index_put", "random_uniform", "random_normal", "random_integers"}
+TYPED |= {"scatter_add", "index_put"}
 # Operators that are functions of NumPy: one word where the names agree, else op=function.
 NAMES = """add sub=subtract mul=multiply neg=negative div=divide floor_divide remainder pow=power
     bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift=left_shift where sqrt
@@ -106,9 +105,8 @@ for name in ("cumsum", "cumprod"):
     KERNELS[name] = lambda x, dim, dtype, f=name: getattr(np, f)(x, dim, dtype).reshape(x.shape)
 for name in ("uniform", "normal", "integers"):
     KERNELS["random_" + name] = lambda size, a, b, dtype, device, generator, draw=name: getattr(
-        (generator or cdp.default_generator("flat")).stream(cdp.NumpyStream).rng, draw
-    )(a, b, size)
-qr, solve = np.linalg.qr, np.linalg.solve
+        (generator or cdp.default_generator("flat")).stream(cdp.NumpyStream), draw
+    )(size, a, b, dtype)
 KERNELS.update(sort=sort, constant_pad_nd=pad, index_put=index_put, gather=located, scatter=located)
 KERNELS |= {
     "getitem": lambda x, index: (lambda view, where: view[where])(*part(x, index)),
@@ -123,10 +121,10 @@ KERNELS |= {
     "full": lambda size, value, dtype, device: np.full(size, value),
     "arange": lambda a, b, step, *_: np.arange(0 if b is None else a, a if b is None else b, step),
     "cholesky": lambda x, upper: np.linalg.cholesky(x, upper=upper),
-    "linalg_qr": lambda x, m: qr(x, m) if m != "r" else (x.reshape(-1)[:0], qr(x)[1]),
+    "linalg_qr": lambda x, m, qr=np.linalg.qr: qr(x, m) if m != "r" else (x.ravel()[:0], qr(x, m)),
     "linalg_eig": lambda x: np.linalg.eig(x.astype(np.result_type(x, np.complex64))),
     "fft_c2c": lambda x, dim, n, on: (np.fft.fftn if on else np.fft.ifftn)(x, None, dim, n),
-    "linalg_solve": lambda a, b, left: solve(a, b) if left else solve(a.mT, b.mT).mT,
+    "linalg_solve": lambda a, b, left, f=np.linalg.solve: f(a, b) if left else f(a.mT, b.mT).mT,
 }
 
 

@@ -44,7 +44,7 @@ LARGEST = 100_000
 #: that the reference of one large call may take
 SECONDS = 0.1
 #: lines and calls of Python in a large call, where there are some for every unit
-STEPS = 20_000
+STEPS = 60_000
 #: combinations of dimensions that are tried for one template
 TRIED = 40
 #: places in a long dimension behind which blocks begin
@@ -65,6 +65,7 @@ class Growth:
         share: elements of all arrays together for each unit of the dimension.
         steps: lines and calls of Python for each unit, in the operator and in its reference.
         renames: whether arguments and indices that hold the size change with it.
+        names: the names of the arguments, in their order.
     """
 
     template: Template
@@ -72,6 +73,7 @@ class Growth:
     old: int
     share: float
     renames: bool
+    names: tuple[str, ...]
     steps: float = 0.0
 
     @property
@@ -79,7 +81,8 @@ class Growth:
         """What distinguishes growths of several templates: which dimensions, and what is named."""
         shapes = self.template.shapes
         placed = tuple((i, j - len(shapes[i])) for i, j in self.axes)
-        ranks = tuple(min(len(s), 2) for s in shapes)
+        most = 9 if len(shapes) == 1 and not self.reduced else 2  # batches of one array, images
+        ranks = tuple(min(len(s), most) for s in shapes)
         return placed, ranks, self.reduced
 
     @property
@@ -87,7 +90,9 @@ class Growth:
         """Whether an argument names the growing dimension of the first array."""
         first, axis = self.axes[0]
         ndim = len(self.template.shapes[first])
-        for value in (*self.template.sample.args, *self.template.sample.kwargs.values()):
+        sample = self.template.sample
+        given = dict(zip(self.names, sample.args, strict=False)) | sample.kwargs
+        for value in (value for name, value in given.items() if name in DIMS):
             for n in value if isinstance(value, (tuple, list)) else (value,):
                 if type(n) is int and -ndim <= n < ndim and n % ndim == axis:
                     return True
@@ -171,12 +176,13 @@ def _search(context: Context, dtype: Any, most: int) -> list[Growth]:
     found: dict[Any, Growth] = {}
     refused: Counter[Any] = Counter()
     make = Filling(context, dtype=dtype)
+    params = tuple(p.name for p in context.op.schema.params)
     for template in templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype)):
         if not template.arrays or any(0 in shape for shape in template.shapes):
             continue
         for axes, old in _candidates(template):
             for renames in (True, False):
-                trial = Growth(template, axes, old, 0.0, renames)
+                trial = Growth(template, axes, old, 0.0, renames, params)
                 role = trial.role
                 better = found.get(role)
                 if better is not None and _bare(better.template) <= _bare(template):

@@ -136,6 +136,7 @@ class _Worker:
         self.options = options
         self.lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.output = tempfile.TemporaryFile()
+        self.printed = 0  # bytes of it that earlier cases printed
         read, write = os.pipe()
         settings = {
             "backend": options.backend,
@@ -190,6 +191,7 @@ class _Worker:
             raise WorkerLost(Status.TIMEOUT, f"no progress for {limit:g} s") from None
         if message is None:
             raise WorkerLost(Status.CRASH, self.end())
+        self.printed = message.get("printed", self.printed)
         return message
 
     def kill(self) -> None:
@@ -199,7 +201,7 @@ class _Worker:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self, kill: bool = False) -> str:
-        """Stop the process; how it ended and the last of what it printed."""
+        """Stop the process; how it ended and the last of what it printed in this case."""
         if kill:
             self.kill()
         assert self.process.stdin is not None
@@ -216,7 +218,7 @@ class _Worker:
         if self.output.closed:
             return f"exit status {code}"
         self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, self.output.tell() - 400))
+        self.output.seek(max(self.printed, self.output.tell() - 400))
         tail = self.output.read().decode(errors="replace").strip()
         self.output.close()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"

@@ -34,7 +34,11 @@ def main() -> None:
     pipe = os.fdopen(settings["pipe"], "w", buffering=1)
     os.set_inheritable(settings["pipe"], False)  # what a backend starts does not hold it open
 
+    printed = os.dup(1)  # a backend may close the other one
+
     def say(**message: Any) -> None:
+        if "start" in message:
+            message["printed"] = os.fstat(printed).st_size
         pipe.write(json.dumps(message) + "\n")
 
     seal()  # before the backend's package is imported
@@ -74,6 +78,7 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
             # Kept with the result: it runs where nothing can be drawn again.
             result.facts["script"] = compose(context, str(result.status), result.message)
         say(result=result.to_dict())
+    subject.state.restore()  # one operator's fault is no other operator's
     taken = memory.taken()
     found = {} if taken is None else {"memory": taken}
     if subject.expectations.policies.compiles:

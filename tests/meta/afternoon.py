@@ -91,12 +91,8 @@ def located(x: Any, dim: int, index: Any, src: Any = None, add: bool = False) ->
 
 def drawn(name: str) -> Callable[..., Any]:
     def run(size: Any, a: Any, b: Any, dtype: Any, device: Any, generator: Any) -> Any:
-        source = generator or default_generator(device.type)
-        rng = source.stream(NumpyStream).rng
-        if name == "uniform" and dtype is not None and dtype.itemsize == 2:
-            steps = 2**8 if dtype.kind == "V" else 2**11  # a finer one would round up to b
-            return a + (b - a) * (rng.integers(0, steps, size) / steps)
-        return getattr(rng, name)(a, b, size)
+        source = (generator or default_generator(device.type)).stream(NumpyStream)
+        return getattr(source, name)(size, a, b, dtype)
 
     return run
 

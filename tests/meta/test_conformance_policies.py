@@ -55,6 +55,18 @@ def coarse(fn: Callable[..., Any], bits: int = 10) -> Callable[..., Any]:
     return kernel
 
 
+@pytest.fixture(scope="module", autouse=True)
+def numpy_alone() -> Iterator[None]:
+    """The kernels that tests wrap are NumPy's, whatever else is installed."""
+    if "cpu_numba" not in cd.plugins:
+        yield
+        return
+    module = cd.plugins["cpu_numba"].module
+    cd.plugins.unload("cpu_numba")
+    yield
+    cd.plugins.load("cpu_numba", module)
+
+
 @pytest.fixture
 def replace() -> Iterator[Callable[..., None]]:
     """A pack whose kernels are made of the backend's own."""

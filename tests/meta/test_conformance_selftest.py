@@ -194,8 +194,9 @@ def test_mutants_of_one_operator_are_caught(tmp_path: Path) -> None:
     done = run("--op", "floor", "--json", str(tmp_path / "a.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "GATES HOLD" in done.stdout
-    assert "8/8" in done.stderr
     report = json.loads((tmp_path / "a.json").read_text())
+    count = len(report["generated"])
+    assert f"{count}/{count}" in done.stderr
     assert report["passed"]
     assert {e["outcome"] for e in report["generated"]} <= {"caught", "equivalent"}
 

@@ -29,7 +29,10 @@ def recorded(value: Any, names: dict[int, str]) -> Any:
     node = value._node
     if node is None:
         return None
-    targets = [None if t is None else names.get(id(t), type(t).__name__) for t in node.next_edges]
+    targets = [
+        None if t is None else names.get(id(t), getattr(t, "opname", "leaf"))
+        for t in node.next_edges
+    ]
     saved = [names.get(id(s), repr(s)) for s in node.saved]
     outputs = [node.output(i) for i in range(node.count)]
     facts = [(tuple(o.shape), o.dtype, o.keys) for o in outputs]

@@ -120,7 +120,7 @@ def deformed(x, w, offset, mask, stride, pad, dilation, groups, offset_groups) -
     return out
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
     st.tuples(st.integers(0, 1), st.integers(0, 2)),

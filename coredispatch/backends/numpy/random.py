@@ -26,10 +26,24 @@ __all__ = ["KERNELS", "Stream", "stream"]
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
+def _wanted(dtype: DType | np.dtype | None, default: DType) -> np.dtype:
+    """The dtype asked for, of either kind."""
+    return dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype or default)
+
+
+def _float_dtype(dtype: DType | np.dtype | None) -> tuple[np.dtype, np.dtype]:
+    """The dtype asked for, and the one to draw in."""
+    wanted = _wanted(dtype, default_dtype())
+    if wanted.kind in "biu":
+        raise TypeError(f"floating-point numbers drawn as {wanted}")  # the dtype rule says more
+    return wanted, _DOUBLE if wanted.itemsize >= 8 else _SINGLE
+
+
 class Stream:
     """A NumPy generator, ``rng``, that can be saved as bytes and restored.
 
-    For any backend that draws on the host: ``generator.stream(NumpyStream).rng``.
+    For any backend that draws on the host: ``generator.stream(NumpyStream)`` has the methods
+    ``uniform``, ``normal`` and ``integers``, whose arrays are right in half precision too.
     """
 
     def __init__(self, seed: int) -> None:
@@ -57,18 +71,61 @@ class Stream:
             "uinteger": uinteger,
         }
 
+    def uniform(
+        self, size: tuple[int, ...], low: float, high: float, dtype: DType | np.dtype | None
+    ) -> np.ndarray:
+        """Uniform numbers in [low, high), of a floating ``dtype`` (None: the default one)."""
+        wanted, drawn = _float_dtype(dtype)
+        out = self.rng.random(size, drawn)
+        if type(out) is not np.ndarray:
+            out = np.asarray(out)
+        if wanted.itemsize == 2:
+            # As many bits as the dtype has, so that rounding cannot reach the upper end.
+            steps = 2048.0 if wanted.kind == "f" else 256.0
+            out = np.floor(out * np.float32(steps)) / np.float32(steps)
+        if low != 0 or high != 1:
+            out *= drawn.type(high - low)
+            out += drawn.type(low)
+            if high > low:
+                np.minimum(out, np.nextafter(drawn.type(high), drawn.type(low)), out=out)
+        return out if wanted == drawn else out.astype(wanted)
+
+    def normal(
+        self, size: tuple[int, ...], mean: float, std: float, dtype: DType | np.dtype | None
+    ) -> np.ndarray:
+        """Normal numbers; complex ones have variance ``std**2`` over both parts."""
+        wanted = _wanted(dtype, default_dtype())
+        if wanted.kind == "c":
+            real = _DOUBLE if wanted.itemsize == 16 else _SINGLE
+            parts = np.asarray(self.rng.standard_normal((*size, 2), real))
+            out = parts.view(wanted)[..., 0] * real.type(math.sqrt(0.5))
+            drawn = wanted
+        else:
+            wanted, drawn = _float_dtype(dtype)
+            out = np.asarray(self.rng.standard_normal(size, drawn))
+        if std != 1:
+            out *= drawn.type(std)
+        if mean != 0:
+            out += drawn.type(mean)
+        return out if wanted == drawn else out.astype(wanted)
+
+    def integers(
+        self, size: tuple[int, ...], low: int, high: int, dtype: DType | np.dtype | None
+    ) -> np.ndarray:
+        """Integers in [low, high), of ``dtype`` (None: int64)."""
+        wanted = _wanted(dtype, int64)
+        check_interval(low, high, DType.of(wanted))
+        drawn = np.int64 if high <= 1 << 63 else np.uint64
+        if wanted.kind in "iub" and wanted != drawn:
+            limits = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
+            if limits[0] <= low and high - 1 <= limits[1]:
+                return np.asarray(self.rng.integers(low, high, size, wanted))
+        return np.asarray(self.rng.integers(low, high, size, drawn)).astype(wanted, copy=False)
+
 
 def stream(generator: Generator | None) -> np.random.Generator:
     """The NumPy generator behind ``generator`` (None: the CPU's default one)."""
     return (generator or default_generator()).stream(Stream).rng
-
-
-def _float_dtype(dtype: DType | None) -> tuple[np.dtype, np.dtype]:
-    """The dtype asked for, and the one to draw in."""
-    wanted = numpy_dtype(dtype or default_dtype())
-    if wanted.kind in "biu":
-        raise TypeError(f"floating-point numbers drawn as {wanted}")  # the dtype rule says more
-    return wanted, _DOUBLE if wanted.itemsize >= 8 else _SINGLE
 
 
 def random_uniform(
@@ -80,20 +137,7 @@ def random_uniform(
     generator: Generator | None,
 ) -> np.ndarray:
     """Uniform numbers in [low, high)."""
-    wanted, drawn = _float_dtype(dtype)
-    out = stream(generator).random(size, drawn)
-    if type(out) is not np.ndarray:
-        out = np.asarray(out)
-    if wanted.itemsize == 2:
-        # As many bits as the dtype has, so that rounding cannot reach the upper end.
-        steps = 2048.0 if wanted.kind == "f" else 256.0
-        out = np.floor(out * np.float32(steps)) / np.float32(steps)
-    if low != 0 or high != 1:
-        out *= drawn.type(high - low)
-        out += drawn.type(low)
-        if high > low:
-            np.minimum(out, np.nextafter(drawn.type(high), drawn.type(low)), out=out)
-    return out if wanted == drawn else out.astype(wanted)
+    return (generator or default_generator()).stream(Stream).uniform(size, low, high, dtype)
 
 
 def random_normal(
@@ -105,20 +149,7 @@ def random_normal(
     generator: Generator | None,
 ) -> np.ndarray:
     """Normally distributed numbers; complex ones have variance ``std**2`` over both parts."""
-    wanted = numpy_dtype(dtype or default_dtype())
-    if wanted.kind == "c":
-        real = _DOUBLE if wanted.itemsize == 16 else _SINGLE
-        parts = np.asarray(stream(generator).standard_normal((*size, 2), real))
-        out = parts.view(wanted)[..., 0] * real.type(math.sqrt(0.5))
-        drawn = wanted
-    else:
-        wanted, drawn = _float_dtype(dtype)
-        out = np.asarray(stream(generator).standard_normal(size, drawn))
-    if std != 1:
-        out *= drawn.type(std)
-    if mean != 0:
-        out += drawn.type(mean)
-    return out if wanted == drawn else out.astype(wanted)
+    return (generator or default_generator()).stream(Stream).normal(size, mean, std, dtype)
 
 
 def random_integers(
@@ -130,14 +161,7 @@ def random_integers(
     generator: Generator | None,
 ) -> np.ndarray:
     """Integers in [low, high)."""
-    check_interval(low, high, dtype or int64)
-    wanted = np.dtype(np.int64) if dtype is None else numpy_dtype(dtype)
-    drawn = np.int64 if high <= 1 << 63 else np.uint64
-    if wanted.kind in "iub" and wanted != drawn:
-        limits = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
-        if limits[0] <= low and high - 1 <= limits[1]:
-            return np.asarray(stream(generator).integers(low, high, size, wanted))
-    return np.asarray(stream(generator).integers(low, high, size, drawn)).astype(wanted, copy=False)
+    return (generator or default_generator()).stream(Stream).integers(size, low, high, dtype)
 
 
 def randperm(n: int, generator: Generator | None, dtype: DType | None, device: Any) -> np.ndarray:

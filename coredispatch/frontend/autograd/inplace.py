@@ -149,8 +149,14 @@ def check_history(target: TensorBase) -> None:
     :class:`AutogradError`.
     """
     _, path = _differentiable_root(target)
-    chain: list[Any] = [target, *[link.base for link in path]]
-    if any(value.keys & AUTOGRAD and value._node is None for value in chain):
+    chain: list[Any] = [*[link.base for link in path], target]
+    follows = False  # a view without a node, of what requires grad, has its history still to come
+    leaf = False
+    for value in chain:
+        requires = bool(value.keys & AUTOGRAD)
+        leaf |= requires and value._node is None and not follows
+        follows = requires
+    if leaf:
         what = "a view of a leaf tensor" if path else "a leaf tensor"
         raise AutogradError(
             f"{what} that requires grad is being written in place",

@@ -27,7 +27,7 @@ def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(ROWS, DEPTHS, COLUMNS, st.sampled_from(["float32", "float64"]), st.booleans())
 def test_linear(rows: int, depth: int, columns: int, dtype: str, biased: bool) -> None:
     x, w = drawn((rows, depth), dtype, 0), drawn((columns, depth), dtype, 1)
@@ -38,7 +38,7 @@ def test_linear(rows: int, depth: int, columns: int, dtype: str, biased: bool) -
     close(stacked, wanted[None], depth)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(ROWS, DEPTHS, COLUMNS, st.sampled_from(["float32", "float64"]))
 def test_weight_gradient_and_plain_products(
     rows: int, depth: int, columns: int, dtype: str

@@ -38,7 +38,7 @@ def drawn(sizes: list[int], n: int, dtype: Any, seed: int = 0) -> tuple[np.ndarr
     return gates, h, c, w / np.sqrt(n).astype(dtype)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     SIZES,
     st.sampled_from([1, 3, 4, 8, 13, 33]),

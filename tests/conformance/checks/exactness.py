@@ -323,9 +323,10 @@ def _judge_std(context: Context, x: Any, wide: Any, scale: float, what: str) -> 
 def _judge_softmax(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
     e = np.exp(wide - wide.max())
     exact = e / e.sum()
-    eta = float(limits(numpy_dtype(context.case.dtype)).smallest_subnormal)
-    found = context.subject.array(context.op(x, 0))
-    _within(context, found, exact, (scale + 2.0**-20) * exact + eta, what)
+    facts = limits(numpy_dtype(context.case.dtype))
+    # A decomposition rounds the exponentials and their sum to the dtype, each by half a unit.
+    off = (scale + 2.0**-20 + float(facts.eps)) * exact + float(facts.smallest_subnormal)
+    _within(context, context.subject.array(context.op(x, 0)), exact, off, what)
 
 
 def _judge_logsumexp(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:

@@ -25,7 +25,7 @@ from .values import choose_dtypes, decomposes, in_domain
 #: served by the kernels of others, and of one whose reference factorizes
 CHEAP, DEAR, SERVED, FACTORED = 150_000, 60_000, 6_000, 3_000
 #: calls of an operator at the level training and at full
-CALLS, MORE = 9, 60
+CALLS, MORE = 16, 60
 #: and of a backend that compiles for each shape
 COMPILED = 3
 #: seconds of the processor after which no further call of a case is begun
@@ -112,7 +112,7 @@ def _runs_away(context: Context, sample: Any) -> bool:
 
 
 def _calls(context: Context, most: int) -> Iterator[Any]:
-    """The large calls of a case, in a fixed order: long dimensions first, then block borders."""
+    """The large calls of a case, in a fixed order: each dimension long, then block borders."""
     dtype = numpy_dtype(context.case.dtype)
     assert context.facts is not None
     found = growths(context, dtype, 1000 if context.facts.native else 2)
@@ -123,6 +123,7 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
     layout = "transposed" if in_domain(context.op, "uniform", "transposed") else "contiguous"
     other = Filling(context, dtype=dtype, seed=seed + 1, layout=layout)
     thresholds = _thresholds(context)
+    reduced: list[tuple[Growth, list[int]]] = []
     later: list[tuple[Growth, int, Any]] = []
     for i, growth in enumerate(found):
         sizes = lengths(seed + i, growth.longest(budget))
@@ -133,23 +134,29 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
             continue
         yield growth.sample(context, sizes[0], plain)
         if growth.reduced or max(map(len, growth.template.shapes)) == 1:
-            yield from _hidden(context, growth, sizes[-1], plain)
+            if len(reduced) < 2:  # of one dimension and of two: what a reduction is asked first
+                yield from _hidden(context, growth, sizes, plain)
+            reduced.append((growth, sizes))
         later += [(growth, n, other) for n in sizes[1:]]
         if i == 0:
             exact = [round(t / growth.share) for t in thresholds]
             around = lengths(0, growth.longest(budget), tuple(exact))[2:]
             later = [*((growth, n, plain) for n in around), *later]
+    for growth, sizes in reduced[2:]:
+        yield from _hidden(context, growth, sizes, plain)
     for growth, n, make in later:
         yield growth.sample(context, n, make)
 
 
-def _hidden(context: Context, growth: Growth, size: int, make: Filling) -> Iterator[Any]:
+def _hidden(context: Context, growth: Growth, sizes: list[int], make: Filling) -> Iterator[Any]:
     """Calls in which one element of each row, behind a border, decides."""
     if not _odd_fits(context, growth) or not _sums(context):
         return
     shape = growth.template.shapes[growth.axes[0][0]]
     rows = math.prod(shape) // growth.old
-    for kind in range(0, 4, min(rows, 4)):
+    kinds = range(0, 4, min(rows, 4))
+    tried = [(0, sizes[0]), (1, sizes[0]), *((kind, sizes[-1]) for kind in kinds)]
+    for kind, size in tried:
         sample = growth.sample(context, size, make)
         if sample is not None:
             yield needles(sample, growth, size, kind, context.case.seed)

@@ -18,6 +18,8 @@ from .mutants import Mutant
 __all__ = ["controls"]
 
 _PLAIN = (np.float32, np.float64)
+#: elements that one accumulator adds up as well as blocks do
+_FEW = 1000
 
 
 def _sums_all(raws: Any) -> bool:
@@ -26,20 +28,21 @@ def _sums_all(raws: Any) -> bool:
 
 
 def _blocked_sum(correct: Any, raws: Any) -> Any:
-    """Partial sums of 32 elements."""
+    """Sums of 32 elements, of which sums of 32 are made, and so on."""
     x = raws[0]
     if not _sums_all(raws) or x.dtype == np.float16:
         return correct(*raws)
-    total = np.zeros((), x.dtype)
-    for start in range(0, x.size, 32):
-        total = total + np.add.reduce(x[start : start + 32])
-    return np.asarray(total).reshape(np.shape(correct(*raws)))
+    total = x
+    while total.size > 1:
+        parts = [np.add.reduce(total[i : i + 32]) for i in range(0, total.size, 32)]
+        total = np.asarray(parts, x.dtype)
+    return np.asarray(total.sum(dtype=x.dtype)).reshape(np.shape(correct(*raws)))
 
 
 def _one_by_one(correct: Any, raws: Any) -> Any:
-    """One accumulator, from the last element to the first."""
+    """One accumulator, from the last element to the first, which is a fault where they are many."""
     x = raws[0]
-    if not _sums_all(raws) or x.dtype == np.float16:
+    if not _sums_all(raws) or x.dtype == np.float16 or x.size > _FEW:
         return correct(*raws)
     total = x.dtype.type(0)
     for value in x[::-1]:
@@ -158,10 +161,10 @@ def _scaled_mean(correct: Any, raws: Any) -> Any:
 
 
 def _welford(correct: Any, raws: Any) -> Any:
-    """Variance in one pass, by Welford's recurrence (Technometrics 4, 1962)."""
+    """Variance in one pass, by Welford's recurrence (Technometrics 4, 1962), of a few elements."""
     x, dim, correction, keepdim = (*raws, None, None, None)[:4]
     plain = x.dtype in _PLAIN and x.ndim == 1 and (dim is None or dim in ((), 0, (0,)))
-    if not plain or x.size < 2 or correction not in (None, 0, 1):
+    if not plain or not 2 <= x.size <= _FEW or correction not in (None, 0, 1):
         return correct(*raws)
     mean = moment = x.dtype.type(0)
     with np.errstate(all="ignore"):

@@ -13,7 +13,8 @@ GATE = 0.95
 def gates(report: dict[str, list[dict[str, Any]]]) -> tuple[str, bool]:
     """What survived or was refused, the shares, and whether every gate holds.
 
-    A mutant whose operator is absent and one that no input tells from the correct kernel are
+    A broken mutant, one that raised itself, fails the self-test whatever its kind. A mutant whose
+    operator is absent and one that no input tells from the correct kernel are
     counted apart: they were neither caught nor missed. So is a control that rounds as the embedded
     kernel does on this machine: it was neither accepted nor refused.
     """
@@ -22,7 +23,8 @@ def gates(report: dict[str, list[dict[str, Any]]]) -> tuple[str, bool]:
     for kind, entries in report.items():
         for e in entries:
             silent = kind == "controls" and e["outcome"] == "equivalent"
-            if silent or e["outcome"] in ("survived", "refused", "absent"):
+            passed &= e["outcome"] != "broken"
+            if silent or e["outcome"] in ("survived", "refused", "absent", "broken"):
                 said = e.get("why") or f"{e.get('by', '')} {e.get('message', '')}".strip()
                 lines.append(f"  {kind}: {e['outcome']}: {e['name']}: {said or 'UNEXPLAINED'}")
     for kind, least in (("curated", 1.0), ("exploits", 1.0), ("generated", GATE)):
