@@ -7,7 +7,7 @@ from typing import Any
 
 from ..case import check_name
 
-__all__ = ["by_check", "by_operator", "lines", "megabytes"]
+__all__ = ["by_check", "by_operator", "lines", "megabytes", "suspicious"]
 
 _SHOWN = 6
 
@@ -28,6 +28,12 @@ def _summed(document: dict[str, Any], part: str) -> dict[Any, tuple[float, int]]
         found[r[part]].append(r["seconds"])
     pairs = {key: (sum(seconds), len(seconds)) for key, seconds in found.items()}
     return dict(sorted(pairs.items(), key=lambda item: -item[1][0]))
+
+
+def suspicious(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """``(case, figure)`` of what is slow out of proportion, which is reported and not judged."""
+    found = [(r["case"], r["facts"].get("suspicious")) for r in document["results"]]
+    return [(case, str(figure)) for case, figure in found if figure]
 
 
 def megabytes(amount: int) -> str:
@@ -51,6 +57,12 @@ def lines(document: dict[str, Any]) -> list[str]:
     if most:
         shown = [f"{op} {megabytes(memory[op]['peak'])}" for op in most]
         found.append(f"most memory beside what was there: {', '.join(shown)}")
+    slow = suspicious(document)
+    if slow:
+        found.append(f"suspicious, and not judged: {len(slow)} kernels")
+        found += [f"  {case}: {figure}" for case, figure in slow[:_SHOWN]]
+        if len(slow) > _SHOWN:
+            found.append(f"  ... and {len(slow) - _SHOWN} more in the report")
     compiled = document.get("compiled") or {}
     if compiled:
         shapes, first, again = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..case import CHECKS
 from .causes import blocks, causes
-from .costs import by_check, by_operator, megabytes
+from .costs import by_check, by_operator, megabytes, suspicious
 from .document import certified
 from .terminal import asked
 
@@ -58,6 +58,7 @@ def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = Non
         f"<style>{STYLE}</style><h1 class={'good' if v['passed'] else 'bad'}>{escape(title)}</h1>",
         _facts(document),
         _blockers(document, reproducer),
+        _suspicious(document),
         _not_run(document),
         "<h2>How the operators are served</h2>",
         _coverage(document),
@@ -126,6 +127,13 @@ def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None)
     if len(found) > _CAUSES:
         parts.append(f"<p>and {len(found) - _CAUSES} more causes")
     return "\n".join(parts)
+
+
+def _suspicious(document: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(case)}<td>{escape(figure)}" for case, figure in suspicious(document)
+    )
+    return f"<h2>Suspicious, and not judged</h2><table>{rows}</table>" if rows else ""
 
 
 def _not_run(document: dict[str, Any]) -> str:
