@@ -227,3 +227,33 @@ assert again is torch and torch.nn is cd.nn
 stream.seek(0)
 assert len(real.load(stream)) == 7
 """)
+
+
+def test_the_package_beside_torch_has_the_transforms_and_their_older_spellings() -> None:
+    said = shim(
+        """
+import torch, functorch, functorch.einops
+from functorch import combine_state_for_ensemble, grad, make_functional, vmap
+from functorch.experimental import functionalize
+model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+function, params = make_functional(model)
+assert torch.equal(function(params, x), model(x)) and params[0] is not model.weight
+each = vmap(grad(lambda p, x: function(p, x).sum()), in_dims=(None, 0))(params, x)
+print(tuple(each[0].shape), functorch.vmap is torch.func.vmap)
+models = [torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).eval() for _ in "ab"]
+function, params, buffers = combine_state_for_ensemble(models)
+both = vmap(function, in_dims=(0, 0, None))(params, buffers, x)
+assert torch.allclose(both[1], models[1](x))
+try:
+    make_functional(models[0])
+except RuntimeError as error:
+    print(str(error)[:37])
+cd.compat.torch.uninstall()
+import sys; print("functorch" in sys.modules)
+"""
+    )
+    assert said.split("\n")[:3] == [
+        "(4, 2, 3) True",
+        "make_functional(model): `model` has b",
+        "False",
+    ]

@@ -86,6 +86,8 @@ class TorchFinder:
             spec.origin = coredispatch.__file__
             spec.has_location = True
             return spec
+        if fullname.partition(".")[0] == "functorch":
+            return _functorch(fullname)
         if not fullname.startswith("torch."):
             return None
         module = _stands_for(fullname)
@@ -128,6 +130,14 @@ def _stands_for(fullname: str) -> ModuleType:
     siblings = [p.rpartition(".")[2] for p in record() if p.rpartition(".")[0] == above and p]
     text = missing("torch", above, last, siblings).replace("has no attribute", "has no module")
     raise ModuleNotFoundError(text, name=fullname)
+
+
+def _functorch(fullname: str) -> ModuleSpec | None:
+    """The spec of the package that PyTorch brings beside ``torch``."""
+    modules = importlib.import_module("coredispatch.frontend.private.functorch").MODULES
+    if fullname not in modules:
+        raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+    return ModuleSpec(fullname, PathLoader(modules[fullname]), is_package=True)  # type: ignore[arg-type]
 
 
 def serves(fullname: str) -> bool:
@@ -238,8 +248,8 @@ REAL: dict[str, ModuleType] = {}
 
 
 def _names_in_use() -> list[str]:
-    """The names in ``sys.modules``, from ``torch`` on down, that do not stand for PyTorch."""
-    names = [n for n in sys.modules if n == "torch" or n.startswith("torch.")]
+    """The names in ``sys.modules``, ``torch`` and below, that do not stand for PyTorch."""
+    names = [n for n in sys.modules if n.partition(".")[0] in ("torch", "functorch")]
     return [n for n in names if sys.modules[n] is not REAL.get(n)]
 
 

@@ -234,7 +234,13 @@ def unpack(parts: dict[str, Any]) -> CSR:
 LAYOUT = Layout(
     "sparse_csr",
     data_type=CSR,
-    kernels={"is_sparse": lambda self: True, "_nnz": lambda self: self.nnz},
+    kernels={
+        "is_sparse": lambda self: True,
+        "_nnz": lambda self: self.nnz,
+        "is_coalesced": lambda self: True,
+        "sparse_dim": lambda self: 2,
+        "dense_dim": lambda self: 0,
+    },
     kernels_for={"cpu": CPU_KERNELS},
     describe=describe,
     pack=pack,

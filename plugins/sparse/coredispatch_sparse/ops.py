@@ -32,10 +32,13 @@ __all__ = [
     "coalesce",
     "col_indices",
     "crow_indices",
+    "dense_dim",
     "indices",
+    "is_coalesced",
     "is_sparse_csr",
     "nnz",
     "sampled_matmul",
+    "sparse_dim",
     "sparse_mask",
     "spmm",
     "to_dense",
@@ -266,6 +269,21 @@ def nnz(self: Tensor) -> int:
     """Number of stored elements of a sparse tensor, explicit zeros included."""
 
 
+@primitive(namespace=())
+def is_coalesced(self: Tensor) -> bool:
+    """Whether a sparse tensor stores no element twice: always, they are summed when it is made."""
+
+
+@primitive(namespace=())
+def sparse_dim(self: Tensor) -> int:
+    """Number of dimensions of a sparse tensor that are stored by index: 2."""
+
+
+@primitive(namespace=())
+def dense_dim(self: Tensor) -> int:
+    """Number of dimensions of a sparse tensor whose elements are stored whole: 0."""
+
+
 # ---- composites: what users call --------------------------------------------------------------
 
 
@@ -415,6 +433,9 @@ OPERATORS = (
     crow_indices,
     col_indices,
     nnz,
+    is_coalesced,
+    sparse_dim,
+    dense_dim,
     to_sparse_csr,
     to_dense,
     sparse_mask,

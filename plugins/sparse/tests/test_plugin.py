@@ -41,6 +41,12 @@ def test_unloading_takes_everything_away_and_loading_brings_it_back():
     assert a._nnz() == sparse.nnz(a) == 3
 
 
+def test_what_is_stored_by_index_is_told():
+    a = cd.sparse_coo_tensor([[0, 0, 1], [1, 1, 2]], [1.0, 2.0, 3.0], (2, 3))
+    assert a.is_coalesced() is True and a._nnz() == 2
+    assert (a.sparse_dim(), a.dense_dim()) == (2, 0)
+
+
 def test_a_fresh_process_finds_the_layout_of_a_saved_file(tmp_path):
     cd.save({"a": cd.eye(3).to_sparse_csr()}, tmp_path / "a.cd")
     program = "import sys, coredispatch as cd; print(cd.load(sys.argv[1])['a'].layout)"
