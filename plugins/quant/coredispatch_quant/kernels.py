@@ -19,6 +19,7 @@ import numpy as np
 from coredispatch.plugin import ArgumentError, DTypeError, OpError, ShapeError
 from coredispatch_quant.array import QuantizedArray, limits, storage_dtype, tensor_parameters
 from coredispatch_quant.requantize import requantize
+from coredispatch_quant.windows import output_size
 
 __all__ = ["conv2d", "dequantize", "linear", "max_pool", "quantize", "relu"]
 
@@ -224,8 +225,7 @@ def conv2d(
     n, per_group, kh, kw = weight.shape
     k = per_group * kh * kw
     (top, left) = padding
-    oh = (height + 2 * top - dilation[0] * (kh - 1) - 1) // stride[0] + 1
-    ow = (width + 2 * left - dilation[1] * (kw - 1) - 1) // stride[1] + 1
+    oh, ow = output_size((height, width), (kh, kw), stride, padding, dilation)
     kernel = weight.cache.get("rows")
     if kernel is None:
         kernel = weight.cache["rows"] = np.ascontiguousarray(centred(weight))
@@ -235,13 +235,15 @@ def conv2d(
     padded = np.zeros((channels, batch, height + 2 * top, width + 2 * left), np.float32)
     padded[:, :, top : top + height, left : left + width] = centred(x).swapaxes(0, 1)
     data = np.empty((batch, n, oh, ow), output.dtype)
-    step = max(1, _COLUMNS // (groups * k * oh * ow))
+    step = max(1, _COLUMNS // max(1, groups * k * oh * ow))
     for first in range(0, batch, step):
         images = padded[:, first : first + step]
-        columns = unfold(images, (kh, kw), stride, dilation, (oh, ow)).reshape(groups, k, -1)
+        count = images.shape[1]
+        windows = unfold(images, (kh, kw), stride, dilation, (oh, ow))
+        columns = windows.reshape(groups, k, count * oh * ow)
         products = exact_matmul(kernel, columns, output.bound)
-        part = output.finish(products.reshape(n, -1), k)
-        data[first : first + step] = part.reshape(n, -1, oh, ow).swapaxes(0, 1)
+        part = output.finish(products.reshape(n, count * oh * ow), k)
+        data[first : first + step] = part.reshape(n, count, oh, ow).swapaxes(0, 1)
     return QuantizedArray(data, output.scale, output.zero_point)
 
 

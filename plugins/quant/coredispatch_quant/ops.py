@@ -25,6 +25,7 @@ from coredispatch_quant.array import (
     quint8,
     storage_dtype,
 )
+from coredispatch_quant.windows import output_size
 
 if TYPE_CHECKING:
     from coredispatch.plugin import Tensor
@@ -86,12 +87,9 @@ def _conv2d_shape(
             f"{tuple(weight.shape)}",
             fix="the weight is (out_channels, in_channels / groups, height, width)",
         )
-    windows = zip(
-        self.shape[2:], weight.shape[2:], pair(stride), pair(padding), pair(dilation), strict=True
+    size = output_size(
+        tuple(self.shape[2:]), tuple(weight.shape[2:]), pair(stride), pair(padding), pair(dilation)
     )
-    size = tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in windows)
-    if min(size) < 1:
-        raise ShapeError(f"the kernel {tuple(weight.shape[2:])} reaches beyond the padded input")
     return (self.shape[0], n, *size)
 
 

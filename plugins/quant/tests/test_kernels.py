@@ -259,3 +259,22 @@ def test_operands_are_checked():
     rows = QuantizedArray(np.zeros((2, 3), np.uint8), [1.0, 2.0], 0, 0)
     with pytest.raises(ArgumentError, match="activations per tensor"):
         kernels.linear(rows, QuantizedArray(np.zeros((4, 3), np.int8), 1.0), None, 1.0, 0)
+
+
+def test_a_convolution_of_nothing_and_one_without_windows():
+    w = quantized((2, 0, 3, 3), np.int8, 0.1, 0)
+    x = quantized((2, 0, 7, 6), np.uint8, 0.1, 3)
+    options = ((1, 1), (0, 0), (1, 1), 1)
+    out = kernels.conv2d(x, w, None, 0.1, 120, *options)
+    assert out.shape == (2, 2, 5, 4) and (out.data == 120).all()
+    none, empty = (quantized(shape, np.int8, 0.1, 0) for shape in ((0, 0, 3, 3), (0, 0, 0, 0)))
+    assert kernels.conv2d(x, none, None, 0.1, 120, *options).shape == (2, 0, 5, 4)
+    with pytest.raises(ShapeError, match="is empty"):
+        kernels.conv2d(x, empty, None, 0.1, 120, *options)
+    for stride, padding, dilation in (
+        ((0, 1), (0, 0), (1, 1)),
+        ((1, 1), (0, -1), (1, 1)),
+        ((1, 1), (0, 0), (0, 0)),
+    ):
+        with pytest.raises(ShapeError, match="at least 1, padding"):
+            kernels.conv2d(x, w, None, 0.1, 120, stride, padding, dilation, 1)

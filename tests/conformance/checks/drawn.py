@@ -77,7 +77,7 @@ def accepts(context: Context, sample: Any) -> bool:
         else:
             found = on_meta(context, tensors)
     except CoreDispatchError as error:
-        if not needs_values(error):
+        if not needs_values(error) or _refused_by_rule(context.op, tensors):
             return False
         found = None
     if any(math.prod(tuple(t.shape)) > LARGEST for t in tensors_in(found)):
@@ -89,6 +89,19 @@ def accepts(context: Context, sample: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+def _refused_by_rule(op: Any, tensors: Any) -> bool:
+    """Whether the shape rule refuses a call that cannot be made of meta tensors."""
+    if op.out_rule is None:
+        return False
+    given = dict(zip([p.name for p in op.schema.params], tensors.args, strict=False))
+    given |= tensors.kwargs
+    try:
+        op.out_rule(*[given.get(p.name, p.default) for p in op.schema.params])
+    except CoreDispatchError as error:
+        return not needs_values(error)
+    return False
 
 
 def examine(context: Context, sample: Any) -> None:
