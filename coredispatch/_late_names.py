@@ -96,12 +96,13 @@ FORMS = tuple(
         "empty_strided feature_dropout feature_dropout_ frobenius_norm get_device group_norm "
         "hinge_embedding_loss instance_norm is_conj is_distributed is_neg is_nonzero "
         "is_signed kl_div layer_norm margin_ranking_loss native_channel_shuffle "
-        "native_dropout norm_except_dim nuclear_norm poisson_nll_loss resolve_neg "
+        "native_dropout nuclear_norm poisson_nll_loss resolve_neg "
         "scalar_tensor split_with_sizes triplet_margin_loss unsafe_chunk "
         "unsafe_split unsafe_split_with_sizes"
     ).split()
 )
 
+LATE_NAMES["norm_except_dim"] = "frontend.nn.utils.weight_norm"
 LATE_NAMES |= dict.fromkeys((*INPLACE, *COPIES, *NN_FUNCTIONS, *FORMS), "frontend.function_forms")
 
 #: ``_foreach_NAME(tensors, ...)`` is ``NAME(x, ...)`` for each tensor

@@ -8,7 +8,7 @@ are found on first use (see ``coredispatch/_late_names.py``).
 from __future__ import annotations
 
 import functools
-import operator
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +17,8 @@ from coredispatch.frontend.creation import requiring
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.ops.support.rules import normalize_dim
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.errors import DTypeError, OpError, ShapeError
 
 __all__: list[str] = []
 
@@ -306,18 +305,26 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> A
     return TABLE.operator("linalg_matrix_norm")(input, "nuc", tuple(dim), keepdim)
 
 
-def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Any:
-    """The norm over all dimensions but one; over all for ``dim=-1``. The dimensions are kept."""
-    pow, dim = operator.index(pow), operator.index(dim)
-    if dim == -1:
-        return v.norm(pow)
-    kept = normalize_dim(dim, v.ndim)
-    dims = tuple(d for d in range(v.ndim) if d != kept)
-    return TABLE.operator("linalg_vector_norm")(v, pow, dims, True)
-
-
 def feature_dropout(input: Any, p: float, train: bool) -> Any:
-    """Dropout of whole channels: dimensions 0 and 1 are drawn for, all others share."""
+    """Dropout of whole channels: dimensions 0 and 1 are drawn for, all others share.
+
+    Raises ``RuntimeError`` for a probability outside of 0 to 1, whether it is drawn or not.
+    """
+    if not isinstance(p, numbers.Real):
+        raise DTypeError(
+            f"feature_dropout(): argument 'p' must be float, not {type(p).__name__}",
+            fix="give a probability",
+        )
+    if not 0 <= p <= 1:
+        raise OpError(
+            f"dropout probability has to be between 0 and 1, but got {p}", fix="0 keeps everything"
+        )
+    if train and p and input.ndim < 2:
+        raise ShapeError(
+            f"feature dropout requires at least 2 dimensions in the input, got shape "
+            f"{tuple(input.shape)}",
+            fix="use (N, C, *)",
+        )
     if not train or p == 0 or input.numel() == 0:
         return input
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))

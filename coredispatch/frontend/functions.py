@@ -13,7 +13,7 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes as _broadcast_shapes
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.dtypes import result_type as _result_type
-from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
 
 __all__ = [
     "broadcast_shapes",
@@ -28,23 +28,47 @@ __all__ = [
 ]
 
 
-def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The dtype that an operation on two tensors or numbers computes in.
+#: what PyTorch calls the two arguments of result_type, by what they are
+_PAIRS = (("tensor", "other"), ("scalar", "tensor"), ("scalar1", "scalar2"), ("tensor1", "tensor2"))
 
-    Raises :class:`DTypeError` for anything else.
+
+def result_type(*arguments: Any, **named: Any) -> DType:
+    """``result_type(tensor1, tensor2)``: the dtype that an operation on two tensors or numbers
+    computes in.
+
+    By name they are ``tensor, other``, ``scalar, tensor``, ``scalar1, scalar2`` or ``tensor1,
+    tensor2``. Raises :class:`DTypeError` for anything else.
     """
-    for argument in (tensor1, tensor2):
+    if named or len(arguments) != 2:
+        arguments = _two(arguments, named)
+    for argument in arguments:
         if not isinstance(argument, (Tensor, numbers.Number)):
             raise DTypeError(
                 f"result_type() takes tensors and numbers, not {type(argument).__name__}",
                 fix="use promote_types for two dtypes",
             )
-    return _result_type(tensor1, tensor2)
+    return _result_type(*arguments)
+
+
+def _two(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    for pair in _PAIRS:
+        left = pair[len(given) :]
+        if len(given) + len(named) == 2 and set(named) == set(left):
+            return (*given, *(named[name] for name in left))
+    raise DTypeError(
+        f"result_type() takes two tensors or numbers, not {len(given)} by position and "
+        f"{sorted(named)} by name",
+        fix="use result_type(tensor, other)",
+    )
 
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape that tensors of these shapes broadcast to; raises ``ShapeError`` if they do not."""
     given = [(s,) if isinstance(s, int) else tuple(map(operator.index, s)) for s in shapes]
+    if any(n < 0 for shape in given for n in shape):
+        raise ArgumentError(
+            f"broadcast_shapes: a dimension of {given} has a negative length", fix="use 0 or more"
+        )
     return Size(_broadcast_shapes(given))
 
 

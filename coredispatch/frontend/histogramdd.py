@@ -8,7 +8,7 @@ from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.reduction.histograms import counts_in_cells, even_edges, given_edges
-from coredispatch.registry.model.errors import OpError
+from coredispatch.registry.model.errors import DTypeError, OpError
 
 __all__ = ["histogramdd"]
 
@@ -55,6 +55,11 @@ def histogramdd(
         low, high = (None, None) if range is None else range[2 * i : 2 * i + 2]
         edges.append(even_edges(_NAME, points[:, i], i, given, low, high))
     if weight is not None:
+        if not isinstance(weight, Tensor):
+            raise DTypeError(
+                f"{_NAME}: weight must be a Tensor, not {type(weight).__name__} ({weight!r})",
+                fix="give one weight for each point",
+            )
         if tuple(weight.shape) != tuple(input.shape[:-1]):
             raise OpError(
                 f"{_NAME}: if weight tensor is provided it should have the same shape as the input "

@@ -6,12 +6,14 @@ normalization computed, or the order of arguments of a kernel. Found on first us
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__: list[str] = []
 
@@ -22,9 +24,20 @@ _PADDING = ("zeros", "border", "reflection")
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Any:
-    """``nn.functional.grid_sample`` with its modes as numbers."""
-    mode, padding = _SAMPLING[interpolation_mode], _PADDING[padding_mode]
+    """``nn.functional.grid_sample`` with its modes as numbers: bilinear, nearest, bicubic, and
+    zeros, border, reflection. Raises ``ValueError`` for another number.
+    """
+    mode = _named("interpolation_mode", interpolation_mode, _SAMPLING)
+    padding = _named("padding_mode", padding_mode, _PADDING)
     return F.grid_sample(input, grid, mode, padding, align_corners)
+
+
+def _named(name: str, number: int, modes: tuple[str, ...]) -> str:
+    number = operator.index(number)
+    if not 0 <= number < len(modes):
+        meant = ", ".join(f"{i} ({mode})" for i, mode in enumerate(modes))
+        raise ArgumentError(f"grid_sampler: {name}={number} is no mode", fix=f"use one of {meant}")
+    return modes[number]
 
 
 grid_sampler_2d = grid_sampler_3d = grid_sampler

@@ -124,10 +124,20 @@ MORE_IS_ACCEPTED = {
     r"view size is not compatible|dimension with stride": "what is no view is copied",
     r"Integral|Subtraction, the|mixed dtype|"
     r"same dtype|same dtypes|scalar type|dtypes match|Found dtype|did not match|have the same|"
-    r"should be the same|same type": "operands of different dtypes are promoted",
+    r"should be the same|same type|different dtypes|can't be cast|Bad in-place call|"
+    r"requires dtype Double|Integer division with addcdiv": (
+        "operands of different dtypes are promoted"
+    ),
     r"must be Tensor, not (int|float|bool)|got \((int|float|bool), Tensor|"
     r"(min|max)=(int|float)": "a number is an operand",
-    r"data type|dtypes must be|Unknown Complex": "more dtypes",
+    r"data type|dtypes must be|Unknown Complex|Complex inputs|mask dtype to be": "more dtypes",
+    r"not NoneType|, NoneType\b|, None\)": "None is an argument left out",
+    r"Expected a long|long, int|be Long|int64 for index|int32 or int64": "any integer is an index",
+    r"refer to a single memory location": "the result is made before it is written",
+    r"INTERNAL ASSERT|MKL FFT": "a fault inside of PyTorch",
+    r"non-batch dimensions to have positive|step must be nonzero|has to be 0, i.e.": (
+        "no elements give none"
+    ),
     r"Non-empty|non-empty|non-zero size|to have the form|batch mode": "no elements give none",
     r"Input Error: Only": "a wrong shape is a ShapeError",
     r"[Ff]loating|bool input|Type promoting|expected dtype|Autograd not support|"
@@ -136,8 +146,8 @@ MORE_IS_ACCEPTED = {
 
 #: what coredispatch says where it refuses a drawn call, or PyTorch says of one that both refuse
 LESS_IS_ACCEPTED = {
-    r"not defined for|needs a floating dtype|decompositions need one of|is not implemented for cd|"
-    r"theta has dtype": "an empty tensor has a dtype as well",
+    r"not defined for|needs? a? ?floating|decompositions need|is not implemented for cd|"
+    r"theta has dtype|does not support bool": "an empty tensor has a dtype as well",
     r"square matrices are needed|index \d+ is out of bounds|does not fit an input": (
         "an empty tensor has a shape as well"
     ),
@@ -192,39 +202,100 @@ DRAWN_SINGLE = {
     ("lu_unpack", "pivots"): "pivots of another matrix",
     ("conv_tbc", "padding"): "padding is not negative",
     ("nn.functional.conv_tbc", "padding"): "padding is not negative",
+    (
+        "grid_sampler_3d",
+        "is no mode",
+    ): "another number stands for no mode, and PyTorch reads memory",
+    (
+        "grid_sampler_2d",
+        "is no mode",
+    ): "another number stands for no mode, and PyTorch reads memory",
+    ("grid_sampler", "is no mode"): "another number stands for no mode, and PyTorch reads memory",
+    ("any", "shape"): "dim=() is every dimension, as it is of sum",
+    ("all", "shape"): "dim=() is every dimension, as it is of sum",
+    ("index_put", "cannot be broadcast"): "dimensions of length 1 in front, as in x[...] = values",
+    ("fractional_max_pool2d_with_indices", "to be positive"): "no window is without elements",
+    ("fractional_max_pool3d_with_indices", "to be positive"): "no window is without elements",
+    ("fractional_max_pool2d", "to be positive"): "no window is without elements",
+    ("fractional_max_pool3d", "to be positive"): "no window is without elements",
+    ("norm_except_dim", "is ambiguous"): "a matrix without rows has no norm of a row",
+    ("as_strided_scatter", "must be int, not float"): "2.0 is an offset as well",
+    ("index_add", "must match self tensor"): "a number is a row of one element",
+    ("index_fill", "0-dimensional value"): "one value in whatever shape",
+    ("embedding_bag", "is no ValueError"): "the call is refused, by another class",
+    ("expand", "among"): "a bool is no length",
+    ("repeat", "got a bool"): "a bool is no length",
+    ("sum_to_size", "got a bool"): "a bool is no length",
+    ("fractional_max_pool2d", "got a bool"): "a bool is no length",
+    ("fractional_max_pool3d_with_indices", "got a bool"): "a bool is no length",
+    ("fractional_max_pool2d_with_indices", "got a bool"): "a bool is no length",
+    ("fractional_max_pool3d", "got a bool"): "a bool is no length",
+    ("randint", "received an invalid"): "a bool is an int",
+    ("view_copy", "received an invalid"): "a bool is an int",
+    ("addmv", "shape"): "no rows give no elements",
+    ("addcmul", "gradient"): "rounding",
+    ("binary_cross_entropy_with_logits", "dtype"): "operands are promoted",
+    ("cosine_similarity", "gradient"): "a norm below eps is a constant to the gradient",
+    ("cosine_similarity", "result"): "two half-precision dtypes are promoted",
+    ("convolution", "negative output_padding"): "it is of transposed ones alone",
+    ("conv_tbc", "empty kernel"): "a kernel has a size",
+    ("conv_tbc", "dtype"): "operands are promoted",
+    ("conv2d", "is no TypeError"): "the shape is wrong as well",
+    ("group_norm", "gradient"): "of no elements 0, of one the rounding of 0",
+    ("hinge_embedding_loss", "result"): "operands are promoted",
+    ("instance_norm", "repeat dims"): "a statistic for each channel, in whatever shape",
+    ("instance_norm", "lerp_"): "running statistics are floating",
+    ("linalg.det", "dtype"): "bfloat16 is computed in float64",
+    ("det", "dtype"): "bfloat16 is computed in float64",
+    ("lstm_cell", "refused"): "two states of one shape and dtype",
+    ("bilinear", "does not fit"): "a bias is a vector",
+    ("cosine_embedding_loss", "dtype"): "operands are promoted",
+    ("gaussian_nll_loss", "not defined for"): "the input is floating",
+    ("searchsorted", "result"): "the boundaries are not sorted",
+    ("view_as_complex_copy", "refused"): "NumPy has no complex32",
+    ("view_as_complex", "refused"): "NumPy has no complex32",
+    ("linalg.lstsq", "accepted"): "batches broadcast",
+    ("linalg.lstsq", "result 1"): "without unknowns everything is left over",
+    ("linalg.solve_triangular", "dtype"): "the imaginary part is not dropped",
+    ("linalg.vecdot", "out of range"): "a dimension that is there",
+    ("linear", "does not fit a weight"): "a bias is a vector",
+    ("margin_ranking_loss", "other numbers of dimensions"): "as nn.functional asks",
+    ("multilabel_soft_margin_loss", "accepted"): "a number is one class",
+    ("pixel_unshuffle", "shape"): "the shape of no elements changes as any other",
+    ("rms_norm", "dtype"): "operands are promoted",
+    (
+        "scaled_dot_product_attention",
+        "refused",
+    ): "keys, values and a mask that fit, without elements too",
+    ("soft_margin_loss", "result"): "half precision does not overflow on the way",
+    ("soft_margin_loss", "accepted"): "the result has the shape that both broadcast to",
+    ("matrix_exp", "result"): "half precision is computed in float32",
+    ("special.zeta", "result"): "nan below 0, as SciPy",
+    ("split", "is no TypeError"): "the sizes are added up first",
+    ("squeeze_copy", "accepted"): "None is every dimension",
+    ("take_along_dim", "out of bounds"): "PyTorch does not look at the index of an expanded tensor",
+    ("trapezoid", "dtype"): "an integral is floating",
+    ("trapz", "dtype"): "an integral is floating",
+    ("upsample_nearest", "is no"): "the call is refused, by another class",
+    ("histogramdd", "is no TypeError"): "the number of bins is looked at first",
+    ("gradient", "is no TypeError"): "edge_order is looked at by its value",
+    ("gradient", "does not support bool"): "a bool has no slope",
+    ("affine_grid", "is no ValueError"): "the call is refused, by another class",
+    ("lp_pool2d", "is no ValueError"): "the call is refused, by another class",
+    ("broadcast_shapes", "is no ValueError"): "the call is refused, by another class",
+    ("pad", "is no NotImplementedError"): "an ArgumentError is a ValueError",
+    ("adaptive_max_pool2d", "is no TypeError"): "the first size is looked at first",
+    ("linalg.tensorsolve", "is no TypeError"): "the call is refused, by another class",
+    ("norm", "accepted"): "a norm of no elements",
+    ("normalize", "accepted"): "no elements give none",
+    ("range", "accepted"): "range(end) has one number",
+    ("fft.ihfft", "accepted"): "no elements give none",
+    ("pad", "circular"): "nothing is left to be wrapped, and PyTorch reads memory",
+    ("max_unpool1d", "'float' object cannot"): "a step is a number of elements",
 }
-#: differences that nobody has decided: to be mended
-OPEN = {
-    ("fake_quantize_per_tensor_affine", "accepted"): "a zero point out of range",
-    ("fake_quantize_per_channel_affine", "accepted"): "an axis below 0",
-    ("grid_sampler_3d", "refused"): "PyTorch takes any number for the mode",
-    ("gru_cell", "gradients"): "a bias of one element in the backward pass",
-    ("histogramdd", "is no"): "a weight that is a number",
-    ("any", "shape"): "PyTorch does not reduce complex numbers over no dimensions",
-    ("feature_dropout", "accepted"): "p is not looked at in evaluation",
-    ("index_put", "cannot be broadcast"): "dimensions of length 1 in front of the values",
-    ("linalg.ldl_solve", "accepted"): "pivots that are no integers",
-    ("linalg.matrix_rank", "is no"): "hermitian=True of integers",
-    ("nn.functional.adaptive_max_pool1d_with_indices", "NoneType"): "a size of None",
-    ("nn.functional.adaptive_max_pool2d_with_indices", "NoneType"): "a size of None",
-    ("nn.functional.adaptive_max_pool3d_with_indices", "NoneType"): "a size of None",
-    ("nn.functional.fractional_max_pool2d_with_indices", "refused"): "a kernel below 0",
-    ("nn.functional.fractional_max_pool3d_with_indices", "refused"): "a kernel below 0",
-    ("nn.functional.fractional_max_pool2d", "refused"): "a kernel below 0",
-    ("nn.functional.fractional_max_pool3d", "refused"): "a kernel below 0",
-    ("norm_except_dim", "accepted"): "a matrix without rows",
-    ("ormqr", "accepted"): "tau of another length",
-    ("rnn_tanh", "accepted"): "weights with a dimension more",
-    ("rnn_relu", "accepted"): "weights with a dimension more",
-    ("instance_norm", "refused"): "no channels",
-    ("lu_unpack", "index 0"): "a matrix without rows",
-    ("nn.functional.normalize", "argument 'p'"): "p=None",
-    ("nn.functional.pad", "circular"): "a negative pad and one larger than what is left",
-    ("norm_except_dim", "shape"): "the norm of a vector over no dimension",
-    ("nn.functional.max_unpool1d", "refused: 'float'"): "a stride that is no integer",
-    ("nn.functional.max_unpool3d", "is no"): "a size that is no integer",
-    ("result_type", "refused"): "further names of the two arguments",
-}
+
+
+PREFIXES = ("Tensor.", "nn.functional.")
 
 
 def drawn_reason(call: Any, found: str, raised: str) -> str | None:
@@ -238,13 +309,10 @@ def drawn_reason(call: Any, found: str, raised: str) -> str | None:
     empty = any(not array.size for array in call.book.arrays)
     if empty and any(re.search(p, found) for p in LESS_IS_ACCEPTED):
         return "an empty tensor has a dtype and a shape as well"
-    for table in (DRAWN_SINGLE, OPEN):
-        for (name, text), why in table.items():
-            if text in f"{found} {raised}" and name in (
-                call.path,
-                call.path.removeprefix("Tensor.").rstrip("_"),
-            ):
-                return why
+    names = (call.path, *(call.path.removeprefix(p).rstrip("_") for p in PREFIXES))
+    for (name, text), why in DRAWN_SINGLE.items():
+        if name in names and text in f"{found} {raised}":
+            return why
     if "by_name" in call.done and "TypeError" in found and found.startswith("accepted"):
         return "an argument has further names"
     if "unexpected keyword argument 'out'" in raised:

@@ -161,8 +161,10 @@ def difference(call: Call, torch: Any) -> str:
         theirs, mine = without_values(theirs), without_values(mine)
     found = apart(mine, theirs)
     raised = theirs.get("raised")
-    if raised is not None and "error" in mine and len(call.done) > 1:
-        return ""  # which of several faults is told first is nobody's to decide
+    if found and raised is not None and "error" in mine:
+        # Which of several faults is told first is nobody's to decide.
+        if len(call.done) > 1 or "error" in answered(call.seed(), torch):
+            return ""
     if not found or drawn_reason(call, found, str(raised or "")):
         return ""
     return f"{found} [{re.sub(chr(10), ' ', str(raised))[:150]}]" if raised else found

@@ -1,7 +1,8 @@
 """Calls near a given one: other dtypes, sizes, numbers of dimensions, options and spellings.
 
 A call is data as in ``calls.py``, together with the arrays that it names. Each mutation takes what
-it needs from hypothesis and changes the call; where it finds nothing to change, the call stays.
+it needs and changes the call; where it finds nothing to change, the call stays. ``choose`` picks
+one of a sequence: from hypothesis's strategies, or as :class:`random.Random` does.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from calls import Book, resolve
-from hypothesis import strategies as st
 
 import coredispatch as cd
 
@@ -24,10 +24,13 @@ bfloat16""".split()
 DIFFERENTIABLE = ("float32", "float64", "complex64", "complex128")
 #: PyTorch ends the process where there is no element
 CRASHES = ("nn.functional.pdist", "pdist")
-#: PyTorch does not look at the sizes of the weights, and writes past the end
-UNCHECKED = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-NUMBERS = st.integers(-4, 4)
-WORDS = st.sampled_from(["none", "mean", "sum", "constant", "linear", "nearest", "ortho", "tanh"])
+#: PyTorch does not look at the sizes of the weights, pivots or offsets, and writes past the end
+UNCHECKED = "lstm gru rnn_tanh rnn_relu lu_unpack nn.functional.embedding_bag".split()
+NUMBERS = range(-4, 5)
+FLAGS = (False, True)
+WORDS = ["none", "mean", "sum", "constant", "linear", "nearest", "ortho", "tanh"]
+
+Choose = Callable[[Sequence[Any]], Any]
 
 
 class Call:
@@ -35,6 +38,7 @@ class Call:
 
     def __init__(self, book: Book, entry: dict[str, Any]) -> None:
         self.path: str = entry["path"]
+        self.beginning = book, entry
         self.entry = {"path": self.path, "args": [], "kwargs": {}}
         self.book = Book()
         self.done: list[str] = []
@@ -46,6 +50,10 @@ class Call:
             if old not in numbers:
                 numbers[old] = self.book.keep(book.arrays[old])
             tensor["tensor"] = numbers[old]
+
+    def seed(self) -> Call:
+        """The call before any change."""
+        return Call(*self.beginning)
 
     def places(self) -> Iterator[tuple[Any, Any]]:
         """Where an argument, or a part of one, stands: a container and its key."""
@@ -104,38 +112,38 @@ def stored(array: np.ndarray, dtype: str) -> np.ndarray:
         return array.astype(name)
 
 
-def some(call: Call, draw: Any, key: Callable[[Any], Any]) -> list[dict[str, Any]]:
+def some(call: Call, choose: Choose, key: Callable[[Any], Any]) -> list[dict[str, Any]]:
     """A tensor of the call, or all that are like it."""
     tensors = list({t["tensor"]: t for t in call.tensors()}.values())
     if not tensors:
         return []
-    one = draw(st.sampled_from(tensors))
-    return call.alike(one, key) if draw(st.booleans()) else [one]
+    one = choose(tensors)
+    return call.alike(one, key) if choose(FLAGS) else [one]
 
 
-def dtype(call: Call, draw: Any) -> None:
-    chosen = some(call, draw, lambda t: t["dtype"])
-    new = draw(st.sampled_from(DTYPES))
+def dtype(call: Call, choose: Choose) -> None:
+    chosen = some(call, choose, lambda t: t["dtype"])
+    new = choose(DTYPES)
     for tensor in chosen:
         call.put(tensor, stored(call.array(tensor), new), new)
 
 
-def size(call: Call, draw: Any) -> None:
+def size(call: Call, choose: Choose) -> None:
     """A dimension of no, one or two elements."""
-    chosen = some(call, draw, lambda t: call.array(t).shape)
+    chosen = some(call, choose, lambda t: call.array(t).shape)
     if not chosen or not call.array(chosen[0]).ndim:
         return
-    axis = draw(st.integers(0, call.array(chosen[0]).ndim - 1))
-    new = draw(st.sampled_from([1, 2] if call.path in CRASHES else [0, 1, 2]))
+    axis = choose(range(call.array(chosen[0]).ndim))
+    new = choose([1, 2] if call.path in CRASHES else [0, 1, 2])
     for tensor in chosen:
         array = call.array(tensor)
         call.put(tensor, np.take(array, range(min(new, array.shape[axis])), axis), tensor["dtype"])
 
 
-def rank(call: Call, draw: Any) -> None:
+def rank(call: Call, choose: Choose) -> None:
     """No dimension, one more on either side, or one less."""
-    chosen = some(call, draw, lambda t: call.array(t).shape)
-    how = draw(st.sampled_from(["0-dim", "[None]", "[..., None]", "[0]"]))
+    chosen = some(call, choose, lambda t: call.array(t).shape)
+    how = choose(["0-dim", "[None]", "[..., None]", "[0]"])
     for tensor in chosen:
         array = call.array(tensor)
         if how == "0-dim":
@@ -147,43 +155,43 @@ def rank(call: Call, draw: Any) -> None:
         call.put(tensor, np.array(array), tensor["dtype"])
 
 
-def layout(call: Call, draw: Any) -> None:
+def layout(call: Call, choose: Choose) -> None:
     """The same elements in another order of memory."""
-    for tensor in some(call, draw, lambda t: t["dtype"]):
+    for tensor in some(call, choose, lambda t: t["dtype"]):
         tensor["strided"] = True
 
 
-def number(call: Call, draw: Any) -> None:
+def number(call: Call, choose: Choose) -> None:
     places = call.plain(int)
     if places:
-        container, key = draw(st.sampled_from(places))
-        container[key] = draw(NUMBERS)
+        container, key = choose(places)
+        container[key] = choose(NUMBERS)
 
 
-def counted_from_the_end(call: Call, draw: Any) -> None:
+def counted_from_the_end(call: Call, choose: Choose) -> None:
     """A dimension by its other number."""
     places, tensors = call.plain(int), call.tensors()
     if places and tensors:
-        container, key = draw(st.sampled_from(places))
+        container, key = choose(places)
         count = max(call.array(tensors[0]).ndim, 1)
         container[key] += count if container[key] < 0 else -count
 
 
-def option(call: Call, draw: Any) -> None:
+def option(call: Call, choose: Choose) -> None:
     """Another value of a flag, a factor, a word, or of what is None."""
     places = call.plain(bool, float, str, type(None), int)
     if not places:
         return
-    container, key = draw(st.sampled_from(places))
+    container, key = choose(places)
     value = container[key]
     if isinstance(value, bool):
         container[key] = not value
     elif isinstance(value, (float, int)):
-        container[key] = draw(st.sampled_from([0.0, 1.0, -1.5, 2.5, None, "x", True]))
+        container[key] = choose([0.0, 1.0, -1.5, 2.5, None, "x", True])
     elif isinstance(value, str):
-        container[key] = draw(WORDS)
+        container[key] = choose(WORDS)
     else:
-        container[key] = draw(st.sampled_from([0, 1, -1, 0.5, True, "x"]))
+        container[key] = choose([0, 1, -1, 0.5, True, "x"])
 
 
 class Parameter(NamedTuple):
@@ -210,20 +218,20 @@ def parameters(path: str, torch: Any) -> list[Parameter]:
     return found
 
 
-def by_name(call: Call, draw: Any) -> None:
+def by_name(call: Call, choose: Choose) -> None:
     """The last arguments by position go by their names."""
     known, args = parameters(call.path, call.other), call.entry["args"]
     least = 1 if call.path.startswith("Tensor.") else 0
     if len(args) <= least or not all(p.by_position for p in known[: len(args)]):
         return
-    start = draw(st.integers(least, len(args) - 1))
+    start = choose(range(least, len(args)))
     names = [p.name for p in known[start : len(args)]]
     if len(names) == len(args) - start and not set(names) & set(call.entry["kwargs"]):
         call.entry["kwargs"].update(zip(names, args[start:], strict=True))
         del args[start:]
 
 
-def by_position(call: Call, draw: Any) -> None:
+def by_position(call: Call, choose: Choose) -> None:
     """The first argument by name goes by position."""
     known, args, kwargs = (
         parameters(call.path, call.other),
@@ -236,7 +244,7 @@ def by_position(call: Call, draw: Any) -> None:
             args.append(kwargs.pop(after.name))
 
 
-def method(call: Call, draw: Any) -> None:
+def method(call: Call, choose: Choose) -> None:
     """The method, the one that writes, or the function of the same name."""
     name = call.path.removeprefix("Tensor.").rstrip("_")
     if "." in name or not call.entry["args"]:
@@ -244,7 +252,7 @@ def method(call: Call, draw: Any) -> None:
     first = call.entry["args"][0]
     if not isinstance(first, dict) or "tensor" not in first:
         return
-    new = draw(st.sampled_from([f"Tensor.{name}", f"Tensor.{name}_", name]))
+    new = choose([f"Tensor.{name}", f"Tensor.{name}_", name])
     if all(callable(_found(library, new)) for library in (cd, call.other)):
         call.path = call.entry["path"] = new
         if new.endswith("_"):
@@ -267,13 +275,13 @@ MUTATIONS = {
 }  # fmt: skip
 
 
-@st.composite
-def near(draw: Any, book: Book, entries: list[dict[str, Any]], other: Any) -> Call:
+def near(choose: Choose, book: Book, entries: list[dict[str, Any]], other: Any) -> Call:
     """A call near one of ``entries``; ``other`` is PyTorch."""
-    call = Call(book, draw(st.sampled_from(entries)))
+    call = Call(book, choose(entries))
     call.other = other
     known = [n for n in MUTATIONS if n not in ("rank", "size") or call.path not in UNCHECKED]
-    for name in draw(st.lists(st.sampled_from(known), min_size=1, max_size=2)):
-        MUTATIONS[name](call, draw)
+    for _ in range(choose((1, 2))):
+        name = choose(known)
+        MUTATIONS[name](call, choose)
         call.done.append(name)
     return call

@@ -6,6 +6,7 @@ An outcome is plain data: ``{"error": "ValueError"}`` with the built-in class of
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -34,8 +35,9 @@ def dtype_name(dtype: Any) -> str:
 def array(tensor: Any) -> np.ndarray:
     """The elements as NumPy has them; bfloat16 as float32."""
     tensor = tensor.detach()
-    if dtype_name(tensor.dtype) == "bfloat16":
-        tensor = tensor.float()
+    wider = {"bfloat16": "float32", "complex32": "complex64"}.get(dtype_name(tensor.dtype))
+    if wider:
+        tensor = tensor.to(getattr(sys.modules[type(tensor).__module__.partition(".")[0]], wider))
     tensor = tensor.resolve_conj() if hasattr(tensor, "resolve_conj") else tensor
     tensor = tensor.resolve_neg() if hasattr(tensor, "resolve_neg") else tensor
     return np.array(tensor.numpy())

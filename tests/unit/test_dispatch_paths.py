@@ -269,6 +269,31 @@ def test_kernels_of_views_decline_and_have_a_size_like_others(load: Any) -> None
     assert served == ["never", "never", "large"]
 
 
+def test_the_decomposition_serves_where_the_only_kernel_declines(load: Any) -> None:
+    """By returning NotImplemented or through ``when``; gradients and several results included."""
+    asked: list[str] = []
+
+    def declines(*_: Any) -> Any:
+        asked.append("declines")
+        return NotImplemented
+
+    x = cd.tensor([[3.0, 4.0], [1.0, 2.0]], requires_grad=True)
+    kernels = {"det": declines, "aminmax": declines}
+    load("declining", lambda r: r.kernels("cpu", kernels, priority=9))
+    served = cd.det(x)
+    assert served.item() == pytest.approx(2.0)
+    (gradient,) = cd.autograd.grad(served, x)
+    assert gradient.tolist() == [pytest.approx([2.0, -1.0]), pytest.approx([-4.0, 3.0])]
+    assert [r.item() for r in cd.aminmax(x.detach())] == [1.0, 4.0]
+    assert asked == ["declines"] * 2
+
+    never = {"pairwise_distance": lambda *_: asked.append("never")}
+    load("never", lambda r: r.kernels("cpu", never, priority=9, when=lambda *_: False))
+    y = x.detach()
+    assert cd.pairwise_distance(y, y + 1, eps=0.0).tolist() == [pytest.approx(2**0.5)] * 2
+    assert asked == ["declines"] * 2
+
+
 class Sizeless:
     """An array that does not say how many elements it has."""
 

@@ -162,3 +162,58 @@ def test_a_late_name_is_no_operator_and_is_there() -> None:
     for name in LATE_NAMES:
         assert name not in vars(cd), name
         assert getattr(cd, name) is not None
+
+
+def test_norms_of_all_but_one_dimension() -> None:
+    """An element of a vector is a norm of its own; a number has no dimension to be left out."""
+    v = cd.tensor([3.0, -4.0])
+    assert cd.norm_except_dim(v, 2, 0).tolist() == [3.0, 4.0]
+    assert cd.norm_except_dim(v[None], 2, 0).tolist() == [[5.0]]
+    assert cd.norm_except_dim(v, 2, -1).item() == 5.0
+    with pytest.raises(IndexError, match="no dimension 0"):
+        cd.norm_except_dim(cd.tensor(3.0), 2, 0)
+
+
+def test_the_names_of_the_arguments_of_result_type() -> None:
+    x = cd.ones(2)
+    assert cd.result_type(tensor=x, other=2.5) is cd.float32
+    assert cd.result_type(2, tensor=x) is cd.result_type(scalar=2, tensor=x) is cd.float32
+    assert cd.result_type(scalar1=2, scalar2=2) is cd.int64
+    assert cd.result_type(tensor1=x, tensor2=x.double()) is cd.float64
+    for call in (lambda: cd.result_type(x), lambda: cd.result_type(x, scalar1=2)):
+        with pytest.raises(TypeError, match="two tensors or numbers"):
+            call()
+
+
+def test_a_mode_of_grid_sampler_is_one_of_three_numbers() -> None:
+    image, grid = cd.ones(1, 1, 2, 2), cd.zeros(1, 1, 1, 2)
+    assert cd.grid_sampler(image, grid, 1, 0, False).item() == 1.0
+    for wrong in (3, -1):
+        with pytest.raises(ValueError, match=f"interpolation_mode={wrong} is no mode"):
+            cd.grid_sampler_2d(image, grid, wrong, 0, False)
+        with pytest.raises(ValueError, match=f"padding_mode={wrong} is no mode"):
+            cd.grid_sampler_2d(image, grid, 0, wrong, False)
+
+
+def test_feature_dropout_looks_at_its_probability_whenever_called() -> None:
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        cd.feature_dropout(cd.ones(2, 3), 2.5, False)
+    with pytest.raises(TypeError, match="must be float"):
+        cd.feature_dropout(cd.ones(2, 3), None, False)
+    with pytest.raises(RuntimeError, match="at least 2 dimensions"):
+        cd.feature_dropout(cd.ones(3), 0.5, True)
+
+
+def test_what_fake_quantization_takes() -> None:
+    """The zero point is one of the steps; a float zero point, which is learned, may be anywhere."""
+    x, scale = cd.ones(2, 3), cd.full((2,), 0.5)
+    with pytest.raises(RuntimeError, match="zero_point"):
+        cd.fake_quantize_per_tensor_affine(x, 0.5, 300, 0, 255)
+    with pytest.raises(RuntimeError, match="zero_point"):
+        points = cd.tensor([0, -1], dtype=cd.int32)
+        cd.fake_quantize_per_channel_affine(x, scale, points, 0, 0, 255)
+    with pytest.raises(RuntimeError, match="counted from 0"):
+        points = cd.zeros(2, dtype=cd.int32)
+        cd.fake_quantize_per_channel_affine(x, scale, points, -2, 0, 255)
+    learned = cd.fake_quantize_per_channel_affine(x, scale, cd.tensor([-1.0, 0.0]), 0, 0, 255)
+    assert learned.tolist() == [[1.0] * 3] * 2

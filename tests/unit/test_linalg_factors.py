@@ -241,3 +241,28 @@ def agree(wanted: list[Any], found: list[Any]) -> None:
         assert theirs.dtype == ours.dtype and theirs.shape == ours.shape
         scale = 1e-8 * max(1, np.abs(theirs).max(initial=0))
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=scale)
+
+
+def test_factors_of_another_matrix_are_refused() -> None:
+    packed, b = cd.ones(3, 2), cd.ones(3, 2)
+    with pytest.raises(RuntimeError, match=r"use factors of shape \(2,\)"):
+        cd.ormqr(packed, cd.ones(1), b)
+    with pytest.raises(RuntimeError, match="reflections of"):
+        cd.linalg.householder_product(packed, cd.ones(2, dtype=cd.int64))
+    with pytest.raises(RuntimeError, match=r"use pivots of shape \(0,\)"):
+        cd.lu_unpack(cd.ones(0, 3), cd.ones(2, dtype=cd.int32))
+    with pytest.raises(RuntimeError, match="places of rows"):
+        cd.linalg.ldl_solve(cd.eye(2), cd.ones(2), b[:2])
+    with pytest.raises(RuntimeError, match="floating or complex"):
+        cd.linalg.matrix_rank(cd.eye(2, dtype=cd.int64), hermitian=True)
+
+
+def test_a_norm_of_a_negative_order_has_elements() -> None:
+    with pytest.raises(RuntimeError, match="no elements"):
+        cd.linalg.vector_norm(cd.ones(2, 0), -1, dim=1)
+    assert cd.linalg.vector_norm(cd.ones(0, 2), -1, dim=1).tolist() == []
+
+
+def test_both_results_of_triangular_solve_have_the_batch_of_both() -> None:
+    solution, copy = cd.triangular_solve(cd.ones(4, 3, 1), cd.eye(3))
+    assert solution.shape == (4, 3, 1) and copy.shape == (4, 3, 3)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 from typing import Any
 
 from coredispatch.frontend.argument_types import IntList
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = [
     "fractional_max_pool2d",
@@ -27,7 +30,7 @@ _arange = _op("arange")
 
 
 def _sizes(value: Any, n: int) -> tuple[int, ...]:
-    return (value,) * n if isinstance(value, int) else tuple(value)
+    return (value,) * n if isinstance(value, numbers.Number) else tuple(value)
 
 
 # ---- power means ------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ def _unpooled_size(
         (size - 1) * s + k - 2 * p for size, s, k, p in zip(spatial, stride, kernel, padding)
     )
     if output_size is None:
-        return default
+        return tuple(map(operator.index, default))
     given = tuple(output_size)
     if len(given) == n + 2:
         given = given[2:]
@@ -106,7 +109,7 @@ def _unpooled_size(
             raise ValueError(
                 f'invalid output_size "{given}" (dim {i} must be between {low} and {high})'
             )
-    return given
+    return tuple(map(operator.index, given))
 
 
 def _max_unpool(
@@ -228,6 +231,12 @@ def _fractional(
     else:
         targets = _sizes(output_size, n)
     for source, target, window in zip(sources, targets, kernel):
+        if window < 1 or target < 1:
+            raise ArgumentError(
+                f"fractional_max_pool{n}d(): kernel size {window} and output size {target} have "
+                "to be positive",
+                fix="use windows of an element or more",
+            )
         if target + window - 1 > source:
             raise RuntimeError(
                 f"fractional_max_pool{n}d(): pool size {window} too large relative to "

@@ -6,6 +6,7 @@ from typing import Any
 
 from coredispatch.ops.conv.general import convolution
 from coredispatch.ops.conv.reference import (
+    check_output_padding,
     forward_samples,
     named_reference,
     transposed_size,
@@ -85,13 +86,14 @@ def _convolve_transposed(
     stride, dilation = spatial_tuple("stride", stride, n), spatial_tuple("dilation", dilation, n)
     padding = spatial_tuple("padding", padding, n, least=0)
     extra = spatial_tuple("output_padding", output_padding, n, least=0)
+    check_output_padding(extra, stride, dilation)
     batched = _batched(input, weight, n)
     x = input if batched else input.unsqueeze(0)
     if weight.ndim == n + 2:
         size = transposed_size(
             tuple(x.shape[2:]), tuple(weight.shape[2:]), stride, padding, dilation, extra
         )
-        if min(size) < 0:
+        if min(size) < 1:
             raise ShapeError(f"the output would have size {size}", fix="use less padding")
     y = convolution(x, weight, bias, stride, padding, dilation, True, extra, groups)
     return y if batched else y.squeeze(0)

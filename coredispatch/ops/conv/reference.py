@@ -72,22 +72,29 @@ def convolution_shape(
     spatial = tuple(input.shape[2:])
     if transposed:
         extra = spatial_tuple("output_padding", output_padding, n, least=0)
-        if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-            raise ArgumentError(
-                f"output_padding={extra} reaches stride {stride} and dilation {dilation}",
-                fix="use an output_padding below the stride or the dilation",
-            )
+        check_output_padding(extra, stride, dilation)
         if 0 in spatial:
             raise ShapeError(
                 f"an input of shape {tuple(input.shape)} has an empty spatial dimension",
                 fix="only the batch and the channels may be empty",
             )
         size = transposed_size(spatial, tuple(kernel), stride, padding, dilation, extra)
-        if min(size) < 0:
+        if min(size) < 1:
             raise ShapeError(f"the output would have size {size}", fix="use less padding")
     else:
+        spatial_tuple("output_padding", output_padding, n, least=0)
         size = window_size(spatial, kernel, stride, padding, dilation)
     return (input.shape[0], out_channels, *size)
+
+
+def check_output_padding(extra: Ints, stride: Ints, dilation: Ints) -> None:
+    """Refuse an ``output_padding`` for which there are several inputs of that size."""
+    if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+        raise ArgumentError(
+            f"output padding must be smaller than either stride or dilation: {extra} reaches "
+            f"stride {stride} and dilation {dilation}",
+            fix="use an output_padding below the stride or the dilation",
+        )
 
 
 class _Shaped:

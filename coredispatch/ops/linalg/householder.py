@@ -26,7 +26,7 @@ from coredispatch.ops.support.rules import conditioned
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
 
 Shape = tuple[int, ...]
 
@@ -112,6 +112,10 @@ def _reflected(packed: Any, tau: Any, i: int, x: Any) -> Any:
 
 def _check(A: Any, tau: Any) -> None:
     lapack_dtype(A)
+    if tau.dtype is not A.dtype:
+        raise DTypeError(
+            f"factors tau of {tau.dtype} for reflections of {A.dtype}", fix="use those of geqrf"
+        )
     *lead, m, n = matrix_shape(A)
     k = tau.shape[-1] if tau.ndim else 0
     if m < n or k > n or tuple(tau.shape[:-1]) != tuple(lead):
@@ -194,8 +198,15 @@ def ormqr(
     reflections ``self`` (vectors) and ``input2`` (factors); ``transpose`` takes ``Q.mH``.
     """
     lapack_dtype(self)
-    rows = matrix_shape(self)[-2]
-    if matrix_shape(input3)[-2 if left else -1] != rows:
+    *lead, rows, columns = matrix_shape(self)
+    side = matrix_shape(input3)[-2 if left else -1]
+    if tuple(input2.shape) != (*lead, min(side, columns)):
+        raise ShapeError(
+            f"factors {tuple(input2.shape)} do not belong to reflections {tuple(self.shape)} of a "
+            f"matrix {tuple(input3.shape)}",
+            fix=f"use factors of shape {(*lead, min(side, columns))}",
+        )
+    if side != rows:
         raise ShapeError(
             f"Q has {rows} rows and columns, the other matrix the shape {tuple(input3.shape)}",
             fix="use (*, m, n) with left=True, (*, n, m) with left=False",

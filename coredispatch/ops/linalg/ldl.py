@@ -22,8 +22,8 @@ from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, conditioned
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import DType, composite
-from coredispatch.registry.model.dtypes import int32
-from coredispatch.registry.model.errors import LinAlgError, ShapeError
+from coredispatch.registry.model.dtypes import bool_, int32
+from coredispatch.registry.model.errors import DTypeError, LinAlgError, ShapeError
 
 _ALPHA = (1 + math.sqrt(17)) / 8
 
@@ -206,6 +206,9 @@ def _solve_one(a: Any, pivots: list[int], b: Any, hermitian: bool) -> None:
         end = k + size
         b[end:] = b[end:] - matmul(a[end:, k:end], b[k:end])
         block = lazy.clone(a[k:end, k:end])
+        if hermitian and block.dtype.is_complex:  # the diagonal is real, whatever stands beside it
+            for i in range(size):
+                block[i, i] = lazy.real(block[i, i])
         if size == 2:
             block[0, 1] = conjugate(lazy.clone(block[1, 0]))
         b[k:end] = lazy.linalg_solve(block, lazy.clone(b[k:end]))
@@ -250,6 +253,11 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
             f"LD {tuple(LD.shape)}, pivots {tuple(pivots.shape)} and B {tuple(B.shape)} do not "
             "make a system",
             fix="use (*, n, n), (*, n) and (*, n, k)",
+        )
+    if pivots.dtype.is_floating_point or pivots.dtype.is_complex or pivots.dtype is bool_:
+        raise DTypeError(
+            f"the pivots are {pivots.dtype}, and are places of rows",
+            fix="use the pivots of ldl_factor, int32",
         )
     columns = B.shape[-1]
     lead = broadcast_shapes([tuple(LD.shape[:-2]), tuple(B.shape[:-2])])

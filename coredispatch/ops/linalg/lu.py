@@ -307,6 +307,13 @@ def lu_unpack(
             f"{LU_pivots.dtype}",
             fix="use the pivots of lu_factor",
         )
+    *lead, m, n = matrix_shape(LU_data)
+    if unpack_pivots and tuple(LU_pivots.shape) != (*lead, min(m, n)):
+        raise ShapeError(
+            f"pivots {tuple(LU_pivots.shape)} do not belong to a decomposition "
+            f"{tuple(LU_data.shape)}",
+            fix=f"use pivots of shape {(*lead, min(m, n))}",
+        )
     empty = lazy.zeros((0,), dtype=LU_data.dtype, device=LU_data.device)
     lower, upper = _triangles(LU_data) if unpack_data else (empty, lazy.clone(empty))
     rows = LU_data.shape[-2]

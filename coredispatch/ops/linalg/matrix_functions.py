@@ -64,6 +64,7 @@ def _(grad, out0, A):
 )
 def det(self: Tensor) -> Tensor:
     """Determinant of square matrices."""
+    lapack_dtype(self)
     sign, log = linalg_slogdet(self)
     return sign * lazy.exp(log)
 

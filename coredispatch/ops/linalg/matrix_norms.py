@@ -15,7 +15,7 @@ from coredispatch.ops.support.rules import conditioned, normalize_dims
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, float64
-from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, OpError, ShapeError
 
 __all__ = [
     "cdist",
@@ -92,8 +92,16 @@ def linalg_vector_norm(
             fix="give a number; names are for matrices",
         )
     x = _floating(self, dtype)
-    half = x.dtype.itemsize == 2
     power: Any = ord
+    if not x.numel() and power < 0:
+        over = [x.shape[d] for d in normalize_dims(dim, x.ndim)]
+        if 0 in over:
+            raise OpError(
+                f"linalg.vector_norm cannot compute the {ord} norm of no elements: it has no value "
+                f"for them, and dimensions of lengths {over} are reduced",
+                fix="use an ord of 0 or more",
+            )
+    half = x.dtype.itemsize == 2
     out = lazy.power_norm(x.to_dtype(float32) if half else x, float(power), dim, keepdim)
     return out.to_dtype(x.dtype) if half else out
 
@@ -250,6 +258,11 @@ def linalg_matrix_rank(
     Without ``tol`` the limit is the greater of ``atol`` and ``rtol`` times the greatest value;
     ``rtol`` is max(m, n) * eps where neither is given.
     """
+    if not (A.dtype.is_floating_point or A.dtype.is_complex):
+        raise DTypeError(
+            f"the rank of a matrix needs floating or complex elements, got {A.dtype}",
+            fix="convert with A.float()",
+        )
     values = lazy.abs(lazy.linalg_eigvalsh(A)) if hermitian else lazy.linalg_svdvals(A)
     if tol is None:
         if rtol is None:

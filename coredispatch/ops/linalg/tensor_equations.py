@@ -14,7 +14,7 @@ from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.casting import floating
-from coredispatch.ops.support.rules import conditioned, exact, normalize_dim, ulp
+from coredispatch.ops.support.rules import broadcast_shapes, conditioned, exact, normalize_dim, ulp
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, OpError, ShapeError
@@ -185,8 +185,11 @@ def triangular_solve(
     unitriangular: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """``(X, copy of A)`` with ``A @ X == self`` (``transpose``: ``A.mT``), one triangle of ``A``
-    read: :func:`linalg.solve_triangular` in its older form.
+    read: :func:`linalg.solve_triangular` in its older form. Both results have all dimensions that
+    the two arguments broadcast to.
     """
+    lead = broadcast_shapes([tuple(self.shape[:-2]), tuple(A.shape[:-2])])
+    A = lazy.expand(A, (*lead, *A.shape[-2:])) if tuple(A.shape[:-2]) != lead else A
     matrix = lazy.transpose(A, -2, -1) if transpose else A
     found = lazy.linalg_solve_triangular(
         matrix, floating(self), upper=upper != transpose, unitriangular=unitriangular

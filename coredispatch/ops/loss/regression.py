@@ -43,11 +43,10 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import promote_float
+from coredispatch.ops.support.rules import promote, promote_float
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import default_dtype
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
-from coredispatch.registry.model.value import dtype_of
 
 # ---- regression -------------------------------------------------------------------------------
 
@@ -312,8 +311,10 @@ def cosine_embedding_loss(
             fix="use (N, D) with a target (N,), or (D,) with a target ()",
         )
     # PyTorch adds its epsilon to the squared norms here, not to the norms.
-    if dtype_of(input1).category < 2 and dtype_of(input2).category < 2:
-        input1 = lazy.to_dtype(input1, default_dtype())  # integers would truncate the cosine
+    common = promote.compute(input1, input2)
+    if common.category < 2:  # integers would truncate the cosine
+        common = default_dtype()
+    input1, input2 = lazy.to_dtype(input1, common), lazy.to_dtype(input2, common)
     a, b = wide(input1), wide(input2)  # half precision knows no number as small
     square1 = (a * a).sum(-1) + 1e-12
     square2 = (b * b).sum(-1) + 1e-12

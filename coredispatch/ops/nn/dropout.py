@@ -219,5 +219,11 @@ def feature_alpha_dropout(
     _require_probability(p)
     if not training or p == 0:
         return input
+    if input.ndim < 2:
+        raise ShapeError(
+            f"feature dropout requires at least 2 dimensions in the input, got shape "
+            f"{tuple(input.shape)}",
+            fix="use (N, C, *)",
+        )
     _require_floating(input)
     return _finished(input, _alpha(input, p, _channel_mask(input, p, 2)), inplace)

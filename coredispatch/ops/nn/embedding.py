@@ -219,6 +219,11 @@ def embedding_backward(
 )
 def embedding_renorm_(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Scale the rows of ``self`` that ``indices`` names, in place, to at most ``max_norm``."""
+    if self.ndim != 2:
+        raise ShapeError(
+            f"expected a 2-dimensional tensor of rows, got shape {tuple(self.shape)}",
+            fix="use (number, features)",
+        )
     used = indices.reshape(-1)
     rows = self.index_select(0, used)
     norm = (rows.abs() ** norm_type).sum(-1, True) ** (1 / norm_type)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import any_true
 from coredispatch.ops.support.rules import conditioned, same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
@@ -22,11 +23,21 @@ from coredispatch.registry.model.errors import ArgumentError, ShapeError
 __all__ = ["fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine"]
 
 
-def _check(quant_min: int, quant_max: int) -> None:
+def _check(zero_point: Any, quant_min: int, quant_max: int) -> None:
     if quant_min > quant_max:
         raise ArgumentError(
             f"quant_min={quant_min} is above quant_max={quant_max}", fix="give the smaller first"
         )
+    outside = (zero_point < quant_min) | (zero_point > quant_max)
+    if outside is True or outside is not False and _known(outside) and any_true(outside):
+        raise ArgumentError(
+            f"a zero_point lies outside of quant_min={quant_min} to quant_max={quant_max}",
+            fix="0 has to be one of the steps: move the zero point, or the range",
+        )
+
+
+def _known(x: Any) -> bool:
+    return x.device.type != "meta"
 
 
 def _reference(self: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Any:
@@ -64,7 +75,7 @@ def fake_quantize_per_tensor_affine(
 
     The gradient is that of the identity where nothing was clamped, and 0 elsewhere.
     """
-    _check(quant_min, quant_max)
+    _check(zero_point, quant_min, quant_max)
     steps = _steps(self, scale, zero_point).clamp(quant_min, quant_max)
     return (steps - zero_point) * scale
 
@@ -76,11 +87,11 @@ def _(grad, self, scale, zero_point, quant_min, quant_max):
 
 
 def _spread(parameter: Tensor, like: Tensor, axis: int) -> Tensor:
-    if not -like.ndim <= axis < like.ndim or tuple(parameter.shape) != (like.shape[axis],):
+    if not 0 <= axis < like.ndim or tuple(parameter.shape) != (like.shape[axis],):
         raise ShapeError(
             f"parameters of shape {tuple(parameter.shape)} for dimension {axis} of "
             f"{tuple(like.shape)}",
-            fix="give one scale and one zero point per slice along axis",
+            fix="give one scale and one zero point per slice along axis, counted from 0",
         )
     shape = [1] * like.ndim
     shape[axis] = -1
@@ -98,7 +109,7 @@ def _channel_reference(
 
 def _channel_samples(make: Any) -> Iterator[Sample]:
     """A scale for each slice along the first and the last dimension; all slices alike."""
-    for shape, axis in (((3, 4), 0), ((3, 4), 1), ((2, 3, 2), -1)):
+    for shape, axis in (((3, 4), 0), ((3, 4), 1), ((2, 3, 2), 2)):
         n = shape[axis]
         yield Sample(make(shape), np.full(n, 0.25), np.full(n, 3), axis, 0, 15)
 
@@ -115,7 +126,10 @@ def fake_quantize_per_channel_affine(
 
     ``scale`` and ``zero_point`` are ``(self.shape[axis],)`` and get no gradient.
     """
-    _check(quant_min, quant_max)
+    if zero_point.dtype.is_floating_point:  # a learned one may leave the range
+        _check(quant_min, quant_min, quant_max)
+    else:
+        _check(zero_point.detach(), quant_min, quant_max)
     step, zero = _spread(scale, self, axis), _spread(zero_point, self, axis)
     return (_steps(self, step, zero).clamp(quant_min, quant_max) - zero) * step
 

@@ -103,6 +103,8 @@ def _linear_weight_grad(grad: Any, input: Any) -> Any:
 
 
 def _bias_grad(grad: Tensor, bias_shape: tuple[int, ...]) -> Tensor:
+    if not bias_shape:  # one number for all features
+        return grad.sum()
     dims = tuple(range(grad.ndim - len(bias_shape)))
     return grad.sum(dims) if dims else grad
 
@@ -187,6 +189,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f"a weight of shape {tuple(weight.shape)} does not fit {features} input features",
             fix="use (out_features, in1_features, in2_features)",
         )
+    if bias is not None and tuple(bias.shape) != (weight.shape[0],):
+        raise ShapeError(
+            f"a bias of shape {tuple(bias.shape)} does not fit {weight.shape[0]} output features",
+            fix=f"use a bias of shape ({weight.shape[0]},)",
+        )
     if input1.shape[:-1] != input2.shape[:-1]:
         raise ShapeError(
             f"inputs of shapes {tuple(input1.shape)} and {tuple(input2.shape)} differ before the "
@@ -235,10 +242,17 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         )
     a, b = wide(x1), wide(x2)  # half precision knows no eps as small as this
     a, b = lazy.broadcast_tensors(a, b)  # a norm counts each element as often as the product
-    unit1 = a / lazy.sqrt((a * a).sum(dim, True)).clamp_min(eps)
-    unit2 = b / lazy.sqrt((b * b).sum(dim, True)).clamp_min(eps)
-    result = (unit1 * unit2).sum(dim)
+    result = (_unit(a, dim, eps) * _unit(b, dim, eps)).sum(dim)
     return result if x1.dtype is not x2.dtype else narrow(result, x1)
+
+
+def _unit(x: Any, dim: int, eps: float) -> Any:
+    """``x`` over its norm or ``eps``, the larger. A norm below ``eps`` is a constant to the
+    gradient: that of a square root at 0 has no bound.
+    """
+    squares = (x * x).sum(dim, True)
+    small = lazy.le(squares, eps * eps)
+    return x / lazy.sqrt(squares.masked_fill(small, eps * eps))
 
 
 def _distance_reference(
@@ -272,5 +286,5 @@ def pairwise_distance(
         result = lazy.sqrt((difference * difference).sum(-1, keepdim))
     else:
         result = lazy.linalg_vector_norm(difference, p, -1, keepdim)
-    exact = x1.dtype is not x2.dtype or not x1.dtype.is_floating_point
-    return result if exact else narrow(result, x1)
+    dtype = promote.compute(x1, x2)
+    return result.to_dtype(dtype) if dtype.is_floating_point else result

@@ -361,12 +361,23 @@ def _step(
             fix="use (batch, features) for both, or vectors",
         )
     rows = _GATES[mode] * states[-1].shape[1]
+    if w_ih.ndim != 2 or w_hh.ndim != 2:
+        raise ShapeError(
+            f"weights of shapes {tuple(w_ih.shape)} and {tuple(w_hh.shape)} are no matrices",
+            fix="use (gates * hidden, features) and (gates * hidden, hidden)",
+        )
     if w_ih.shape[0] != rows or w_hh.shape[0] != rows:
         raise ShapeError(
             f"weights of {w_ih.shape[0]} and {w_hh.shape[0]} rows for a state of size "
             f"{states[-1].shape[1]}",
             fix=f"use {rows} rows",
         )
+    for bias in (b_ih, b_hh):
+        if bias is not None and tuple(bias.shape) != (rows,):
+            raise ShapeError(
+                f"a bias of shape {tuple(bias.shape)} does not fit a weight of {rows} rows",
+                fix=f"use a bias of shape ({rows},)",
+            )
     if mode in ("tanh", "relu"):  # two products: less than a sequence of one step
         total = lazy.linear(x, w_ih, b_ih) + lazy.linear(states[0], w_hh, b_hh)
         ends = [total.tanh() if mode == "tanh" else total.relu()]

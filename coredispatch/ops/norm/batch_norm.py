@@ -86,7 +86,7 @@ def instance_norm(
         var = ((x - mean) * (x - mean)).sum(2) / (count - 1)
         _update(running_mean, mean.squeeze(2).mean(0), momentum)
         _update(running_var, var.mean(0), momentum)
-    return group_norm(input, input.shape[1], weight, bias, eps)
+    return group_norm(input, max(input.shape[1], 1), weight, bias, eps)
 
 
 def _inference_shape(input: Any, mean: Any, var: Any, weight: Any, bias: Any, *_: Any) -> Any:

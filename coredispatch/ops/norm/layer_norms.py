@@ -316,8 +316,12 @@ def group_norm_backward(
 
 
 @composite(takes="float+complex", reference=normalize_reference, samples=normalize_samples, **FACTS)
-def normalize(input: Tensor, p: float = 2.0, dim: IntList = 1, eps: float = 1e-12) -> Tensor:
-    """``input / max(norm, eps)`` with the ``p``-norm over ``dim``; the input's shape."""
+def normalize(input: Tensor, p: float | None = 2.0, dim: IntList = 1, eps: float = 1e-12) -> Tensor:
+    """``input / max(norm, eps)`` with the ``p``-norm over ``dim``; the input's shape.
+
+    None for ``p`` is 2.
+    """
+    p = 2.0 if p is None else p
     x = wide(input)  # half precision knows no eps as small as this
     if p == 2.0 and not input.dtype.is_complex:
         norm = (x * x).sum(dim, True).sqrt()

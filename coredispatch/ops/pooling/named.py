@@ -23,7 +23,7 @@ from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.rules import dot, exact
 from coredispatch.ops.support.windows import Ints, spatial_tuple
 from coredispatch.registry import Operator, composite
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import as_sizes
 
 
@@ -61,15 +61,18 @@ def _divisor(divisor: int | None) -> int | None:
 
 
 def _sizes(input: Tensor, output_size: Any, n: int) -> Ints:
-    """Adaptive output sizes; None keeps the input's."""
+    """Adaptive output sizes; None among several keeps the input's."""
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
             f"a {input.ndim}-d input does not have {n} pooled dimensions and channels",
             fix=f"use (C, *spatial) or (N, C, *spatial), {n + 1}-d or {n + 2}-d",
         )
-    given = (
-        (output_size,) * n if output_size is None or isinstance(output_size, int) else output_size
-    )
+    given = (output_size,) * n if isinstance(output_size, int) else output_size
+    if given is None or n == 1 and None in given:
+        raise DTypeError(
+            f"argument 'output_size' must be a size or {n} of them, not {output_size!r}",
+            fix="None among several sizes keeps that length of the input",
+        )
     sizes = tuple(given) * (n if len(given) == 1 else 1)
     if len(sizes) != n:
         raise ArgumentError(

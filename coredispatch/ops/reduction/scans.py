@@ -249,7 +249,7 @@ def diff(
 )
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1) -> Tensor:
     """Integral of ``y`` along ``dim`` by the trapezoidal rule, at points ``x`` or ``dx`` apart."""
-    return sum(_areas(y, x, dx, dim), dim)
+    return sum(_areas(y, x, dx, dim), normalize_dim(dim, y.ndim))
 
 
 @trapezoid.overload
@@ -266,14 +266,14 @@ def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: Scalar = 1, dim: int = -1
 ) -> Tensor:
     """Cumulative integral of ``y`` along ``dim``, one element shorter than ``y``."""
-    return cumsum(_areas(y, x, dx, dim), dim)
+    return cumsum(_areas(y, x, dx, dim), normalize_dim(dim, y.ndim))
 
 
 def _areas(y: Any, x: Any, dx: Any, dim: int) -> Any:
     dim = normalize_dim(dim, y.ndim)
     m = y.shape[dim] - 1
     if m < 0:
-        return mul(y, 0.5)  # no point, no area
+        return y  # no point, no area: as PyTorch, in the dtype of y
     heights = add(lazy.narrow(y, dim, 1, m), lazy.narrow(y, dim, 0, m))
     if x is None:
         return mul(heights, dx * 0.5)
@@ -282,6 +282,7 @@ def _areas(y: Any, x: Any, dx: Any, dim: int) -> Any:
         shape = [1] * y.ndim
         shape[dim] = m
         widths = lazy.reshape(widths, shape)
-    else:
+    else:  # the dimension is counted in y; x has those of y from the end on, as in broadcasting
+        x = lazy.reshape(x, (*(1,) * (y.ndim - x.ndim), *x.shape)) if x.ndim < y.ndim else x
         widths = diff(x, 1, dim)
     return mul(mul(heights, widths), 0.5)

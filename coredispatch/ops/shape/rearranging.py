@@ -242,10 +242,12 @@ def repeat_interleave(
     """Each element (or slice along ``dim``) several times in a row.
 
     ``repeats`` is a number, or a tensor or list of one number per slice. Without ``dim`` the
-    elements are flattened first. Raises :class:`ShapeError` where the counts do not fit.
+    elements are flattened first. ``output_size``, the sum of the counts, is checked where it is
+    given. Raises :class:`ShapeError` where the counts do not fit.
     """
     if dim is None:
-        return repeat_interleave(shape.reshape(self, (-1,)), repeats, 0)
+        flat = shape.reshape(self, (-1,))
+        return repeat_interleave(flat, repeats, 0, output_size=output_size)
     if not self.ndim:
         normalize_dim(dim, 0)
         self = shape.reshape(self, (1,))
@@ -264,6 +266,11 @@ def repeat_interleave(
         raise ShapeError(
             f"{len(counts)} repeats do not count the {length} slices along dim {dim}",
             fix="give one number, or one for each slice",
+        )
+    if output_size is not None and output_size != sum(counts):
+        raise ShapeError(
+            f"the repeats add up to {sum(counts)}, not to output_size={output_size}",
+            fix="leave output_size out",
         )
     return lazy.index_select(self, d, _runs(counts, self.device))
 

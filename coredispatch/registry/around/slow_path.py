@@ -23,7 +23,7 @@ from coredispatch.registry.around.checks import (
     shown,
 )
 from coredispatch.registry.around.devices import mixed
-from coredispatch.registry.dispatch.boxed_kernels import CallEntry
+from coredispatch.registry.dispatch.boxed_kernels import CallEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_DEVICE,
     CANONICAL_DTYPE,
@@ -181,8 +181,11 @@ class OutputWrapper:
     def __call__(self, entry: RawEntry, args: tuple[Any, ...], out: Any) -> Any:
         op = entry.op
         assert isinstance(op, Operator)
-        if out is NotImplemented and entry.otherwise is not None:
-            return entry.otherwise.call(args)
+        if out is NotImplemented:
+            if entry.otherwise is not None:
+                return entry.otherwise.call(args)
+            if op.decomposition is not None:
+                return run_decomposition(entry, op.decomposition, args)
         try:
             if op.schema.plain:
                 return plain_result(op.schema.returns, out)

@@ -101,12 +101,12 @@ def _raw(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution) -> 
         make = ViewEntry if op.view else RawEntry
     kernels = found.kernels
     entry = make(op, keys, mask, kernels[0])
-    if len(kernels) > 1:
+    entry.fn = kernels[0].fn
+    if len(kernels) > 1 or op.decomposition is not None:  # something else serves what it declines
         entry.fn = _conditional(kernels[0])
+    if len(kernels) > 1:
         entry.otherwise = _raw(s, op, keys, mask, replace(found, kernels=kernels[1:]))
         entry.least = kernels[0].least
-    else:
-        entry.fn = kernels[0].fn
     entry.fn = HOOKS.placed(backend, op, entry.fn)
     if isinstance(entry.fn, ContextKernel):
         entry.fn, entry.kernel_context = entry.fn.fn, entry.fn.kernel_context

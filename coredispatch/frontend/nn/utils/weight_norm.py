@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from typing import Any, TypeVar
 
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter, is_lazy
+from coredispatch.registry.model.errors import DimError
 
 __all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
 
@@ -14,11 +16,22 @@ T = TypeVar("T", bound=Module)
 
 
 def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
-    """Norms over all dimensions but ``dim``, kept as 1; over all of them for ``dim=-1``."""
+    """Norms over all dimensions but ``dim``, kept as 1; over all of them for ``dim=-1``.
+
+    Raises ``IndexError`` where ``v`` has no dimension ``dim``.
+    """
+    pow, dim = operator.index(pow), operator.index(dim)
     if dim == -1:
         return v.norm(pow)
-    others = [d for d in range(v.ndim) if d != dim]
-    return v.norm(pow, dim=others, keepdim=True) if others else v.abs()
+    if not -v.ndim <= dim < v.ndim:
+        raise DimError(
+            f"norm_except_dim: a tensor of shape {tuple(v.shape)} has no dimension {dim}",
+            fix="give a tensor with dimensions, or dim=-1 for one norm of all elements",
+        )
+    others = [d for d in range(v.ndim) if d != dim % v.ndim]
+    if not others:  # each element is a norm of its own
+        return v.unsqueeze(-1).norm(pow, dim=-1)
+    return v.norm(pow, dim=others, keepdim=True)
 
 
 def weight_of(v: Any, g: Any, dim: int) -> Any:
