@@ -485,7 +485,7 @@ from coredispatch.frontend.kernel_forms import native_layer_norm as native_layer
 neg_: Any
 negative_: Any
 from coredispatch.frontend.kernel_forms import nonzero_static as nonzero_static
-from coredispatch.frontend.function_forms import norm_except_dim as norm_except_dim
+from coredispatch.frontend.nn.utils.weight_norm import norm_except_dim as norm_except_dim
 from coredispatch.frontend.function_forms import nuclear_norm as nuclear_norm
 pdist: Any
 per_channel_affine: Any
