@@ -133,6 +133,35 @@ def test_a_wrong_operator_fails_where_it_is_wrong(
     assert checks <= failures(judged("their_swish"))
 
 
+def turned(sign: int, scale: float) -> Any:
+    """A kernel for ``svd`` whose vectors have other signs, and are not of length one."""
+
+    def kernel(self: Any, some: bool, compute_uv: bool) -> tuple[Any, Any, Any]:
+        u, s, vh = np.linalg.svd(self, full_matrices=not some)
+        v = np.swapaxes(vh, -2, -1).conj()
+        if not compute_uv:
+            return np.zeros_like(u), s, np.zeros_like(v)
+        return sign * scale * u, s, sign * v / scale
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("sign", "scale", "right"), [(1, 1, True), (-1, 1, True), (1, 1.0002, False)]
+)
+def test_what_the_block_says_is_determined_is_judged(
+    load: Any, sign: int, scale: float, right: bool
+) -> None:
+    load(lambda registrar: registrar.kernels("cpu", {"svd": turned(sign, scale)}, priority=5))
+    subject = Subject("cpu")
+    (case,) = (
+        c
+        for c in plan_op(subject, "svd")
+        if (c.check, c.variant, c.dtype) == (33, "options", "float32")
+    )
+    assert (run_case(subject, case).status is Status.PASS) == right
+
+
 def test_an_operator_without_samples_says_so(load: Any) -> None:
     load(lambda registrar: registrar.op(swish(samples=None)))
     found = [r for r in judged("their_swish") if r.check == 1]

@@ -8,6 +8,7 @@ of matrix derivative results" (2008); for wide QR and for complex matrices as in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -314,12 +315,19 @@ def linalg_svdvals(A: Tensor) -> Tensor:
     return linalg_svd(A, False)[1]
 
 
+def _svd_determined(u: Any, s: Any, v: Any) -> tuple[Any, ...]:
+    """The values, the matrix that all make together, and the angles between vectors."""
+    k = s.shape[-1]
+    product = (u[..., :k] * s[..., None, :]) @ np.conj(np.swapaxes(v[..., :k], -2, -1))
+    return s, product, *(np.conj(np.swapaxes(x, -2, -1)) @ x for x in (u, v))
+
+
 @composite(
-    # Of vectors the phase is not determined; linalg.svd's derivative and pinv try those.
+    # Without vectors, of which a derivative needs what is determined: linalg.svd's has it.
     samples=lambda make: (Sample(*s.args, True, False) for s in tall_and_wide(make)),
     fields=("U", "S", "V"),
     dtypes=FLOATS,
-    tolerance=conditioned,
+    tolerance=replace(conditioned, determined=_svd_determined),
 )
 def svd(self: Tensor, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """``(U, S, V)`` with ``self == U @ diag(S) @ V.mH``; ``linalg.svd`` gives ``V.mH``."""

@@ -6,7 +6,9 @@ is the unit roundoff of the result's dtype, ``r`` the reference, ``eta`` the sma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Tolerance", "conditioned", "dot", "exact", "steps", "transform", "ulp"]
 
@@ -29,6 +31,9 @@ class Tolerance:
             before the result does: one subnormal unit of the factor is allowed too.
         mixed: whether every result adds up many inputs in an order of the library's own, as a fast
             transform does: what is not finite may be an infinity or NaN.
+        determined: where the results themselves are not determined, as the signs of singular
+            vectors, a function of them, as NumPy arrays of double precision, that gives what is;
+            it is judged in their place.
     """
 
     kind: str
@@ -36,6 +41,7 @@ class Tolerance:
     linear: tuple[str, ...] = ()
     product: bool = False
     mixed: bool = False
+    determined: Callable[..., tuple[Any, ...]] | None = None
 
     def __repr__(self) -> str:
         return f"{self.kind}({self.ulps:g})" if self.ulps else self.kind
