@@ -118,6 +118,9 @@ class Growth:
         for i, array in enumerate(self.template.arrays):
             request = self.template.requests[id(array)]
             axes = grows.get(i, [])
+            if request.method == "mask" and not axes:
+                made[id(array)] = array  # how many it chooses is a size of other arrays
+                continue
             shape = tuple(size if j in axes else n for j, n in enumerate(array.shape))
             high = int(request.high or 0) if request.method == "index" else 0
             made[id(array)] = repeated(request, shape, make, sizes.get(high, high))

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch.conformance import Subject, SuiteError, plan_op, run_case
+from coredispatch.conformance import Status, Subject, SuiteError, plan_op, run_case
 from coredispatch.conformance.context import Context
 from coredispatch.conformance.exact import nearest
 from coredispatch.conformance.growth import growths, lengths
@@ -161,3 +161,11 @@ def test_a_slow_kernel_is_suspicious_and_does_not_fail() -> None:
     assert "Python" in found.facts["suspicious"]
     case = next(c for c in plan_op(subject, "cos") if c.check == 31 and c.variant == "speed")
     assert "suspicious" not in run_case(subject, case).facts
+
+
+@pytest.mark.parametrize("fresh", range(4))
+def test_a_mask_chooses_as_many_where_another_dimension_grows(fresh: int) -> None:
+    subject = Subject("cpu")
+    (case,) = (c for c in plan_op(subject, "getitem_backward") if c.check == 30)
+    result = run_case(subject, case, fresh=fresh)
+    assert result.status is Status.PASS, result.message

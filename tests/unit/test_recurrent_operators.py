@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch import nn
 from coredispatch.nn.utils import rnn
+from coredispatch.plugin import ShapeError
 
 KINDS = ("LSTM", "GRU", "RNN")
 
@@ -211,3 +212,12 @@ class TestAgainstPyTorch:
             results.append([*outputs, *[leaf.grad for leaf in leaves]])
         for mine, theirs in zip(*results, strict=True):
             np.testing.assert_allclose(mine.detach().numpy(), theirs.detach().numpy(), 1e-6, 1e-8)
+
+
+def test_rows_and_batch_sizes_fit() -> None:
+    gates, h, w = cd.randn(7, 3), cd.randn(2, 3), cd.randn(3, 3)
+    with pytest.raises(ShapeError, match=r"batch_sizes \(2, 2, 2\) are 6 rows, got 7"):
+        cd.ops.rnn_sequence(gates, h, w, "tanh", (2, 2, 2), False)
+    assert cd.ops.rnn_sequence(gates[:6], h, w, "tanh", (2, 2, 2), False).shape == (6, 3)
+    with pytest.raises(ShapeError, match="got 7"):
+        cd.ops.rnn_sequence(gates.to("meta"), h.to("meta"), w.to("meta"), "tanh", (6,), False)

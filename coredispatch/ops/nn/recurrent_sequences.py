@@ -21,6 +21,7 @@ from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.registry import composite
+from coredispatch.registry.model.errors import ShapeError
 
 __all__ = [
     "gru_sequence",
@@ -43,8 +44,20 @@ _FACTS: dict[str, Any] = {
 }
 
 
-def _steps(batch_sizes: IntList, reverse: bool) -> Iterator[tuple[int, int]]:
-    """First row and number of rows of each step, in the order of computation."""
+def _fitting(x: Any, batch_sizes: IntList) -> int:
+    """How many rows ``x`` has; raises :class:`ShapeError` where the steps have not as many."""
+    rows, steps = x.shape[0], sum(batch_sizes)
+    if type(rows) is int and type(steps) is int and rows != steps:
+        raise ShapeError(
+            f"batch_sizes {tuple(batch_sizes)} are {steps} rows, got {rows}",
+            fix="pass one row for each sequence of each step",
+        )
+    return rows
+
+
+def _steps(x: Any, batch_sizes: IntList, reverse: bool) -> Iterator[tuple[int, int]]:
+    """First row in ``x`` and number of rows of each step, in the order of computation."""
+    _fitting(x, batch_sizes)
     steps = list(zip(accumulate(batch_sizes, initial=0), batch_sizes))
     return reversed(steps) if reverse else iter(steps)
 
@@ -88,7 +101,7 @@ def last_states(states: Tensor, batch_sizes: IntList, reverse: bool) -> Tensor:
     if reverse:
         return _rows(states, 0, batch_sizes[0])
     parts = []
-    for (start, count), following in zip(_steps(batch_sizes, False), (*batch_sizes[1:], 0)):
+    for (start, count), following in zip(_steps(states, batch_sizes, False), (*batch_sizes[1:], 0)):
         if count > following:
             parts.append(_rows(states, start + following, count - following))
     return _joined(parts[::-1]) if parts else _rows(states, 0, 0)
@@ -110,8 +123,10 @@ def _known(grads: Any) -> list[Any]:
 # ---- LSTM -------------------------------------------------------------------------------------
 
 
-def _lstm_shapes(gates: Any, h0: Any, c0: Any, *_: Any) -> list[tuple[int, ...]]:
-    rows = gates.shape[0]
+def _lstm_shapes(
+    gates: Any, h0: Any, c0: Any, weight_hh: Any, weight_hr: Any, batch_sizes: Any, *_: Any
+) -> list[tuple[int, ...]]:
+    rows = _fitting(gates, batch_sizes)
     return [(rows, h0.shape[1]), (rows, c0.shape[1]), (rows, gates.shape[1])]
 
 
@@ -140,7 +155,7 @@ def lstm_sequence(
     w = wide(weight_hh).t()
     projection = None if weight_hr is None else wide(weight_hr).t()
     outputs, cells, activations = list[Tensor](), list[Tensor](), list[Tensor]()
-    for start, count in _steps(batch_sizes, reverse):
+    for start, count in _steps(z, batch_sizes, reverse):
         total = _rows(z, start, count) + _rows(h, 0, count).matmul(w)
         i, f, g, o = total.chunk(4, -1)
         i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
@@ -219,7 +234,7 @@ def lstm_sequence_backward(
     dh, dc = lazy.zeros_like(_rows(w, 0, 1)).expand(c0.shape[0], w.shape[1]), None
     dc = lazy.zeros_like(wide(c0))
     gates, totals = list[Tensor](), list[Tensor]()
-    for start, count in _steps(batch_sizes, not reverse):
+    for start, count in _steps(cells, batch_sizes, not reverse):
         total = _plus(_rows(dh, 0, count), of_output, start, count)
         inner = total if projection is None else total.matmul(projection)
         i, f, g, o = _rows(acts, start, count).chunk(4, -1)
@@ -247,8 +262,8 @@ def lstm_sequence_backward(
 
 
 @composite(
-    out=lambda gates, h0, *_: [
-        (gates.shape[0], h0.shape[1]),
+    out=lambda gates, h0, weight_hh, bias_hh, batch_sizes, *_: [
+        (_fitting(gates, batch_sizes), h0.shape[1]),
         (gates.shape[0], 4 * h0.shape[1]),
     ],
     reference=reference.gru_sequence,
@@ -271,7 +286,7 @@ def gru_sequence(
     z, h = wide(gates), wide(h0)
     w, b = wide(weight_hh), None if bias_hh is None else wide(bias_hh)
     outputs, kept = list[Tensor](), list[Tensor]()
-    for start, count in _steps(batch_sizes, reverse):
+    for start, count in _steps(z, batch_sizes, reverse):
         state = _rows(h, 0, count)
         xr, xz, xn = _rows(z, start, count).chunk(3, -1)
         hr, hz, hn = lazy.linear(state, w, b).chunk(3, -1)
@@ -327,7 +342,7 @@ def gru_sequence_backward(
     w, states, kept = wide(weight_hh), wide(before), wide(activations)
     dh = lazy.zeros_like(_rows(states, 0, batch_sizes[0]))
     inputs, hidden = list[Tensor](), list[Tensor]()
-    for start, count in _steps(batch_sizes, not reverse):
+    for start, count in _steps(before, batch_sizes, not reverse):
         total = _plus(_rows(dh, 0, count), of_output, start, count)
         reset, update, new, hn = _rows(kept, start, count).chunk(4, -1)
         d_update = total * (_rows(states, start, count) - new)
@@ -353,7 +368,10 @@ def gru_sequence_backward(
 
 
 @composite(
-    out=lambda gates, *_: tuple(gates.shape),
+    out=lambda gates, h0, weight_hh, nonlinearity, batch_sizes, *_: (
+        _fitting(gates, batch_sizes),
+        *gates.shape[1:],
+    ),
     reference=reference.rnn_sequence,
     samples=reference.rnn_samples,
     **_FACTS,
@@ -373,7 +391,7 @@ def rnn_sequence(
     z, h, w = wide(gates), wide(h0), wide(weight_hh).t()
     activation = lazy.tanh if nonlinearity == "tanh" else lazy.relu
     outputs = []
-    for start, count in _steps(batch_sizes, reverse):
+    for start, count in _steps(z, batch_sizes, reverse):
         out = activation(_rows(z, start, count) + _rows(h, 0, count).matmul(w))
         outputs.append(out)
         h = _replaced(h, out)
@@ -415,7 +433,7 @@ def rnn_sequence_backward(
     slope = 1 - out * out if nonlinearity == "tanh" else (out > 0).to(out.dtype)
     dh = lazy.zeros_like(_rows(out, 0, batch_sizes[0]))
     gates = []
-    for start, count in _steps(batch_sizes, not reverse):
+    for start, count in _steps(output, batch_sizes, not reverse):
         total = _rows(grad, start, count) + _rows(dh, 0, count)
         gates.append(total * _rows(slope, start, count))
         dh = _replaced(dh, gates[-1].matmul(w))
