@@ -57,6 +57,19 @@ def test_functions_agree_with_scipy(name: str) -> None:
     np.testing.assert_allclose(single.numpy(), scipy_function(name)(np.array([1.5])), 2e-7)
 
 
+def test_the_gradient_of_spherical_j0_does_not_cancel() -> None:
+    special = pytest.importorskip("scipy.special")
+    at = np.concatenate([np.logspace(-6, 2, 300), -np.logspace(-6, 1, 50), [0.0, 0.2]])
+    for dtype, bound in ((cd.float32, 2e-7), (cd.float64, 2e-14)):
+        x = cd.tensor(at, dtype=dtype, requires_grad=True)
+        cd.special.spherical_bessel_j0(x).sum().backward()
+        taken = x.detach().numpy().astype(np.float64)
+        wanted = np.sign(taken) * special.spherical_jn(0, np.abs(taken), derivative=True)
+        near = np.abs(taken) < 1
+        np.testing.assert_allclose(x.grad.numpy()[near], wanted[near], bound)
+        np.testing.assert_allclose(x.grad.numpy(), wanted, 0, bound)
+
+
 @pytest.mark.parametrize("name", [name for name in BESSEL if name != "airy_ai"])
 def test_derivatives(name: str) -> None:
     x = cd.tensor([0.3, 1.0, 2.5, 4.0, 6.5], dtype=cd.float64, requires_grad=True)

@@ -249,9 +249,18 @@ def spherical_bessel_j0(x: Tensor) -> Tensor:
     return in_float64(_spherical_j0, x)
 
 
+def _spherical_j0_slope(x: Any) -> Any:
+    """``(cos(x) - sin(x) / x) / x``; of what cancels near 0, its series."""
+    small = comparison.lt(mul(x, x), 0.04)
+    inner, outer = comparison.where(small, x, 0.0), comparison.where(small, 1.0, x)
+    series = polynomial(mul(inner, inner), -1 / 3, 1 / 30, -1 / 840, 1 / 45360, -1 / 3991680)
+    far = div(sub(trig.cos(outer), _spherical_j0(outer)), outer)
+    return comparison.where(small, mul(inner, series), far)
+
+
 @spherical_bessel_j0.vjp
-def _(grad, x, out):
-    return mul(grad, _over(sub(trig.cos(x), out), x, 0.0))
+def _(grad, x):
+    return mul(grad, in_float64(_spherical_j0_slope, x))
 
 
 def _airy(x: Any) -> Any:

@@ -308,15 +308,20 @@ def _judge_cumsum(context: Context, x: Any, wide: Any, scale: float, what: str) 
     _within(context, context.subject.array(context.op(x, 0)), exact, 2 * scale * exact, what)
 
 
+def _of_mean(context: Context, scale: float) -> float:
+    """The relative error of a good mean, by which every deviation from it is off."""
+    return max(scale, float(limits(numpy_dtype(context.case.dtype)).eps))
+
+
 def _judge_var(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
     exact = wide.var(ddof=1)
-    off = float(limits(numpy_dtype(context.case.dtype)).eps) ** 2 * wide.mean() ** 2
+    off = _of_mean(context, scale) ** 2 * wide.mean() ** 2
     _within(context, context.subject.array(context.op(x)), exact, 4 * scale * exact + off, what)
 
 
 def _judge_std(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
     exact = wide.std(ddof=1)
-    off = float(limits(numpy_dtype(context.case.dtype)).eps) * wide.mean()
+    off = _of_mean(context, scale) * wide.mean()
     _within(context, context.subject.array(context.op(x)), exact, 4 * scale * exact + off, what)
 
 
