@@ -52,6 +52,18 @@ def test_bfloat16_moves_bit_by_bit(tmp_path: Path) -> None:
     certify(environment, "--backend", "torch", "--level", "inference", *only("signbit"))
 
 
+# What PyTorch does otherwise than the standard says, and what it leaves open.
+OTHERWISE = ("cholesky", "complex", "remainder", "sqrt", "squeeze", "svd", "to_dtype", "var")
+
+
+@pytest.mark.timeout(900)
+def test_what_torch_does_otherwise(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    environment = installed("torch", "over_torch", tmp_path)
+    certify(environment, "--backend", "torch", "--level", "training", *only(*OTHERWISE))
+
+
 def test_each_is_a_few_lines() -> None:
     for path in HERE.glob("over_*.py"):
         body = path.read_text().partition("class ")[2].partition("@hookimpl")[0]

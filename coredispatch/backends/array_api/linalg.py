@@ -44,7 +44,17 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
     def singular(a: Any) -> bool:
         return bool(xp.any(tuple(linalg.slogdet(a))[0] == 0))
 
+    def mirrored(x: Any, uplo: str) -> Any:
+        """``x`` with one triangle for both: the standard does not say which of them is read."""
+        half = xp.tril(x) if uplo == "L" else xp.triu(x)
+        strict = xp.tril(x, k=-1) if uplo == "L" else xp.triu(x, k=1)
+        mirror = xp.matrix_transpose(strict)
+        mirror = xp.conj(mirror) if DType.of(x.dtype).is_complex else mirror
+        return half + mirror
+
     def cholesky(x: Any, upper: bool) -> Any:
+        if upper or not xp.strided:
+            x = mirrored(x, "U" if upper else "L")
         try:
             lower = linalg.cholesky(x)
         except failure as error:
@@ -64,12 +74,7 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
         return tuple(linalg.svd(x, full_matrices=full_matrices))
 
     def eigh(x: Any, uplo: str) -> tuple[Any, Any]:
-        # The standard has no choice of triangle: mirror the one that counts.
-        half = xp.tril(x) if uplo == "L" else xp.triu(x)
-        strict = xp.tril(x, k=-1) if uplo == "L" else xp.triu(x, k=1)
-        mirror = xp.matrix_transpose(strict)
-        mirror = xp.conj(mirror) if DType.of(x.dtype).is_complex else mirror
-        return tuple(linalg.eigh(half + mirror))
+        return tuple(linalg.eigh(mirrored(x, uplo)))
 
     def eig(x: Any) -> tuple[Any, Any]:
         # The standard has real eigenvalues only; NumPy and CuPy (13 and later) have this one.

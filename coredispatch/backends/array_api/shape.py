@@ -43,7 +43,9 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.broadcast_to(x, expand_size(x.shape, size))
 
     def squeeze(x: Any, dim: tuple[int, ...] | None) -> Any:
-        dims = normalize_dims(tuple(range(x.ndim)) if dim is None else dim, x.ndim)
+        if dim == ():
+            return x  # none of them, where other operators take all
+        dims = normalize_dims(dim, x.ndim)
         ones = tuple(d % x.ndim for d in dims if x.ndim and x.shape[d] == 1)
         return xp.squeeze(x, axis=ones) if ones else x
 
@@ -94,6 +96,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     def to_dtype(x: Any, dtype: DType) -> Any:
         if DType.of(x.dtype).is_complex and not dtype.is_complex:
             x = xp.real(x) if dtype.name != "bool" else x != 0
+        if not strided and dtype.name in _HALVES and DType.of(x.dtype).name == "float64":
+            x = _rounded(xp, x, *_HALVES[dtype.name])
         return xp.astype(x, xp.native(dtype))
 
     table: dict[str, Callable[..., Any]] = {
@@ -119,6 +123,28 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     if strided:
         table |= _strided_views(xp)
     return table
+
+
+#: digits of half precision, and the exponents of its least number and of its least normal one
+_HALVES = {"float16": (11, -24, -14), "bfloat16": (8, -133, -126)}
+
+
+def _rounded(xp: Any, x: Any, digits: int, least: int, normal: int) -> Any:
+    """Doubles as numbers of half precision, rounded once: some libraries go by way of float32.
+
+    By Veltkamp's splitting ("A floating-point technique for extending the available precision",
+    Dekker, 1971), and below the normal numbers by adding one whose last digit is the least. Both
+    leave the sides of a tie open, but what float32 holds, as it does all ties, is not rounded here.
+    """
+    size = xp.abs(x)
+    large = x * (2.0 ** (53 - digits) + 1)
+    split = large - (large - x)
+    step = 1.5 * 2.0 ** (52 + least)
+    small = (x + step) - step
+    small = xp.where(small == 0, x * 0, small)  # with its sign
+    out = xp.where(size < 2.0**normal, small, split)
+    exact = xp.astype(xp.astype(x, xp.float32), xp.float64) == x
+    return xp.where(exact | ~(size < 1e39), x, out)
 
 
 def _reinterpreting(xp: Any) -> Callable[..., Any]:

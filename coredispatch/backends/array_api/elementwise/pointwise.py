@@ -92,7 +92,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             found[op] = function
     for op, name in _ROUNDING.items():
         found[op] = _rounding(xp, getattr(xp, name))
-    found["remainder"] = _checked(xp, xp.remainder)
+    found["remainder"] = _zeros_of_divisor(xp, _checked(xp, xp.remainder))
     found["floor_divide"] = _checked(xp, xp.floor_divide)
 
     def absolute(x: Any) -> Any:
@@ -132,6 +132,21 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
 def _rounding(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(x: Any) -> Any:
         return xp.copy(x) if is_integer(x) else function(x)
+
+    return kernel
+
+
+def _zeros_of_divisor(xp: Any, remainder: Callable[..., Any]) -> Callable[..., Any]:
+    """``remainder`` whose zeros have the divisor's sign: PyTorch keeps that of the dividend."""
+    if xp.strided or not xp.has("copysign"):
+        return remainder
+
+    def kernel(a: Any, b: Any) -> Any:
+        out = remainder(a, b)
+        if is_integer(out):
+            return out
+        divisor = b if hasattr(b, "dtype") else xp.asarray(b, dtype=out.dtype)
+        return xp.where(out == 0, xp.copysign(xp.zeros_like(out), divisor), out)
 
     return kernel
 

@@ -82,6 +82,8 @@ def _sign_of(xp: Any, function: Any) -> Callable[..., Any]:
 
 def complex_of(xp: Any, real: Any, imag: Any) -> Any:
     """``real + imag * 1j`` in which an infinite or undefined part leaves the other alone."""
+    if xp.has("complex"):  # PyTorch's sum multiplies by alpha, and an infinite part by 0
+        return xp.complex(real, imag)
     dtype = xp.native(DType.of(real.dtype).to_complex())
     out = xp.astype(real, dtype) + 1j * xp.astype(
         xp.where(xp.isfinite(imag), imag, xp.zeros_like(imag)), dtype
