@@ -6,6 +6,7 @@ differentiated and transformed as anywhere else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ __all__ = ["cond", "while_loop"]
 
 def _truth(value: Any, what: str) -> bool:
     if isinstance(value, TensorBase):
-        if value.numel() != 1:
+        if math.prod(value.shape) != 1:
             raise ArgumentError(
                 f"{what} has shape {tuple(value.shape)}", fix="give a tensor of one element"
             )

@@ -40,6 +40,7 @@ class TensorProtocols(_Above):
     """What Python, NumPy and other libraries ask of a tensor."""
 
     _class_keys: int
+    _makes_itself: bool
 
     def __setitem__(self, index: Any, value: Any) -> None:
         from coredispatch.frontend.indexing import assign

@@ -53,6 +53,12 @@ _NAMES = {
 }
 
 
+_LINEAR: dict[tuple[bool, bool], str] = {
+    (True, True): "AddmmBackward0",
+    (True, False): "MmBackward0",
+    (False, True): "ViewBackward0",
+    (False, False): "UnsafeViewBackward0",
+}
 #: what follows from the arguments: which of PyTorch's overloads, or which of its operators
 _BY_CALL: dict[str, Callable[[OpNode], str]] = {
     "adaptive_avg_pool": lambda node: f"AdaptiveAvgPool{len(node.shape) - 2}DBackward0",
@@ -67,12 +73,6 @@ _BY_CALL: dict[str, Callable[[OpNode], str]] = {
     "pow": lambda node: f"PowBackward{int(node.next_edges[1] is not None)}",
     "squeeze": lambda node: f"SqueezeBackward{int(_saved(node, 'dim') is not None)}",
     "sum": lambda node: f"SumBackward{int(_saved(node, 'dim') is not None)}",
-}
-_LINEAR = {
-    (True, True): "AddmmBackward0",
-    (True, False): "MmBackward0",
-    (False, True): "ViewBackward0",
-    (False, False): "UnsafeViewBackward0",
 }
 
 

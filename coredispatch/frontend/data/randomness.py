@@ -100,4 +100,5 @@ def seed_all(seed: int, worker: int) -> None:
 def worker_state(base_seed: int, worker_id: int) -> list[int]:
     """A worker's seed of four words: PyTorch's ``_generate_state``, NumPy's SeedSequence."""
     entropy = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
-    return np.random.SeedSequence(entropy).generate_state(4).tolist()
+    words: list[int] = np.random.SeedSequence(entropy).generate_state(4).tolist()
+    return words

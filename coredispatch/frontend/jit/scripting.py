@@ -25,7 +25,7 @@ _R = TypeVar("_R")
 
 
 @overload
-def script(
+def script(  # type: ignore[overload-overlap]  # a module is called as well
     obj: Module,
     optimize: Any = None,
     _frames_up: int = 0,
@@ -33,7 +33,7 @@ def script(
     example_inputs: Any = None,
 ) -> RecursiveScriptModule: ...
 @overload
-def script(
+def script(  # type: ignore[overload-overlap]  # so is a class
     obj: type[_C],
     optimize: Any = None,
     _frames_up: int = 0,

@@ -32,7 +32,7 @@ class TracingCheckError(OpError):
 
 
 @overload
-def trace(
+def trace(  # type: ignore[overload-overlap]  # a module is called as well
     func: Module,
     example_inputs: Any = None,
     optimize: Any = None,

@@ -6,6 +6,8 @@ v2", 2018. Everything is made of differentiable functions: the gradients are aut
 
 from __future__ import annotations
 
+from typing import Any
+
 from coredispatch.frontend.autograd.backward import grad as gradients_of
 from coredispatch.frontend.modes import enable_grad
 from coredispatch.frontend.tensor import Tensor
@@ -130,7 +132,8 @@ def deform_conv2d_backward(
     """The gradients of :func:`deform_conv2d` for its five tensors; zeros for an unused mask."""
     with enable_grad():
         given = [t.detach().requires_grad_() for t in (input, weight, offset, mask, bias)]
-        y = deform_conv2d(
+        call: Any = deform_conv2d
+        y = call(
             *given, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups,
             offset_groups, use_mask,
         )  # fmt: skip

@@ -30,7 +30,8 @@ _arange = _op("arange")
 
 
 def _sizes(value: Any, n: int) -> tuple[int, ...]:
-    return (value,) * n if isinstance(value, numbers.Number) else tuple(value)
+    given: tuple[Any, ...] = (value,) * n if isinstance(value, numbers.Number) else tuple(value)
+    return given
 
 
 # ---- power means ------------------------------------------------------------------------------

@@ -85,7 +85,8 @@ def state_dict(
     for hook in hooks.get("state_dict", {}).values():
         found = hook(module, destination, prefix, local)
         destination = destination if found is None else found
-    return destination
+    made: dict[str, Any] = destination
+    return made
 
 
 def load_own(

@@ -76,11 +76,11 @@ def conv2d(case: Any) -> None:
 def parameters(case: Any) -> None:
     """A quantized tensor tells its parameters; what it has not is refused."""
     x = case.tensor(case.rng.uniform(-1, 1, (3, 4)).astype(np.float32))
-    q = quantize_per_tensor(x, 0.25, 7, "quint8")
+    q: Any = quantize_per_tensor(x, 0.25, 7, "quint8")
     found = (q.q_scale(), q.q_zero_point())
     case.expect(found == (0.25, 7), f"scale and zero point {found}, not (0.25, 7)")
     scales, zeros = case.tensor(np.full(4, 0.5)), case.tensor(np.zeros(4, np.int64))
-    rows = quantize_per_channel(x, scales, zeros, 1, "qint8")
+    rows: Any = quantize_per_channel(x, scales, zeros, 1, "qint8")
     axis = rows.q_per_channel_axis()
     case.expect(axis == 1, f"the scales vary along dimension {axis}, not 1")
     for ask in (q.q_per_channel_axis, rows.q_scale, rows.q_zero_point, x.q_scale, x.q_zero_point):

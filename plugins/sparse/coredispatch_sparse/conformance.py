@@ -50,8 +50,9 @@ def stored_gradient(case: Any) -> None:
 def stored_count(case: Any) -> None:
     """``_nnz`` counts what is stored, explicit zeros included."""
     dense = matrix(case)
-    sparse = to_sparse_csr(case.tensor(dense))
-    found = [sparse._nnz(), (sparse * 0.0)._nnz(), to_sparse_csr(case.tensor(dense[:1]))._nnz()]
+    sparse: Any = to_sparse_csr(case.tensor(dense))
+    first: Any = to_sparse_csr(case.tensor(dense[:1]))
+    found = [sparse._nnz(), (sparse * 0.0)._nnz(), first._nnz()]
     count = int((dense != 0).sum())
     case.expect(found == [count, count, 0], f"{found} elements are stored, not {[count, count, 0]}")
 

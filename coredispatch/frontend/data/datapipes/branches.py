@@ -83,7 +83,7 @@ class _ChildDataPipe(IterDataPipe):
         return self.source.items_of(self.branch, self.source.begin(self.branch))
 
     def __len__(self) -> int:
-        return len(self.source.datapipe)  # type: ignore[arg-type]
+        return len(self.source.datapipe)
 
 
 class Forker(IterDataPipe):

@@ -90,7 +90,7 @@ def _one_at_a_time(method: Callable[[Any], Iterator[Any]]) -> Callable[[Any], It
     return iterate
 
 
-class IterDataPipe(_Pipe, IterableDataset):
+class IterDataPipe(_Pipe, IterableDataset[Any]):
     """A pipe that is gone through; subclasses define ``__iter__``.
 
     There is one iterator at a time: making another invalidates the one before.
@@ -116,7 +116,7 @@ class DFIterDataPipe(IterDataPipe):
     """A pipe of data frames; nothing but a mark."""
 
 
-class MapDataPipe(_Pipe, Dataset):
+class MapDataPipe(_Pipe, Dataset[Any]):
     """A pipe that is indexed; subclasses define ``__getitem__`` and ``__len__``."""
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -206,8 +206,9 @@ def argument_validation(f: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             hint = hints.get(name)
-            wants = isinstance(hint, type) and issubclass(hint, (IterDataPipe, MapDataPipe))
-            if wants and not isinstance(value, hint):
+            if not isinstance(hint, type) or not issubclass(hint, (IterDataPipe, MapDataPipe)):
+                continue
+            if not isinstance(value, hint):
                 raise TypeError(
                     f"Expected argument '{name}' as a {hint.__name__}, but found {type(value)}"
                 )

@@ -110,7 +110,7 @@ class MapperIterDataPipe(IterDataPipe):
             yield self._apply(data)
 
     def __len__(self) -> int:
-        return len(self.datapipe)  # type: ignore[arg-type]
+        return len(self.datapipe)
 
 
 @functional_datapipe("collate")
@@ -178,7 +178,7 @@ class BatcherIterDataPipe(IterDataPipe):
             yield self.wrapper_class(batch)
 
     def __len__(self) -> int:
-        count: int = len(self.datapipe)  # type: ignore[arg-type]
+        count: int = len(self.datapipe)
         return (count if self.drop_last else count + self.batch_size - 1) // self.batch_size
 
 
@@ -232,7 +232,7 @@ class GrouperIterDataPipe(IterDataPipe):
         self.guaranteed_group_size, self.drop_remaining = least, drop_remaining
 
     def _made(self, key: Any, group: list[Any]) -> Any:
-        items = DataChunk(group)
+        items: DataChunk[Any] = DataChunk(group)
         return (key, items) if self.keep_key else items
 
     def __iter__(self) -> Iterator[Any]:
@@ -281,7 +281,7 @@ class ConcaterIterDataPipe(_Several):
             yield from pipe
 
     def __len__(self) -> int:
-        return sum(len(pipe) for pipe in self.datapipes)  # type: ignore[arg-type]
+        return sum(len(pipe) for pipe in self.datapipes)
 
 
 @functional_datapipe("zip")
@@ -292,7 +292,7 @@ class ZipperIterDataPipe(_Several):
         yield from zip(*self.datapipes, strict=False)
 
     def __len__(self) -> int:
-        return min(len(pipe) for pipe in self.datapipes)  # type: ignore[arg-type]
+        return min(len(pipe) for pipe in self.datapipes)
 
 
 @functional_datapipe("mux")
@@ -304,7 +304,7 @@ class MultiplexerIterDataPipe(_Several):
             yield from items
 
     def __len__(self) -> int:
-        return min(len(p) for p in self.datapipes) * len(self.datapipes)  # type: ignore[arg-type]
+        return min(len(p) for p in self.datapipes) * len(self.datapipes)
 
 
 @functional_datapipe("shuffle")
@@ -317,7 +317,8 @@ class ShufflerIterDataPipe(IterDataPipe):
         if buffer_size <= 0:
             raise AssertionError("buffer_size should be larger than 0")
         self.datapipe = datapipe.unbatch(unbatch_level) if unbatch_level else datapipe
-        self.buffer_size, self._enabled, self._seed = buffer_size, True, None
+        self.buffer_size, self._enabled = buffer_size, True
+        self._seed: int | None = None
 
     def set_shuffle(self, shuffle: bool = True) -> ShufflerIterDataPipe:
         """Whether the order is random; returns self."""
@@ -346,7 +347,7 @@ class ShufflerIterDataPipe(IterDataPipe):
         yield from buffer
 
     def __len__(self) -> int:
-        return len(self.datapipe)  # type: ignore[arg-type]
+        return len(self.datapipe)
 
 
 @functional_datapipe("sharding_filter")
@@ -386,7 +387,7 @@ class ShardingFilterIterDataPipe(IterDataPipe):
 
     def __len__(self) -> int:
         count, own = self._share()
-        total: int = len(self.source_datapipe)  # type: ignore[arg-type]
+        total: int = len(self.source_datapipe)
         return total // count + (own < total % count)
 
 

@@ -49,7 +49,7 @@ class MapperMapDataPipe(MapDataPipe):
         self.datapipe, self.fn = datapipe, fn
 
     def __len__(self) -> int:
-        return len(self.datapipe)  # type: ignore[arg-type]
+        return len(self.datapipe)
 
     def __getitem__(self, index: Any) -> Any:
         return self.fn(self.datapipe[index])
@@ -75,11 +75,11 @@ class BatcherMapDataPipe(MapDataPipe):
         if not 0 <= index < len(self):
             raise IndexError(f"Index {index} is out of bound.")
         first = index * self.batch_size
-        last = min(first + self.batch_size, len(self.datapipe))  # type: ignore[arg-type]
+        last = min(first + self.batch_size, len(self.datapipe))
         return self.wrapper_class([self.datapipe[i] for i in range(first, last)])
 
     def __len__(self) -> int:
-        count: int = len(self.datapipe)  # type: ignore[arg-type]
+        count: int = len(self.datapipe)
         return (count if self.drop_last else count + self.batch_size - 1) // self.batch_size
 
 
@@ -94,13 +94,13 @@ class ConcaterMapDataPipe(MapDataPipe):
     def __getitem__(self, index: int) -> Any:
         left = index
         for pipe in self.datapipes:
-            if left < len(pipe):  # type: ignore[arg-type]
+            if left < len(pipe):
                 return pipe[left]
-            left -= len(pipe)  # type: ignore[arg-type]
+            left -= len(pipe)
         raise IndexError(f"Index {index} is out of range.")
 
     def __len__(self) -> int:
-        return sum(len(pipe) for pipe in self.datapipes)  # type: ignore[arg-type]
+        return sum(len(pipe) for pipe in self.datapipes)
 
 
 @functional_datapipe("zip")
@@ -117,7 +117,7 @@ class ZipperMapDataPipe(MapDataPipe):
         return tuple(pipe[index] for pipe in self.datapipes)
 
     def __len__(self) -> int:
-        return min(len(pipe) for pipe in self.datapipes)  # type: ignore[arg-type]
+        return min(len(pipe) for pipe in self.datapipes)
 
 
 class ShufflerIterDataPipe(IterDataPipe):
@@ -125,8 +125,9 @@ class ShufflerIterDataPipe(IterDataPipe):
 
     def __init__(self, datapipe: MapDataPipe, *, indices: list[Any] | None = None) -> None:
         self.datapipe = datapipe
-        self.indices = list(range(len(datapipe))) if indices is None else indices  # type: ignore[arg-type]
-        self._enabled, self._seed = True, None
+        self.indices = list(range(len(datapipe))) if indices is None else indices
+        self._enabled = True
+        self._seed: int | None = None
 
     def set_shuffle(self, shuffle: bool = True) -> ShufflerIterDataPipe:
         """Whether the order is random; returns self."""
@@ -147,7 +148,7 @@ class ShufflerIterDataPipe(IterDataPipe):
             yield self.datapipe[index]
 
     def __len__(self) -> int:
-        return len(self.datapipe)  # type: ignore[arg-type]
+        return len(self.datapipe)
 
 
 def _check(datapipes: tuple[Any, ...], kind: type) -> None:
