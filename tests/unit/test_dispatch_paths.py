@@ -287,6 +287,13 @@ def test_the_decomposition_serves_where_the_only_kernel_declines(load: Any) -> N
     assert [r.item() for r in cd.aminmax(x.detach())] == [1.0, 4.0]
     assert asked == ["declines"] * 2
 
+    load("slow", lambda r: r.kernels("cpu", {"igamma": declines}, priority=9))
+    z = cd.tensor([0.5])
+    assert z.igamma_(cd.tensor([1.0])) is z
+    assert z.item() == pytest.approx(0.84270079)  # erf(1)
+    assert asked.pop() == "declines"
+    asked[:] = ["declines"] * 2
+
     never = {"pairwise_distance": lambda *_: asked.append("never")}
     load("never", lambda r: r.kernels("cpu", never, priority=9, when=lambda *_: False))
     y = x.detach()

@@ -164,3 +164,13 @@ def test_half_precision_keeps_float32_statistics() -> None:
 def test_errors_name_the_fault(call: Any, text: str) -> None:
     with pytest.raises(RuntimeError, match=text):
         call()
+
+
+def test_a_cosine_with_a_zero_vector_has_a_finite_gradient() -> None:
+    x = cd.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    cd.cosine_similarity(x, cd.ones(2, 2)).sum().backward()
+    assert cd.isfinite(x.grad).all() and x.grad[1].abs().max() > 0
+
+
+def test_no_channels_are_normalized_to_none() -> None:
+    assert cd.nn.functional.instance_norm(cd.ones(2, 0, 3)).shape == (2, 0, 3)

@@ -258,9 +258,10 @@ def linalg_matrix_rank(
     Without ``tol`` the limit is the greater of ``atol`` and ``rtol`` times the greatest value;
     ``rtol`` is max(m, n) * eps where neither is given.
     """
-    if not (A.dtype.is_floating_point or A.dtype.is_complex):
+    if A.dtype.to_real() not in (float32, float64):
         raise DTypeError(
-            f"the rank of a matrix needs floating or complex elements, got {A.dtype}",
+            f"the rank of a matrix needs floating or complex elements of 32 bits or more, got "
+            f"{A.dtype}",
             fix="convert with A.float()",
         )
     values = lazy.abs(lazy.linalg_eigvalsh(A)) if hermitian else lazy.linalg_svdvals(A)

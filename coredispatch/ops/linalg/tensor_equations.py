@@ -167,7 +167,8 @@ def _triangular_reference(
     if unitriangular:
         half = half - half * np.eye(A.shape[-1]) + np.eye(A.shape[-1])
     half = np.swapaxes(half, -2, -1) if transpose else half
-    return np.linalg.solve(half, self), A
+    lead = np.broadcast_shapes(self.shape[:-2], A.shape[:-2])
+    return np.linalg.solve(half, self), np.broadcast_to(A, (*lead, *A.shape[-2:]))
 
 
 @composite(

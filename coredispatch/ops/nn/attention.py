@@ -39,8 +39,10 @@ def _reference(
             scores = np.where(attn_mask, scores, -np.inf)
         else:
             scores = scores + attn_mask
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True) @ value
+    greatest = scores.max(-1, keepdims=True)
+    e = np.exp(scores - np.where(greatest > -np.inf, greatest, 0))
+    total = e.sum(-1, keepdims=True)
+    return e / np.where(total > 0, total, 1) @ value
 
 
 def _samples(make: Any) -> Iterator[Sample]:
@@ -51,7 +53,8 @@ def _samples(make: Any) -> Iterator[Sample]:
         yield Sample(q, k, v, None, 0.0, True)
         yield Sample(q, k, v, make((5, 7)))
         mask = make.mask((5, 7))
-        mask[:, 0] = True  # a row without any key is NaN
+        mask[:, 0] = True
+        mask[2] = False  # a query to which no key belongs
         yield Sample(q, k, v, mask, scale=0.3)
     yield Sample(make((2, 4, 5, 4)), make((2, 2, 5, 4)), make((2, 2, 5, 4)), enable_gqa=True)
 
@@ -79,8 +82,9 @@ def scaled_dot_product_attention(
     ``query`` is ``(*, L, E)``, ``key`` ``(*, S, E)``, ``value`` ``(*, S, V)``; the result is
     ``(*, L, V)``. A bool ``attn_mask`` marks the keys that take part, a floating one is added;
     ``is_causal`` is the lower triangle. ``scale`` is ``1 / sqrt(E)`` unless given. Dropout is
-    applied whenever ``dropout_p`` is above 0. ``enable_gqa`` repeats the heads (dimension -3) of
-    key and value to those of query. Vaswani et al., "Attention Is All You Need", 2017.
+    applied whenever ``dropout_p`` is above 0. A query without any key gives 0. ``enable_gqa``
+    repeats the heads (dimension -3) of key and value to those of query. Vaswani et al.,
+    "Attention Is All You Need", 2017.
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError("attn_mask and is_causal=True", fix="give one of them")
@@ -104,12 +108,18 @@ def scaled_dot_product_attention(
         rows = lazy.arange(scores.shape[-2], device=scores.device)
         columns = lazy.arange(scores.shape[-1], device=scores.device)
         attn_mask = columns.unsqueeze(0) <= rows.unsqueeze(1)
+    alone = None  # queries without a key: they attend to all, and what they find is dropped
     if attn_mask is not None:
         if attn_mask.dtype.name == "bool":
+            if not is_causal:
+                alone = ~lazy.any(attn_mask, -1, True)
+                attn_mask = attn_mask | alone
             scores = scores.masked_fill(~attn_mask, float("-inf"))
         else:
-            scores = scores + attn_mask
+            alone = lazy.all(attn_mask == float("-inf"), -1, True)
+            scores = scores + attn_mask.masked_fill(alone, 0)
     weights = lazy.softmax(scores, -1)
     if dropout_p > 0:
         weights = lazy.dropout(weights, dropout_p, True)
-    return weights.matmul(value)
+    attended = weights.matmul(value)
+    return attended if alone is None else attended.masked_fill(alone, 0)

@@ -16,7 +16,7 @@ from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import dot, promote
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 
 
 def _linear_shape(input: Any, weight: Any, bias: Any) -> tuple[int, ...]:
@@ -240,6 +240,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             f"a cosine needs floating-point vectors, got {x1.dtype.name} and {x2.dtype.name}",
             fix="convert with x.float()",
         )
+    if eps < 0:
+        raise ArgumentError(f"eps must be non-negative, got: {eps}", fix="use 1e-8")
     a, b = wide(x1), wide(x2)  # half precision knows no eps as small as this
     a, b = lazy.broadcast_tensors(a, b)  # a norm counts each element as often as the product
     result = (_unit(a, dim, eps) * _unit(b, dim, eps)).sum(dim)

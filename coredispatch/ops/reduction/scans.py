@@ -273,7 +273,7 @@ def _areas(y: Any, x: Any, dx: Any, dim: int) -> Any:
     dim = normalize_dim(dim, y.ndim)
     m = y.shape[dim] - 1
     if m < 0:
-        return y  # no point, no area: as PyTorch, in the dtype of y
+        return mul(y, 0.5)  # no point, no area
     heights = add(lazy.narrow(y, dim, 1, m), lazy.narrow(y, dim, 0, m))
     if x is None:
         return mul(heights, dx * 0.5)

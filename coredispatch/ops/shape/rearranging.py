@@ -253,6 +253,12 @@ def repeat_interleave(
         self = shape.reshape(self, (1,))
     d = normalize_dim(dim, self.ndim)
     length = self.shape[d]
+    if getattr(repeats, "ndim", 0) > 1:
+        raise ShapeError(
+            "repeats must be 0-dim or 1-dim tensor, got shape "
+            f"{tuple(getattr(repeats, 'shape', ()))}",
+            fix="give one number for each slice",
+        )
     counts: Any = repeats.tolist() if hasattr(repeats, "tolist") else repeats
     if isinstance(counts, list) and len(counts) == 1:
         counts = counts[0]

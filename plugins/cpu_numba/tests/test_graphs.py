@@ -115,6 +115,7 @@ def test_attention_is_products_and_one_loop_nest_each(causal):
     assert steps(agrees(lambda q, k, v: attention(q, k, v, is_causal=causal), q, k, v)) == 3
     agrees(lambda q, k, v, m: attention(q, k, v, m, scale=0.3), q, k, v, mask)
     agrees(lambda q, k, v, m: attention(q, k, v, m > -1), q, k, v, mask)
+    agrees(lambda q, k, v, m: attention(q, k, v, m > 9), q, k, v, mask)  # no key for any query
 
 
 def test_sums_over_the_first_and_last_dimensions():

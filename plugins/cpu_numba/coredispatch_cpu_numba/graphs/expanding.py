@@ -303,7 +303,13 @@ def _attention(
         else:
             _floating(mask)
             scores = b.add(scores, mask)
-    return b.matmul(_softmax(b, scores, -1, None), v)
+    if mask is None:
+        return b.matmul(_softmax(b, scores, -1, None), v)
+    _last(scores, -1)
+    largest = b.amax(scores, [-1], True)  # -inf for a query without any key, which gives 0
+    e = b.exp(b.sub(scores, b.where(b.gt(largest, -math.inf), largest, 0.0)))
+    total = b.sum(e, [-1], True)
+    return b.matmul(b.div(e, b.where(b.gt(total, 0.0), total, 1.0)), v)
 
 
 def _sum(b: Any, x: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
