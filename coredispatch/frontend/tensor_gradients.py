@@ -172,6 +172,21 @@ class TensorGradients(_Above):
         handle: RemovableHandle = node.add_tensor_hook(self._output_nr, hook)
         return handle
 
+    @property
+    def _backward_hooks(self) -> dict[int, Any] | None:
+        """The functions that :meth:`register_hook` has, by their places; None before the first.
+
+        Libraries look whether there are any. It is a copy: hooks come and go by their handles.
+        """
+        if not self.keys & AUTOGRAD:
+            return None
+        node = self._accumulator if self._node is None else self._node
+        known = None if node is None or node.tensor_hooks is None else node.tensor_hooks
+        if known is None or self._output_nr not in known:
+            return None
+        hooks = [h for h in known[self._output_nr] if not getattr(h, "retains", False)]
+        return dict(enumerate(hooks))
+
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call ``hook(tensor)`` after a gradient was accumulated into this leaf."""
         if not self.keys & AUTOGRAD or self._node is not None:

@@ -159,6 +159,22 @@ def test_tensor_hooks_may_replace_the_gradient_and_be_removed() -> None:
     assert x.grad.item() == 22
 
 
+def test_the_hooks_of_a_tensor_are_seen() -> None:
+    """Libraries look at ``_backward_hooks``; what retain_grad() adds is no hook of the user's."""
+    x = cd.ones(2, requires_grad=True)
+    assert x._backward_hooks is None and cd.ones(2)._backward_hooks is None
+    handle = x.register_hook(print)
+    assert list(x._backward_hooks.values()) == [print]
+    handle.remove()
+    assert not x._backward_hooks
+    y = x * 2
+    y.retain_grad()
+    assert not y._backward_hooks
+    y.register_hook(print)
+    with pytest.warns(UserWarning, match="will not be serialized"):
+        cd.utils.hooks.warn_if_has_hooks(y)
+
+
 def test_post_accumulate_hook_sees_the_grad() -> None:
     x = leaf([1.0])
     seen: list[float] = []
