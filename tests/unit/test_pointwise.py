@@ -234,6 +234,16 @@ def test_pow_of_integers():
     assert (2**x).tolist()[:2] == [4, 2]
 
 
+def test_pow_of_bools_is_bool():
+    """0 to the power of 0 is 1; in place as well."""
+    x = cd.tensor([True, False])
+    for answer in (x.pow(True), x.clone().pow_(True), x ** cd.tensor([True, True])):
+        assert answer.dtype is cd.bool and answer.tolist() == [True, False]
+    assert x.pow(False).tolist() == [True, True]
+    assert cd.pow(False, x).tolist() == [False, True]
+    assert cd.tensor(True).pow(True).dtype is cd.bool
+
+
 def test_zero_gradients_where_pow_is_constant():
     x = cd.tensor([0.0, 2.0], requires_grad=True)
     (x**0).sum().backward()

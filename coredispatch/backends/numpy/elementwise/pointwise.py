@@ -69,9 +69,20 @@ def pow(base: Any, exponent: Any, out: Any = None) -> Any:
             return _square(base, out)
         if exponent == 3:
             return _cube(base, out)
-    elif type(exponent) is np.ndarray and exponent.dtype.kind == "i" and (exponent < 0).any():
-        return _integer_power(base, exponent)
+    elif type(exponent) is np.ndarray:
+        kind = exponent.dtype.kind
+        if kind == "i" and (exponent < 0).any():
+            return _integer_power(base, exponent)
+        if kind == "b" and (type(base) is bool or base.dtype.kind == "b"):
+            return _truth_power(base, exponent, out)
+    elif type(exponent) is bool and base.dtype.kind == "b":
+        return _truth_power(base, exponent, out)
     return _power(base, exponent, out)
+
+
+def _truth_power(base: Any, exponent: Any, out: Any) -> Any:
+    """Bool to the power of bool, which NumPy has as int8: false for false to the power of true."""
+    return np.logical_or(base, np.logical_not(exponent), out)
 
 
 def _integer_power(base: Any, exponent: np.ndarray) -> Any:
