@@ -28,14 +28,14 @@ PER_DIMENSION: dict[str, tuple[int, ...]] = {
     "stride": (1, 2, 3),
     "padding": (0, 1, 2),
     "dilation": (1, 2, 3),
-    "output_padding": (0, 1, 0),
+    "output_padding": (0, 2, 1),
     "output_size": (2, 3, 1),
 }
 #: values that the name of an option suggests
 BY_NAME: dict[str, tuple[Any, ...]] = {
     "alpha": (0, 2.5, 1),
     "beta": (0, 2.5, 1),
-    "correction": (0, 2, 1, 1000),
+    "correction": (0, 2, 1.5, 1000),
     "eps": (0.1,),
     "diagonal": (-1, 1, 2),
     "offset": (-1, 1),
@@ -49,6 +49,9 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
     "shifts": ((1, -2), (3,)),
     "UPLO": ("L", "U"),
     "divisor_override": (None, 3),
+    "value": (0, -1.5, 2.5),
+    "p": (0, 1, 2.5),
+    "ignore_index": (2, 0),
 }
 #: values of a ``dim`` that takes several
 SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0))
@@ -56,8 +59,12 @@ SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0))
 INDICES = "#indices"
 #: name of the factor that says how the samples were filled
 FILLED = "#filled"
+#: name of the factor that says how many dimensions the arrays have: none to two, three or more
+RANK = "#rank"
+#: the level of a tensor that may be left out: it is given
+GIVEN = "#given"
 MOST = 6  # values of one option
-TRIES, ROWS = 110, 26  # candidates and calls of one operator
+TRIES, ROWS = 130, 36  # candidates and calls of one operator
 
 
 class Row:
@@ -115,7 +122,8 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
         name = param.name
         if param.kind in NO_OPTIONS or name in NOT_VARIED:
             if param.kind == "Tensor" and param.default is None:
-                found[name] = [None]
+                given = any(isinstance(dict(named(op, s)).get(name), np.ndarray) for s in samples)
+                found[name] = [None, GIVEN] if given else [None]
             continue
         values: list[Any] = []
         if param.kind == "bool":
@@ -157,7 +165,8 @@ def _own(op: Any, sample: Any) -> dict[str, Any]:
 
 def _with(op: Any, sample: Any, chosen: dict[str, Any]) -> Any:
     """The sample with other options, all of them by the way the schema takes them."""
-    values = {**_own(op, sample), **{n: v for n, v in chosen.items() if n[0] != "#"}}
+    taken = {n: v for n, v in chosen.items() if n[0] != "#" and v is not GIVEN}
+    values = {**_own(op, sample), **taken}
     args, kwargs, least = [], {}, 0  # defaults after the last argument are left out
     for param in op.schema.params:
         if param.keyword_only:
@@ -210,6 +219,7 @@ def covered(
     if not samples or not space:
         return [], 0, 0
     space[FILLED] = [*dict.fromkeys(how for _, how in samples)]
+    space[RANK] = sorted({_rank(sample) for sample, _ in samples})
     single = [((n, _key(v)),) for n, values in space.items() for v in values]
     double = [
         ((n, _key(v)), (m, _key(w)))
@@ -226,18 +236,19 @@ def covered(
         tries += 1
         chosen = {n: values[n, k] for n, k in target}
         base, how = _base(op, samples, chosen, rng)
-        if how != chosen.setdefault(FILLED, how):
-            chosen[FILLED] = how
+        chosen |= {FILLED: how, RANK: _rank(base)}
         own = _own(op, base)
         attempt = failed.get(target, 0)
         if attempt != 1:  # the second time, the rest of the sample as it stands
             for name, others in space.items():
-                if name not in chosen and name != FILLED and rng.random() < 0.5:
+                if name not in chosen and rng.random() < 0.5:
                     chosen[name] = others[int(rng.integers(len(others)))]
         row = Row(_with(op, base, chosen), _changes(own, chosen))
-        if accepts(row.sample):
+        lacking = any(v is GIVEN and own[n] is None for n, v in chosen.items())
+        if not lacking and accepts(row.sample):
             rows.append(row)
-            full = {**own, INDICES: "own", FILLED: how, **chosen}
+            full = {**own, INDICES: "own", **chosen}
+            full = {n: GIVEN if isinstance(v, np.ndarray) else v for n, v in full.items()}
             keys = {(n, _key(full[n])) for n in space if n in full and _plain(full[n])}
             for pair in [p for p in missing if keys.issuperset(p)]:
                 del missing[pair]
@@ -251,6 +262,13 @@ def covered(
     return rows, whole - left, whole
 
 
+def _rank(sample: Any) -> str:
+    """The level of :data:`RANK` that a sample has."""
+    dims: list[int] = []
+    sample.map(lambda a: dims.append(a.ndim) or a)
+    return "many" if max(dims, default=0) > 2 else "few"
+
+
 def _base(
     op: Any,
     samples: list[tuple[Any, str]],
@@ -261,9 +279,13 @@ def _base(
 
     def fit(filled: tuple[Any, str]) -> float:
         sample, how = filled
-        own = {**_own(op, sample), FILLED: how}
+        own = {**_own(op, sample), FILLED: how, RANK: _rank(sample)}
         alike = sum(
-            _plain(own.get(n)) and _key(own[n]) == _key(v) for n, v in chosen.items() if n in own
+            isinstance(own[n], np.ndarray)
+            if v is GIVEN
+            else _plain(own[n]) and _key(own[n]) == _key(v)
+            for n, v in chosen.items()
+            if n in own
         )
         # None for an optional tensor says nothing where there was none.
         return alike + float(rng.random())
@@ -275,6 +297,6 @@ def _changes(own: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     return {
         n: v
         for n, v in chosen.items()
-        if n != FILLED
+        if n not in (FILLED, RANK) and v is not GIVEN
         if n not in own or not _plain(own[n]) or _key(own[n]) != _key(v)
     }

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import coredispatch as cd
 import coredispatch.conformance.selftest as selftest
 from coredispatch.conformance import Subject
 from coredispatch.conformance.selftest import controls, curated, exploits, settings
+from coredispatch.conformance.selftest.classes import CLASSES
 from coredispatch.conformance.selftest.generated import EFFECTS, TRIGGERS, generate
 from coredispatch.conformance.selftest.mutants import Mutant
-from coredispatch.conformance.selftest.verdict import gates
+from coredispatch.conformance.selftest.verdict import LEAST, gates
 from coredispatch.registry import TABLE
 
 #: faults that real backends and frameworks had, each of which must be among the curated ones
@@ -90,9 +92,9 @@ def entry(outcome: str, why: str = "") -> dict[str, str]:
         ({"curated": [entry("caught"), entry("survived", "explained")]}, False),
         ({"curated": [entry("absent")]}, False),
         ({"exploits": [entry("caught"), entry("survived")]}, False),
-        ({"generated": [entry("caught")] * 19 + [entry("survived", "explained")]}, True),
-        ({"generated": [entry("caught")] * 19 + [entry("survived")]}, False),
-        ({"generated": [entry("caught")] * 18 + [entry("survived", "explained")]}, False),
+        ({"generated": [entry("caught")] * 97 + [entry("survived", "explained")] * 3}, True),
+        ({"generated": [entry("caught")] * 97 + [entry("survived")] * 3}, False),
+        ({"generated": [entry("caught")] * 96 + [entry("survived", "explained")] * 4}, False),
         ({"generated": [entry("caught"), entry("equivalent")]}, True),
         ({"controls": [entry("accepted")]}, True),
         ({"controls": [entry("accepted"), entry("refused")]}, False),
@@ -104,6 +106,41 @@ def test_the_gates_are_conjunctions(report: Any, hold: bool) -> None:
     text, passed = gates(report)
     assert passed is hold
     assert text.endswith("GATES HOLD" if hold else "GATES DO NOT HOLD")
+
+
+@pytest.mark.parametrize(("count", "hold"), [(LEAST, True), (LEAST - 1, False)])
+def test_a_whole_run_counts_enough_generated_mutants(count: int, hold: bool) -> None:
+    report: dict[str, list[dict[str, Any]]] = {"generated": [entry("caught")] * count}
+    report["generated"] += [entry("equivalent")] * 100
+    text, passed = gates(report, whole=True)
+    assert passed is hold
+    assert ("only" in text) is not hold
+    assert gates(report)[1]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_of_generated_mutants_names_operators_that_it_has_mutants_for(name: str) -> None:
+    subject, made = Subject("cpu"), CLASSES[name]
+    unknown = set(made.operators) - set(dir(cd.ops))
+    assert not unknown
+    found = {op: made.generate(subject, op) for op in made.operators}
+    names = [m.name for mutants in found.values() for m in mutants]
+    assert len(names) == len(set(names)) >= 40
+    assert [m.name for op in found for m in made.generate(subject, op)] == names
+    assert sum(not mutants for mutants in found.values()) <= 5
+
+
+def test_what_no_case_tries_survives_and_what_changes_nothing_is_equivalent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fault whose trigger no input meets is a hole of the checks, whatever it would do."""
+    judged = []
+    for met in (0, 3):
+        idle = Mutant("idle", "floor", lambda correct, raws: correct(*raws), ops=("floor",))
+        idle.facts["effect"], idle.met = "options", met
+        monkeypatch.setattr(selftest, "_mutants", lambda kind, idle=idle: [idle])
+        judged.append(selftest.judge("generated", 0)["outcome"])
+    assert judged == ["survived", "equivalent"]
 
 
 @pytest.mark.parametrize(

@@ -219,15 +219,19 @@ def _istft_reference(
     hop, width = hop_length or n_fft // 4, win_length or n_fft
     left = (n_fft - width) // 2
     w = np.pad(np.ones(width), (left, n_fft - width - left))
-    frames = np.fft.irfft(np.swapaxes(x, 1, 2), n_fft, norm="ortho" if normalized else "backward")
+    x = np.swapaxes(x, 1, 2)
+    x, inverse = (x, np.fft.ifft) if return_complex else (x[..., : n_fft // 2 + 1], np.fft.irfft)
+    frames = inverse(x, n_fft, norm="ortho" if normalized else "backward")
     total = n_fft + hop * (frames.shape[1] - 1)
-    out, weight = np.zeros((len(x), total)), np.zeros(total)
+    out, weight = np.zeros((len(x), total), frames.dtype), np.zeros(total)
     for t in range(frames.shape[1]):
         out[:, t * hop : t * hop + n_fft] += frames[:, t] * w
         weight[t * hop : t * hop + n_fft] += w * w
     start = n_fft // 2 if center else 0
     stop = start + length if length else total - start
     out = (out[:, start:stop]) / weight[start:stop]
+    if length:
+        out = np.pad(out, ((0, 0), (0, length - out.shape[1])))  # zeros beyond the last frame
     return out if self.ndim == 3 else out[0]
 
 

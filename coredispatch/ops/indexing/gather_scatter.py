@@ -229,6 +229,8 @@ def _scatter_reductions(make: Any) -> Iterator[Sample]:
                 include_self=include_self,
             )
     yield Sample(make((5,)), 0, make.index((7,), 5), make((7,)), "sum")
+    x, source, index = make((2, 3, 5)), make((2, 3, 7)), make.index((2, 3, 7), 5)
+    yield Sample(x, 2, index, source, "amax", include_self=False)
 
 
 @composite(

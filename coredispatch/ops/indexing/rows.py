@@ -75,6 +75,7 @@ def _row_writes(make: Any) -> Iterator[Sample]:
 def _row_adds(make: Any) -> Iterator[Sample]:
     yield from _row_writes(make)
     yield Sample(make((3, 5)), 0, np.array([1, 1, 2, 1]), make((4, 5)))
+    yield Sample(make((2, 3, 5)), 2, np.array([4, 4, 0]), make((2, 3, 3)))
 
 
 def _index_add_reference(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:

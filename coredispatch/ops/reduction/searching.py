@@ -45,9 +45,13 @@ def _insertion_shape(sorted_sequence: Any, values: Any, *_: Any) -> tuple[int, .
     return shape
 
 
-def _sorted(x: Any) -> Any:
+def _sortable(x: Any) -> Any:
     # ml_dtypes sorts NaN to nowhere in particular
-    return np.sort(x.astype(np.float64) if x.dtype.kind == "V" else x).astype(x.dtype)
+    return x.astype(np.float64) if x.dtype.kind == "V" else x
+
+
+def _sorted(x: Any) -> Any:
+    return np.sort(_sortable(x)).astype(x.dtype)
 
 
 def _insertion_samples(make: Any) -> Iterator[Sample]:
@@ -56,10 +60,17 @@ def _insertion_samples(make: Any) -> Iterator[Sample]:
         yield Sample(_sorted(make((17,))), make(shape), right=True)
     yield Sample(_sorted(make((3, 5))), make((3, 4)))
     yield Sample(make((0,)), make((3,)))
+    for shape in ((17,), (3, 5)):
+        x = make(shape)
+        yield Sample(x, make((3, 4)), sorter=np.argsort(_sortable(x), axis=-1, kind="stable"))
 
 
-def _insertion_reference(sorted_sequence: Any, values: Any, right: bool = False, **_: Any) -> Any:
+def _insertion_reference(
+    sorted_sequence: Any, values: Any, right: bool = False, sorter: Any = None, **_: Any
+) -> Any:
     side: Literal["left", "right"] = "right" if right else "left"
+    if sorter is not None:
+        sorted_sequence = np.take_along_axis(sorted_sequence, sorter, -1)
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side)
     width = sorted_sequence.shape[-1]

@@ -30,6 +30,7 @@ MODULES = (
     "streams",
     "gradients",
     "derivatives",
+    "derivative_places",
     "inplace_forms",
     "precision",
     "refusals",

@@ -8,8 +8,9 @@ once in three million.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from coredispatch.registry import CoreDispatchError
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, tensors_in
+from ..draws import CONTINUOUS, DISCRETE, Draw
 from ..subject import OpFacts, Subject
 from . import check
 
@@ -28,102 +30,12 @@ COUNT = 100_000
 CELLS = 64
 #: standard deviations that a statistic may lie off
 SIGMAS = 5.0
-#: how far apart elements are compared: neighbours, vector widths, blocks
-DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+#: and one of tens of thousands of them
+MANY_SIGMAS = 7.0
+#: a shape of several dimensions that no vector's width divides
+PLACES = (3, 7, 53)
 
 
-def _normal_cdf(x: Any) -> Any:
-    return np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in np.asarray(x).reshape(-1)])
-
-
-def _empty(dtype: str = "float32", count: int = COUNT) -> Callable[[str], Any]:
-    return lambda device: cd.empty(count, dtype=getattr(cd, dtype), device=device)
-
-
-#: continuous distributions: name -> (draw for a device, distribution function)
-CONTINUOUS: dict[str, tuple[Callable[[str], Any], Callable[[Any], Any]]] = {
-    "rand": (lambda d: cd.rand(COUNT, device=d), lambda x: x),
-    "rand-float64": (lambda d: cd.rand(COUNT, device=d, dtype=cd.float64), lambda x: x),
-    "rand_like": (lambda d: cd.rand_like(_empty()(d)), lambda x: x),
-    "uniform_": (lambda d: _empty()(d).uniform_(-1.0, 3.0), lambda x: (x + 1) / 4),
-    "uniform_-float64": (lambda d: _empty("float64")(d).uniform_(-1.0, 3.0), lambda x: (x + 1) / 4),
-    "randn": (lambda d: cd.randn(COUNT, device=d), _normal_cdf),
-    "randn-float64": (lambda d: cd.randn(COUNT, device=d, dtype=cd.float64), _normal_cdf),
-    "randn_like": (lambda d: cd.randn_like(_empty()(d)), _normal_cdf),
-    "normal_": (lambda d: _empty()(d).normal_(2.0, 3.0), lambda x: _normal_cdf((x - 2) / 3)),
-    "exponential_": (lambda d: _empty()(d).exponential_(2.0), lambda x: 1 - np.exp(-2 * x)),
-    "log_normal_": (lambda d: _empty()(d).log_normal_(0.5, 0.7), lambda x: _log_normal(x)),
-    "cauchy_": (
-        lambda d: _empty()(d).cauchy_(1.0, 2.0),
-        lambda x: 0.5 + np.arctan((x - 1) / 2) / math.pi,
-    ),
-}
-
-
-def _log_normal(x: Any) -> Any:
-    return _normal_cdf((np.log(x) - 0.5) / 0.7)
-
-
-def _share(p: float, dtype: str) -> Callable[[str], Any]:
-    return lambda d: cd.bernoulli(cd.full((COUNT,), p, device=d, dtype=getattr(cd, dtype)))
-
-
-def _binomial(n: int, p: float) -> dict[int, float]:
-    return {k: math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)}
-
-
-#: discrete distributions: name -> (draw for a device, probability of each value)
-DISCRETE: dict[str, tuple[Callable[[str], Any], dict[int, float]]] = {
-    "randint": (
-        lambda d: cd.randint(-3, 8, (COUNT,), device=d),
-        dict.fromkeys(range(-3, 8), 1 / 11),
-    ),
-    "randint-int8": (
-        lambda d: cd.randint(-128, 128, (COUNT,), device=d, dtype=cd.int8),
-        dict.fromkeys(range(-128, 128), 1 / 256),
-    ),
-    "random_": (
-        lambda d: _empty("int64")(d).random_(2, 13),
-        dict.fromkeys(range(2, 13), 1 / 11),
-    ),
-    "randint_like": (
-        lambda d: cd.randint_like(_empty("int64")(d), 10),
-        dict.fromkeys(range(10), 1 / 10),
-    ),
-    "bernoulli": (_share(0.3, "float32"), {0: 0.7, 1: 0.3}),
-    "bernoulli-float16": (_share(0.296875, "float16"), {0: 0.703125, 1: 0.296875}),
-    "bernoulli-bfloat16": (_share(0.0703125, "bfloat16"), {0: 0.9296875, 1: 0.0703125}),
-    "bernoulli_": (lambda d: _empty()(d).bernoulli_(0.2), {0: 0.8, 1: 0.2}),
-    "dropout": (
-        lambda d: (cd.nn.functional.dropout(cd.ones(COUNT, device=d), 0.3, True) != 0).float(),
-        {0: 0.3, 1: 0.7},
-    ),
-    "dropout-float16": (
-        lambda d: (
-            cd.nn.functional.dropout(cd.ones(COUNT, device=d, dtype=cd.float16), 0.3, True) != 0
-        ).float(),
-        {0: 0.3, 1: 0.7},
-    ),
-    "multinomial": (
-        lambda d: cd.multinomial(cd.tensor([1.0, 2.0, 0.0, 5.0], device=d), COUNT, True),
-        {0: 0.125, 1: 0.25, 3: 0.625},
-    ),
-    "binomial": (
-        lambda d: cd.binomial(cd.full((COUNT,), 6.0, device=d), cd.full((COUNT,), 0.3, device=d)),
-        _binomial(6, 0.3),
-    ),
-    "poisson": (
-        lambda d: cd.poisson(cd.full((COUNT,), 2.5, device=d)).clamp(max=9.0),
-        {
-            **{k: math.exp(-2.5) * 2.5**k / math.factorial(k) for k in range(9)},
-            9: 1 - sum(math.exp(-2.5) * 2.5**k / math.factorial(k) for k in range(9)),
-        },
-    ),
-    "geometric_": (
-        lambda d: _empty()(d).geometric_(0.3).clamp(max=12.0),
-        {**{k: 0.3 * 0.7 ** (k - 1) for k in range(1, 12)}, 12: 0.7**11},
-    ),
-}
 WIDE = {"wide": (0, 3 << 61), "33-bits": (0, 1 << 33), "signed": (-(1 << 40) - 5, 1 << 41)}
 GENERATORS = ("seeds", "independent", "order")
 
@@ -139,12 +51,13 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
         return
     for name in (*CONTINUOUS, *DISCRETE):
         yield Case(11, BACKEND, variant=f"distribution+{name}")
+        yield Case(11, BACKEND, variant=f"places+{name}")
     for name in WIDE:
         yield Case(11, BACKEND, variant=f"range+{name}")
     for name in ("float16", "bfloat16", "float32", "float64"):
         if name in subject.dtypes:
             yield Case(11, BACKEND, name, variant="uniform-steps")
-    for name in ("4", "100"):
+    for name in ("4", "100", "70001"):
         yield Case(11, BACKEND, variant=f"permutations+{name}")
     for name in GENERATORS:
         yield Case(11, BACKEND, variant=f"generators+{name}")
@@ -169,24 +82,81 @@ def _counts(context: Context, counts: Any, shares: Any, what: str) -> None:
 
 
 def _apart(context: Context, values: Any, what: str) -> None:
-    """Assert that elements at a distance are not correlated."""
+    """Assert that elements are not correlated at any distance: no period, no pairs.
+
+    All distances at once, by the Fourier transform of the padded numbers (Wiener and Khinchin);
+    those that leave less than a quarter of the pairs say little.
+    """
     centred = values - values.mean()
     power = float((centred * centred).mean())
     context.expect(power > 0, f"{what}: all numbers are the same")
-    for distance in DISTANCES:
-        first, second = centred[:-distance], centred[distance:]
-        lag = float((first * second).mean()) / power * math.sqrt(first.size)
+    size = centred.size
+    spectrum = np.fft.rfft(centred, 1 << (2 * size - 1).bit_length())
+    products = np.fft.irfft(np.abs(spectrum) ** 2)[1 : size * 3 // 4]
+    pairs = size - np.arange(1, products.size + 1)
+    lags = products / power / np.sqrt(pairs)
+    worst = int(np.abs(lags).argmax())
+    for at, most in ((0, SIGMAS), (worst, MANY_SIGMAS)):
         context.expect(
-            abs(lag) < SIGMAS, f"{what}: elements {distance} apart correlate, {lag:.1f} sigmas"
+            abs(lags[at]) < most,
+            f"{what}: elements {at + 1} apart correlate, {lags[at]:.1f} sigmas",
         )
 
 
-def _drawn(context: Context, draw: Callable[[str], Any]) -> Any:
+def _drawn(context: Context, draw: Draw, shape: tuple[int, ...] = (COUNT,)) -> Any:
     cd.manual_seed(context.case.seed % 2**32 + context.fresh)
+    return _numbers(context, draw, shape)
+
+
+def _numbers(context: Context, draw: Draw, shape: tuple[int, ...]) -> Any:
     try:
-        return context.subject.array(draw(context.subject.device)).astype(np.float64)
+        return context.subject.array(draw(context.subject.device, shape)).astype(np.float64)
     except AttributeError as error:
         raise NotRun(str(error)) from None
+
+
+@check(11, plan=_plan, variant="places")
+def places(context: Context) -> None:
+    """Every place of a tensor of several dimensions is drawn, at every call, for itself.
+
+    Two places hold the same number as often as two draws agree: neighbours along each dimension
+    within a call, and the same place in two calls one after the other.
+    """
+    name = context.case.variant.partition("+")[2]
+    draw, shares = DISCRETE[name] if name in DISCRETE else CONTINUOUS[name]
+    odds = [*shares.values()] if isinstance(shares, dict) else []
+    agree = sum(p * p for p in odds)
+    common = sum(p**3 for p in odds) - agree**2  # covariance of two pairs that share a number
+    least = max(odds, default=1e-6)
+    # As many draws as make it impossible that one place always holds the same.
+    count = max(12, math.ceil(math.log(1e-13) / math.log(least)))
+    cd.manual_seed(context.case.seed % 2**32 + context.fresh)
+    found = np.stack([_numbers(context, draw, PLACES) for _ in range(count)])
+    context.expect(found.shape[1:] == PLACES, f"{name} gives shape {found.shape[1:]}")
+    still = (found == found[:1]).all(0)
+    context.expect(
+        not still.any(),
+        f"{name} draws nothing at {np.argwhere(still)[:1].tolist()} of {PLACES}",
+    )
+    columns = np.unique(found.reshape(count, -1), axis=1).shape[1]
+    context.expect(
+        columns == still.size,
+        f"{name}: {still.size - columns} of {still.size} places always hold what another one does",
+    )
+    dims = ("in calls one after the other", *(f"along dimension {d}" for d in range(len(PLACES))))
+    for axis, where in enumerate(dims):
+        lines = np.moveaxis(found, axis, 0)
+        first, others = lines[:1], lines[1:]
+        size, own = others.size, agree * (1 - agree)
+        for same, spread, what in (
+            (others == lines[:-1], (own + 2 * common) / size, "neighbours"),
+            (others == first, (own + common) / size + common / first.size, "the first and others"),
+        ):
+            most = agree + SIGMAS * (math.sqrt(spread) + 1e-4)
+            context.expect(
+                same.mean() < most,
+                f"{name}: {what} {where} are the same in {same.mean():.2%}, not {agree:.2%}",
+            )
 
 
 @check(11, plan=_plan, variant="distribution")
@@ -271,6 +241,12 @@ def permutations(context: Context) -> None:
     size = int(context.case.variant.partition("+")[2])
     device = context.subject.device
     cd.manual_seed(context.case.seed % 2**32 + context.fresh)
+    if size > 1000:
+        order = context.subject.array(cd.randperm(size, device=device))
+        whole = np.array_equal(np.sort(order), np.arange(size))
+        context.expect(whole, f"randperm({size}) is no permutation")
+        _apart(context, order.astype(np.float64), f"randperm({size})")
+        return
     if size > 8:
         found = np.array(
             [context.subject.array(cd.randperm(size, device=device)) for _ in range(640)]
@@ -365,6 +341,7 @@ def _order(context: Context) -> None:
         lambda g: cd.randint(0, 1000, (3,), device=device, generator=g),
         lambda g: cd.empty(3, device=device).uniform_(generator=g),
         lambda g: cd.rand(3, device=device, generator=g, dtype=cd.float64),
+        lambda g: cd.randperm(40, device=device, generator=g),
     ):
         generator = cd.Generator(device).manual_seed(3)
         seen = [context.subject.array(draw(generator)).tobytes() for _ in range(64)]
@@ -405,7 +382,7 @@ def stream(context: Context) -> None:
         try:
             if not own:
                 cd.manual_seed(21)
-            first, second = draw(), draw()
+            first, *others = [draw() for _ in range(6)]
             saved = source.get_state()
             third = draw()
         except CoreDispatchError as error:
@@ -415,6 +392,8 @@ def stream(context: Context) -> None:
         # Whether anything is drawn at all, the restored state and another seed tell.
         source.manual_seed(22)
         if len(first) >= 32 and draw() != first:
-            context.expect(first != second, "the second call repeats the first")
+            calls = [first, *others]
+            repeated = any(a == b for a, b in itertools.pairwise(calls))
+            context.expect(not repeated, "a call repeats the one before")
     if not context.asserted:
         raise NotRun("the operator has no sample")

@@ -1,7 +1,7 @@
 """The suite's own test: seeded faults must be caught, correct kernels accepted.
 
-Gates: every curated mutant and exploit caught, for the reason it was planted for; at least 95 %
-of the generated ones, every survivor explained; no negative control refused.
+Gates: every curated mutant and exploit caught, for the reason it was planted for; at least 97 %
+of the generated ones, 600 or more of them, every survivor explained; no negative control refused.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from ..report import Progress
 from ..runner import plan_op, run_case, seal
 from ..subject import Subject, SuiteError
 from . import fake_backend
+from .classes import CLASSES, SAMPLE
 from .controls import controls
 from .curated import curated
 from .exploits import exploits
-from .generated import generate
-from .generated_work import generate_work
 from .mutants import Mutant, planted, wants
 from .verdict import gates
 
@@ -47,23 +46,20 @@ __all__ = [
     "settings",
 ]
 
-#: operators whose generated mutants are tried unless others are asked for: all families
-SAMPLE = (
-    "add", "mul", "div", "pow", "exp", "sqrt", "sigmoid", "floor", "eq", "where", "bitwise_and",
-    "maximum", "clamp", "sum", "mean", "amax", "argmax", "any", "prod", "cumsum", "var", "sort",
-    "matmul", "bmm", "linear", "conv2d", "avg_pool2d", "max_pool2d", "softmax", "log_softmax",
-    "layer_norm", "relu", "gelu", "mse_loss", "cat", "permute", "expand", "flip", "tril",
-    "index_select", "gather", "clone", "to_dtype",
-)  # fmt: skip
 #: generated mutants that no case can catch, and why
 EXPLAINED = {
     "argmax: stale second call on size 1": "the only index is 0, whatever the value",
     "argmax: stale second call on 0-d": "the only index is 0, whatever the value",
     "cumsum: alias flipped on square": "the checks that look at memory meet no square matrix",
+    "linalg_inv: the derivative, a tenth off for more than 200 elements": (
+        "the samples of matrices to factorize are small"
+    ),
     "pow: 1 % on -0": "-0 meets an exponent in bfloat16 only, whose numbers lie 0.8 % apart",
 }
 #: the checks that compare values come first: they kill most
 _FIRST = (1, 5, 8, 9, 3, 4, 2, 6, 26, 16, 10, 7)
+#: cases that fail without a mutant as well before each is tried both ways
+SUSPECTS = 3
 #: the kinds of mutants that stand in lists
 _LISTED = ("curated", "exploits", "controls")
 KINDS = (*_LISTED, "generated")
@@ -72,7 +68,8 @@ _OWN = tuple(
     f"at {name}.py"
     for name in (
         "curated generated fake_backend controls option_faults edge_faults stream_faults "
-        "size_faults state_faults rounding_faults generated_work".split()
+        "size_faults state_faults rounding_faults generated_work generated_options "
+        "generated_states generated_streams generated_edges".split()
     )
 )
 
@@ -116,23 +113,26 @@ def kill(subject: Subject, mutant: Mutant) -> Result | None:
 
     Only cases that the mutant names as witnesses count, and only where they say what it is.
     """
-    suspects: list[Result] = []
-    cases = {}
-    with planted(subject, mutant):
-        for case in _cases(subject, mutant):
-            result = run_case(subject, case)
-            if _caught(result, mutant):
-                suspects.append(result)
-                cases[case.id] = case
-                if len(suspects) >= 3:
-                    break
-    for suspect in suspects:
-        plain = run_case(subject, cases[suspect.case])
+    cases = _cases(subject, mutant)
+    for _ in range(SUSPECTS):
+        with planted(subject, mutant):
+            suspect = _next(subject, cases, mutant)
+        if suspect is None:
+            return None
+        case, result = suspect
+        plain = run_case(subject, case)
         if plain.status is Status.PASS and not _caught(plain, mutant):
-            return suspect
-    if len(suspects) < 3:
-        return None
+            return result
     return _patient(subject, mutant)
+
+
+def _next(subject: Subject, cases: Iterator[Case], mutant: Mutant) -> tuple[Case, Result] | None:
+    """The next of the cases that the mutant fails."""
+    for case in cases:
+        result = run_case(subject, case)
+        if _caught(result, mutant):
+            return case, result
+    return None
 
 
 def _caught(result: Result, mutant: Mutant) -> bool:
@@ -169,14 +169,14 @@ def _subject(mutant: Mutant) -> Iterator[Subject]:
 
 @cache
 def _mutants(kind: str) -> list[Mutant]:
-    """All mutants of a kind; of a generated kind, ``generated:OPERATOR``."""
+    """All mutants of a kind; of a generated kind, ``generated:CLASS:OPERATOR``."""
     subject = Subject("cpu")
     if kind == "curated":
         return curated(subject)
     if kind in _LISTED:
         return {"exploits": exploits, "controls": controls}[kind]()
-    name = kind.partition(":")[2]
-    return generate(subject, name) + generate_work(subject, name)
+    _, of, name = kind.split(":")
+    return CLASSES[of].generate(subject, name)
 
 
 def judge(kind: str, number: int) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def judge(kind: str, number: int) -> dict[str, Any]:
         return {**entry, "outcome": outcome, "by": killer.case, "message": killer.message[:160]}
     if kind == "controls":
         return {**entry, **_accepted(mutant)}
-    if "effect" in mutant.facts and mutant.fired == 0:
+    if "effect" in mutant.facts and mutant.fired == 0 and mutant.met != 0:
         why = "no input made its result differ from the correct kernel's"
         return {**entry, "outcome": "equivalent", "why": why}
     return {**entry, "outcome": "survived", "why": EXPLAINED.get(mutant.name, "")}
@@ -224,9 +224,11 @@ def _tasks(
         subject.facts(name)  # raises for an unknown one
     asked = chosen or (["generated"] if ops else KINDS)
     kinds = [kind for kind in _LISTED if kind in asked]
-    names = ops or (subject.operators() if every else SAMPLE)
     if "generated" in asked:
-        kinds += [f"generated:{name}" for name in names if name in dir(cd.ops)]
+        known = set(dir(cd.ops))
+        for of, made in CLASSES.items():
+            names = ops or (subject.operators() if every else made.operators)
+            kinds += [f"generated:{of}:{name}" for name in names if name in known]
     found = [(kind, i) for kind in kinds for i in range(len(_mutants(kind)))]
     if not found:
         raise SuiteError("there is nothing to mutate in these operators")
@@ -271,7 +273,7 @@ def run_selftest(
     report: dict[str, Any] = {k: [] for k in KINDS}
     for task in tasks:
         report[task[0].partition(":")[0]].append(found[task])
-    text, passed = gates(report)
+    text, passed = gates(report, whole=not ops and "generated" in (kinds or KINDS))
     print(text)
     print(f"{time.perf_counter() - start:.1f} s")
     if json_path is not None:

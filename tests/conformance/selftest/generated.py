@@ -6,7 +6,6 @@ domain rules out are not generated; which of the others are tried is chosen by a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from ..checks.values import in_domain
 from ..distributions import limits
 from ..subject import OpFacts, Subject, numpy_dtype
-from .mutants import Mutant
+from .mutants import Mutant, drawn
 
 __all__ = ["EFFECTS", "TRIGGERS", "generate"]
 
@@ -301,6 +300,5 @@ def generate(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     op = facts.op
     if op.samples is None or op.random or op.factory or op.name.startswith("empty"):
         return []
-    pairs = [(t, e) for t in _triggers(facts) for e in _effects(facts, t)]
-    pairs.sort(key=lambda p: hashlib.sha256(f"{name}/{p[0]}/{p[1]}".encode()).hexdigest())
-    return [_mutant(facts, *pair) for pair in (pairs if count < 0 else pairs[:count])]
+    pairs = [(f"{t}/{e}", (t, e)) for t in _triggers(facts) for e in _effects(facts, t)]
+    return [_mutant(facts, *pair) for _, pair in drawn(name, pairs, count)]

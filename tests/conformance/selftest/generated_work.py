@@ -6,7 +6,6 @@ calls that were made before, and the operations whose results the standard fixes
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import numpy as np
 from ..checks.exactness import PRODUCTS, ROUNDED, SUMS, WHOLE
 from ..context import has_values
 from ..subject import OpFacts, Subject
-from .mutants import Mutant, Mutation
+from .mutants import Mutant, Mutation, drawn
 from .rounding_faults import half_sums, in_floats, naive, rounding, tensor_floats
 from .size_faults import arrays_in, outputs_of
 
@@ -223,10 +222,9 @@ def generate_work(subject: Subject, name: str, count: int = PER_OP) -> list[Muta
     op = facts.op
     if op.samples is None or not has_values(op) or op.factory or op.mutates or not facts.native:
         return []
-    pairs = [*_pairs(facts)]
-    pairs.sort(key=lambda p: hashlib.sha256(f"{name}/{p[0]}/{p[1]}".encode()).hexdigest())
+    pairs = [(f"{kind}/{what}", (kind, what, make)) for kind, what, make in _pairs(facts)]
     made = []
-    for kind, what, make in pairs if count < 0 else pairs[:count]:
+    for _, (kind, what, make) in drawn(name, pairs, count):
         mutant = Mutant(f"{name}: {what}", name, ops=(name,), checks=(_CHECKS[kind],))
         mutant.mutation = make(mutant)
         mutant.facts.update(trigger=what, effect=kind)

@@ -6,8 +6,9 @@ framework mutant replaces an attribute for the length of a ``with`` block.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -21,7 +22,7 @@ from coredispatch.plugin import from_raw, hookimpl, to_raw
 from ..case import Case
 from ..subject import Subject
 
-__all__ = ["Mutant", "Mutation", "planted", "wants"]
+__all__ = ["Mutant", "Mutation", "drawn", "planted", "wants"]
 
 #: (correct kernel, its raw arguments) -> result
 Mutation = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
@@ -45,6 +46,8 @@ class Mutant:
         says: pattern of what the failure must say.
         fake_backend: whether the fault is one of the self-test's fake backend.
         fired: how often the mutation changed, or for a control: rounded otherwise.
+        met: how often what triggers it was tried, None where that is not counted. What was never
+            tried has survived, and is not equivalent.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Mutant:
     says: str = ""
     fake_backend: bool = False
     fired: int = 0
+    met: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -174,3 +178,9 @@ def planted(subject: Subject, mutant: Mutant) -> Iterator[None]:
         yield
     finally:
         cd.plugins.unload("conformance_mutant")
+
+
+def drawn(op: str, named: Sequence[tuple[str, Any]], count: int) -> list[tuple[str, Any]]:
+    """``count`` of what an operator's faults could be, all for -1, by a hash that never changes."""
+    ordered = sorted(named, key=lambda n: hashlib.sha256(f"{op}/{n[0]}".encode()).hexdigest())
+    return ordered if count < 0 else ordered[:count]

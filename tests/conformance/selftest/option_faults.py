@@ -12,11 +12,11 @@ import numpy as np
 
 import coredispatch as cd
 
-__all__ = ["OPTIONS", "options_of", "with_options"]
+__all__ = ["CHECKS", "OPTIONS", "options_of", "with_options"]
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 #: the checks that compare values: of samples, layouts, writes, decompositions, options and views
-_CHECKS = (1, 3, 4, 5, 7, 8, 9, 24, 33)
+CHECKS = (1, 3, 4, 5, 7, 8, 9, 24, 33)
 
 
 def options_of(op: str, raws: Any) -> dict[str, Any]:
@@ -378,7 +378,7 @@ def _option(op: str, *others: str, says: str = "", cases: str = "", **facts: Any
     return {
         "op": op,
         "ops": (*others, op) if others else (op,),
-        "checks": _CHECKS,
+        "checks": CHECKS,
         "says": says,
         "cases": cases,
         **facts,
