@@ -122,11 +122,6 @@ def _largest(count: int) -> Wrong:
     return lambda grad, named: grad * 1.1 if grad.numel() > count else grad
 
 
-def _detached(grad: Any, named: dict[str, Any]) -> Any:
-    """The gradient has no derivative of its own."""
-    return grad.detach()
-
-
 def _pairs(op: Any) -> bool:
     """Whether samples have two floating operands of one shape."""
     for sample in op.samples(sampling.Make(np.float64, values=op.values)):
