@@ -215,6 +215,7 @@ def covered(
     ``samples`` come with the name of how they were filled, which is one more option. Returns the
     calls, how many pairs of values they hold, and how many there are.
     """
+    samples = _strided(op, samples)
     space = levels(op, [sample for sample, _ in samples])
     if not samples or not space:
         return [], 0, 0
@@ -260,6 +261,32 @@ def covered(
             missing[target] = None  # again, after the others
     left = len(missing) + sum(n > 2 for n in failed.values())
     return rows, whole - left, whole
+
+
+def _strided(op: Any, samples: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
+    """The samples, those that were filled another way than the first with strided arrays only.
+
+    An array that is contiguous there gets its first dimension innermost in memory. Operators that
+    look at how memory lies keep the first way.
+    """
+    from .checks.drawn import BY_MEMORY
+
+    def columns_first(array: Any) -> Any:
+        if array.ndim < 2 or not array.flags.c_contiguous or type(array) is not np.ndarray:
+            return array
+        return np.array(array, order="F")
+
+    plain = [(s, how) for s, how in samples if how == samples[0][1]]
+    if op.name in BY_MEMORY:
+        return plain
+    other = [(s.map(columns_first), how) for s, how in samples if how != samples[0][1]]
+    return plain + [(s, how) for s, how in other if not _contiguous(s)]
+
+
+def _contiguous(sample: Any) -> bool:
+    found: list[bool] = []
+    sample.map(lambda a: found.append(bool(a.flags.c_contiguous)) or a)
+    return all(found)
 
 
 def _rank(sample: Any) -> str:

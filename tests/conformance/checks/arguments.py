@@ -21,7 +21,7 @@ from ..reference import NoReference, Reference, body_on_arrays
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
 from .decompositions import public
-from .drawn import BY_MEMORY, accepts
+from .drawn import accepts
 from .values import choose_dtypes, decomposes, in_domain
 
 __all__ = ["rows_of", "small"]
@@ -59,9 +59,7 @@ def rows_of(context: Context) -> list[Row]:
     ties = in_domain(context.op, "ties", "transposed")
     turned = {"layout": "transposed", "distribution": "ties" if ties else "uniform"}
     samples = [(s, "as they come") for s in small(context)]
-    other = [] if context.op.name in BY_MEMORY else small(context, **turned)
-    other = [s.map(_columns_first) for s in other]
-    samples += [(s, "transposed, with ties") for s in other if _strided(s)]
+    samples += [(s, "transposed, with ties") for s in small(context, **turned)]
     if not levels(context.op, [s for s, _ in samples]):
         return []
 
@@ -74,19 +72,6 @@ def rows_of(context: Context) -> list[Row]:
     rows, pairs, whole = covered(context.op, samples, context.rng, taken)
     context.found |= {"pairs": pairs, "pairs_in_all": whole}
     return rows
-
-
-def _columns_first(array: Any) -> Any:
-    """The array with its first dimension innermost in memory, where it is not strided yet."""
-    if array.ndim < 2 or not array.flags.c_contiguous or type(array) is not np.ndarray:
-        return array
-    return np.array(array, order="F")
-
-
-def _strided(sample: Any) -> bool:
-    found: list[bool] = []
-    sample.map(lambda a: found.append(not a.flags.c_contiguous) or a)
-    return any(found)
 
 
 @check(33, plan=_plan, variant="options")
