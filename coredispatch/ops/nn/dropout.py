@@ -211,7 +211,11 @@ def alpha_dropout(
     return _finished(input, _alpha(input, p, kept), inplace)
 
 
-@composite(**_DROPOUT)
+def _of_channels(make: Any) -> Iterator[Sample]:
+    return (s for s in _DROPOUT["samples"](make) if s.args[0].ndim > 1)
+
+
+@composite(**_DROPOUT | {"samples": _of_channels})
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
