@@ -44,14 +44,24 @@ _FACTS: dict[str, Any] = {
 }
 
 
-def _fitting(x: Any, batch_sizes: IntList) -> int:
-    """How many rows ``x`` has; raises :class:`ShapeError` where the steps have not as many."""
+def _fitting(x: Any, batch_sizes: IntList, *states: Any) -> int:
+    """How many rows ``x`` has; raises :class:`ShapeError` where the steps have not as many.
+
+    A state has a row for each sequence, as the first step has.
+    """
     rows, steps = x.shape[0], sum(batch_sizes)
     if type(rows) is int and type(steps) is int and rows != steps:
         raise ShapeError(
             f"batch_sizes {tuple(batch_sizes)} are {steps} rows, got {rows}",
             fix="pass one row for each sequence of each step",
         )
+    for state in states:
+        count = state.shape[0]
+        if type(count) is int and type(batch_sizes[0]) is int and count != batch_sizes[0]:
+            raise ShapeError(
+                f"a state of {count} rows for {batch_sizes[0]} sequences",
+                fix="pass one row for each sequence",
+            )
     return rows
 
 
@@ -126,7 +136,7 @@ def _known(grads: Any) -> list[Any]:
 def _lstm_shapes(
     gates: Any, h0: Any, c0: Any, weight_hh: Any, weight_hr: Any, batch_sizes: Any, *_: Any
 ) -> list[tuple[int, ...]]:
-    rows = _fitting(gates, batch_sizes)
+    rows = _fitting(gates, batch_sizes, h0, c0)
     return [(rows, h0.shape[1]), (rows, c0.shape[1]), (rows, gates.shape[1])]
 
 
@@ -191,9 +201,9 @@ def _(grads, out0, out1, out2, h0, c0, weight_hh, weight_hr, batch_sizes, revers
 
 def _lstm_backward_shapes(
     of_output: Any, of_cells: Any, of_gates: Any, cells: Any, activations: Any, c0: Any,
-    weight_hh: Any, weight_hr: Any, *_: Any,
+    weight_hh: Any, weight_hr: Any, batch_sizes: Any, *_: Any,
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    rows, n = cells.shape[0], c0.shape[0]
+    rows, n = _fitting(cells, batch_sizes, c0), c0.shape[0]
     width = weight_hh.shape[1]
     return [
         tuple(activations.shape),
@@ -263,7 +273,7 @@ def lstm_sequence_backward(
 
 @composite(
     out=lambda gates, h0, weight_hh, bias_hh, batch_sizes, *_: [
-        (_fitting(gates, batch_sizes), h0.shape[1]),
+        (_fitting(gates, batch_sizes, h0), h0.shape[1]),
         (gates.shape[0], 4 * h0.shape[1]),
     ],
     reference=reference.gru_sequence,
@@ -317,7 +327,7 @@ def _(grads, out0, out1, h0, weight_hh, bias_hh, batch_sizes, reverse):
 
 @composite(
     out=lambda of_output, of_kept, before, kept, weight_hh, batch_sizes, *_: [
-        (before.shape[0], 3 * before.shape[1]),
+        (_fitting(before, batch_sizes), 3 * before.shape[1]),
         (before.shape[0], 3 * before.shape[1]),
         (batch_sizes[0], before.shape[1]),
     ],
@@ -369,7 +379,7 @@ def gru_sequence_backward(
 
 @composite(
     out=lambda gates, h0, weight_hh, nonlinearity, batch_sizes, *_: (
-        _fitting(gates, batch_sizes),
+        _fitting(gates, batch_sizes, h0),
         *gates.shape[1:],
     ),
     reference=reference.rnn_sequence,
@@ -412,7 +422,7 @@ def _(grad, out, h0, weight_hh, nonlinearity, batch_sizes, reverse):
 
 @composite(
     out=lambda grad, out, weight_hh, nonlinearity, batch_sizes, *_: [
-        tuple(out.shape),
+        (_fitting(out, batch_sizes), out.shape[1]),
         (batch_sizes[0], out.shape[1]),
     ],
     reference=reference.rnn_sequence_backward,

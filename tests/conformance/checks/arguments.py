@@ -17,11 +17,11 @@ from coredispatch.registry import CoreDispatchError
 from ..case import Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
 from ..options import Row, covered, levels
-from ..reference import NoReference, Reference, body_on_arrays
+from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
 from . import check
 from .decompositions import public
-from .drawn import accepts
+from .drawn import accepts, refused_by_body
 from .values import choose_dtypes, decomposes, in_domain
 
 __all__ = ["rows_of", "small"]
@@ -83,7 +83,7 @@ def options(context: Context) -> None:
             result = context.call(context.subject.tensors(sample))
             context.subject.synchronize()  # a device that computes later raises then
         except CoreDispatchError:
-            if row.lenient or _refused(context, sample):
+            if row.lenient or refused_by_body(context.op, sample):
                 continue  # negative indices may be refused; and values, by the definition
             raise
         try:
@@ -92,17 +92,6 @@ def options(context: Context) -> None:
             raise Failure(f"{row.what}: {error}") from None
     if not context.asserted:
         raise NotRun("no option of the operator has another value that it takes")
-
-
-def _refused(context: Context, sample: Any) -> bool:
-    """Whether the operator's own body refuses a call, which its shape rule cannot."""
-    if context.op.decomposition is None:
-        return False
-    try:
-        body_on_arrays(context.op)(*sample.args, **sample.kwargs)
-    except CoreDispatchError:
-        return True
-    return False
 
 
 # ---- one tensor for two arguments --------------------------------------------------------------

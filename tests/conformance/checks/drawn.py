@@ -17,7 +17,7 @@ from coredispatch.registry import CoreDispatchError
 
 from ..case import DRAWN, Case
 from ..context import Context, NotRun, elements, has_values, snapshot, tensors_in
-from ..reference import NoReference, Reference
+from ..reference import NoReference, Reference, body_on_arrays
 from ..subject import OpFacts, Subject, SuiteError
 from . import check
 from .derived import needs_values, on_meta
@@ -88,7 +88,20 @@ def accepts(context: Context, sample: Any) -> bool:
         pass
     except Exception:
         return False
-    return True
+    return not refused_by_body(context.op, sample)
+
+
+def refused_by_body(op: Any, sample: Any) -> bool:
+    """Whether an operator's own decomposition refuses a call that its shape rule takes."""
+    if op.decomposition is None or op.mutates:
+        return False
+    try:
+        body_on_arrays(op)(*sample.args, **sample.kwargs)
+    except CoreDispatchError:
+        return True
+    except Exception:
+        return False  # a fault, which the case shows
+    return False
 
 
 def _refused_by_rule(op: Any, tensors: Any) -> bool:

@@ -67,10 +67,7 @@ VALUE_SHAPED = frozenset(
     "one_hot repeat_interleave all_close tolist".split()
 )
 #: operators that write to their arguments elements of several values
-WRITERS = frozenset(
-    "adadelta_step adagrad_step adam_step adamax_step embedding_renorm_ fill_diagonal_ "
-    "rmsprop_step sgd_step".split()
-)
+WRITERS = frozenset(("embedding_renorm_", "fill_diagonal_"))
 
 
 def choose_dtypes(facts: OpFacts, wanted: tuple[str, ...], limit: int = 9) -> list[str]:
@@ -114,7 +111,8 @@ def in_domain(op: Any, distribution: str, layout: str) -> bool:
         return distribution in ("uniform", "biased", "ties")
     if "prod" in op.name and distribution == "extremes":
         return False  # a product of a few of them overflows on the way
-    if op.mutates and layout in ("stride0", "overlapping") and op.name in WRITERS:
+    writes = op.mutates and (op.name in WRITERS or op.name.endswith("_step"))
+    if writes and layout in ("stride0", "overlapping"):
         return False  # what the elements of shared memory hold is a matter of order
     if op.name in ("as_strided", "view", "view_as", "view_as_complex"):
         return layout == "contiguous"  # looks at the memory, whatever shape lies on it
