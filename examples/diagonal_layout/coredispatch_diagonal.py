@@ -6,6 +6,7 @@ import numpy as np
 
 from coredispatch.plugin import (
     ArgumentError,
+    DType,
     Layout,
     MissingKernel,
     Sample,
@@ -13,6 +14,7 @@ from coredispatch.plugin import (
     from_raw,
     hookimpl,
     laid_out,
+    numpy_dtype,
     primitive,
     rules,
     to_raw,
@@ -29,7 +31,7 @@ class Diagonal:
         self.values, self.shape, self.dtype = values, (values.shape[0],) * 2, values.dtype
 
     def astype(self, dtype):
-        return Diagonal(self.values.astype(dtype))
+        return Diagonal(self.values.astype(numpy_dtype(DType.of(dtype))))
 
 
 # ---- the operators that lead in and out, with samples, references and tolerances --------------

@@ -345,6 +345,15 @@ def test_a_wrong_layout_fails_where_it_is_wrong(diagonal: Any, name: str) -> Non
     assert any(case in k and says in r.message for k, r in bad.items()), found
 
 
+def test_a_layout_whose_astype_does_nothing_fails(
+    diagonal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagonal.Diagonal, "astype", lambda self, dtype: self)
+    found = of_layout("diagonal", "matmul")
+    bad = {k: r.message for k, r in found.items() if r.status is Status.FAIL}
+    assert any("diagonal+dtypes" in k and "has the dtype" in m for k, m in bad.items()), found
+
+
 def test_a_layout_without_conversions_says_that_nothing_certifies_it(load: Any) -> None:
     class Raw:
         shape, dtype = (1,), np.dtype(np.float32)

@@ -217,6 +217,9 @@ class Layout:
     representable: Callable[[Any, Any], Any] | None = None
     #: tensor of this layout -> the distance between the values it can hold, where it rounds
     step: Callable[[Any], float] | None = None
+    #: tensor of this layout -> the least and the largest value it can hold, numbers or arrays that
+    #: broadcast, where what lies beyond is cut to them
+    limits: Callable[[Any], tuple[Any, Any]] | None = None
 
     @property
     def movable(self) -> bool:

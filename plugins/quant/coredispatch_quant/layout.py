@@ -199,4 +199,5 @@ LAYOUT = Layout(
     forms={"qint8": ways.qint8_per_tensor, "channels": ways.qint8_per_channel},
     dtypes_checked=("float32",),
     step=ways.step,
+    limits=ways.range_of,
 )

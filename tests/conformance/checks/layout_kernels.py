@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
-from coredispatch.plugin import Layout, laid_out
+from coredispatch.plugin import Layout, from_raw, laid_out, to_raw
 from coredispatch.registry import CoreDispatchError, fallback
 
 from ..context import Context, NotRun, tensors_in
@@ -22,7 +22,7 @@ from ..subject import numpy_dtype
 from ..tensor_layouts import conversions, dense, layouts
 from .decompositions import disagreement, weighted_sum
 
-__all__ = ["gradient", "kernel"]
+__all__ = ["gradient", "kernel", "mixed", "stored_zeros"]
 
 #: steps of a layout that rounds, as in QNNPACK's own tests for kernels
 KERNEL_STEPS = 0.6
@@ -112,6 +112,74 @@ def kernel(context: Context, layout: Layout) -> None:
     context.expect(served, "the kernel of the layout served none of the operator's samples")
 
 
+def mixed(context: Context, layout: Layout) -> None:
+    """Tensors of two dtypes in a call give what the dense ones would, or are refused by name."""
+    served = 0
+    others = [d for d in layout.dtypes_checked if d != context.case.dtype]
+    for sample, _ in _calls(context, layout):
+        places = _places(sample)
+        if len(places) < 2:
+            continue
+        for place, name in itertools.product(places, others):
+            other = numpy_dtype(name)
+            if sample.args[place].dtype.kind != "f" or other.kind != "f":
+                continue
+            args = [*sample.args]
+            args[place] = args[place].astype(other)
+            given = context.placed(type(sample)(*args, **sample.kwargs))
+            result = _result(context, layout, given)
+            if result is None:
+                continue
+            strided = [dense(t) for t in tensors_in(result)]
+            plain = type(given)(*map(_unmarked, given.args), **given.kwargs)
+            context.close(strided, plain, signs=False)
+            served += 1
+        if served >= JUDGED:
+            return
+    if not served:
+        raise NotRun("the kernel of the layout takes one dtype only")
+
+
+def stored_zeros(context: Context, layout: Layout) -> None:
+    """Elements that are stored and 0 count as 0: the data is packed, set to 0 here and there."""
+    assert layout.pack is not None and layout.unpack is not None
+    served = 0
+    for sample, chosen in _calls(context, layout):
+        tensors = context.subject.tensors(sample)
+        args, plain = [*tensors.args], [*sample.args]
+        for place in chosen:
+            parts = _with_zeros(layout.pack(to_raw(args[place])), sample.args[place].dtype)
+            args[place] = from_raw(
+                layout.unpack(parts), keys_like=dense(args[place]), layout=layout.name
+            )
+            array = context.subject.array(args[place])
+            plain[place] = laid_out(array, layout.name, sample.args[place].form)
+        given = type(sample)(*plain, **sample.kwargs)
+        context.sample = given
+        try:
+            result = context.call(type(tensors)(*args, **tensors.kwargs))
+        except CoreDispatchError:
+            continue  # judged by the kernel's own case
+        strided = [dense(t) for t in tensors_in(result)]
+        unmarked = type(given)(*map(_unmarked, given.args), **given.kwargs)
+        context.close(strided, unmarked, signs=False)
+        served += 1
+        if served >= JUDGED:
+            return
+    if not served:
+        raise NotRun("the kernel of the layout served none of the operator's samples")
+
+
+def _with_zeros(parts: Any, dtype: Any) -> dict[str, Any]:
+    """Packed data with every second number of the tensor's own dtype set to 0."""
+    found = dict(parts)
+    for name, part in found.items():
+        if isinstance(part, np.ndarray) and part.dtype == dtype and part.ndim:
+            found[name] = np.array(part)
+            found[name].reshape(-1)[::2] = 0
+    return found
+
+
 def _unmarked(value: Any) -> Any:
     return np.asarray(value).view(np.ndarray) if isinstance(value, np.ndarray) else value
 
@@ -129,7 +197,9 @@ def _within_steps(context: Context, layout: Layout, results: list[Any], sample: 
             continue
         context.expect(output.layout == layout.name, f"the result is {output.layout}")
         assert layout.step is not None
-        error = np.abs(found - r).max(initial=0) / layout.step(output)
+        if layout.limits is not None:
+            r = np.clip(r, *layout.limits(output))
+        error = (np.abs(found - r) / layout.step(output)).max(initial=0)
         context.expect(error <= KERNEL_STEPS, f"off by {error:.2f} output steps")
 
 

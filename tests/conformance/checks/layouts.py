@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
-from coredispatch.plugin import Layout, laid_out
+from coredispatch.plugin import Layout, from_raw, laid_out, to_raw
 from coredispatch.registry import TABLE, CoreDispatchError, fallback
 
 from ..case import BACKEND, Case
@@ -27,7 +27,7 @@ from ..covering_array import ConfiguredMake
 from ..subject import OpFacts, Subject, numpy_dtype
 from ..tensor_layouts import conversions, dense, extras, layout_of, layouts, scope
 from . import check
-from .layout_kernels import gradient, kernel
+from .layout_kernels import gradient, kernel, mixed, stored_zeros
 from .values import choose_dtypes
 
 #: shapes that a layout is tried with; those that its ``from_dense`` refuses are left out
@@ -62,6 +62,11 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
         for dtype in choose_dtypes(facts, layout.dtypes_checked, 4):
             if dtype in subject.dtypes and dtype in layout.dtypes_checked:
                 yield Case(27, op.name, dtype, variant=f"{name}+kernel")
+                if dtype == "float64" and layout.step is None:
+                    if len(op.tensors) > 1:
+                        yield Case(27, op.name, dtype, variant=f"{name}+mixed")
+                    if layout.pack is not None and layout.unpack is not None:
+                        yield Case(27, op.name, dtype, variant=f"{name}+stored-zeros")
                 if dtype == "float64" and op.differentiable:
                     yield Case(27, op.name, dtype, variant=f"{name}+gradient")
 
@@ -75,6 +80,8 @@ def _own_cases(subject: Subject) -> Iterator[Case]:
         for dtype in layout.dtypes_checked:
             if dtype in subject.dtypes:
                 yield Case(27, BACKEND, dtype, variant=f"{name}+round-trip")
+        if layout.step is None:  # one that rounds has a dtype of its own
+            yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+dtypes")
         yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+refusal")
         if layout.pack is not None:
             yield Case(27, BACKEND, layout.dtypes_checked[0], variant=f"{name}+saved")
@@ -89,7 +96,7 @@ def layout(context: Context) -> None:
     name = scope(context.case.variant)
     what = context.case.variant.partition("+")[2]
     if context.case.op != BACKEND:
-        {"kernel": kernel, "gradient": gradient}[what](context, _layout(context, name))
+        _OF_KERNELS[what](context, _layout(context, name))
     elif name in layouts() and what in _OF_LAYOUTS:
         _OF_LAYOUTS[what](context, _layout(context, name))
     else:
@@ -141,9 +148,33 @@ def _round_trip(context: Context, layout: Layout) -> None:
             context.expect(found.dtype == array.dtype, f"{what}: dtype {found.dtype}")
             context.expect(np.array_equal(found, array), f"{what}: other values come out")
             continue
-        error = np.abs(found.astype(np.float64) - array).max(initial=0.0)
-        steps = error / layout.step(tensor) if array.size else 0.0
+        error = np.abs(found.astype(np.float64) - array)
+        steps = (error / layout.step(tensor)).max(initial=0.0) if array.size else 0.0
         context.expect(steps <= ROUNDING, f"{what}: off by {steps:.3f} steps")
+
+
+def _dtypes(context: Context, layout: Layout) -> None:
+    """What ``astype`` of the data gives has the other dtype and stands for the same values.
+
+    The dispatcher promotes with it where a call has tensors of two dtypes.
+    """
+    if len(layout.dtypes_checked) < 2:
+        raise NotRun(f"layout {layout.name!r} is checked in one dtype")
+    for array, tensor, form in _tensors(context, layout):
+        strided = dense(tensor)
+        for name in layout.dtypes_checked:
+            other = numpy_dtype(name)
+            if other.kind != array.dtype.kind or name not in context.subject.dtypes:
+                continue
+            what = f"astype({name}) of {layout.name} {form} of {array.shape}"
+            direct = context.subject.tensor(laid_out(array.astype(other), layout.name, form))
+            wanted = to_raw(direct).dtype  # in the data's own terms
+            converted = to_raw(tensor).astype(getattr(cd, name))
+            context.expect(converted.dtype == wanted, f"{what} has the dtype {converted.dtype}")
+            back = dense(from_raw(converted, keys_like=strided, layout=layout.name))
+            found = context.subject.array(back)
+            context.expect(found.dtype == other, f"{what} comes out as {found.dtype}")
+            context.expect(np.array_equal(found, array.astype(other)), f"{what} has other values")
 
 
 def _saved(context: Context, layout: Layout) -> None:
@@ -193,9 +224,16 @@ def _without_kernel(subject: Subject, layout: Layout) -> Iterator[Any]:
             yield op
 
 
+_OF_KERNELS: dict[str, Callable[[Context, Layout], None]] = {
+    "kernel": kernel,
+    "gradient": gradient,
+    "mixed": mixed,
+    "stored-zeros": stored_zeros,
+}
 _OF_LAYOUTS: dict[str, Callable[[Context, Layout], None]] = {
     "conversions": _conversions,
     "round-trip": _round_trip,
+    "dtypes": _dtypes,
     "saved": _saved,
     "refusal": _refusal,
 }
