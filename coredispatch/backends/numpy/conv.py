@@ -139,7 +139,7 @@ def convolution(
     kernel = weight.shape[2:]
     if (
         min(*stride, *dilation, groups) < 1
-        or min(*padding, *(output_padding if transposed else padding)) < 0
+        or min(*padding, *output_padding) < 0
         or weight.shape[0] % groups
         or input.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups)
         or 0 in kernel

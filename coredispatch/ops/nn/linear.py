@@ -212,7 +212,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 
 def _similarity_reference(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    """Each norm clamped on its own."""
+    """Each norm clamped on its own; it counts each element as often as the product does."""
+    x1, x2 = np.broadcast_arrays(x1, x2)
     n1 = np.maximum(np.sqrt((x1 * x1).sum(dim, keepdims=True)), eps)
     n2 = np.maximum(np.sqrt((x2 * x2).sum(dim, keepdims=True)), eps)
     return (x1 / n1 * (x2 / n2)).sum(dim)
