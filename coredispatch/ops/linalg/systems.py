@@ -70,6 +70,11 @@ def _solve_shape(A: Any, B: Any, left: bool = True) -> Shape:
                 f"{n} equations do not fit {B.shape[-1]} right-hand sides",
                 fix="give one right-hand side for each equation",
             )
+        if not left and n != 1:
+            raise ShapeError(
+                f"no X of a vector B of {n} elements solves X A = B",
+                fix="use left=True, or give B as a matrix of one row",
+            )
         return (*broadcast_shapes([tuple(lead_a), tuple(B.shape[:-1])]), n)
     *lead_b, rows, columns = matrix_shape(B)
     if (rows if left else columns) != n:

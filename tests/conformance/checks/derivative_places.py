@@ -57,24 +57,28 @@ def numbers(context: Context) -> None:
         places = floating_places(sample)
         if len(places) != len(call.slots):
             continue
-        moved = _placed(sample, places, rng)
-        if moved is None:
-            continue
         incoming = [rng.normal(size=tuple(t.shape)) for t in call.results]
-        sides = [s for s in (_gradients(context, s, incoming) for s in moved) if s is not None]
-        if len(sides) < len(moved):
-            continue
-        context.sample = moved[0]
-        if not _continuous([results for _, results in sides]):
-            continue  # a result that jumps has no derivative there
-        for number, (at, up, down) in enumerate(zip(*(g for g, _ in sides), strict=True)):
-            _expect_no_jump(context, number, at, up, down)
+        for place, moved in _placed(sample, places, rng):
+            _sides(context, places.index(place), moved, incoming)
     if not context.asserted:
         raise NotRun("no sample has a derivative that goes on from side to side")
 
 
-def _placed(sample: Any, places: list[int], rng: np.random.Generator) -> list[Any] | None:
-    """The sample at the numbers, and on both sides of them; None where no number fits."""
+def _sides(context: Context, number: int, moved: list[Any], incoming: list[Any]) -> None:
+    """Assert that the gradient of what moves is, at a place, between those on its sides."""
+    sides = [s for s in (_gradients(context, s, incoming) for s in moved) if s is not None]
+    if len(sides) < len(moved):
+        return
+    context.sample = moved[0]
+    if not _continuous([results for _, results in sides]):
+        return  # a result that jumps has no derivative there
+    _expect_no_jump(context, number, *(gradients[number] for gradients, _ in sides))
+
+
+def _placed(
+    sample: Any, places: list[int], rng: np.random.Generator
+) -> list[tuple[int, list[Any]]]:
+    """The sample at the numbers, and on both sides of them, for each input that may move."""
     args, steps = [*sample.args], {}
     for place in places:
         array = np.array(args[place])
@@ -91,14 +95,13 @@ def _placed(sample: Any, places: list[int], rng: np.random.Generator) -> list[An
             continue
         args[place] = np.asarray(array)
         steps[place] = np.where(chosen, STEP * rng.choice((-1.0, 1.0), array.shape), 0.0)
-    if not steps:
-        return None
-    # Two that move together may turn twice: copysign at (0, 0).
-    steps = {(kept := int(rng.choice([*steps]))): steps[kept]}
     found = []
-    for side in (0.0, 1.0, -1.0):
-        given = [np.asarray(a + side * steps[i]) if i in steps else a for i, a in enumerate(args)]
-        found.append(type(sample)(*given, **sample.kwargs))
+    for moved, step in steps.items():  # two that move together may turn twice: copysign at (0, 0)
+        sides = []
+        for side in (0.0, 1.0, -1.0):
+            given = [np.asarray(a + side * step) if i == moved else a for i, a in enumerate(args)]
+            sides.append(type(sample)(*given, **sample.kwargs))
+        found.append((moved, sides))
     return found
 
 
