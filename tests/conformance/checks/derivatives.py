@@ -364,20 +364,26 @@ def not_read(context: Context) -> None:
         raise NotRun("the results depend on all of the inputs")
 
 
+def _only_result(context: Context, sample: Any, call: _Call) -> Any:
+    """The reference's result; None where it has none, or where the call has several."""
+    if len(call.results) != 1:
+        return None
+    try:
+        wanted = np.asarray(Reference(context.op, sample)())
+    except (NoReference, ValueError, TypeError):
+        return None
+    return wanted if wanted.shape == tuple(call.results[0].shape) else None
+
+
 def _local(context: Context, sample: Any, call: _Call, gradients: list[Any]) -> None:
     """Where an element of an input reaches one of the result only, no other gradient reads it.
 
     Nor does it read the incoming gradient of other elements.
     """
     places = _floating(sample)
-    if len(call.results) != 1 or len(places) != len(gradients):
+    wanted = _only_result(context, sample, call)
+    if wanted is None or len(places) != len(gradients):
         return
-    try:
-        wanted = np.asarray(Reference(context.op, sample)())
-    except (NoReference, ValueError, TypeError):
-        return
-    if wanted.shape != tuple(call.results[0].shape):
-        return  # one of several results
     if wanted.size < 2 or wanted.dtype.kind != "f":
         return
     at = tuple(int(i) for i in np.unravel_index(wanted.size // 2, wanted.shape))
@@ -437,14 +443,9 @@ def _replaced(sample: Any, place: int, array: Any) -> Any:
 def _ignored(context: Context, sample: Any, call: _Call, gradients: list[Any]) -> None:
     """NaN that comes in where a result does not depend on an argument at all stays out of it."""
     places = _floating(sample)
-    if len(call.results) != 1 or len(places) != len(gradients):
+    wanted = _only_result(context, sample, call)
+    if wanted is None or len(places) != len(gradients):
         return
-    try:
-        wanted = np.asarray(Reference(context.op, sample)())
-    except (NoReference, ValueError, TypeError):
-        return
-    if wanted.shape != tuple(call.results[0].shape):
-        return  # one of several results
     for number, place in enumerate(places):
         array = sample.args[place]
         middle = np.unravel_index(array.size // 2, array.shape)

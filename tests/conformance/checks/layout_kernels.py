@@ -112,6 +112,12 @@ def kernel(context: Context, layout: Layout) -> None:
     context.expect(served, "the kernel of the layout served none of the operator's samples")
 
 
+def _as_dense(context: Context, result: Any, given: Any) -> None:
+    """Assert that a result is that of the dense call."""
+    plain = type(given)(*map(_unmarked, given.args), **given.kwargs)
+    context.close([dense(t) for t in tensors_in(result)], plain, signs=False)
+
+
 def mixed(context: Context, layout: Layout) -> None:
     """Tensors of two dtypes in a call give what the dense ones would, or are refused by name."""
     served = 0
@@ -130,9 +136,7 @@ def mixed(context: Context, layout: Layout) -> None:
             result = _result(context, layout, given)
             if result is None:
                 continue
-            strided = [dense(t) for t in tensors_in(result)]
-            plain = type(given)(*map(_unmarked, given.args), **given.kwargs)
-            context.close(strided, plain, signs=False)
+            _as_dense(context, result, given)
             served += 1
         if served >= JUDGED:
             return
@@ -160,9 +164,7 @@ def stored_zeros(context: Context, layout: Layout) -> None:
             result = context.call(type(tensors)(*args, **tensors.kwargs))
         except CoreDispatchError:
             continue  # judged by the kernel's own case
-        strided = [dense(t) for t in tensors_in(result)]
-        unmarked = type(given)(*map(_unmarked, given.args), **given.kwargs)
-        context.close(strided, unmarked, signs=False)
+        _as_dense(context, result, given)
         served += 1
         if served >= JUDGED:
             return
