@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from coredispatch.frontend.func import (
-    functional_call,
-    functionalize,
-    grad,
-    grad_and_value,
-    hessian,
-    jacfwd,
-    jacrev,
-    jvp,
-    rearrange,
-    stack_module_state,
-    vjp,
-    vmap,
-)
+from coredispatch.frontend import func
+from coredispatch.frontend.transforms.modules import functional_call, stack_module_state
 
 __all__ = [
     "MODULES",
     "FunctionalModule",
     "FunctionalModuleWithBuffers",
     "combine_state_for_ensemble",
-    "functionalize",
-    "grad",
-    "grad_and_value",
-    "hessian",
-    "jacfwd",
-    "jacrev",
-    "jvp",
     "make_functional",
     "make_functional_with_buffers",
-    "rearrange",
-    "vjp",
-    "vmap",
 ]
+
+#: what ``functorch`` has of ``torch.func``
+_SHARED = "functionalize grad grad_and_value hessian jacfwd jacrev jvp vjp vmap".split()
 
 
 class FunctionalModuleWithBuffers:
@@ -117,12 +98,14 @@ def _module(name: str, values: dict[str, Any]) -> ModuleType:
     return made
 
 
-_PUBLIC: dict[str, Callable[..., Any]] = {
-    n: globals()[n] for n in __all__ if n not in ("MODULES", "rearrange")
-}
 #: the modules below ``functorch``
 MODULES = {
-    "functorch": _module("functorch", dict(_PUBLIC)),
-    "functorch.einops": _module("functorch.einops", {"rearrange": rearrange}),
-    "functorch.experimental": _module("functorch.experimental", {"functionalize": functionalize}),
+    "functorch": _module(
+        "functorch",
+        {n: getattr(func, n) for n in _SHARED} | {n: globals()[n] for n in __all__[1:]},
+    ),
+    "functorch.einops": _module("functorch.einops", {"rearrange": func.rearrange}),
+    "functorch.experimental": _module(
+        "functorch.experimental", {"functionalize": func.functionalize}
+    ),
 }
