@@ -90,6 +90,7 @@ if _typing.TYPE_CHECKING:
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
     from coredispatch.backends.numpy.random import Stream as NumpyStream
+    from coredispatch.backends.numpy.shape.copying import to_dtype as numpy_cast
     from coredispatch.frontend import nn
     from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
     from coredispatch.frontend.distributed.communicator import (
@@ -186,6 +187,7 @@ __all__ = [
     "link_view",
     "nn",
     "no_grad",
+    "numpy_cast",
     "numpy_dtype",
     "operator",
     "passes",
@@ -224,6 +226,7 @@ _LATER = {
     "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",
+    "numpy_cast": "coredispatch.backends.numpy.shape.copying:to_dtype",
     "numpy_dtype": "coredispatch.backends.dtypes:numpy_dtype",
     "passes": "coredispatch.graph.passes",
     "rules": "coredispatch.ops.support.rules",
@@ -235,7 +238,8 @@ _LATER = {
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _pkgutil.resolve_name(_LATER[name])
+    value = globals()[name] = _pkgutil.resolve_name(_LATER[name])  # kernels ask at every call
+    return value
 
 
 def __dir__() -> list[str]:

@@ -15,11 +15,10 @@ class FlatArray:
 
 
 def load(x, widen=False):
-    """What the arithmetic unit works on; half precision as float32 where sums are made."""
+    """What the arithmetic unit works on; in a wider dtype where sums are made."""
     if isinstance(x, FlatArray):
-        widen = widen and x.dtype.name in ("float16", "bfloat16")
         array = np.ndarray(x.shape, cdp.numpy_dtype(x.dtype), x.memory)
-        return array.astype(np.float32) if widen else array
+        return array.astype(WIDER.get(x.dtype.name, array.dtype)) if widen else array
     if isinstance(x, cdp.DType):
         return cdp.numpy_dtype(x)
     return type(x)(load(i, widen) for i in x) if isinstance(x, (list, tuple)) else x
@@ -41,7 +40,7 @@ def lift(op, function):
             out = function(*(load(x, op in TYPED) for x in args))
             if op in TYPED:
                 dtype = cdp.result_dtype(cdp.operator(op), args)
-                out = np.asarray(out).astype(cdp.numpy_dtype(dtype))
+                out = cdp.numpy_cast(np.asarray(out), dtype)
         return store(out)
 
     return kernel
@@ -89,6 +88,7 @@ def located(x, dim, index, src=None, add=False):
 PARTS = cdp.IndexParts(np.ndarray, np.asarray, lambda x, d: x.astype(cdp.numpy_dtype(d)))
 TYPED = {"sum", "prod", "cumsum", "cumprod", "matmul", "where", "full", "arange", "to_dtype"}
 TYPED |= {"scatter_add", "index_put"}
+WIDER = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64}
 # Operators that are functions of NumPy: one word where the names agree, else op=function.
 NAMES = """add sub=subtract mul=multiply neg=negative div=divide floor_divide remainder pow=power
     bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift=left_shift where sqrt
@@ -113,7 +113,7 @@ KERNELS |= {
     "scatter_add": lambda *args: located(*args, True),
     "clone": lambda x, memory_format: x,
     "flip": lambda x, dims: np.flip(x, dims if x.ndim else ()),
-    "to_dtype": lambda x, d: x.real if x.dtype.kind == "c" and d.kind not in "cb" else x,
+    "to_dtype": lambda x, d: x,
     "view_as_real": lambda x: np.stack([x.real, x.imag], -1),
     "view_as_complex": lambda x: x.view(np.result_type(x, np.complex64))[..., 0],
     "cat": lambda xs, dim: np.concatenate([x for x in xs if x.shape != (0,)] or xs[:1], dim),

@@ -27,7 +27,8 @@ def _reference(input: Any, target: Any, reduction: str = "mean") -> Any:
         end = int(np.argmax(row < 0)) if (row < 0).any() else len(row)
         own = [int(j) for j in row[:end]]
         others = [i for i in range(len(x)) if i not in own]
-        losses.append(sum(max(0.0, 1 - (x[j] - x[i])) for j in own for i in others) / len(x))
+        hinges = [np.maximum(0.0, 1 - (x[j] - x[i])) for j in own for i in others]
+        losses.append(sum(hinges) / len(x))
     return reduce(np.array(losses).reshape(input.shape[:-1]), reduction)
 
 

@@ -1,8 +1,13 @@
-"""NumPy references and samples of grid_sample and affine_grid: one place at a time."""
+"""NumPy references and samples of grid_sample and affine_grid: one place at a time.
+
+They compute in the precision of their arrays: run in single precision they show what rounding
+does where weights cancel.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,17 +68,17 @@ def grid_sample_reference(
     align_corners: bool = False,
 ) -> Any:
     sizes = input.shape[2:]
-    result = np.zeros((*input.shape[:2], *grid.shape[1:-1]))
+    result = np.zeros((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
     for where in np.ndindex(grid.shape[:-1]):
         batch, *place = where
         along = [
-            _taps(float(x), size, mode, padding_mode, align_corners)
+            _taps(x, size, mode, padding_mode, align_corners)
             for x, size in zip(grid[where][::-1], sizes)
         ]
         for taps in itertools.product(*along):
             position = tuple(p for p, _ in taps)
             if all(0 <= p < size for p, size in zip(position, sizes)):
-                weight = np.prod([w for _, w in taps])
+                weight = math.prod(w for _, w in taps)
                 result[(batch, slice(None), *place)] += (
                     input[(batch, slice(None), *position)] * weight
                 )
@@ -115,11 +120,11 @@ def grid_sample_backward_reference(
 ) -> Any:
     """One place at a time."""
     sizes = input.shape[2:]
-    into, of_grid = np.zeros(input.shape), np.zeros(grid.shape)
+    into, of_grid = np.zeros_like(input), np.zeros_like(grid)
     for where in np.ndindex(grid.shape[:-1]):
         batch, *place = where
         options = mode, padding_mode, align_corners
-        given = [float(x) for x in grid[where][::-1]]
+        given = grid[where][::-1]
         along = [
             [(p, w, s) for (p, w), s in zip(_taps(x, n, *options), _slopes(x, n, *options))]
             for x, n in zip(given, sizes)
@@ -130,11 +135,11 @@ def grid_sample_backward_reference(
             if not all(0 <= p < n for p, n in zip(position, sizes)):
                 continue
             there = (batch, slice(None), *position)
-            into[there] += arriving * np.prod([w for _, w, _ in taps])
+            into[there] += arriving * math.prod(w for _, w, _ in taps)
             dot = arriving @ input[there]
             for i, (_, _, slope) in enumerate(taps):
                 others = [w for k, (_, w, _) in enumerate(taps) if k != i]
-                of_grid[where][len(sizes) - 1 - i] += dot * slope * np.prod(others)
+                of_grid[where][len(sizes) - 1 - i] += dot * slope * math.prod(others)
     return into, of_grid
 
 

@@ -194,17 +194,18 @@ def _weighted(at: Tensor, size: int, mode: str, padding_mode: str, align: bool) 
     """``(positions, weights, slopes)`` of each neighbour along one dimension, ``(N, places)``."""
     if mode == "bicubic":
         # The neighbours are brought inside one by one; the weights are those of the place itself.
+        # The polynomials are written by their factors, so that they lose no digits near zeros.
         low = _whole(at, size, floor=True, margin=3 if padding_mode == "zeros" else None)
         share = at - low
         taps = []
         for offset in range(-1, 3):
             d = share - offset if offset < 1 else offset - share
             if offset in (0, 1):
-                weight = ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
+                weight = (1 - d) * (1 + d * (1 - (CUBIC + 2) * d))
                 slope = (3 * (CUBIC + 2) * d - 2 * (CUBIC + 3)) * d
             else:
-                weight = (((d - 5) * d + 8) * d - 4) * CUBIC
-                slope = ((3 * d - 10) * d + 8) * CUBIC
+                weight = (d - 1) * ((d - 2) * (d - 2)) * CUBIC
+                slope = (3 * d - 4) * (d - 2) * CUBIC
             near, _ = _inside(low + offset, size, padding_mode, align)
             position = _whole(near, size, floor=False).to(int64)
             taps.append((position, weight, slope if offset < 1 else -slope))

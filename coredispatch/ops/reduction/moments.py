@@ -104,11 +104,15 @@ def var(
     something varies). Raises ``DTypeError`` for integers.
     """
     _moment_dtype(self)
-    deviation = sub(self, mean(self, dim, True))
+    return in_float32(_var, self, dim, correction, keepdim)
+
+
+def _var(x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    deviation = sub(x, mean(x, dim, True))
     if dtype_of(deviation).is_complex:
         deviation = magnitude.abs(deviation)
     total = sum(mul(deviation, deviation), dim, keepdim)
-    return div(total, degrees_of_freedom(self.shape, dim, correction))
+    return div(total, degrees_of_freedom(x.shape, dim, correction))
 
 
 @var.vjp

@@ -71,6 +71,8 @@ def _insertion_reference(
     side: Literal["left", "right"] = "right" if right else "left"
     if sorter is not None:
         sorted_sequence = np.take_along_axis(sorted_sequence, sorter, -1)
+    if not np.array_equal(np.sort(sorted_sequence), sorted_sequence, equal_nan=True):
+        raise ValueError("the sequence is not sorted: any place may be found")
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side)
     width = sorted_sequence.shape[-1]

@@ -32,7 +32,7 @@ from coredispatch.ops.support.samples import (
     reductions,
 )
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import bool_, int64
+from coredispatch.registry.model.dtypes import bool_, float32, int64
 from coredispatch.registry.model.errors import DTypeError, ShapeError
 
 
@@ -170,8 +170,11 @@ def mean(
 
     Raises ``DTypeError`` for bool and integer inputs unless a floating ``dtype`` is given.
     """
-    _mean_dtype(self, dim, keepdim, dtype)
-    return div(sum(self, dim, keepdim, dtype=dtype), reduced_count(self.shape, dim) or math.nan)
+    own, count = _mean_dtype(self, dim, keepdim, dtype), reduced_count(self.shape, dim) or math.nan
+    if own.itemsize > 2:
+        return div(sum(self, dim, keepdim, dtype=dtype), count)
+    # The sum of half precision may not fit it, and would be rounded before it is divided.
+    return lazy.to_dtype(div(sum(self, dim, keepdim, dtype=float32), count), own)
 
 
 @mean.vjp

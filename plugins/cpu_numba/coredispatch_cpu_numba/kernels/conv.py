@@ -180,14 +180,16 @@ def convolution(
     if not (_fit(input, weight) and (bias is None or _fit(input, bias))):
         return NotImplemented
     ndim = input.ndim - 2
-    stride, padding, dilation = _options(stride, padding, dilation)
+    stride, padding, dilation, more = _options(stride, padding, dilation, output_padding)
+    if min(more, default=0) < 0:
+        return NotImplemented  # the rule of the operator says what is wrong
     shape = input.shape
     if transposed:
         if groups < 1 or not 1 <= ndim <= 3 or weight.ndim != input.ndim:
             return NotImplemented
         stride, padding, dilation, more = (
             v * ndim if len(v) == 1 else v
-            for v in (*_options(stride, padding, dilation, output_padding),)
+            for v in (stride, padding, dilation, more)
         )
         given = zip(shape[2:], weight.shape[2:], stride, padding, dilation, more)
         sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, k, s, p, d, o in given)

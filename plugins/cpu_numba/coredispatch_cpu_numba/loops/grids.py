@@ -98,11 +98,11 @@ def _taps_of(char: str) -> Any:
                 if d < T(0):
                     d, sign = -d, T(1)
                 if k == 1 or k == 2:
-                    weight = (T(A + 2) * d - T(A + 3)) * d * d + one
+                    weight = (one - d) * (one + d * (one - T(A + 2) * d))
                     slope = (T(3 * (A + 2)) * d - T(2 * (A + 3))) * d
                 else:
-                    weight = (((d - T(5)) * d + T(8)) * d - T(4)) * T(A)
-                    slope = ((T(3) * d - T(10)) * d + T(8)) * T(A)
+                    weight = (d - one) * ((d - T(2)) * (d - T(2))) * T(A)
+                    slope = (T(3) * d - T(4)) * (d - T(2)) * T(A)
                 p = first + k * 64
                 positions[p] = whole(T(rint(near)), size)
                 weights[p] = weight
