@@ -91,6 +91,26 @@ def test_a_fault_that_only_a_drawn_shape_meets_is_caught_and_shrunk(
     assert not ended.value.code
 
 
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, 0.01])
+def test_a_finding_is_told_when_the_time_for_shrinking_ends(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(generation, "SHRINKING", seconds)
+
+    def wrong(a: Any, b: Any) -> Any:
+        return np.add(a, b) + 1 if a.size else np.add(a, b)
+
+    with served_by("add", wrong):
+        for seed in (1, 2, 3):
+            result, _ = judged(subject, "add", seed)
+            assert result.status is Status.FAIL
+            assert "did not fail again" not in result.message
+
+
+def test_an_empty_dimension_does_not_make_room_for_long_ones() -> None:
+    assert generation._extent((0, 2, 257, 257, 257)) == 2 * 257**3
+
+
 def test_the_seed_alone_decides_what_is_drawn(subject: Subject) -> None:
     class Told(Context):
         def placed(self, sample: Any) -> Any:

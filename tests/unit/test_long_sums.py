@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coredispatch as cd
+from coredispatch import plugin
 
 TENTHS = np.full(300_000, 0.1, np.float32)
 
@@ -48,6 +49,25 @@ def test_long_sums_keep_their_shapes(dim: int, keepdim: bool) -> None:
     found = cd.from_numpy(array).sum(dim, keepdim)
     assert found.shape == array.sum(dim, keepdims=keepdim).shape
     assert found.dtype is cd.float32 and bool((found == 5000).all())
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16])
+@pytest.mark.parametrize(("name", "ddof"), [("mean", 0), ("var", 1)])
+def test_moments_of_half_precision_are_rounded_once(name: str, ddof: int, dtype: Any) -> None:
+    """Also where a backend has no kernel of them: their decomposition."""
+    x = cd.from_numpy(np.random.default_rng(3).uniform(0, 300, 3000).astype(np.float32)).to(dtype)
+    options = {"ddof": ddof} if name == "var" else {}
+    exact = getattr(np, name)(x.double().numpy(), **options)
+    given = (None, ddof, False) if name == "var" else (None, False, None)
+    found = getattr(cd.ops, name).decomposition(x, *given)
+    assert found.dtype is dtype
+    assert found.item() == cd.tensor(exact).to(dtype).item()
+
+
+def test_plugins_round_doubles_once_and_find_names_where_they_were_found() -> None:
+    number = np.array([-2.8828125026848284])  # by way of float32 it becomes a tie
+    assert float(plugin.numpy_cast(number, cd.bfloat16)[0]) == -2.890625
+    assert vars(plugin)["numpy_cast"] is plugin.numpy_cast
 
 
 def _once(number: float) -> float:

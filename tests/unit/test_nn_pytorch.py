@@ -132,6 +132,23 @@ def test_grid_sample(mode: str, padding_mode: str, align_corners: bool) -> None:
         same(call, normal(1, 2, 1, 1), normal(1, 2, 2, 2))
 
 
+def test_cubic_weights_near_their_zeros_keep_their_digits() -> None:
+    """At a place just beside an element the far neighbours weigh little, not a rounding error."""
+    x = np.zeros((1, 1, 7, 7), np.float32)
+    x[0, 0, 3, 5] = 1.0  # two columns beside the place
+    for share in (2.0**-12, 2.0**-16):
+        grid = np.array([[[[share * 2 / 6, 0.0]]]])
+        found = [
+            cd.nn.functional.grid_sample(
+                cd.from_numpy(x.astype(dtype)), cd.from_numpy(grid.astype(dtype)), "bicubic",
+                align_corners=True,
+            ).item()
+            for dtype in (np.float32, np.float64)
+        ]  # fmt: skip
+        assert found[1] != 0
+        assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore:Since version")
 def test_grids() -> None:
     for align in (False, True):

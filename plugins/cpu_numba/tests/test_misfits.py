@@ -73,3 +73,10 @@ def test_what_does_not_fit_is_refused_or_means_what_the_decomposition_means(
             assert wanted is not None, (i, d, size)
             for mine, other in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(mine, other, 1e-4, 1e-4, err_msg=f"{i}, {d}, {size}")
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_negative_output_padding_is_refused(transposed: bool) -> None:
+    x, weight = (cd.from_numpy(floats(*shape)) for shape in ((2, 3, 8, 8), (3, 3, 3, 3)))
+    with pytest.raises(cd.CoreDispatchError, match="output_padding"):
+        cd.ops.convolution(x, weight, None, 1, 1, 1, transposed, (-1, -1), 1)
