@@ -65,6 +65,25 @@ def _fitting(x: Any, batch_sizes: IntList, *states: Any) -> int:
     return rows
 
 
+def _expect(name: str, x: Any, *shape: Any) -> None:
+    """Raise :class:`ShapeError` where ``x`` has another shape; None and open sizes fit any."""
+    found = tuple(x.shape)
+    known = [(a, b) for a, b in zip(found, shape) if type(a) is int and type(b) is int]
+    if len(found) != len(shape) or any(a != b for a, b in known):
+        wanted = ", ".join("rows" if n is None else str(n) for n in shape)
+        raise ShapeError(
+            f"{name} has shape {found}, expected ({wanted})",
+            fix="give the gates, the states and the weights of one hidden size",
+        )
+
+
+def _square(gates: Any, h0: Any, weight_hh: Any, count: int) -> None:
+    """Raise where the gates or the weights of ``count`` gates do not fit the state."""
+    size = h0.shape[1]
+    _expect("gates", gates, None, count * size)
+    _expect("weight_hh", weight_hh, count * size, size)
+
+
 def _steps(x: Any, batch_sizes: IntList, reverse: bool) -> Iterator[tuple[int, int]]:
     """First row in ``x`` and number of rows of each step, in the order of computation."""
     _fitting(x, batch_sizes)
@@ -137,6 +156,13 @@ def _lstm_shapes(
     gates: Any, h0: Any, c0: Any, weight_hh: Any, weight_hr: Any, batch_sizes: Any, *_: Any
 ) -> list[tuple[int, ...]]:
     rows = _fitting(gates, batch_sizes, h0, c0)
+    size, width = c0.shape[1], h0.shape[1]
+    _expect("gates", gates, None, 4 * size)
+    _expect("weight_hh", weight_hh, 4 * size, width)
+    if weight_hr is None:
+        _expect("h0", h0, None, size)
+    else:
+        _expect("weight_hr", weight_hr, width, size)
     return [(rows, h0.shape[1]), (rows, c0.shape[1]), (rows, gates.shape[1])]
 
 
@@ -204,7 +230,12 @@ def _lstm_backward_shapes(
     weight_hh: Any, weight_hr: Any, batch_sizes: Any, *_: Any,
 ) -> list[tuple[int, ...]]:  # fmt: skip
     rows, n = _fitting(cells, batch_sizes, c0), c0.shape[0]
-    width = weight_hh.shape[1]
+    size, width = c0.shape[1], weight_hh.shape[1]
+    _expect("cells", cells, rows, size)
+    _expect("activations", activations, rows, 4 * size)
+    _expect("weight_hh", weight_hh, 4 * size, size if weight_hr is None else width)
+    if weight_hr is not None:
+        _expect("weight_hr", weight_hr, width, size)
     return [
         tuple(activations.shape),
         (n, width),
@@ -271,11 +302,18 @@ def lstm_sequence_backward(
 # ---- GRU --------------------------------------------------------------------------------------
 
 
+def _gru_shapes(
+    gates: Any, h0: Any, weight_hh: Any, bias_hh: Any, batch_sizes: Any, *_: Any
+) -> list[tuple[int, ...]]:
+    rows = _fitting(gates, batch_sizes, h0)
+    _square(gates, h0, weight_hh, 3)
+    if bias_hh is not None:
+        _expect("bias_hh", bias_hh, 3 * h0.shape[1])
+    return [(rows, h0.shape[1]), (rows, 4 * h0.shape[1])]
+
+
 @composite(
-    out=lambda gates, h0, weight_hh, bias_hh, batch_sizes, *_: [
-        (_fitting(gates, batch_sizes, h0), h0.shape[1]),
-        (gates.shape[0], 4 * h0.shape[1]),
-    ],
+    out=_gru_shapes,
     reference=reference.gru_sequence,
     samples=reference.gru_samples,
     **_FACTS,
@@ -325,12 +363,17 @@ def _(grads, out0, out1, h0, weight_hh, bias_hh, batch_sizes, reverse):
     )
 
 
+def _gru_backward_shapes(
+    of_output: Any, of_kept: Any, before: Any, kept: Any, weight_hh: Any, batch_sizes: Any, *_: Any
+) -> list[tuple[int, ...]]:
+    rows, size = _fitting(before, batch_sizes), before.shape[1]
+    _expect("activations", kept, rows, 4 * size)
+    _expect("weight_hh", weight_hh, 3 * size, size)
+    return [(rows, 3 * size), (rows, 3 * size), (batch_sizes[0], size)]
+
+
 @composite(
-    out=lambda of_output, of_kept, before, kept, weight_hh, batch_sizes, *_: [
-        (_fitting(before, batch_sizes), 3 * before.shape[1]),
-        (before.shape[0], 3 * before.shape[1]),
-        (batch_sizes[0], before.shape[1]),
-    ],
+    out=_gru_backward_shapes,
     reference=reference.gru_sequence_backward,
     samples=reference.gru_backward_samples,
     **{**_FACTS, "dtype": lambda *args: args[2].dtype},
@@ -377,11 +420,24 @@ def gru_sequence_backward(
 # ---- plain ------------------------------------------------------------------------------------
 
 
+def _rnn_shape(
+    gates: Any, h0: Any, weight_hh: Any, nonlinearity: Any, batch_sizes: Any, *_: Any
+) -> tuple[int, ...]:
+    rows = _fitting(gates, batch_sizes, h0)
+    _square(gates, h0, weight_hh, 1)
+    return rows, gates.shape[1]
+
+
+def _rnn_backward_shapes(
+    grad: Any, out: Any, weight_hh: Any, nonlinearity: Any, batch_sizes: Any, *_: Any
+) -> list[tuple[int, ...]]:
+    rows, size = _fitting(out, batch_sizes), out.shape[1]
+    _expect("weight_hh", weight_hh, size, size)
+    return [(rows, size), (batch_sizes[0], size)]
+
+
 @composite(
-    out=lambda gates, h0, weight_hh, nonlinearity, batch_sizes, *_: (
-        _fitting(gates, batch_sizes, h0),
-        *gates.shape[1:],
-    ),
+    out=_rnn_shape,
     reference=reference.rnn_sequence,
     samples=reference.rnn_samples,
     **_FACTS,
@@ -421,10 +477,7 @@ def _(grad, out, h0, weight_hh, nonlinearity, batch_sizes, reverse):
 
 
 @composite(
-    out=lambda grad, out, weight_hh, nonlinearity, batch_sizes, *_: [
-        (_fitting(out, batch_sizes), out.shape[1]),
-        (batch_sizes[0], out.shape[1]),
-    ],
+    out=_rnn_backward_shapes,
     reference=reference.rnn_sequence_backward,
     samples=reference.rnn_backward_samples,
     smooth=False,
