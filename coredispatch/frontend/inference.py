@@ -99,10 +99,44 @@ def _is_view(op: Operator) -> bool:
     return bool(op.view)
 
 
+def _inside(function: Any, args: tuple[Any, ...]) -> Any:
+    from coredispatch.frontend.modes import inference_mode  # which needs the layers
+
+    with inference_mode():
+        return function(*args)
+
+
+def _carried(function: Any, args: tuple[Any, ...]) -> Any:
+    """The call outside the mode, with copies made inside."""
+
+    def made(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)([made(item) for item in value])
+        return value.clone() if isinstance(value, Value) else value  # type: ignore[attr-defined]
+
+    return function(*_inside(made, (args,)))
+
+
+def _unless_written(op: Operator, function: Any, args: tuple[Any, ...]) -> Any:
+    if op.schema.written(args):
+        raise AutogradError("inference tensors cannot be written outside inference mode")
+    return function(*args)
+
+
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the layers ``inference`` and ``inference_mode``."""
-    registrar.layer(Layer("inference", generic=guard, above=("autograd",), below=("autocast",)))
+    registrar.layer(
+        Layer(
+            "inference",
+            generic=guard,
+            above=("autograd",),
+            below=("autocast",),
+            through=_carried,
+            keeps=("bits",),
+            meaning=_unless_written,
+        )
+    )
     registrar.layer(
         Layer(
             "inference_mode",
@@ -110,5 +144,7 @@ def coredispatch_register(registrar: Registrar) -> None:
             applies=_is_view,
             below=("autograd", "inference"),
             marks="inference",
+            through=_inside,
+            keeps=("bits",),
         )
     )

@@ -48,6 +48,7 @@ CHECKS: dict[int, str] = {
     31: "state",
     32: "exactness",
     33: "arguments",
+    34: "layers",
 }
 
 

@@ -7,7 +7,8 @@
 ``full``      and new processes, streams, large arrays, timings.
 
 Profiles stand beside the levels: ``amp``, ``async``, ``large``, ``compiler`` (programs as graphs),
-and one for each layout that a loaded plugin brings, under its name and under the plugin's.
+and one for each layout and each layer that a loaded plugin brings, under its name and under the
+plugin's.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ BOOT_OPS = (
 BOOT_DTYPES = ("float32", "int64", "bool", "-")
 #: variants of cases that take long, which only ``full`` asks for
 FULL_ONLY = ("new-process", "full")
+#: checks of what plugins bring, which their profiles alone ask for
+OF_PLUGINS = (27, 34)
 _BOOT = (1, 3, 4, 25)
 _OPERATORS = (1, 3, 4, 14, 25)
 _INFERENCE = (*range(1, 12), 14, 15, 17, 19, 20, 21, 23, 24, 25, 26, 30, 31, 32, 33)
@@ -95,7 +98,7 @@ def checks_of_profile(name: str) -> tuple[int, ...]:
         raise SuiteError(
             f"there is no profile {name!r}", fix=f"use one of {', '.join(known_profiles())}"
         )
-    return (27,)
+    return OF_PLUGINS
 
 
 def checks_of(level: str | None, profiles: tuple[str, ...]) -> set[int]:
@@ -110,7 +113,7 @@ def belongs(case: Case, level: str | None, profiles: tuple[str, ...]) -> bool:
     """Whether ``case`` is among what a level and profiles ask for."""
     if case.check not in checks_of(level, profiles):
         return False
-    if case.check == 27:
+    if case.check in OF_PLUGINS:
         known = layout_profiles()
         return any(scope(case.variant) in known.get(profile, ()) for profile in profiles)
     if level in ("boot", "operators"):

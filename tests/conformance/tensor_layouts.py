@@ -127,14 +127,15 @@ def extras() -> Mapping[str, Any]:
 def profiles() -> dict[str, tuple[str, ...]]:
     """The profiles that loaded plugins bring, and the scopes of the cases that each has.
 
-    A layout's profile has its name. A plugin's has the name of the plugin: the cases of all its
-    layouts, and its own.
+    A layout's profile has its name, and so has a layer's. A plugin's has the name of the plugin:
+    the cases of all its layouts and layers, and its own.
     """
     plugins.discover()
     found: dict[str, tuple[str, ...]] = {}
-    for name, (_, plugin) in TABLE.snapshot.layouts.items():
+    brought = {**TABLE.snapshot.layouts, **TABLE.snapshot.layers}
+    for name, (_, plugin) in brought.items():
         found[plugin] = (*found.get(plugin, (plugin,)), name)
-    for name in TABLE.snapshot.layouts:
+    for name in brought:
         found.setdefault(name, (name,))
     for plugin in extras():
         found.setdefault(plugin, (plugin,))
@@ -142,5 +143,5 @@ def profiles() -> dict[str, tuple[str, ...]]:
 
 
 def scope(variant: str) -> str:
-    """The layout, or the plugin, that a case of check 27 is about."""
+    """The layout, the layer or the plugin that a case of check 27 or 34 is about."""
     return variant.partition("+")[0]

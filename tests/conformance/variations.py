@@ -15,7 +15,7 @@ import numpy as np
 
 from .templates import named
 
-__all__ = ["Variation", "variations", "variations_of_two"]
+__all__ = ["Variation", "variations", "variations_of_two", "with_argument"]
 
 #: parameters that say how many elements there will be: larger numbers only cost memory
 COUNTS = frozenset(("size", "sizes", "shape", "n", "m", "steps", "repeats", "num_classes", "bins"))
@@ -43,7 +43,7 @@ def variations_of_two(op: Any, sample: Any) -> Iterator[Variation]:
             yield Variation(varied.sample, f"{smaller.what}, {varied.what}")
 
 
-def _with(op: Any, sample: Any, name: str, value: Any) -> Any:
+def with_argument(op: Any, sample: Any, name: str, value: Any) -> Any:
     """The sample with the argument ``name`` replaced, or given where it was left out."""
     names = [p.name for p in op.schema.params]
     args = [*sample.args]
@@ -61,7 +61,7 @@ def _options(op: Any, sample: Any) -> Iterator[Variation]:
     for param in op.schema.params:
         value = given.get(param.name, param.default)
         for other in _other(param, value):
-            yield Variation(_with(op, sample, param.name, other), f"{param.name}={other!r}")
+            yield Variation(with_argument(op, sample, param.name, other), f"{param.name}={other!r}")
 
 
 def _other(param: Any, value: Any) -> Iterator[Any]:

@@ -111,7 +111,7 @@ def test_distributions_hold_what_they_promise() -> None:
 
 def test_every_check_has_cases_or_is_visibly_elsewhere(subject: Subject) -> None:
     ops = (BACKEND, "add", "softmax", "randn", "fill_", "permute", "sum", "linear")
-    profiles = ("sparse", "quant", "compiler")
+    profiles = ("sparse", "quant", "compiler", "autograd")
     found = {c.check for op in ops for c in plan_op(subject, op, "full", profiles)}
     assert found == set(CHECKS)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from coredispatch.frontend.amp.autocast import AutocastState, autocast
+from coredispatch.frontend.amp.autocast import AutocastState, autocast, get_autocast_dtype
 from coredispatch.plugin import (
     DType,
     Layer,
@@ -147,7 +148,44 @@ def _applies(op: Operator) -> bool:
     return op.cast is not None and not op.mutates
 
 
+def _through(function: Any, args: tuple[Any, ...]) -> Any:
+    given = next((v for v in _flat(args) if isinstance(v, Value)), None)
+    with autocast("cpu" if given is None else given.device.type):  # type: ignore[attr-defined]
+        return function(*args)
+
+
+def _meaning(op: Any, function: Any, args: tuple[Any, ...]) -> Any:
+    """The call with its floating arguments cast as the policy of the operator says."""
+    tensors = [v for v in _flat(args) if isinstance(v, Value) and dtype_of(v).is_floating_point]
+    found = {dtype_of(v) for v in tensors}
+    device = tensors[0].device.type if tensors else "cpu"  # type: ignore[attr-defined]
+    if op.cast == "lower" and _float64 not in found:
+        found = {get_autocast_dtype(device)}
+    elif op.cast == "float32" or (op.cast == "float32_accelerated" and device != "cpu"):
+        found = {_float32}
+    elif op.cast != "widest" or not found:
+        return function(*args)
+    target = functools.reduce(promote_types, found)
+
+    def cast(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)([cast(item) for item in value])
+        eligible = isinstance(value, Value) and dtype_of(value) in _eligible
+        return value.to(target) if eligible else value  # type: ignore[attr-defined]
+
+    return function(*map(cast, args))
+
+
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
     """Register the layer ``autocast``, above autograd."""
-    registrar.layer(Layer("autocast", generic=CastEntry, applies=_applies, above=("autograd",)))
+    layer = Layer(
+        "autocast",
+        generic=CastEntry,
+        applies=_applies,
+        above=("autograd",),
+        through=_through,
+        keeps=("bits", "gradients"),
+        meaning=_meaning,
+    )
+    registrar.layer(layer)

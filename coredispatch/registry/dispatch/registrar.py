@@ -12,6 +12,7 @@ from typing import Any
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE, Snapshot, Table
 from coredispatch.registry.model.backend import (
+    KEPT,
     Backend,
     ContextKernel,
     Kernel,
@@ -75,7 +76,7 @@ class Registrar:
     def layer(self, layer: Layer) -> None:
         """Register a layer: its key, its per-op kernels and its generic kernel."""
         self._check_kind(layer, Layer, "layer")
-        for what in ("generic", "applies"):
+        for what in ("generic", "applies", "through", "meaning"):
             function = getattr(layer, what)
             if function is not None and not callable(function):
                 raise RegistrationError(
@@ -83,6 +84,13 @@ class Registrar:
                     "which cannot be called",
                     fix="pass a function, or None",
                 )
+        kept = layer.keeps
+        if isinstance(kept, str) or not set(kept) <= set(KEPT):
+            raise RegistrationError(
+                f"plugin {self.plugin!r}: keeps={kept!r} of layer {layer.name!r} is not a tuple "
+                f"of some of {', '.join(map(repr, KEPT))}",
+                fix="write keeps=('bits', 'writes', 'gradients'), or leave it out",
+            )
 
         def act(s: Snapshot) -> Snapshot:
             s = self._key(s, layer.name, "layer", layer.above, layer.below)

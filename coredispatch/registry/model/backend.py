@@ -243,6 +243,11 @@ class Layout:
         return self.unpack({k: change(v) if isinstance(v, array_type) else v for k, v in parts})
 
 
+#: what a layer may keep: results bit by bit, or up to rounding; what is written to arguments, and
+#: which memory is shared; the gradients of arguments
+KEPT = ("bits", "values", "writes", "gradients")
+
+
 @dataclass
 class Layer:
     """A layer key, above layouts and backends.
@@ -273,6 +278,15 @@ class Layer:
     wraps: bool = False
     alone: bool = False
     written: Callable[..., Any] | None = None
+    #: (function, args) -> ``function(*args)`` with the layer in force, as plain tensors. With this
+    #: the conformance suite certifies the layer: each operator that it has a kernel for is called
+    #: with it and without (``docs/write_a_layer.md``).
+    through: Callable[[Callable[..., Any], tuple[Any, ...]], Any] | None = None
+    #: what stays as it is without the layer, some of :data:`KEPT`
+    keeps: tuple[str, ...] = ("bits", "writes", "gradients")
+    #: (op, function, args) -> what the call ``function(*args)`` of an operator comes to, where that
+    #: is not what it gives without the layer
+    meaning: Callable[[Any, Callable[..., Any], tuple[Any, ...]], Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The checks. Each module declares some of the 29; :data:`PLANS` is all of them.
+"""The checks. Each module declares some of them; :data:`PLANS` is all of them.
 
 A check is a *plan*, which yields its cases for one operator (or, for cases about the backend as
 a whole, for None), and a *run*, which asserts what one case is about.
@@ -42,6 +42,7 @@ MODULES = (
     "caching",
     "compilers",
     "layouts",
+    "layers",
     "hardware",
     "sizes",
     "state",

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from .classes import CLASSES, SAMPLE
 from .controls import controls
 from .curated import curated
 from .exploits import exploits
+from .layer_faults import PROFILE, witness
 from .mutants import Mutant, planted, wants
 from .verdict import gates
 
@@ -74,7 +75,7 @@ _OWN = tuple(
     for name in (
         "curated generated fake_backend controls option_faults edge_faults stream_faults "
         "size_faults state_faults rounding_faults generated_work generated_options "
-        "generated_states generated_streams generated_edges".split()
+        "generated_states generated_streams generated_edges layer_faults".split()
     )
 )
 
@@ -166,7 +167,8 @@ def _patient(subject: Subject, mutant: Mutant) -> Result | None:
 @contextmanager
 def _subject(mutant: Mutant) -> Iterator[Subject]:
     if not mutant.fake_backend:
-        yield Subject("cpu")
+        with witness() if PROFILE in mutant.profiles else nullcontext():
+            yield Subject("cpu")
         return
     with fake_backend.loaded() as subject:
         yield subject

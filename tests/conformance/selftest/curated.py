@@ -15,6 +15,7 @@ from .edge_faults import BACKWARD_KERNELS, EDGES
 from .fake_backend import NAME
 from .forms import INPLACE, KERNELS
 from .framework import FRAMEWORK
+from .layer_faults import LAYERS
 from .mutants import Mutant, Mutation
 from .option_faults import OPTIONS
 from .passes import PASSES
@@ -59,7 +60,7 @@ def curated(subject: Subject) -> list[Mutant]:
         for name, (make, facts) in [*SIZES.items(), *STATES.items(), *ROUNDINGS.items()]
     ]
     kernels += layout_faults()
-    faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **STREAMS}
+    faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **STREAMS, **LAYERS}
     framework = [Mutant(name, "", **facts) for name, facts in faults.items()]
     return [*kernels, *framework]
 

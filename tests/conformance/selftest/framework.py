@@ -13,7 +13,7 @@ from typing import Any
 
 from coredispatch.registry import TABLE
 
-__all__ = ["FRAMEWORK", "module", "replaced"]
+__all__ = ["FRAMEWORK", "masks_restored", "module", "replaced"]
 
 
 def module(name: str) -> Any:
@@ -75,11 +75,11 @@ def unrestored_mask() -> Any:
     def broken(self: Any, kind: Any = None, *rest: Any) -> Any:
         return None if kind is not None else leave(self, kind, *rest)
 
-    return _masks_restored(replaced((mode, "__exit__", broken)))
+    return masks_restored(replaced((mode, "__exit__", broken)))
 
 
 @contextmanager
-def _masks_restored(block: Any) -> Iterator[None]:
+def masks_restored(block: Any) -> Iterator[None]:
     """Undo what the fault leaves behind: modes live in a context of their own."""
     masks, modes = module("registry.dispatch.masks"), module("registry.around.modes")
     kept = masks._CURRENT.get(), dict(masks.MASKS.active), modes._entered.get()
@@ -173,7 +173,7 @@ def leaking_autocast() -> Any:
     def broken(self: Any, kind: Any = None, *rest: Any) -> Any:
         return None if kind is not None else leave(self, kind, *rest)
 
-    return _masks_restored(replaced((amp, "__exit__", broken)))
+    return masks_restored(replaced((amp, "__exit__", broken)))
 
 
 #: name -> fields of the mutant: the block that breaks it, and who must notice how
