@@ -17,8 +17,10 @@ from coredispatch.plugin import (
     AutogradError,
     Layer,
     LayerEntry,
+    Mode,
     Operator,
     Registrar,
+    Switch,
     Value,
     base_of,
     describe_call,
@@ -99,10 +101,14 @@ def _is_view(op: Operator) -> bool:
     return bool(op.view)
 
 
-def _inside(function: Any, args: tuple[Any, ...]) -> Any:
-    from coredispatch.frontend.modes import inference_mode  # which needs the layers
+class _Inside(Mode):
+    """What ``inference_mode`` switches, for calls through the layers."""
 
-    with inference_mode():
+    switch = Switch(on=("inference_mode",), off=("autograd", "inference"))
+
+
+def _inside(function: Any, args: tuple[Any, ...]) -> Any:
+    with _Inside():
         return function(*args)
 
 
