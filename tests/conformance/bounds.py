@@ -76,7 +76,7 @@ def compare(
     *,
     slack: float = 1.0,
     signs: bool = True,
-    step: float = 0.0,
+    step: Any = 0.0,
 ) -> float:
     """Largest error over its bound; raises :class:`Deviation` where it exceeds 1.
 
@@ -87,7 +87,8 @@ def compare(
         expected: the reference's result that belongs to ``actual``.
         slack: factor on the bound, for results that went through several roundings.
         signs: whether the signs of zeros count where the class says so.
-        step: the distance between the values that the result's layout can hold.
+        step: the distance between the values that the result's layout can hold, a number or an
+            array that broadcasts to the result.
     """
     kind, units = DEFAULT if op.tolerance is None else (op.tolerance.kind, op.tolerance.ulps)
     if actual.dtype.kind in "biu":
@@ -99,7 +100,9 @@ def compare(
         return _complex(actual, expected, kind, units, reference, slack)
     wanted = np.asarray(expected, np.float64) if expected.dtype.kind != "c" else expected.real
     if kind == "steps":
-        return _judge(actual, wanted, np.full(wanted.shape, units * step), signs=False)
+        return _judge(
+            actual, wanted, np.broadcast_to(np.multiply(units, step), wanted.shape), signs=False
+        )
     signs = signs and kind in ("exact", "ulp") and not _signless(op)
     signs = signs and not any(a.dtype.kind == "c" for a in inputs)
 

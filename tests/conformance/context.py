@@ -473,7 +473,7 @@ class Context:
 
         return attempt
 
-    def _laid_out(self, number: int, output: Any, expected: Any) -> float:
+    def _laid_out(self, number: int, output: Any, expected: Any) -> Any:
         """Assert the layout that the reference names; the distance of the values it can hold."""
         layout, named = layout_of(output), getattr(expected, "layout", "")
         if self.facts is not None and self.facts.layouts:
@@ -482,7 +482,7 @@ class Context:
                 found == named,
                 f"output {number} is {found or 'strided'}, the reference {named or 'strided'}",
             )
-        return float(layout.step(output)) if layout is not None and layout.step else 0.0
+        return layout.step(output) if layout is not None and layout.step else 0.0
 
     def _floating(self) -> bool:
         """Whether every array of the sample is floating: then the reference's category counts."""

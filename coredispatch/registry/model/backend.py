@@ -215,8 +215,9 @@ class Layout:
     #: (NumPy array, numpy.random.Generator) -> the array changed into one that the layout holds
     #: exactly: with zeros, say. None where it holds any array that ``from_dense`` takes.
     representable: Callable[[Any, Any], Any] | None = None
-    #: tensor of this layout -> the distance between the values it can hold, where it rounds
-    step: Callable[[Any], float] | None = None
+    #: tensor of this layout -> the distance between the values it can hold, where it rounds: a
+    #: number, or an array that broadcasts to the tensor, as with a scale for each channel
+    step: Callable[[Any], Any] | None = None
     #: tensor of this layout -> the least and the largest value it can hold, numbers or arrays that
     #: broadcast, where what lies beyond is cut to them
     limits: Callable[[Any], tuple[Any, Any]] | None = None

@@ -126,6 +126,25 @@ def zero_point_ignored(correct: Any, raws: Any) -> Any:
     return q.like(np.asarray(np.maximum(q.data, 0)))
 
 
+def fine_channel_off(correct: Any, raws: Any) -> Any:
+    """``relu`` puts the channel of the finest scale one integer up."""
+    (q,) = raws
+    result = correct(q)
+    if not q.per_channel or not result.data.size:
+        return result
+    data = np.array(result.data)
+    fine = np.moveaxis(data, q.axis, 0)[int(np.argmin(q.scale))]
+    fine += fine < 120
+    return q.like(data)
+
+
+def memory_order(correct: Any, raws: Any) -> Any:
+    """``relu`` walks through memory, whatever the order of the dimensions there."""
+    (q,) = raws
+    result = correct(q)
+    return q.like(np.array(result.data).ravel(order="K").reshape(q.shape))
+
+
 #: name -> (operator, key whose kernel is at fault, fault, what the case that notices says)
 FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
     "wraps instead of saturating": ("quantize_per_tensor", "cpu", wrapping, "saturates to"),
@@ -136,4 +155,6 @@ FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
         "ties round",
     ),
     "quantized relu at the integer 0": ("relu", "quantized", zero_point_ignored, "output steps"),
+    "a fine channel one step off": ("relu", "quantized", fine_channel_off, "output steps"),
+    "quantized relu in memory order": ("relu", "quantized", memory_order, "output steps"),
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.plugin import Sample, laid_out
-from coredispatch_quant.grids import LIMITS, PER_TENSOR, channel_scales, grid
+from coredispatch_quant.grids import LIMITS, PER_CHANNEL, PER_TENSOR, along, channel_scales, grid
 
 __all__ = [
     "channel_scales_of",
@@ -67,6 +67,8 @@ def either(make: Any) -> Iterator[Sample]:
     for shape in SHAPES:
         yield Sample(stored(make, shape))
         yield Sample(stored(make, shape, "qint8"))
+        if len(shape) > 2:
+            yield Sample(stored(make, shape, "channels_last"))
     yield from channels(make)
 
 
@@ -74,6 +76,8 @@ def channels(make: Any) -> Iterator[Sample]:
     """``op(quantized per channel)``."""
     for shape in ((1,), (5,), (4, 4), (3, 5), (7, 3, 5)):
         yield Sample(stored(make, shape, "channels"))
+        if len(shape) > 1:
+            yield Sample(stored(make, shape, "last_axis"))
 
 
 def products(make: Any) -> Iterator[Sample]:
@@ -133,21 +137,20 @@ def dequantized(self: Any) -> Any:
 def integers(self: Any) -> Any:
     """The stored integers of values on the grid of their form."""
     values = np.asarray(self, np.float64)
-    if self.form == "channels":
-        scales = channel_scales(self.shape[0]).reshape(-1, *[1] * (self.ndim - 1))
-        return np.rint(values / scales).astype(np.int8)
+    if self.form in PER_CHANNEL:
+        return np.rint(values / along(self, self.form)).astype(np.int8)
     scale, zero, dtype = PER_TENSOR[self.form]
     return (np.rint(values / scale) + zero).astype(np.uint8 if dtype == "quint8" else np.int8)
 
 
 def channel_scales_of(self: Any) -> Any:
-    """The scales of the form ``channels``."""
-    return channel_scales(self.shape[0])
+    """The scales of a form with several."""
+    return channel_scales(self.shape[PER_CHANNEL[self.form]])
 
 
 def channel_zero_points_of(self: Any) -> Any:
-    """The zero points of the form ``channels``: all 0."""
-    return np.zeros(self.shape[0], np.int64)
+    """The zero points of a form with several: all 0."""
+    return np.zeros(self.shape[PER_CHANNEL[self.form]], np.int64)
 
 
 def saturated(exact: Any, form: str, scale: float, zero_point: int, relu: bool) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError, DTypeError, OpError, ShapeError
+from coredispatch.plugin import ArgumentError, DTypeError, MissingKernel, OpError, ShapeError
 from coredispatch_quant.array import QuantizedArray, limits, storage_dtype, tensor_parameters
 from coredispatch_quant.requantize import requantize
 from coredispatch_quant.windows import output_size
@@ -288,9 +288,14 @@ def max_pool(
     """Maximum over windows of the integers: a positive scale keeps their order.
 
     Pools the last ``len(kernel_size)`` dimensions. One pass per element of a window; padding
-    holds the smallest integer.
+    holds the smallest integer. MissingKernel where the scales vary along one of these.
     """
     n = len(kernel_size)
+    if q.axis is not None and q.axis >= q.ndim - n:
+        raise MissingKernel(
+            f"there is no kernel that pools dimension {q.axis}, along which the scales vary",
+            fix="quantize along another dimension or per tensor, or call .dequantize()",
+        )
     spatial = zip(q.shape[-n:], kernel_size, stride, padding, dilation, strict=True)
     sizes = [pooled(*window, ceil_mode) for window in spatial]
     reach = [

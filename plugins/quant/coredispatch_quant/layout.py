@@ -196,7 +196,12 @@ LAYOUT = Layout(
     dtypes=(qint8, quint8),
     to_dense=dequantize,
     from_dense=ways.quint8_per_tensor,
-    forms={"qint8": ways.qint8_per_tensor, "channels": ways.qint8_per_channel},
+    forms={
+        "qint8": ways.qint8_per_tensor,
+        "channels": ways.qint8_per_channel,
+        "last_axis": ways.qint8_per_last_channel,
+        "channels_last": ways.channels_last,
+    },
     dtypes_checked=("float32",),
     step=ways.step,
     limits=ways.range_of,

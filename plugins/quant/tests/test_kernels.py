@@ -6,7 +6,14 @@ import integer_reference as exact
 import numpy as np
 import pytest
 
-from coredispatch.plugin import ArgumentError, DimError, DTypeError, OpError, ShapeError
+from coredispatch.plugin import (
+    ArgumentError,
+    DimError,
+    DTypeError,
+    MissingKernel,
+    OpError,
+    ShapeError,
+)
 from coredispatch_quant import kernels
 from coredispatch_quant.array import QuantizedArray, limits, qint8, quint8
 
@@ -221,6 +228,12 @@ def test_max_pool(size, kernel, stride, padding, dilation, ceil):
             for i in starts(0)
         ]
         assert got.data[b, c].tolist() == want
+
+
+def test_max_pool_along_the_scales_is_refused():
+    q = QuantizedArray(np.zeros((2, 3, 4, 4), np.int8), np.full(4, 0.1), 0, axis=3)
+    with pytest.raises(MissingKernel, match="dimension 3"):
+        kernels.max_pool(q, (2, 2), (2, 2), (0, 0), (1, 1), False)
 
 
 def test_max_pool_of_other_dimensions():

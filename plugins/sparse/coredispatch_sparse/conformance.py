@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_sparse.ops import crow_indices, to_sparse_csr
+from coredispatch.plugin import ArgumentError
+from coredispatch_sparse.layout import unpack
+from coredispatch_sparse.ops import (
+    col_indices,
+    crow_indices,
+    csr_assemble,
+    sparse_mask,
+    to_sparse_csr,
+)
 
 __all__ = ["CASES", "FAULTS"]
 
@@ -57,10 +65,53 @@ def stored_count(case: Any) -> None:
     case.expect(found == [count, count, 0], f"{found} elements are stored, not {[count, count, 0]}")
 
 
+def unsorted_columns(case: Any) -> None:
+    """Columns of a row that do not increase are refused by name, wherever they come in."""
+    values = np.array([1.0, 2.0, 3.0], np.float32)
+    for what, columns in (("follows", [0, 3, 1]), ("repeats", [0, 1, 1])):
+        parts = np.array([0, 1, 3]), np.array(columns)
+
+        def assembled(parts: Any = parts) -> Any:
+            return csr_assemble(*map(case.tensor, parts), case.tensor(values), (2, 4))
+
+        def loaded(parts: Any = parts) -> Any:
+            named = dict(zip(("crow_indices", "col_indices"), parts, strict=True))
+            return unpack({**named, "values": values, "size": [2, 4]})
+
+        for way in (assembled, loaded):
+            try:
+                way()
+            except ArgumentError as error:
+                told = f"row 1: column 1 {what}" in str(error)
+                case.expect(told, f"refused, without naming the row and the columns: {error}")
+            else:
+                case.expect(False, f"columns {columns} are taken: one {what} the other")
+
+
+def sorted_results(case: Any) -> None:
+    """What kernels make has increasing columns, none of them twice."""
+    first, second = (to_sparse_csr(case.tensor(matrix(case))) for _ in range(2))
+    results = {
+        "the transpose": first.mT,
+        "the sum": first + second,
+        "the difference": first - second,
+        "a sum with itself": first + first,
+        "the part under a mask": sparse_mask(first, second),
+        "twice the transpose": first.mT.mT,
+    }
+    for what, result in results.items():
+        rows, columns = case.array(crow_indices(result)), case.array(col_indices(result))
+        parts = np.split(columns, rows[1:-1])
+        rising = all(bool((np.diff(part) > 0).all()) for part in parts)
+        case.expect(rising, f"{what} has rows whose columns do not increase: {columns.tolist()}")
+
+
 CASES: dict[str, Callable[[Any], None]] = {
     "empty-rows": empty_rows,
     "stored-count": stored_count,
     "product": product,
+    "unsorted-columns": unsorted_columns,
+    "sorted-results": sorted_results,
     "stored-gradient": stored_gradient,
 }
 
@@ -100,6 +151,25 @@ def sum_of_patterns(correct: Any, raws: Any) -> Any:
     return restrict(whole, a.pattern)
 
 
+def columns_unread(correct: Any, raws: Any) -> Any:
+    """A matrix is assembled of columns in any order."""
+    crow, col, values, size = raws
+    from coredispatch_sparse.csr import CSR, Pattern
+
+    return CSR.of(Pattern(crow.copy(), col.copy(), tuple(size), check=False), values.copy())
+
+
+def rows_backwards(correct: Any, raws: Any) -> Any:
+    """The sum holds the right numbers, the columns of each row from the last to the first."""
+    result = correct(*raws)
+    if not hasattr(result, "pattern"):
+        return result
+    order = np.lexsort((-result.col_indices, result.pattern.rows))
+    pattern = type(result.pattern)
+    turned = pattern(result.crow_indices, result.col_indices[order], result.shape, check=False)
+    return type(result).of(turned, result.values[order])
+
+
 #: name -> (operator, key whose kernel is at fault, fault, what the case that notices says)
 FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
     "CSR empty-row shift": ("csr_from_dense", "cpu", shifted_rows, "row pointers"),
@@ -109,5 +179,12 @@ FAULTS: dict[str, tuple[str, str, Callable[[Any, Any], Any], str]] = {
         dropped_last,
         "product is off|output 0",
     ),
+    "CSR of columns in any order": (
+        "csr_assemble",
+        "cpu",
+        columns_unread,
+        "are taken",
+    ),
+    "CSR sum with rows backwards": ("add", "sparse_csr", rows_backwards, "do not increase"),
     "CSR sum with the first pattern": ("add", "sparse_csr", sum_of_patterns, "output 0"),
 }
