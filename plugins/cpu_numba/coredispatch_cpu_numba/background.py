@@ -18,7 +18,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from functools import wraps
+from functools import cache, wraps
+from importlib import import_module
 from typing import Any
 
 __all__ = ["VARIABLE", "NotReady", "active", "busy", "later", "patient", "wanted"]
@@ -104,6 +105,7 @@ _queue = _Queue()
 def later(key: Hashable, job: Callable[[], Any]) -> None:
     """Have ``job`` done, and raise NotReady; return where it failed in the background before."""
     if key not in _queue.failed:
+        _watch_forks()
         _queue.add(key, job)
         raise NotReady(key)
 
@@ -111,6 +113,24 @@ def later(key: Hashable, job: Callable[[], Any]) -> None:
 def busy() -> bool:
     """Whether something is being compiled."""
     return _queue.worker is not None
+
+
+@cache
+def _watch_forks() -> None:
+    """Have forks wait for the job at work, before any lock is taken that the job may need.
+
+    Functions that run before a fork do so in the reverse order of their registration. Those of
+    ``logging`` and ``concurrent.futures`` take locks that imports and Numba ask for: they must be
+    registered already.
+    """
+    if hasattr(os, "register_at_fork"):
+        for module in ("logging", "concurrent.futures.thread"):
+            import_module(module)
+        os.register_at_fork(
+            before=_before_fork,
+            after_in_parent=_after_fork_in_parent,
+            after_in_child=_after_fork_in_child,
+        )
 
 
 def _before_fork() -> None:
@@ -127,10 +147,4 @@ def _after_fork_in_child() -> None:
     _queue = _Queue()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
 atexit.register(lambda: _queue.close())

@@ -69,6 +69,39 @@ def test_a_program_may_end_and_fork_while_something_is_compiled(tmp_path: Path) 
     assert run(str(tmp_path), wait=False, fork=hasattr(os, "fork")) == "done"
 
 
+_FORK_WHILE_A_JOB_LOGS = """
+import os, sys, threading
+from coredispatch_cpu_numba import background
+
+started, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)
+assert "logging" not in sys.modules
+import logging  # takes its lock before a fork, and before what was registered above runs
+
+def job():
+    started.set()
+    forking.wait(1)
+    logging.getLogger("anything")  # as Numba does, and what it imports
+
+try:
+    background.later("job", job)
+except background.NotReady:
+    pass
+started.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_does_not_wait_for_a_job_that_waits_for_the_fork() -> None:
+    program = [sys.executable, "-c", _FORK_WHILE_A_JOB_LOGS]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "0", done.stderr
+
+
 def test_no_directory_is_needed(tmp_path: Path) -> None:
     """An empty name turns the disk cache off; a path that cannot be made does, too."""
     assert run("", wait=False) == "done"
