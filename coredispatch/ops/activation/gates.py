@@ -114,10 +114,13 @@ def _gelu_second(x: Any, approximate: str) -> Any:
         density = mul(exponential.exp(mul(square, -0.5)), 1 / math.sqrt(2 * math.pi))
         return mul(density, sub(2, square))
     root = math.sqrt(2 / math.pi)
-    t = trigonometric.tanh(mul(mul(x, add(mul(square, 0.044715), 1)), root))
+    inner = mul(mul(x, add(mul(square, 0.044715), 1)), root)
+    t = trigonometric.tanh(inner)
+    # 1 - tanh(y)^2 by the two sigmoids it is made of, so that it keeps its digits for large y.
+    bell = mul(mul(logistic.sigmoid(mul(inner, 2)), logistic.sigmoid(mul(inner, -2))), 4)
     first = mul(add(mul(square, 3 * 0.044715), 1), root)
     second = sub(mul(x, 6 * 0.044715 * root), mul(mul(t, 2), mul(first, first)))
-    return mul(sub(1, mul(t, t)), add(first, mul(mul(x, 0.5), second)))
+    return mul(bell, add(first, mul(mul(x, 0.5), second)))
 
 
 @composite(
