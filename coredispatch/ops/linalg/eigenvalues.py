@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,20 @@ def _eigh_shapes(self: Any, UPLO: str = "L") -> list[tuple[int, ...]]:
     return [sizes[:-1], sizes]
 
 
+def _eigh_determined(values: Any, vectors: Any) -> tuple[Any, ...]:
+    """The values, the matrix that both make together, and the angles between vectors."""
+    adjoint = np.conj(np.swapaxes(vectors, -2, -1))
+    return values, (vectors * values[..., None, :]) @ adjoint, adjoint @ vectors
+
+
 @primitive(
     cast="float32",
     out=_eigh_shapes,
     dtype=lambda self, *_: (lapack_dtype(self).to_real(), lapack_dtype(self)),
+    reference=lambda A, UPLO="L": np.linalg.eigh(A, UPLO),
     samples=symmetric,
     dtypes=FLOATS,
-    tolerance=conditioned,
+    tolerance=replace(conditioned, determined=_eigh_determined),
     gradcheck=lambda *args: symmetrised(_eigh_invariants)(*args),
     namespace="linalg",
     method=False,
@@ -114,13 +122,31 @@ def _apart(make: Any) -> Iterator[Sample]:
         yield Sample((make(s) * 0.25 + spread).astype(make((1,)).dtype))
 
 
+def _eig_determined(values: Any, vectors: Any) -> tuple[Any, ...]:
+    """The matrix that values and vectors make together, and the lengths of vectors.
+
+    Neither the order of the values nor the phase of a vector is determined.
+    """
+    adjoint = np.conj(np.swapaxes(vectors, -2, -1))
+    try:
+        made = np.linalg.solve(adjoint, np.conj(values)[..., :, None] * adjoint)
+    except np.linalg.LinAlgError:  # vectors of which one depends on the others
+        made = np.full_like(adjoint, np.nan)
+    return np.conj(np.swapaxes(made, -2, -1)), np.linalg.norm(vectors, axis=-2)
+
+
+def _eig_reference(A: Any) -> tuple[Any, ...]:
+    return tuple(part.astype(np.complex128) for part in np.linalg.eig(A))
+
+
 @primitive(
     cast="float32",
     out=_eig_shapes,
     dtype=lambda A: (lapack_dtype(A).to_complex(),) * 2,
+    reference=_eig_reference,
     samples=_apart,
     dtypes=FLOATS,
-    tolerance=conditioned,
+    tolerance=replace(conditioned, determined=_eig_determined),
     gradcheck=_eig_invariants,
     namespace="linalg",
     method=False,

@@ -235,13 +235,24 @@ def _svd_dtypes(self: Any, *_: Any) -> tuple[DType, DType, DType]:
     return dtype, dtype.to_real(), dtype
 
 
+def _svd_determined(u: Any, s: Any, v: Any) -> tuple[Any, ...]:
+    """The values, the matrix that all make together, and the angles between vectors."""
+    k = s.shape[-1]
+    product = (u[..., :k] * s[..., None, :]) @ np.conj(np.swapaxes(v[..., :k], -2, -1))
+    return s, product, *(np.conj(np.swapaxes(x, -2, -1)) @ x for x in (u, v))
+
+
 @primitive(
     cast="float32",
     out=_svd_shapes,
     dtype=_svd_dtypes,
+    reference=lambda A, full_matrices=True: np.linalg.svd(A, full_matrices),
     samples=tall_and_wide,
     dtypes=FLOATS,
-    tolerance=conditioned,
+    tolerance=replace(
+        conditioned,
+        determined=lambda u, s, vh: _svd_determined(u, s, np.conj(np.swapaxes(vh, -2, -1))),
+    ),
     gradcheck=lambda *args: _svd_invariants(*args),
     namespace="linalg",
     method=False,
@@ -313,13 +324,6 @@ def _svd_invariants(A: Any, full_matrices: bool = True) -> Any:
 def linalg_svdvals(A: Tensor) -> Tensor:
     """Singular values, descending."""
     return linalg_svd(A, False)[1]
-
-
-def _svd_determined(u: Any, s: Any, v: Any) -> tuple[Any, ...]:
-    """The values, the matrix that all make together, and the angles between vectors."""
-    k = s.shape[-1]
-    product = (u[..., :k] * s[..., None, :]) @ np.conj(np.swapaxes(v[..., :k], -2, -1))
-    return s, product, *(np.conj(np.swapaxes(x, -2, -1)) @ x for x in (u, v))
 
 
 @composite(
