@@ -17,8 +17,8 @@ Both stand in ``conformance.toml`` inside the backend's own package, never in th
     issue = "https://example.org/issues/12"
     expires = 2030-01-01
 
-An expected failure is strict: one that passes, that names no case of the run, or whose date is
-past, is a failure of the run.
+An expected failure is strict: one that passes, that names no case of its operator at any level, or
+whose date is past, is a failure of the run. One of a case outside the run is not looked at.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "conformance_case" not in metafunc.fixturenames:
         return
     from coredispatch.conformance import LEVELS, Subject
-    from coredispatch.conformance.runner import seal
+    from coredispatch.conformance.runner import seal, unmatched
     from coredispatch.registry import CoreDispatchError
 
     wanted: dict[str, Any] = getattr(metafunc.function, "conformance", {})
@@ -56,13 +56,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = _selected(subject, level, profiles, wanted, option)
     except CoreDispatchError as error:
         raise pytest.UsageError(str(error)) from None
-    unmatched = subject.expectations.unmatched([c.id for c in cases], {c.op for c in cases})
+    missing = unmatched(subject, cases)
     items: list[tuple[Any, Any]] = [(subject, c) for c in cases]
-    items += [(subject, failure) for failure in unmatched]
+    items += [(subject, failure) for failure in missing]
     metafunc.parametrize(  # `-k` chooses among these names
         "conformance_case",
         items,
-        ids=[*(c.id for c in cases), *(f"unmatched-{failure.case}" for failure in unmatched)],
+        ids=[*(c.id for c in cases), *(f"unmatched-{failure.case}" for failure in missing)],
     )
 
 

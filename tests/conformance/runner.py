@@ -16,8 +16,9 @@ import numpy as np
 from . import checks
 from .case import BACKEND, DRAWN, Case, Result, Status
 from .context import Context, Failure, NotRun, Unsupported
+from .expectations import ExpectedFailure
 from .integrity import Seal
-from .levels import belongs
+from .levels import belongs, known_profiles
 from .selection import operators_named
 from .subject import OpFacts, Subject, SuiteError
 
@@ -81,6 +82,21 @@ def plan(
     """
     for op in selected(subject, ops, ops_of):
         yield from plan_op(subject, op, level, profiles)
+
+
+def unmatched(subject: Subject, cases: Iterable[Case]) -> list[ExpectedFailure]:
+    """Expected failures of the operators of ``cases`` that name no case of any level or profile.
+
+    What names a case outside the run, of a higher level say, is right, and not asked for here.
+    """
+    cases = list(cases)
+    found = subject.expectations.unmatched([c.id for c in cases], {c.op for c in cases})
+    known = {
+        case.id
+        for op in {e.case.partition("/")[0] for e in found}
+        for case in plan_op(subject, op, "full", known_profiles(), drawn=True)
+    }
+    return [e for e in found if e.case not in known]
 
 
 def run_case(

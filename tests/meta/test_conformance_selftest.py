@@ -248,3 +248,14 @@ def test_curated_mutants_exploits_and_controls_pass_their_gates(tmp_path: Path) 
     # Which ones round as the embedded kernel does is the machine's business, and said.
     assert {e["outcome"] for e in report["controls"]} <= {"accepted", "equivalent"}
     assert all(e["why"] for e in report["controls"] if e["outcome"] == "equivalent")
+
+
+def test_every_explained_survivor_is_a_fault_that_is_made() -> None:
+    subject = Subject("cpu")
+    made = {
+        mutant.name
+        for name in {explained.partition(":")[0] for explained in selftest.EXPLAINED}
+        for of in CLASSES.values()
+        for mutant in of.generate(subject, name)
+    }
+    assert set(selftest.EXPLAINED) <= made

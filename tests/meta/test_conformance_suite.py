@@ -30,6 +30,9 @@ from coredispatch.conformance.bounds import Deviation, compare
 from coredispatch.conformance.covering_array import LAYOUTS, ConfiguredMake, combinations, strided
 from coredispatch.conformance.distributions import distributions_for
 from coredispatch.conformance.reference import Reference
+from coredispatch.conformance.report.document import verdict
+from coredispatch.conformance.runner import unmatched
+from coredispatch.conformance.shards import Options, Run
 from coredispatch.conformance.subject import DTYPES, numpy_dtype
 from coredispatch.ops.support.samples import Sample
 from coredispatch.plugin import hookimpl
@@ -271,6 +274,21 @@ def test_waivers_are_strict(tmp_path: Path) -> None:
     assert known.judge(case, Result.of(case, Status.FAIL), late).status is Status.FAIL
     assert known.unmatched([], ["neg"])
     assert not known.unmatched([case.id], ["neg"])
+
+
+def test_a_waiver_of_a_case_outside_the_run_does_not_count(
+    tmp_path: Path, subject: Subject
+) -> None:
+    higher = next(c for c in plan_op(subject, "neg", "training") if c.check == 12)
+    boot = plan_op(subject, "neg", "boot")
+    assert higher.id not in {c.id for c in boot}
+    for case, wrong in ((higher.id, False), ("neg/gradients/float64:00000000", True)):
+        path = tmp_path / f"{wrong}.toml"
+        path.write_text(ENTRY.format(case=case, expires="2999-01-01"))
+        declaring = Subject("cpu", expectations=path)
+        assert [e.case for e in unmatched(declaring, boot)] == ([case] if wrong else [])
+        run = Run(Options("cpu", level="boot", ops=("neg",)), boot, {})
+        assert verdict(declaring, run)["unmatched"] == ([case] if wrong else [])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from coredispatch.registry import plugins
 
 from ..case import Status
 from ..levels import LEVELS, belongs, checks_of_profile
+from ..runner import unmatched
 from ..shards import Run
 from ..subject import Subject, SuiteError
 
@@ -33,8 +34,7 @@ def verdict(subject: Subject, run: Run) -> dict[str, Any]:
     """
     results = run.ordered()
     blockers = [r for r in results if r.blocks]
-    unmatched = subject.expectations.unmatched([c.id for c in run.cases], {c.op for c in run.cases})
-    unmatched = [] if run.options.checks else unmatched
+    missing = [] if run.options.checks else unmatched(subject, run.cases)
     complete = not run.options.partial
     proven = {r.check for r in results if r.status is Status.PASS}
     unproven = [
@@ -50,12 +50,12 @@ def verdict(subject: Subject, run: Run) -> dict[str, Any]:
                 break
             reached = level
     return {
-        "passed": not blockers and not unmatched and not unproven and bool(results),
+        "passed": not blockers and not missing and not unproven and bool(results),
         "complete": complete,
         "level": run.options.level,
         "reached": reached,
         "blockers": len(blockers),
-        "unmatched": [e.case for e in unmatched],
+        "unmatched": [e.case for e in missing],
         "unproven": unproven,
     }
 
