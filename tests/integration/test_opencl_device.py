@@ -1,4 +1,4 @@
-"""A device with memory of its own, written from the documents: ``third_party/opencl_device.py``."""
+"""A device with memory of its own, written from the documents: ``third_party/opencl_device``."""
 
 from __future__ import annotations
 
@@ -72,8 +72,11 @@ def test_it_waits_when_somebody_reads(environment: dict[str, str]) -> None:
 
 
 def test_it_imports_the_plugin_module_and_libraries_only(environment: dict[str, str]) -> None:
-    program = Path(__file__).parent / "third_party" / "opencl_device.py"
-    imports = [line for line in program.read_text().splitlines() if "coredispatch" in line]
-    assert [line for line in imports if line.startswith(("import", "from"))] == [
-        "import coredispatch.plugin as cdp"
-    ]
+    package = Path(__file__).parent / "third_party" / "opencl_device"
+    imports = {
+        line
+        for file in package.glob("*.py")
+        for line in file.read_text().splitlines()
+        if line.strip().startswith(("import coredispatch", "from coredispatch"))
+    }
+    assert imports == {"import coredispatch.plugin as cdp"}
