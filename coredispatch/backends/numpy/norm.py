@@ -138,7 +138,7 @@ def _root_mean_square(rows: Array, eps: float) -> Array:
 def _rms_eps(eps: float | None, dtype: Any) -> float:
     if eps is not None:
         return eps
-    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7  # bfloat16
+    return 2.0**-52 if dtype.itemsize == 8 and dtype.kind == "f" else 2.0**-23
 
 
 def rms_norm(

@@ -22,6 +22,7 @@ from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.raw_kernels import link_view
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS
 
@@ -156,6 +157,9 @@ class FunctionNode(Node):
         """Name of the node."""
         return f"{self.opname}Backward"
 
+    def __repr__(self) -> str:
+        return f"<{SPELLING.of('autograd.function')}.{self.name()} object at {hex(id(self))}>"
+
 
 class FunctionMeta(type):
     """The class of Function classes."""
@@ -264,7 +268,9 @@ class Function(metaclass=FunctionMeta):
         """The class of the nodes of this function, called as PyTorch calls it."""
         found = cls.__dict__.get("_own_node_class")
         if found is None:
-            found = type(f"{cls.__name__}Backward", (FunctionNode,), {})
+            found = type(
+                f"{cls.__name__}Backward", (FunctionNode,), {"__module__": Function.__module__}
+            )
             cls._own_node_class = found  # type: ignore[attr-defined]
         return found
 

@@ -53,7 +53,8 @@ def _rebuild_sequence(value: Sequence[Any], items: list[Any]) -> Any:
 def default_convert(data: Any) -> Any:
     """Turn the NumPy arrays and scalars inside `data` into tensors; leave everything else.
 
-    Used by a DataLoader that does not batch (``batch_size=None``). Containers keep their type.
+    Used by a DataLoader that does not batch (``batch_size=None``). Containers keep their type, but
+    for a tuple, which becomes a list as in PyTorch.
     """
     if isinstance(data, Tensor):
         return data
@@ -61,6 +62,8 @@ def default_convert(data: Any) -> Any:
         return as_tensor(data) if data.dtype.kind in "biufcV" else data
     if isinstance(data, Mapping):
         return _rebuild_mapping(data, lambda key: default_convert(data[key]))
+    if type(data) is tuple:
+        return [default_convert(item) for item in data]
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         return _rebuild_sequence(data, [default_convert(item) for item in data])
     return data

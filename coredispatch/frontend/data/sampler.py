@@ -55,6 +55,9 @@ class RandomSampler(Sampler[int]):
         num_samples: how many indices a pass gives, ``len(data_source)`` by default. Without
             replacement several permutations follow each other until there are enough.
         generator: source of randomness; the default generator otherwise.
+
+    Raises:
+        ValueError: there is nothing to sample, or `num_samples` is not positive.
     """
 
     def __init__(
@@ -69,7 +72,8 @@ class RandomSampler(Sampler[int]):
         self.data_source = data_source
         self.replacement = replacement
         self.generator = generator
-        self._num_samples = None if num_samples is None else _count(num_samples, "num_samples")
+        self._num_samples = num_samples
+        _count(self.num_samples, "num_samples")
 
     @property
     def num_samples(self) -> int:

@@ -117,7 +117,9 @@ class _Recorded:
             "backward": staticmethod(backward),
             "_one_operator": True,
         }
-        return type(f"GeneratedBackwardFor_{name}", (Function,), members), lambda: kept["list"]
+        return type(f"GeneratedBackwardFor_{name}_default", (Function,), members), lambda: kept[
+            "list"
+        ]
 
 
 def _spread(definition: Definition, result: Any, lengths: list[int | None]) -> tuple[Any, ...]:

@@ -146,7 +146,7 @@ def _replaced(
     return (found if isinstance(found, tuple) else (found,)), kwargs
 
 
-class _Watch(Function):
+class BackwardHookFunction(Function):
     """The identity, which reports the gradients that pass it."""
 
     @staticmethod
@@ -186,7 +186,7 @@ class _BackwardHooks:
         if not self.hooks or not places:
             return args
         self.places = places
-        watched = _Watch.apply(self.input_grads, *(args[i] for i in places))
+        watched = BackwardHookFunction.apply(self.input_grads, *(args[i] for i in places))
         result = list(args)
         for place, tensor in zip(places, _several(watched)):
             result[place] = tensor
@@ -200,7 +200,7 @@ class _BackwardHooks:
             return output
         self.outputs = len(items)
         self.output_places = places
-        watched = _Watch.apply(self.output_grads, *(items[i] for i in places))
+        watched = BackwardHookFunction.apply(self.output_grads, *(items[i] for i in places))
         for place, tensor in zip(places, _several(watched)):
             items[place] = tensor
         if isinstance(output, tuple) and hasattr(output, "_fields"):

@@ -1,24 +1,31 @@
-"""The name tables of a module, seen as dictionaries."""
+"""The name tables of a module, seen as dictionaries, and the ``__dict__`` that knows of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Members", "check_name", "replace"]
+__all__ = ["Members", "Namespace", "check_name", "replace"]
 
 _KINDS = ("_parameter_names", "_buffer_names", "_module_names")
+#: the name tables by PyTorch's names
+_TABLES = dict(zip(("_parameters", "_buffers", "_modules"), _KINDS))
+_plain_get = dict.get
 
 
 class Members(dict[str, Any]):
     """One name table of a module with its values: what writes to it writes to the module.
 
     Made anew at each access: a module that kept one would be in a reference cycle with it.
+
+    Args:
+        members: the ``__dict__`` of the module.
+        table: the name of its table.
     """
 
     __slots__ = ("_members", "_names")
 
-    def __init__(self, module: Any, table: str) -> None:
-        self._members: dict[str, Any] = module.__dict__
+    def __init__(self, members: dict[str, Any], table: str) -> None:
+        self._members = members
         self._names: dict[str, Any] = self._members[table]
         super().__init__((name, self._members[name]) for name in self._names)
 
@@ -88,13 +95,40 @@ class Members(dict[str, Any]):
         return self
 
 
+class Namespace(dict[str, Any]):
+    """The ``__dict__`` of a module: ``_parameters``, ``_buffers`` and ``_modules`` are found in it.
+
+    Programs and libraries look there (``module.__dict__["_parameters"]``, ``.get("_modules")``).
+    They are made when they are asked for, so iterating does not give them, and a copy or a pickle
+    is an ordinary dictionary without them. Attribute access does not come through here.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> Any:
+        table = _TABLES.get(name)
+        if table is None or not dict.__contains__(self, table):
+            raise KeyError(name)
+        return Members(self, table)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry, or ``default`` where there is none."""
+        return self[name] if name in _TABLES and name in self else _plain_get(self, name, default)
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, _TABLES.get(name, name))  # type: ignore[call-overload]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (dict(self),)
+
+
 def replace(module: Any, table: str, values: Any) -> None:
     """Make ``values`` all the members of one table."""
     members = module.__dict__
     for name in members.get(table, {}):
         members.pop(name, None)
     members[table] = {}
-    Members(module, table).update(values)
+    Members(members, table).update(values)
 
 
 def check_name(module: Any, name: Any, kind: str, table: str) -> None:

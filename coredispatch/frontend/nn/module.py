@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.nn import calling, conversion, module_hooks, state, traversal
-from coredispatch.frontend.nn.members import Members, check_name, replace
+from coredispatch.frontend.nn.members import Members, Namespace, check_name, replace
 from coredispatch.frontend.nn.parameter import Buffer, Parameter
 from coredispatch.frontend.nn.restoring import restore
 from coredispatch.frontend.tensor import Tensor
@@ -20,6 +20,7 @@ __all__ = ["Module", "buffers_of"]
 
 T = TypeVar("T", bound="Module")
 Named = Iterator[tuple[str, Any]]
+_entry = dict.get
 
 
 class Module:
@@ -40,7 +41,8 @@ class Module:
     dump_patches: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        names = self.__dict__
+        names = Namespace(self.__dict__)
+        object.__setattr__(self, "__dict__", names)
         names["_parameter_names"] = {}
         names["_buffer_names"] = {}
         names["_module_names"] = {}
@@ -74,21 +76,21 @@ class Module:
             self._own("_module_names", name, value)
         elif isinstance(value, Buffer):
             self.register_buffer(name, value, value.persistent)
-        elif name in members.get("_parameter_names", ()):
+        elif name in _entry(members, "_parameter_names", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{type(value).__name__}' as parameter '{name}' "
                     "(Parameter or None expected)"
                 )
             members[name] = None
-        elif name in members.get("_module_names", ()):
+        elif name in _entry(members, "_module_names", ()):
             if value is not None:
                 raise TypeError(
                     f"cannot assign '{type(value).__name__}' as child module '{name}' "
                     "(Module or None expected)"
                 )
             members[name] = None
-        elif name in members.get("_buffer_names", ()):
+        elif name in _entry(members, "_buffer_names", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
                     f"cannot assign '{type(value).__name__}' as buffer '{name}' "
@@ -117,21 +119,21 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         for table in ("_parameter_names", "_buffer_names", "_module_names"):
-            self.__dict__.get(table, {}).pop(name, None)
+            _entry(self.__dict__, table, {}).pop(name, None)
         object.__delattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:
         # Reached where ordinary look-up failed, or called by name: gpytorch's modules do.
         members = self.__dict__
         for table in ("_parameter_names", "_buffer_names", "_module_names"):
-            if name in members.get(table, ()):
+            if name in _entry(members, table, ()):
                 return members[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     @property
     def _parameters(self) -> Members:
         """Parameters by name, None included; writing to it writes to the module."""
-        return Members(self, "_parameter_names")
+        return Members(self.__dict__, "_parameter_names")
 
     @_parameters.setter
     def _parameters(self, values: Any) -> None:
@@ -140,7 +142,7 @@ class Module:
     @property
     def _buffers(self) -> Members:
         """Buffers by name, None included; writing to it writes to the module."""
-        return Members(self, "_buffer_names")
+        return Members(self.__dict__, "_buffer_names")
 
     @_buffers.setter
     def _buffers(self, values: Any) -> None:
@@ -149,7 +151,7 @@ class Module:
     @property
     def _modules(self) -> Members:
         """Submodules by name, None included; writing to it writes to the module."""
-        return Members(self, "_module_names")
+        return Members(self.__dict__, "_module_names")
 
     @_modules.setter
     def _modules(self, values: Any) -> None:
@@ -259,7 +261,7 @@ class Module:
         members = self.__dict__.copy()
         for table in ("_parameter_names", "_buffer_names", "_module_names"):
             members[table] = members[table].copy()
-        replica.__dict__ = members
+        replica.__dict__ = Namespace(members)
         return replica
 
     def apply(self: T, fn: Callable[[Module], Any]) -> T:
@@ -337,6 +339,9 @@ class Module:
 
     def __dir__(self) -> list[str]:
         return sorted(name for name in {*object.__dir__(self)} if not name[:1].isdigit())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
 
     def __setstate__(self, members: dict[str, Any]) -> None:
         restore(self, members)

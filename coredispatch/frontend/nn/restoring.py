@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from coredispatch.frontend.nn.members import Namespace
 from coredispatch.frontend.random import fork_rng
 from coredispatch.registry.model.spelling import SPELLING
 
@@ -40,6 +41,10 @@ def restore(module: Any, members: dict[str, Any]) -> None:
     Members of PyTorch's module come into their tables by name; other attributes are taken over as
     they are.
     """
+    if "_parameter_names" in members:  # coredispatch's own
+        module.__dict__ = Namespace(module.__dict__)
+        module.__dict__.update(members)
+        return
     if "_parameters" not in members:
         module.__dict__.update(members)
         return

@@ -1,9 +1,9 @@
 """Normalization of each sample by itself: layer, root-mean-square and group norm, vector scaling.
 
 Each forward operator is one autograd node; its ``*_backward`` operator computes the statistics
-anew from the input instead of keeping them. The dtype is what the arguments promote to; half
-precision is computed in float32. Variances are means of squared deviations, never
-``E[x^2] - E[x]^2``.
+anew from the input instead of keeping them. The dtype is what the arguments promote to, but that
+of an input in half precision beside float32 weights; half precision is computed in float32.
+Variances are means of squared deviations, never ``E[x^2] - E[x]^2``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from coredispatch.ops.norm.reference import (
     local_response_reference,
     normalize_reference,
     normalize_samples,
+    of_input,
     rms_norm_reference,
     rms_samples,
 )
@@ -37,7 +38,7 @@ from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import IntList, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import conditioned, promote_float
+from coredispatch.ops.support.rules import conditioned
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
@@ -85,7 +86,7 @@ def _rms_norm_shape(input: Any, normalized_shape: Any, weight: Any, eps: Any) ->
 @composite(
     takes="float",
     out=_layer_norm_shape,
-    dtype=promote_float,
+    dtype=of_input,
     reference=layer_norm_reference,
     samples=layer_samples,
     **FACTS,
@@ -104,7 +105,7 @@ def layer_norm(
     ``ShapeError`` where they do not. Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
     check_normalized(input, normalized_shape, weight, bias)
-    input, weight, bias = common(promote_float, input, weight, bias)
+    input, weight, bias = common(of_input, input, weight, bias)
     dims = tuple(range(-len(normalized_shape), 0))
     result, _ = _standardize(wide(input), dims, eps)
     if weight is not None:
@@ -120,7 +121,7 @@ def _(grad, input, normalized_shape, weight, eps):
 
 
 @composite(
-    dtype=promote_float,
+    dtype=of_input,
     reference=layer_norm_backward_reference,
     samples=layer_backward_samples,
     **BACKWARD,
@@ -129,7 +130,7 @@ def layer_norm_backward(
     grad_output: Tensor, input: Tensor, normalized_shape: IntList, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`layer_norm`: of the input, the weight and the bias."""
-    grad_output, input, weight = common(promote_float, grad_output, input, weight)
+    grad_output, input, weight = common(of_input, grad_output, input, weight)
     dims = tuple(range(-len(normalized_shape), 0))
     lead = tuple(range(input.ndim - len(normalized_shape)))
     normal, rstd = _standardize(wide(input), dims, eps)
@@ -144,18 +145,16 @@ def layer_norm_backward(
 
 
 def _eps_of(eps: float | None, x: Tensor) -> float:
-    """``eps``, or the machine epsilon of the input's dtype."""
+    """``eps``, or the machine epsilon of the dtype that is computed in: float32 for half."""
     if eps is not None:
         return eps
-    return {"float64": 2.0**-52, "float16": 2.0**-10, "bfloat16": 2.0**-7}.get(
-        x.dtype.name, 2.0**-23
-    )
+    return 2.0**-52 if x.dtype.name == "float64" else 2.0**-23
 
 
 @composite(
     takes="float+complex",
     out=_rms_norm_shape,
-    dtype=promote_float,
+    dtype=of_input,
     reference=rms_norm_reference,
     samples=rms_samples,
     **{**FACTS, "namespace": ("nn.functional", "")},
@@ -168,11 +167,12 @@ def rms_norm(
 ) -> Tensor:
     """``input / sqrt(mean(input^2) + eps) * weight`` over the last dimensions.
 
-    ``eps`` is the machine epsilon of the input's dtype unless given. Shapes and errors as in
+    ``eps`` is the machine epsilon of the input's dtype unless given, and of float32 for half
+    precision. Shapes and errors as in
     :func:`layer_norm`. Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
     check_normalized(input, normalized_shape, weight)
-    input, weight = common(promote_float, input, weight)
+    input, weight = common(of_input, input, weight)
     dims = tuple(range(-len(normalized_shape), 0))
     x = wide(input)
     result = x * ((x * x).mean(dims, True) + _eps_of(eps, input)).rsqrt()
@@ -185,7 +185,7 @@ def _(grad, input, normalized_shape, weight, eps):
 
 
 @composite(
-    dtype=promote_float,
+    dtype=of_input,
     reference=rms_norm_backward_reference,
     samples=layer_backward_samples,
     **BACKWARD,
@@ -198,7 +198,7 @@ def rms_norm_backward(
     eps: float | None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of :func:`rms_norm`: of the input and the weight."""
-    grad_output, input, weight = common(promote_float, grad_output, input, weight)
+    grad_output, input, weight = common(of_input, grad_output, input, weight)
     dims = tuple(range(-len(normalized_shape), 0))
     lead = tuple(range(input.ndim - len(normalized_shape)))
     x, grad = wide(input), wide(grad_output)
@@ -234,7 +234,7 @@ def channelwise(v: Tensor, ndim: int) -> Tensor:
 @composite(
     takes="float",
     out=_group_norm_shape,
-    dtype=promote_float,
+    dtype=of_input,
     reference=group_norm_reference,
     samples=group_samples,
     **FACTS,
@@ -252,7 +252,7 @@ def group_norm(
     into the groups. Wu and He, "Group Normalization", 2018.
     """
     _group_norm_shape(input, num_groups, weight, bias, eps)
-    input, weight, bias = common(promote_float, input, weight, bias)
+    input, weight, bias = common(of_input, input, weight, bias)
     grouped = wide(input).reshape(input.shape[0], num_groups, *_rest(input, num_groups))
     result = _standardize(grouped, (2,), eps)[0].reshape(input.shape)
     if weight is not None:
@@ -286,7 +286,7 @@ def _group_backward_shapes(
 
 @composite(
     out=_group_backward_shapes,
-    dtype=promote_float,
+    dtype=of_input,
     reference=group_norm_backward_reference,
     samples=group_backward_samples,
     **BACKWARD,
@@ -295,7 +295,7 @@ def group_norm_backward(
     grad_output: Tensor, input: Tensor, num_groups: int, weight: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`group_norm`: of the input, the weight and the bias."""
-    grad_output, input, weight = common(promote_float, grad_output, input, weight)
+    grad_output, input, weight = common(of_input, grad_output, input, weight)
     grouped = (input.shape[0], num_groups, *_rest(input, num_groups))
     normal, rstd = _standardize(wide(input).reshape(grouped), (2,), eps)
     grad = wide(grad_output)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.support.samples import Sample
-from coredispatch.registry.model.dtypes import DType, default_dtype, float32
+from coredispatch.registry.model.dtypes import DType, Promotion, default_dtype, float32
 from coredispatch.registry.model.errors import ShapeError
 
 # ---- rules ------------------------------------------------------------------------------------
@@ -65,6 +65,9 @@ def statistics_dtypes(input: Any, *_: Any) -> tuple[DType, DType, DType]:
         own = default_dtype()
     wide = float32 if own.itemsize == 2 else own
     return own, wide, wide
+
+
+of_input = Promotion("of_input", to_float=True, keeps_half=True)
 
 
 # ---- references -------------------------------------------------------------------------------

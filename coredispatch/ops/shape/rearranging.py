@@ -19,6 +19,7 @@ from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
 from coredispatch.registry.model.sizes import as_size, as_sizes
+from coredispatch.registry.model.value import dtype_of
 
 __all__ = [
     "diag",
@@ -273,12 +274,16 @@ def repeat_interleave(
             f"{len(counts)} repeats do not count the {length} slices along dim {dim}",
             fix="give one number, or one for each slice",
         )
+    _check_output_size(counts, output_size)
+    return lazy.index_select(self, d, _runs(counts, self.device))
+
+
+def _check_output_size(counts: Sequence[int], output_size: int | None) -> None:
     if output_size is not None and output_size != sum(counts):
         raise ShapeError(
             f"the repeats add up to {sum(counts)}, not to output_size={output_size}",
             fix="leave output_size out",
         )
-    return lazy.index_select(self, d, _runs(counts, self.device))
 
 
 def _runs(counts: Sequence[int], device: Any) -> Any:
@@ -289,7 +294,9 @@ def _runs(counts: Sequence[int], device: Any) -> Any:
 
 @repeat_interleave.overload
 def _(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
-    return _runs(repeats.tolist(), repeats.device)
+    counts = repeats.tolist()
+    _check_output_size(counts, output_size)
+    return lazy.to_dtype(_runs(counts, repeats.device), dtype_of(repeats))
 
 
 # ---- diagonals and triangles --------------------------------------------------------------------

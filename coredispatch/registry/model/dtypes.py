@@ -371,10 +371,11 @@ class Promotion:
         to_float: bool and integer inputs become the default floating dtype.
         result: the dtype of the result where it differs from the computing one (comparisons).
         skip: names of tensor parameters that neither take part nor are cast (conditions).
+        keeps_half: half precision of the first tensor stays beside float32 (weights of norms).
         name: how the rule is shown.
     """
 
-    __slots__ = ("name", "result", "skip", "to_float")
+    __slots__ = ("keeps_half", "name", "result", "skip", "to_float")
 
     def __init__(
         self,
@@ -383,8 +384,10 @@ class Promotion:
         to_float: bool = False,
         result: DType | None = None,
         skip: tuple[str, ...] = (),
+        keeps_half: bool = False,
     ) -> None:
         self.name = name
+        self.keeps_half = keeps_half
         self.to_float = to_float
         self.result = result
         self.skip = skip
@@ -395,6 +398,11 @@ class Promotion:
     def compute(self, *args: Any) -> DType:
         """The dtype the tensor arguments are cast to. Takes the participating arguments."""
         dtype = result_type(*args)
+        if self.keeps_half and dtype is float32:
+            first = result_type(args[0])
+            half = first.category == 2 and first.itemsize == 2
+            if half and all(result_type(a) in (first, float32) for a in args):
+                return first
         return default_dtype() if self.to_float and dtype.category < 2 else dtype
 
     def __call__(self, *args: Any) -> DType:

@@ -79,6 +79,13 @@ def _result(rule: Promotion, common: str) -> str:
     return common
 
 
+def _kept(rule: Promotion, dtypes: list[str]) -> str | None:
+    """The half precision of the first tensor, where the rule keeps it beside float32."""
+    first = dtypes[0]
+    beside = {*dtypes} == {first, "float32"}
+    return first if rule.keeps_half and beside and first in ("float16", "bfloat16") else None
+
+
 def _two(context: Context, other: str, shapes: Any) -> Any:
     """A sample of the op with arrays of two dtypes and the given shapes."""
     first = context.make()
@@ -187,7 +194,8 @@ def beside(context: Context) -> None:
                 )
                 sample = context.placed(sample)
                 result = context.call(context.subject.tensors(sample))
-                wanted = _result(op.dtype_rule, common)
+                each = [other if a is chosen else own for a in plain]
+                wanted = _kept(op.dtype_rule, each) or _result(op.dtype_rule, common)
                 got = tensors_in(result)[0].dtype.name
                 context.expect(got == wanted, f"{other}: the result is {got}, not {wanted}")
                 context.close(result, sample)

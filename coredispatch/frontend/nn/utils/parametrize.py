@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from coredispatch.frontend.modes import no_grad
+from coredispatch.frontend.nn.members import Namespace
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.container import ModuleDict, ModuleList
 from coredispatch.frontend.nn.parameter import Parameter
@@ -188,7 +189,7 @@ def _inject_new_class(module: Module) -> None:
             return found
         replica = cls.__new__(cls)
         memo[id(self)] = replica
-        replica.__dict__ = copy.deepcopy(self.__dict__, memo)
+        replica.__dict__ = Namespace(copy.deepcopy(self.__dict__, memo))
         # Properties belong to one module: the copy has a class of its own.
         _inject_new_class(replica)
         for name in replica.parametrizations:

@@ -9,6 +9,16 @@ from typing import Any
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import (
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
 from coredispatch.registry.model.errors import ShapeError
 
 __all__ = [
@@ -34,9 +44,79 @@ class PackedSequence(
 
     __slots__ = ()
 
+    def __new__(
+        cls,
+        data: Tensor,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
+    ) -> PackedSequence:
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """The data moved or converted."""
-        return self._replace(data=self.data.to(*args, **kwargs))
+        """The data moved or converted; the indices go to the same device."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        moved = [index if index is None else index.to(data.device) for index in self[2:]]
+        return type(self)(data, self.batch_sizes, *moved)
+
+    def cpu(self) -> PackedSequence:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> PackedSequence:
+        """On a CUDA device."""
+        return self.to("cuda" if device is None else device)
+
+    def double(self) -> PackedSequence:
+        """The data in float64."""
+        return self.to(dtype=float64)
+
+    def float(self) -> PackedSequence:
+        """The data in float32."""
+        return self.to(dtype=float32)
+
+    def half(self) -> PackedSequence:
+        """The data in float16."""
+        return self.to(dtype=float16)
+
+    def long(self) -> PackedSequence:
+        """The data in int64."""
+        return self.to(dtype=int64)
+
+    def int(self) -> PackedSequence:
+        """The data in int32."""
+        return self.to(dtype=int32)
+
+    def short(self) -> PackedSequence:
+        """The data in int16."""
+        return self.to(dtype=int16)
+
+    def char(self) -> PackedSequence:
+        """The data in int8."""
+        return self.to(dtype=int8)
+
+    def byte(self) -> PackedSequence:
+        """The data in uint8."""
+        return self.to(dtype=uint8)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the data is on a CUDA device."""
+        found: bool = self.data.is_cuda
+        return found
+
+    def is_pinned(self) -> bool:
+        """Whether the data is in page-locked memory."""
+        found: bool = self.data.is_pinned()
+        return found
+
+    def pin_memory(self) -> PackedSequence:
+        """The data in page-locked memory, as :meth:`Tensor.pin_memory`."""
+        return self._replace(data=self.data.pin_memory())
 
 
 def _lengths(lengths: Tensor | Sequence[int]) -> list[int]:
@@ -50,6 +130,8 @@ def pad_sequence(
     padding_side: str = "right",
 ) -> Tensor:
     """Stack tensors ``(L_i, *)`` into ``(max L, N, *)``; ``(N, max L, *)`` with ``batch_first``."""
+    if not len(sequences):
+        raise ShapeError("there are no sequences to pad", fix="give at least one tensor")
     longest = max(s.shape[0] for s in sequences)
     pad, stack = TABLE.operator("pad"), TABLE.operator("stack")
     rows = []

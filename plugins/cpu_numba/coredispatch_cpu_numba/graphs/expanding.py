@@ -167,8 +167,8 @@ def _layer_norm_backward(b: Any, grad: Any, x: Any, shape: Any, weight: Any, eps
 
 def _rms_scale(b: Any, x: Any, dims: list[int], eps: float | None) -> Any:
     if eps is None:
-        single = str(x.meta["value"].dtype).endswith("32")
-        eps = 2.0**-23 if single else 2.0**-52
+        double = str(x.meta["value"].dtype).endswith("float64")
+        eps = 2.0**-52 if double else 2.0**-23
     return b.rsqrt(b.add(b.mean(b.mul(x, x), dims, True), eps))
 
 

@@ -1,0 +1,173 @@
+"""What programs written for PyTorch do with modules, packed sequences, norms and loaders.
+
+Expected values are PyTorch 2.13's.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+import coredispatch.nn.functional as F
+from coredispatch import nn
+from coredispatch.nn.utils import rnn
+from coredispatch.utils.data import DataLoader, RandomSampler, TensorDataset
+
+
+class TestModuleDict:
+    """``module.__dict__`` has PyTorch's tables."""
+
+    def test_reading(self) -> None:
+        module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        assert list(module.__dict__["_modules"]) == ["0", "1"]
+        assert list(module[0].__dict__["_parameters"]) == ["weight", "bias"]
+        assert module[0].__dict__["_parameters"]["weight"] is module[0].weight
+        assert "running_mean" in vars(module[1])["_buffers"]
+        assert "_parameters" in module.__dict__
+        assert module.__dict__.get("_buffers") == {}
+        assert module.__dict__.get("nothing", 3) == 3 and "nothing" not in module.__dict__
+        with pytest.raises(KeyError):
+            module.__dict__["nothing"]
+
+    def test_writing(self) -> None:
+        module = nn.Module()
+        module.__dict__["_parameters"]["w"] = nn.Parameter(cd.ones(1))
+        assert [name for name, _ in module.named_parameters()] == ["w"]
+        del module.__dict__["_parameters"]["w"]
+        assert not hasattr(module, "w")
+
+    def test_before_init(self) -> None:
+        class Asking(nn.Module):
+            def __init__(self) -> None:
+                self.before = "_parameters" in self.__dict__
+                super().__init__()
+
+        assert Asking().before is False
+
+    @pytest.mark.parametrize(
+        "twin", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))]
+    )
+    def test_copies(self, twin: Any) -> None:
+        made = twin(nn.Linear(2, 3))
+        assert list(made.__dict__["_parameters"]) == ["weight", "bias"]
+        assert type(made.__getstate__()) is dict
+
+    def test_a_parametrized_copy(self) -> None:
+        module = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))
+        assert list(copy.deepcopy(module).__dict__["_modules"]) == ["parametrizations"]
+
+
+class TestHalfPrecisionNorms:
+    """Half-precision inputs beside float32 weights keep their dtype."""
+
+    @pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16])
+    def test_dtypes(self, dtype: Any) -> None:
+        x = cd.linspace(-1, 2, 24).view(2, 4, 3).to(dtype).requires_grad_()
+        w, w4 = cd.full((3,), 2.0).requires_grad_(), cd.full((4,), 2.0).requires_grad_()
+        calls = {
+            "layer": (F.layer_norm(x, (3,), w, w), w),
+            "group": (F.group_norm(x, 2, w4, w4), w4),
+            "instance": (F.instance_norm(x, weight=w4, bias=w4), w4),
+            "rms": (F.rms_norm(x, (3,), w), w),
+        }
+        for name, (out, weight) in calls.items():
+            assert out.dtype is dtype, name
+            gx, gw = cd.autograd.grad(out.float().pow(3).sum(), (x, weight))
+            assert gx.dtype is dtype and gw.dtype is cd.float32, name
+        wide = F.layer_norm(x.detach().float(), (3,), w, w)
+        cd.testing.assert_close(calls["layer"][0].float(), wide, rtol=2e-2, atol=2e-2)
+
+    def test_wider_inputs_promote(self) -> None:
+        half = cd.ones(3, dtype=cd.float16)
+        assert F.layer_norm(cd.ones(2, 3), (3,), half).dtype is cd.float32
+        assert F.layer_norm(cd.ones(2, 3).half(), (3,), half.double()).dtype is cd.float64
+
+    @pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16])
+    def test_the_eps_of_rms_norm_is_that_of_float32(self, dtype: Any) -> None:
+        x = cd.tensor([[0.0, 0.01, 0.02]], dtype=dtype)
+        expected = cd.tensor([[0.0, 0.7744, 1.5488]])
+        cd.testing.assert_close(F.rms_norm(x, (3,)).float(), expected, rtol=5e-3, atol=1e-3)
+        cd.testing.assert_close(
+            nn.RMSNorm(3, dtype=dtype)(x).float(), expected, rtol=5e-3, atol=1e-3
+        )
+        x.requires_grad_()
+        F.rms_norm(x, (3,)).float().sum().backward()
+        twin = x.detach().float().requires_grad_()
+        F.rms_norm(twin, (3,)).sum().backward()
+        cd.testing.assert_close(x.grad.float(), twin.grad, rtol=2e-2, atol=0.5)
+
+
+class TestPackedSequence:
+    def test_from_data_and_sizes(self) -> None:
+        packed = rnn.pack_sequence([cd.ones(2), cd.ones(1)])
+        again = rnn.PackedSequence(packed.data * 2, packed.batch_sizes)
+        assert again.sorted_indices is None and again.unsorted_indices is None
+        order = cd.tensor([1, 2, 0])
+        assert rnn.PackedSequence(cd.ones(3), None, order).unsorted_indices.tolist() == [2, 0, 1]
+
+    def test_conversions(self) -> None:
+        packed = rnn.pack_sequence([cd.ones(2), cd.ones(1)], enforce_sorted=False)
+        assert packed.to("cpu") is packed.cpu() is packed.float() is packed
+        kinds = {"double": cd.float64, "half": cd.float16, "long": cd.int64, "int": cd.int32}
+        kinds |= {"short": cd.int16, "char": cd.int8, "byte": cd.uint8}
+        for name, dtype in kinds.items():
+            made = getattr(packed, name)()
+            assert isinstance(made, rnn.PackedSequence) and made.data.dtype is dtype
+            assert made.sorted_indices.dtype is cd.int64
+        assert packed.is_cuda is False and packed.is_pinned() is False
+
+    def test_no_sequence(self) -> None:
+        with pytest.raises(RuntimeError, match="no sequences"):
+            rnn.pad_sequence([])
+
+
+class TestLoaders:
+    def test_tuples_of_single_samples_are_lists(self) -> None:
+        loader = DataLoader(TensorDataset(cd.arange(2), cd.arange(2)), batch_size=None)
+        assert [type(sample) for sample in loader] == [list, list]
+
+    def test_nothing_to_shuffle(self) -> None:
+        with pytest.raises(ValueError, match="num_samples"):
+            RandomSampler([])
+        with pytest.raises(ValueError, match="num_samples"):
+            DataLoader([], shuffle=True)
+
+
+class TestNames:
+    def test_nodes(self) -> None:
+        class Twice(cd.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g * 2
+
+        node = Twice.apply(cd.ones(1, requires_grad=True)).grad_fn
+        assert repr(node).startswith("<cd.autograd.function.TwiceBackward object at ")
+        module = nn.Identity()
+        module.register_full_backward_hook(lambda *_: None)
+        out = module(cd.ones(1, requires_grad=True))
+        assert out.grad_fn.name() == "BackwardHookFunctionBackward"
+
+    def test_a_custom_op(self) -> None:
+        @cd.library.custom_op("carried_over::twice", mutates_args=())
+        def twice(x: cd.Tensor) -> cd.Tensor:
+            return x * 2
+
+        twice.register_autograd(lambda ctx, g: g * 2)
+        out = twice(cd.ones(1, requires_grad=True))
+        assert out.grad_fn.name() == "GeneratedBackwardFor_carried_over_twice_defaultBackward"
+
+
+def test_repeats_alone() -> None:
+    repeats = cd.tensor([1, 0, 2], dtype=cd.int32)
+    out = cd.repeat_interleave(repeats, output_size=3)
+    assert out.tolist() == [0, 2, 2] and out.dtype is cd.int32
+    with pytest.raises(RuntimeError, match="output_size=7"):
+        cd.repeat_interleave(repeats, output_size=7)
