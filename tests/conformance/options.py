@@ -91,7 +91,7 @@ def _key(value: Any) -> Any:
 def _plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return len(value) <= 6 and all(_plain(v) for v in value)
-    return value is None or isinstance(value, (bool, int, float, str))
+    return value is None or isinstance(value, (bool, int, float, str, np.dtype))
 
 
 def _dimensions(op: Any, samples: list[Any]) -> int:
@@ -120,6 +120,9 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for param in op.schema.params:
         name = param.name
+        if param.kind == "DType" and param.default is None and not op.factory:
+            found[name] = [None, np.dtype(np.float64)]  # the one that every result may have
+            continue
         if param.kind in NO_OPTIONS or name in NOT_VARIED:
             if param.kind == "Tensor" and param.default is None:
                 given = any(isinstance(dict(named(op, s)).get(name), np.ndarray) for s in samples)

@@ -217,4 +217,4 @@ def ormqr(
     tau = adjoint(input2) if transpose else input2
     for i in numbers if transpose else reversed(numbers):
         out = _reflected(self, tau, i, out)
-    return out
+    return lazy.clone(out) if out is input3 else out  # without reflections

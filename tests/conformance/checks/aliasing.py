@@ -6,15 +6,31 @@ version counters must be one; what is written into any other result must show no
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch.registry import CoreDispatchError
+
 from ..case import Case
-from ..context import Context, NotRun, poison, sample_tensors, snapshot, tensors_in
+from ..context import (
+    Context,
+    NotRun,
+    elements,
+    has_values,
+    poison,
+    sample_tensors,
+    snapshot,
+    tensors_in,
+)
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..variations import variations
 from . import check
+from .decompositions import public
 from .values import choose_dtypes
 
+#: calls with other options, and elements of the largest array of one
+VARIED, LARGEST = 80, 2000
 FEW = ("float32", "int64", "bool", "complex64")
 
 
@@ -33,6 +49,25 @@ def _results(context: Context) -> Iterator[tuple[Any, Any]]:
         tensors = context.subject.tensors(sample)
         if sample_tensors(tensors):
             yield tensors, context.call(tensors)
+    if context.case.dtype == FEW[0] and public(context.op) and has_values(context.op):
+        yield from _varied(context)
+
+
+def _varied(context: Context) -> Iterator[tuple[Any, Any]]:
+    """Calls with other options than the samples have, where the operator takes them."""
+    found = (v.sample for s in context.samples(limit=8) for v in variations(context.op, s))
+    for sample in itertools.islice(found, VARIED):
+        if elements(context.placed(sample)) > LARGEST:
+            continue
+        tensors = context.subject.tensors(sample)
+        if not sample_tensors(tensors):
+            continue
+        try:
+            result = context.call(tensors)
+        except (CoreDispatchError, ArithmeticError, LookupError, TypeError, ValueError):
+            continue  # whether it may be refused is the business of the arguments
+        if sum(t.numel() for t in tensors_in(result)) <= LARGEST:
+            yield tensors, result
 
 
 @check(6, plan=_plan, variant="view")

@@ -125,6 +125,8 @@ def _to_convert(source: str, target: str, seed: int) -> Any:
             for step in (-1, 0, 1):
                 near += [2**power + step, 2**power + 2 ** max(power - 24, 0) + step]
                 near += [2**power + 3 * 2 ** max(power - 25, 0) + step, -(2**power) + step]
+            # Just off the middle of two numbers: a narrower one on the way makes a tie of it.
+            near += [2**power + half + step for half in _halves(power) for step in (-1, 1)]
         fits = [n for n in near if info.min <= n <= info.max]
         return np.concatenate([drawn, np.array([info.min, info.max, 0, 1, *fits], own)])
     if other.kind in "iu":
@@ -138,6 +140,12 @@ def _to_convert(source: str, target: str, seed: int) -> Any:
         return whole[np.abs(whole) <= top * 0.995].astype(own)
     middle = other if other.kind in "fV" and other.itemsize <= own.itemsize else own
     return nearest(doubles_between(middle, seed), own).astype(own)
+
+
+def _halves(power: int) -> list[int]:
+    """Half the distance of the numbers from ``2**power`` on, and three halves, in each float."""
+    bits = (8, 11, 24, 53)
+    return [n * 2 ** (power - b) for b in bits if power > b for n in (1, 3)]
 
 
 def _converted(values: Any, target: Any) -> Any:

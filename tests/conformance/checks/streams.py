@@ -57,7 +57,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     for name in ("float16", "bfloat16", "float32", "float64"):
         if name in subject.dtypes:
             yield Case(11, BACKEND, name, variant="uniform-steps")
-    for name in ("4", "100", "70001"):
+    for name in ("4", "100", "1000", "70001"):
         yield Case(11, BACKEND, variant=f"permutations+{name}")
     for name in GENERATORS:
         yield Case(11, BACKEND, variant=f"generators+{name}")
