@@ -24,6 +24,7 @@ from coredispatch.registry import CoreDispatchError
 from .context import Context, tensors_in
 from .reference import NoReference, Reference
 from .templates import DIMS, SIZES, Renamed, Template, changed, named, renamed, repeated, templates
+from .variations import with_argument
 
 __all__ = [
     "PROBE",
@@ -33,7 +34,9 @@ __all__ = [
     "cost",
     "growths",
     "lengths",
+    "long_lists",
     "needles",
+    "switched",
     "with_dims",
 ]
 
@@ -47,6 +50,10 @@ SECONDS = 0.1
 STEPS = 60_000
 #: combinations of dimensions that are tried for one template
 TRIED = 40
+#: options that say how many elements of a long dimension are asked for
+COUNTED = frozenset(("k",))
+#: tensors of a long list
+LISTED = 21
 #: places in a long dimension behind which blocks begin
 BORDERS = (4096, 1024, 512, 65536, 256, 2048, 16384, 128, 32768, 8192)
 
@@ -365,6 +372,47 @@ def lengths(seed: int, longest: int, thresholds: tuple[int, ...] = ()) -> list[i
     for threshold in thresholds:
         found += [n for n in (threshold - 1, threshold, threshold + 1) if 1 < n <= longest]
     return found
+
+
+def switched(context: Context, growth: Growth, size: int, make: Make) -> Iterator[Any]:
+    """The long call with each switch turned, and more asked for where an option is a number of it.
+
+    Only such as the operator takes for a shorter one.
+    """
+    op = context.op
+    for param in op.schema.params:
+        short, long = (growth.sample(context, n, make) for n in (3 * PROBE, size))
+        if short is None or long is None:
+            return
+        if isinstance(param.default, bool):
+            value: Any = not dict(named(op, short)).get(param.name, param.default)
+        elif param.name in COUNTED:
+            value = 2 * PROBE
+        else:
+            continue
+        if _takes(context, with_argument(op, short, param.name, value)):
+            yield with_argument(op, long, param.name, value)
+
+
+def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
+    """Calls with lists of many tensors, where the operator takes them; those of one shape first."""
+
+    def shapes(sample: Any) -> int:
+        found: set[tuple[int, ...]] = set()
+        sample.map(lambda a: found.add(a.shape) or a)
+        return len(found)
+
+    for sample in sorted(samples, key=shapes):
+        for place, value in enumerate(sample.args):
+            if not isinstance(value, list) or len(value) < 2:
+                continue
+            if not all(isinstance(item, np.ndarray) for item in value):
+                continue
+            args = [*sample.args]
+            args[place] = (value * LISTED)[:LISTED]
+            longer = type(sample)(*args, **sample.kwargs)
+            if cost(context, longer) < LARGEST and _takes(context, longer):
+                yield longer
 
 
 # ---- many dimensions --------------------------------------------------------------------------

@@ -259,3 +259,27 @@ def test_types_for_storage_are_no_part_of_promotion(dtype: Any) -> None:
         with pytest.raises(TypeError, match=dtype.name):
             call()
     assert cd.promote_types(dtype, dtype) is dtype
+
+
+@given(
+    st.sampled_from(["int32", "int64", "uint32", "uint64"]).flatmap(
+        lambda name: st.tuples(st.just(name), st.integers(np.iinfo(name).min, np.iinfo(name).max))
+    ),
+    st.integers(8, 60),
+    st.integers(-1, 1),
+)
+def test_wide_integers_become_bfloat16_in_one_rounding(
+    drawn: tuple[str, int], power: int, step: int
+) -> None:
+    name, value = drawn
+    middle = 2**power + 2 ** (power - 8) + step  # next to the middle of two numbers
+    values = [value, middle if middle <= np.iinfo(name).max else 0]
+    x = cd.from_numpy(np.array(values, name))
+    wanted = []
+    for number in values:
+        drop = max(0, abs(number).bit_length() - 8)
+        kept, lost = divmod(abs(number), 1 << drop)
+        kept += 2 * lost > 1 << drop or (2 * lost == 1 << drop and kept % 2 == 1)
+        wanted.append(float((kept << drop) * (-1 if number < 0 else 1)))
+    assert x.to(cd.bfloat16).tolist() == wanted
+    assert cd.zeros(2, dtype=cd.bfloat16).copy_(x).tolist() == wanted

@@ -110,6 +110,13 @@ def test_reflections_make_the_q_of_qr(complex_: bool, shape: tuple[int, ...]) ->
     assert gradcheck(lambda a: cd.linalg.householder_product(a, tau), (leaf,))
 
 
+def test_a_product_with_no_reflections_is_a_copy() -> None:
+    x = cd.ones(4, 2)
+    out = cd.ormqr(cd.ones(4, 0), cd.ones(0), x)
+    out.zero_()
+    assert x.sum() == 8
+
+
 def test_failures_are_numbers_where_asked_for_and_errors_elsewhere() -> None:
     stack = cd.from_numpy(np.stack([np.eye(2), SINGULAR, 2 * np.eye(2)]))
     assert cd.linalg.lu_factor_ex(stack).info.tolist() == [0, 1, 0]

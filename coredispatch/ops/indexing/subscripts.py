@@ -179,6 +179,7 @@ def _puts(make: Any) -> Iterator[Sample]:
     yield Sample(x, (np.array([1, 1, 0]),), make((3, 5)), True)
     yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make((3,)), True)
     yield Sample(make((2, 3, 4)), (slice(None), np.array([2, 0, 2])), make((2, 3, 4)), True)
+    yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make(()), True)
 
 
 def _put_reference(self: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:

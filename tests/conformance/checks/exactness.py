@@ -27,6 +27,13 @@ ROUNDED: dict[str, Callable[..., Any]] = {
     "div": np.divide,
     "sqrt": np.sqrt,
 }
+#: operators that give whole numbers
+INTEGRAL: dict[str, Callable[..., Any]] = {
+    "round": np.rint,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+}
 #: operators whose results on integers are integers or answers, and exact
 WHOLE = (
     "add sub mul neg abs square floor_divide remainder fmod trunc_divide eq ne lt le gt ge maximum "
@@ -55,6 +62,8 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     floats = [d for d in FLOATS if d in known]
     if name in ROUNDED:
         yield from (case(d, "rounding") for d in floats)
+    if name in INTEGRAL:
+        yield from (case(d, "fractions") for d in floats)
     if name in WHOLE:
         yield from (case(d, "integers") for d in ("int32", "int64") if d in known)
     if name in SUMS:
@@ -188,6 +197,24 @@ def rounding(context: Context) -> None:
     _exactly(context, found, wanted, lambda i: f"{name}({', '.join(repr(x[i]) for x in given)})")
 
 
+@check(32, plan=_plan, variant="fractions")
+def fractions(context: Context) -> None:
+    """Whole numbers of halves, quarters and what lies beside them, as long as there are such."""
+    dtype = numpy_dtype(context.case.dtype)
+    rng = np.random.default_rng(context.case.seed)
+    digits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[context.case.dtype]
+    whole = np.concatenate([2.0**power + np.arange(-2, 3) for power in range(1, digits - 1)])
+    whole = np.concatenate([whole, rng.integers(0, 2 ** (digits - 2), 200).astype(np.float64), [0]])
+    parts = np.concatenate([whole + part for part in (0.0, 0.25, 0.5, 0.75)])
+    exact = nearest(np.concatenate([parts, -parts]), dtype)
+    beside = np.concatenate([exact, np.nextafter(exact.astype(dtype), dtype.type(0))])
+    given = beside.astype(dtype)
+    wanted = INTEGRAL[context.case.op](given.astype(np.float64))
+    found = context.subject.array(context.op(context.subject.tensor(given)))
+    context.expect(found.dtype == dtype, f"the result has dtype {found.dtype}")
+    _exactly(context, found, wanted, lambda i: f"{context.case.op}({given[i]!r})")
+
+
 # ---- integers ---------------------------------------------------------------------------------
 
 
@@ -290,6 +317,8 @@ def sums(context: Context) -> None:
         scale = good_sum(given.size) * 2.0**-24
         with np.errstate(all="ignore"):
             judge(context, context.subject.tensor(given), wide, scale, what)
+    if context.case.op == "sum":
+        _counted(context)
     if context.case.op in ("sum", "mean"):
         for what, given, wide in _summed(context):
             columns = np.ascontiguousarray(np.stack([given, given[::-1]], axis=-1))
@@ -298,6 +327,20 @@ def sums(context: Context) -> None:
             scale = good_sum(given.size) * 2.0**-24 * exact
             found = context.subject.array(result)
             _within(context, found, np.array([exact, exact]), scale, f"{what} in columns")
+
+
+def _counted(context: Context) -> None:
+    """Small integers, whose sums every order keeps: one that is left out shows."""
+    dtype = numpy_dtype(context.case.dtype)
+    rng = np.random.default_rng(context.case.seed)
+    for size in (SHORT, LONG):
+        whole = rng.choice((1, 2, 5, -3, -4), size)
+        given = whole.astype(dtype)
+        found = context.subject.array(context.op(context.subject.tensor(given)))
+        wanted = nearest(np.float64(whole.sum()), dtype)
+        context.expect(
+            float(found) == float(wanted), f"{size} small integers: {found!r}, not {wanted!r}"
+        )
 
 
 def _judge_sum(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:

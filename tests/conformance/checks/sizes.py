@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -13,7 +14,19 @@ from coredispatch.registry import TABLE
 
 from ..case import Case
 from ..context import Context, Failure, NotRun, has_values, tensors_in
-from ..growth import PROBE, Filling, Growth, bearable, cost, growths, lengths, needles, with_dims
+from ..growth import (
+    PROBE,
+    Filling,
+    Growth,
+    bearable,
+    cost,
+    growths,
+    lengths,
+    long_lists,
+    needles,
+    switched,
+    with_dims,
+)
 from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from ..templates import templates
@@ -26,6 +39,8 @@ from .values import choose_dtypes, decomposes, in_domain
 CHEAP, DEAR, SERVED, FACTORED = 150_000, 60_000, 6_000, 3_000
 #: calls of an operator at the level training and at full
 CALLS, MORE = 16, 60
+#: in double precision, which has few faults of its own
+DOUBLE_CALLS = 6
 #: and of a backend that compiles for each shape
 COMPILED = 3
 #: seconds of the processor after which no further call of a case is begun
@@ -45,7 +60,9 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
         return
     assert facts is not None
     op = facts.op
-    wanted = ("float32", "int64", "bool") if facts.native else ("float32",)
+    wanted: tuple[str, ...] = ("float32",)
+    if facts.native:  # what many elements make is seen in double precision as well
+        wanted = ("float32", "int64", "bool", *(() if facts.elementwise else ("float64",)))
     for number, dtype in enumerate(choose_dtypes(facts, wanted)):
         if dtype not in subject.dtypes:
             continue
@@ -125,6 +142,8 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
     thresholds = _thresholds(context)
     reduced: list[tuple[Growth, list[int]]] = []
     later: list[tuple[Growth, int, Any]] = []
+    if context.op.lists:
+        yield from itertools.islice(long_lists(context, context.samples()), 4)
     for i, growth in enumerate(found):
         sizes = lengths(seed + i, growth.longest(budget))
         if sizes and not context.facts.elementwise:
@@ -133,6 +152,8 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
         if not sizes:
             continue
         yield growth.sample(context, sizes[0], plain)
+        if i == 0 and context.facts.native:
+            yield from switched(context, growth, sizes[0], plain)
         if growth.reduced or max(map(len, growth.template.shapes)) == 1:
             if len(reduced) < 2:  # of one dimension and of two: what a reduction is asked first
                 yield from _hidden(context, growth, sizes, plain)
@@ -192,7 +213,8 @@ def _run(context: Context, most: int) -> None:
 def sizes(context: Context) -> None:
     """One dimension at a time becomes long, and one element hides behind the border of a block."""
     assert context.facts is not None
-    _run(context, CALLS if context.facts.native else 1)
+    several = CALLS if context.case.dtype != "float64" else DOUBLE_CALLS
+    _run(context, several if context.facts.native else 1)
 
 
 @check(30, plan=_plan, variant="full")
@@ -203,22 +225,25 @@ def more_sizes(context: Context) -> None:
 
 @check(30, plan=_plan, variant="dims")
 def dims(context: Context) -> None:
-    """Five and eight dimensions."""
+    """Five and eight dimensions, as they come and in another order in memory."""
     dtype = numpy_dtype(context.case.dtype)
     found = templates(context.op, lambda kind: context.make(kind=kind, dtype=dtype))
     found.sort(key=lambda t: -sum(math.prod(shape) for shape in t.shapes))
-    make = Filling(context, dtype=dtype)
+    makes = [Filling(context, dtype=dtype)]
+    if in_domain(context.op, "uniform", "transposed"):
+        makes.append(Filling(context, dtype=dtype, layout="transposed"))
     done = 0
-    for ndim in (5, 8):
-        tried = 0
+    for make, ndim in itertools.product(makes, (5, 8)):
+        judged = tried = 0
         for template in found:
             sample = with_dims(context, template, ndim, make)
             tried += 1
             if sample is not None:
                 _judge(context, sample)
-                done += 1
-            if done >= 2 * (ndim // 4) or tried >= 6:
+                judged += 1
+            if judged >= 2 or tried >= 6:
                 break
+        done += judged
     if not done:
         raise NotRun("the operator takes no more dimensions than its samples have")
 

@@ -190,6 +190,20 @@ def copying_view(correct: Any, raws: Any) -> Any:
     return np.array(correct(*raws))
 
 
+@mutant("windows further apart than they are long are copies", "unfold", checks=(6,), says="base")
+def copying_windows(correct: Any, raws: Any) -> Any:
+    result = correct(*raws)
+    return np.array(result) if raws[3] > raws[2] else result
+
+
+@mutant("a running product takes no dtype", "cumprod", checks=(33,))
+def untyped(correct: Any, raws: Any) -> Any:
+    result = correct(*raws)
+    if raws[2] is None:
+        return result
+    return np.asarray(correct(raws[0], raws[1], None)).astype(result.dtype) * 1.5
+
+
 @mutant("result cache keyed by pointer", "exp", checks=(26,))
 class CachedByPointer:
     """Returns what it computed for the address, whatever stands there now."""

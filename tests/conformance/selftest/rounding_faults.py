@@ -273,6 +273,23 @@ def _inner(arrays: list[Any]) -> int:
     return int(arrays[0].shape[-1])
 
 
+def _away(correct: Any, raws: Any) -> Any:
+    x, result = raws[0], np.array(correct(*raws))
+    if x.dtype.kind == "f":
+        half = (np.abs(x) > 1024) & (np.abs(x - np.trunc(x)) == 0.5)
+        result[half] = np.trunc(x[half]) + np.sign(x[half])
+    return result
+
+
+def _lacking(correct: Any, raws: Any) -> Any:
+    x = raws[0]
+    if x.size <= 1 << 16 or x.dtype.kind != "f":
+        return correct(*raws)
+    x = np.array(x)
+    x.reshape(-1)[1 << 16] = 0
+    return correct(x, *raws[1:])
+
+
 def _fact(op: str, says: str = "") -> dict[str, Any]:
     return {"op": op, "ops": (op,), "checks": (32,), "says": says}
 
@@ -356,6 +373,11 @@ ROUNDINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "a long mean with one accumulator": (naive((_F32,), mean=True), _fact("mean")),
     "a long variance with one accumulator": (naive_variance, _fact("var")),
     "a softmax of halves adds up halves": (half_statistics, _fact("softmax")),
+    "halves beyond 1024 round away from zero": (_away, _fact("round")),
+    "a long sum lacks one of its elements": (_lacking, _fact("sum")),
+    "long integers become bfloat16 by way of float32": (
+        converting(lambda dtype: dtype == np.int64, "V", lambda x, r: x.astype(_F32)),
+        _fact("to_dtype")),
     "products in TF32": (tensor_floats(1, _inner), _fact("matmul")),
     "products in TF32 from 512 on": (tensor_floats(512, _inner), _fact("matmul")),
     "batches of products in TF32 from 256 on": (tensor_floats(256, _inner), _fact("bmm")),

@@ -312,6 +312,45 @@ def _one_byte_counts(correct: Any, raws: Any) -> Any:
     return (result % 65536).astype(result.dtype) if x.dtype.kind in "b" else result
 
 
+def _ninth(correct: Any, raws: Any) -> Any:
+    tensors, dim = raws
+    alike = len(tensors) > 8 and all(t.shape == tensors[7].shape for t in tensors[8:])
+    if alike:
+        tensors = [*tensors[:8], *[tensors[7]] * (len(tensors) - 8)]
+    return correct(list(tensors), dim)
+
+
+def _unsorted(correct: Any, raws: Any) -> Any:
+    values, indices = correct(*raws)
+    if raws[1] <= 64:
+        return values, indices
+    return np.flip(values, raws[2]).copy(), np.flip(indices, raws[2]).copy()
+
+
+def _unstable(correct: Any, raws: Any) -> Any:
+    x, dim, descending, stable = raws
+    if not stable or not x.ndim or x.shape[dim] <= 256:
+        return correct(*raws)
+    values, indices = correct(np.flip(x, dim), dim, descending, stable)
+    return values, x.shape[dim] - 1 - np.asarray(indices)
+
+
+def _single_tail(correct: Any, raws: Any) -> Any:
+    x, dim, *_ = raws
+    result = np.array(correct(*raws))
+    if x.dtype == np.float64 and x.ndim and x.shape[dim] > 1024:
+        along = np.moveaxis(result, dim, -1)
+        along[..., 1024:] = along[..., 1024:].astype(np.float32)
+    return result
+
+
+def _memory_order(correct: Any, raws: Any) -> Any:
+    result = np.array(correct(*raws))
+    if raws[0].ndim < 6 or raws[0].flags.c_contiguous:
+        return result
+    return raws[0].ravel(order="K").reshape(result.shape).copy()
+
+
 def _fact(op: str, *others: str, says: str = "") -> dict[str, Any]:
     return {"op": op, "ops": (op, *others), "checks": (30,), "says": says}
 
@@ -407,4 +446,9 @@ SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
     "rows past 4096 are not looked up": (
         changes(lambda arrays, out: arrays[0].size > 4096, _at(-1, 0)),
         _fact("embedding_lookup")),
+    "tensors of a list past the eighth are the eighth": (_ninth, _fact("cat")),
+    "more than 64 of the largest are not sorted": (_unsorted, _fact("topk")),
+    "equals past 256 come backwards where they must not": (_unstable, _fact("sort")),
+    "a running sum of doubles in single precision past 1024": (_single_tail, _fact("cumsum")),
+    "strided memory of six dimensions is read in its order": (_memory_order, _fact("clone")),
 }  # fmt: skip
