@@ -64,6 +64,7 @@ def _varied(context: Context) -> Iterator[tuple[Any, Any]]:
             continue
         try:
             result = context.call(tensors)
+            context.subject.synchronize()  # a device that computes later raises then
         except (CoreDispatchError, ArithmeticError, LookupError, TypeError, ValueError):
             continue  # whether it may be refused is the business of the arguments
         if sum(t.numel() for t in tensors_in(result)) <= LARGEST:

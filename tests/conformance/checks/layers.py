@@ -141,7 +141,9 @@ def _outcome(context: Context, op: Any, sample: Any, call: Any) -> tuple[Any, An
     tensors = context.subject.tensors(sample)
     cd.manual_seed(context.case.seed)
     try:
-        return tensors, call(op, _full(op, tensors)), ""
+        result = call(op, _full(op, tensors))
+        context.subject.synchronize()  # a device that computes later raises then
+        return tensors, result, ""
     except (CoreDispatchError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         return tensors, None, type(error).__name__
 
