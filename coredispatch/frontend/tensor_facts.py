@@ -168,6 +168,8 @@ class TensorFacts(_Above):
             strides = self.backend.strides(self.raw)
         if strides is None:
             strides = _contiguous_strides(self.raw.shape)
+        elif 0 in strides:
+            strides = _over_single_elements(tuple(self.raw.shape), strides)
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
@@ -310,3 +312,17 @@ class TensorFacts(_Above):
     def imag(self) -> Tensor:
         """Imaginary part of a complex tensor."""
         return _op("imag")(self)
+
+
+def _over_single_elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """``strides`` with PyTorch's instead of the zeros that NumPy has where nothing is stepped over.
+
+    A dimension of size 1 steps over all of the next one. What is expanded keeps its zero.
+    """
+    if 0 in shape and not any(strides):
+        return _contiguous_strides(tuple(max(size, 1) for size in shape))
+    found = list(strides)
+    for dim in reversed(range(len(shape))):
+        if shape[dim] == 1 and not found[dim]:
+            found[dim] = shape[dim + 1] * found[dim + 1] if dim + 1 < len(shape) else 1
+    return tuple(found)

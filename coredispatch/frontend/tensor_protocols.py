@@ -77,10 +77,10 @@ class TensorProtocols(_Above):
         return bool(self.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(_real(self.item()))
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(_real(self.item()))
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -91,10 +91,10 @@ class TensorProtocols(_Above):
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
-        # As in PyTorch: a 0-dim tensor is formatted as its number, others ignore the format.
+        # As in PyTorch: a 0-dim tensor is formatted as its number, others take no format.
         if self.ndim == 0 and self.device.type != "meta":
             return format(self.item(), spec)
-        return repr(self)
+        return object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents: str | None = None) -> str:
         from coredispatch.frontend.printing import tensor_repr
@@ -178,3 +178,12 @@ class TensorProtocols(_Above):
         if interface is None:
             raise AttributeError("this tensor does not lie on a CUDA device")
         return interface
+
+
+def _real(number: Any) -> Any:
+    """A complex number without an imaginary part as a real one; raises where it has one."""
+    if not isinstance(number, complex):
+        return number
+    if number.imag:
+        raise DTypeError(f"{number} is not a real number", fix="take .real or .abs() of it")
+    return number.real

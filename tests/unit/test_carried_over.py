@@ -171,3 +171,58 @@ def test_repeats_alone() -> None:
     assert out.tolist() == [0, 2, 2] and out.dtype is cd.int32
     with pytest.raises(RuntimeError, match="output_size=7"):
         cd.repeat_interleave(repeats, output_size=7)
+
+
+class TestStrides:
+    """Dimensions of size 1 and empty tensors have PyTorch's strides, where NumPy has zeros."""
+
+    def test_new_dimensions(self) -> None:
+        x = cd.arange(12.0).view(3, 4)
+        assert x[None].stride() == x.unsqueeze(0).stride() == (12, 4, 1)
+        assert x[None, None].stride() == (12, 12, 4, 1)
+        assert x[:, None].stride() == (4, 4, 1) and x[..., None].stride() == (4, 1, 1)
+        assert x.t()[None].stride() == (4, 1, 4) and cd.tensor(3.0)[None].stride() == (1,)
+        assert x[None].stride(0) == 12
+
+    def test_samples_of_a_grid_lie_in_row_major_order(self) -> None:
+        grid = F.affine_grid(cd.eye(2, 3)[None], (1, 3, 4, 5), align_corners=False)
+        assert F.grid_sample(cd.ones(1, 3, 4, 5), grid, align_corners=False).view(3, -1).shape == (
+            3,
+            20,
+        )
+
+    def test_empty_and_expanded(self) -> None:
+        assert cd.zeros(0, 3).stride() == (3, 1)
+        assert cd.ones(1).expand(3).stride() == (0,)
+        assert cd.ones(3, 4)[None].expand(2, 3, 4).stride() == (0, 4, 1)
+
+
+class TestNumbersOutOfTensors:
+    def test_formats(self) -> None:
+        assert f"{cd.tensor(3.14159):.2f}" == "3.14"
+        assert f"{cd.tensor([1.0])}" == "tensor([1.])"
+        with pytest.raises(TypeError):
+            f"{cd.tensor([1.0, 2.0]):.2f}"
+
+    def test_complex_numbers(self) -> None:
+        assert float(cd.tensor(2 + 0j)) == 2.0 and int(cd.tensor(2 + 0j)) == 2
+        for convert in (float, int):
+            with pytest.raises(RuntimeError, match="not a real number"):
+                convert(cd.tensor(2 + 1j))
+
+    def test_no_implicit_gradient_of_a_complex_number(self) -> None:
+        z = cd.tensor([1 + 2j], requires_grad=True)
+        with pytest.raises(RuntimeError, match="only for real scalar outputs"):
+            (z * 2).sum().backward()
+        with pytest.raises(RuntimeError, match="only for real scalar outputs"):
+            cd.autograd.grad((z * 2).sum(), z)
+        (z * 2).sum().backward(cd.tensor(1 + 0j))
+        assert z.grad.tolist() == [2 + 0j]
+
+
+def test_gather_takes_sparse_grad() -> None:
+    x = cd.arange(4.0, requires_grad=True)
+    index = cd.tensor([1, 1])
+    assert x.gather(0, index, sparse_grad=False).tolist() == [1, 1]
+    cd.gather(x, 0, index, sparse_grad=True).sum().backward()
+    assert x.grad.to_dense().tolist() == [0, 2, 0, 0]

@@ -14,6 +14,7 @@ from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, ShapeError
+from coredispatch.registry.model.value import dtype_of
 
 if TYPE_CHECKING:
     from coredispatch.frontend.tensor import Tensor
@@ -51,6 +52,12 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
                     f"{tuple(output.raw.shape)}",
                     fix="reduce it with .sum() or .mean(), or pass gradient=",
                 )
+            if dtype_of(output).is_complex:
+                raise AutogradError(
+                    "grad can be implicitly created only for real scalar outputs, this one is "
+                    f"{dtype_of(output)}",
+                    fix="take .abs() or .real of it, or pass gradient=",
+                )
             if output is not edge and output._node is not None:
                 gradient = implicit_gradient(edge)
         elif tuple(gradient.shape) != tuple(output.raw.shape):
@@ -64,8 +71,13 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
 
 
 def _is_loss(value: Any) -> bool:
-    """Whether this is the commonest case, a number that requires grad."""
-    return isinstance(value, TensorBase) and value.raw.shape == () and value.keys & AUTOGRAD != 0
+    """Whether this is the commonest case, a real number that requires grad."""
+    return (
+        isinstance(value, TensorBase)
+        and value.raw.shape == ()
+        and value.keys & AUTOGRAD != 0
+        and not dtype_of(value).is_complex
+    )
 
 
 def _numel(tensor: Any) -> int:

@@ -71,6 +71,11 @@ def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
     """
 
 
+@gather.overload
+def _(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool) -> Tensor:
+    return gather(self, dim, index)
+
+
 gather.vjp(
     self=lambda grad, self_shape, dim, index: lazy.scatter_add(
         lazy.zeros(self_shape, dtype=grad.dtype, device=grad.device), dim, index, grad

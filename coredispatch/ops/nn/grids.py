@@ -98,7 +98,7 @@ def grid_sample(
         share = _product([weight for _, weight, _ in taps])
         part = picked * share.masked_fill(~inside, 0).unsqueeze(2)
         total = part if total is None else total + part
-    return narrow(total.movedim(-1, 1).reshape(shape), input)
+    return narrow(total.movedim(-1, 1).reshape(shape).contiguous(), input)
 
 
 @grid_sample.vjp
