@@ -118,8 +118,8 @@ def _one_ulp(correct: Any, raws: Any) -> Any:
 
 
 def _softmax_input(raws: Any) -> bool:
-    x = raws[0]
-    return bool(x.dtype in _PLAIN and x.ndim and x.size)
+    x, _, dtype, *_ = raws
+    return bool(x.dtype in _PLAIN and x.ndim and x.size and dtype is None)
 
 
 def _exp_of_difference(correct: Any, raws: Any) -> Any:
