@@ -136,6 +136,38 @@ class TestLoaders:
         with pytest.raises(ValueError, match="num_samples"):
             DataLoader([], shuffle=True)
 
+    def test_what_the_sampler_was_made_from_stays(self) -> None:
+        loader = DataLoader(list(range(4)), batch_size=2)
+        for name in ("batch_size", "dataset", "sampler", "drop_last"):
+            with pytest.raises(ValueError, match=f"{name} attribute should not be set"):
+                setattr(loader, name, getattr(loader, name))
+        loader.num_workers = 0
+        assert len(pickle.loads(pickle.dumps(loader))) == 2
+
+
+class TestForwardMode:
+    def test_a_function_that_saves_in_forward(self) -> None:
+        class Scaled(cd.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any) -> Any:
+                ctx.save_for_forward(x, y)
+                return x * y
+
+            @staticmethod
+            def jvp(ctx: Any, tx: Any, ty: Any) -> Any:
+                x, y = ctx.saved_tensors
+                assert ty is None
+                return tx * y
+
+        with cd.autograd.forward_ad.dual_level():
+            x = cd.autograd.forward_ad.make_dual(cd.ones(2), cd.full((2,), 2.0))
+            out = cd.autograd.forward_ad.unpack_dual(Scaled.apply(x, cd.tensor(3.0)))
+            assert out.primal.tolist() == [3, 3] and out.tangent.tolist() == [6, 6]
+            with pytest.raises(RuntimeError, match="setup_context"):
+                Scaled.apply(x, cd.tensor(3.0, requires_grad=True))
+        with pytest.raises(RuntimeError, match="setup_context"):
+            cd.func.jvp(lambda x: Scaled.apply(x, cd.tensor(3.0)), (cd.ones(2),), (cd.ones(2),))
+
 
 class TestNames:
     def test_nodes(self) -> None:

@@ -69,6 +69,11 @@ def _current(level: int | None) -> Any:
     return blocks[number].level if 0 <= number < len(blocks) else None
 
 
+def is_dual_level(number: int) -> bool:
+    """Whether a level of the transforms is one that was entered here."""
+    return any(block.level.number == number for block in _ENTERED.get())
+
+
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
     """``tensor`` with a ``tangent`` of its shape and dtype, at the level that was entered.
 

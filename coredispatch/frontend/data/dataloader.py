@@ -24,6 +24,16 @@ _worker_init_fn_t = Callable[[int], None]
 _collate_fn_t = Callable[[list[_T]], Any]
 
 
+_FIXED = {
+    "batch_size",
+    "batch_sampler",
+    "sampler",
+    "drop_last",
+    "dataset",
+    "persistent_workers",
+}
+
+
 class DataLoader(Generic[T_co]):
     """Iterates over a dataset in batches.
 
@@ -58,6 +68,8 @@ class DataLoader(Generic[T_co]):
     Raises:
         ValueError: options that contradict each other.
     """
+
+    __initialized = False
 
     def __init__(
         self,
@@ -118,6 +130,15 @@ class DataLoader(Generic[T_co]):
         self.persistent_workers = persistent_workers
         self.collate_fn = collate_fn or (default_collate if self.batched else default_convert)
         self._persistent: _WorkerIterator | None = None
+        self.__initialized = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # They are read when the loader is made: the sampler keeps its own batch size.
+        if name in _FIXED and self.__initialized:
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized"
+            )
+        super().__setattr__(name, value)
 
     @property
     def batched(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.autograd.forward_ad import is_dual_level
 from coredispatch.frontend.autograd.function import Function, FunctionCtx
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.frontend.transforms.batching.batch import VmapInfo, moved_to_front, op
@@ -46,9 +47,13 @@ def transformed(
     level = top_level(args)
     if cls._one_operator:
         return args, cls.forward(ctx, *[_plain(a, level) for a in args], **kwargs)
-    if cls.setup_context is None:
-        raise RuntimeError(_NO_SETUP)
     wrapper = next(a.raw for a in args if isinstance(a, TensorBase) and level_of(a) == level)
+    if cls.setup_context is None:
+        plain = [_plain(a, level) for a in args]
+        graph = any(isinstance(a, TensorBase) and a.keys & AUTOGRAD for a in args)
+        if graph or isinstance(wrapper, Batched) or not is_dual_level(level):
+            raise RuntimeError(_NO_SETUP)
+        return args, _dual(cls, level, plain, kwargs)
     serve = _mapped if isinstance(wrapper, Batched) else _dual
     plain = [_plain(a, level) for a in args]
     output = serve(cls, level, plain, kwargs)
@@ -285,12 +290,16 @@ def _dual(cls: Any, level: int, args: list[Any], kwargs: dict[str, Any]) -> Any:
         own = isinstance(a, TensorBase) and level_of(a) == level
         tangents.append(a.raw.tangent if own else None)
         primals.append(a.raw.value if own else a)
-    output = cls.apply(*primals, **kwargs)
-    if all(t is None for t in tangents):
-        return output
     ctx = FunctionCtx()
     ctx.needs_input_grad = tuple(t is not None for t in tangents)
-    cls.setup_context(ctx, tuple(primals), output)
+    if cls.setup_context is None:  # of forward_ad, and no tensor requires grad
+        output = cls.forward(ctx, *primals, **kwargs)
+    else:
+        output = cls.apply(*primals, **kwargs)
+    if all(t is None for t in tangents):
+        return output
+    if cls.setup_context is not None:
+        cls.setup_context(ctx, tuple(primals), output)
     if ctx._for_forward is not None:
         ctx._saved = ctx._for_forward
     made = cls.jvp(ctx, *tangents)
