@@ -87,10 +87,10 @@ from coredispatch.registry.model.value import bump_version, dtype_of, version_of
 if _typing.TYPE_CHECKING:
     from coredispatch import graph
     from coredispatch.backends.array_api import ArrayApiBackend
+    from coredispatch.backends.conversions import to_dtype as numpy_cast
     from coredispatch.backends.dtypes import numpy_dtype
     from coredispatch.backends.index_parts import IndexParts
     from coredispatch.backends.numpy.random import Stream as NumpyStream
-    from coredispatch.backends.numpy.shape.copying import to_dtype as numpy_cast
     from coredispatch.frontend import nn
     from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
     from coredispatch.frontend.distributed.communicator import (
@@ -226,7 +226,7 @@ _LATER = {
     "laid_out": "coredispatch.ops.support.samples:laid_out",
     "nn": "coredispatch.frontend.nn",
     "no_grad": "coredispatch.frontend.modes:no_grad",
-    "numpy_cast": "coredispatch.backends.numpy.shape.copying:to_dtype",
+    "numpy_cast": "coredispatch.backends.conversions:to_dtype",
     "numpy_dtype": "coredispatch.backends.dtypes:numpy_dtype",
     "passes": "coredispatch.graph.passes",
     "rules": "coredispatch.ops.support.rules",

@@ -63,8 +63,8 @@ def centred(q: QuantizedArray) -> np.ndarray:
 def magnitude(q: QuantizedArray) -> int:
     """An upper bound of ``|data - zero_point|`` that needs no look at the data."""
     low, high = limits(q.dtype)
-    zero = np.asarray(q.zero_point)
-    return int(max(zero.max() - low, high - zero.min()))
+    zero = np.asarray(q.zero_point)  # of no channel there is none
+    return int(max(1, zero.max(initial=low) - low, high - zero.min(initial=high)))
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray, bound: int) -> np.ndarray:

@@ -282,6 +282,8 @@ def test_a_convolution_of_nothing_and_one_without_windows():
     assert out.shape == (2, 2, 5, 4) and (out.data == 120).all()
     none, empty = (quantized(shape, np.int8, 0.1, 0) for shape in ((0, 0, 3, 3), (0, 0, 0, 0)))
     assert kernels.conv2d(x, none, None, 0.1, 120, *options).shape == (2, 0, 5, 4)
+    rows = per_channel((0, 0, 3, 3), np.int8, True)  # as many scales as output channels: none
+    assert kernels.conv2d(x, rows, None, 0.1, 120, *options).shape == (2, 0, 5, 4)
     with pytest.raises(ShapeError, match="is empty"):
         kernels.conv2d(x, empty, None, 0.1, 120, *options)
     for stride, padding, dilation in (

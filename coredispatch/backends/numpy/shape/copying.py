@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.backends.dtypes import numpy_dtype, stored
+from coredispatch.backends.conversions import rounded_once, to_dtype
+from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.silence import silent
-from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 __all__ = ["KERNELS"]
@@ -48,44 +48,6 @@ def contiguous(x: np.ndarray, memory_format: Any) -> np.ndarray:
     return layout_order(x, memory_format)
 
 
-def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
-    """A copy of ``x`` in ``dtype``; out-of-range values as C casts them, without warnings."""
-    target = numpy_dtype(dtype)
-    if target.names is not None or x.dtype.names is not None:
-        return stored(x, target)
-    if x.dtype.kind == "c" and target.kind not in "cb":
-        x = x.real
-    return _rounded_once(x, target).astype(target)
-
-
-def _rounded_once(x: np.ndarray, target: np.dtype) -> np.ndarray:
-    """``x`` as it is converted to ``target`` in one rounding.
-
-    ml_dtypes goes from doubles and wide integers to bfloat16 by way of single precision. Rounded to
-    odd on the way, the result is that of rounding once (Boldo and Melquiond, "When double rounding
-    is odd", 2005).
-    """
-    if target.kind != "V" or x.dtype.kind not in "fiu" or x.dtype.itemsize < 4:
-        return x
-    if x.dtype.kind in "iu":
-        if x.dtype.itemsize == 8:  # what a double cannot hold, odd at its sixteenth bit
-            large = (x >> 31 != 0) & (x >> 31 != -1)
-            sixteen = x.dtype.type(16)
-            odd = ((x >> sixteen) | ((x & x.dtype.type(0xFFFF)) != 0)) << sixteen
-            x = np.where(large, odd, x)
-        x = x.astype(np.float64)
-    return _to_odd(x) if x.dtype == np.float64 else x
-
-
-def _to_odd(x: np.ndarray) -> np.ndarray:
-    """Doubles in single precision, made odd where that loses digits."""
-    near = x.astype(np.float32)
-    beyond = np.abs(near) > np.abs(x)  # infinity among them
-    low = np.where(beyond, np.nextafter(near, np.float32(0)), near)
-    lost = (low != x) & ~np.isnan(x)
-    return (low.view(np.uint32) | lost.astype(np.uint32)).view(np.float32)
-
-
 def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
     """Write ``src``, broadcast and cast, into ``x``."""
     if not isinstance(src, np.ndarray):
@@ -97,7 +59,7 @@ def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
         src = stored(src, x.dtype)
     if src.dtype.kind == "c" != x.dtype.kind:
         src = src.real
-    np.copyto(x, _rounded_once(src, x.dtype), "unsafe")
+    np.copyto(x, rounded_once(src, x.dtype), "unsafe")
 
 
 def fill(x: np.ndarray, value: Any) -> np.ndarray:
