@@ -172,6 +172,24 @@ class TensorFacts(_Above):
             strides = _over_single_elements(tuple(self.raw.shape), strides)
         return strides if dim is None else strides[dim]
 
+    @property
+    def _base(self) -> Tensor | None:
+        """The tensor that this one is a view of, through all views between; None for no view.
+
+        What ``detach`` and ``data`` give is no view in this sense.
+        """
+        found: Any = None
+        link = self._view
+        while link is not None and getattr(link.op, "name", "") != "detach":
+            if not link.renamed:
+                found = link.base
+            link = link.base._view
+        return found  # type: ignore[no-any-return]
+
+    def _is_view(self) -> bool:
+        """Whether this tensor is a view of another, which ``_base`` gives."""
+        return self._base is not None
+
     def storage_offset(self) -> int:
         """Elements between the start of the storage and the first element."""
         return self.backend.offset(self.raw)

@@ -258,3 +258,21 @@ def test_gather_takes_sparse_grad() -> None:
     assert x.gather(0, index, sparse_grad=False).tolist() == [1, 1]
     cd.gather(x, 0, index, sparse_grad=True).sum().backward()
     assert x.grad.to_dense().tolist() == [0, 2, 0, 0]
+
+
+class TestBaseOfAView:
+    def test_it_is_the_first_tensor(self) -> None:
+        x = cd.ones(4, requires_grad=True)
+        y = x.view(2, 2)
+        assert y._base is x and y[0]._base is x and y.t()._base is x and y[0]._is_view()
+        with cd.no_grad():
+            assert x.view(2, 2)._base is x
+        plain = cd.ones(4).view(2, 2)
+        assert plain._base is not None and plain._base.shape == (4,)
+
+    def test_no_view(self) -> None:
+        x = cd.ones(2, 3)
+        for tensor in (x, x.clone(), x + 1, x.detach(), x.data, cd.ones(2, 3).t_()):
+            assert tensor._base is None and not tensor._is_view()
+        detached = x.detach()
+        assert detached.view(3, 2)._base is detached
