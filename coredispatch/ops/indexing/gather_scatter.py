@@ -47,6 +47,7 @@ def _gathers(make: Any) -> Iterator[Sample]:
     yield Sample(make((2, 3, 5)), -1, make.index((2, 3, 257), 5))
     yield Sample(make((3, 5)), 0, make.index((0, 5), 3))
     yield Sample(make((1,)), 0, make.index((1,), 1))
+    yield Sample(make((2, 3, 4)), 2, make.index((2, 2, 3), 4))
 
 
 def _bad_gathers(make: Any) -> Iterator[tuple[Sample, type[Exception]]]:
