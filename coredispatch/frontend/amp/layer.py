@@ -171,7 +171,7 @@ def _meaning(op: Any, function: Any, args: tuple[Any, ...]) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)([cast(item) for item in value])
         eligible = isinstance(value, Value) and dtype_of(value) in _eligible
-        return value.to(target) if eligible else value  # type: ignore[attr-defined]
+        return value.to(target) if eligible else value
 
     return function(*map(cast, args))
 

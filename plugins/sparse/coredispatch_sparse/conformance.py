@@ -72,7 +72,8 @@ def unsorted_columns(case: Any) -> None:
         parts = np.array([0, 1, 3]), np.array(columns)
 
         def assembled(parts: Any = parts) -> Any:
-            return csr_assemble(*map(case.tensor, parts), case.tensor(values), (2, 4))
+            crow, columns = map(case.tensor, parts)
+            return csr_assemble(crow, columns, case.tensor(values), (2, 4))
 
         def loaded(parts: Any = parts) -> Any:
             named = dict(zip(("crow_indices", "col_indices"), parts, strict=True))
