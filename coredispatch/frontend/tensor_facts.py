@@ -184,7 +184,7 @@ class TensorFacts(_Above):
             if not link.renamed:
                 found = link.base
             link = link.base._view
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _is_view(self) -> bool:
         """Whether this tensor is a view of another, which ``_base`` gives."""
