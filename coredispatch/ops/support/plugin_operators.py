@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.registry import TABLE, RegistrationError, plugins
+from coredispatch.registry.model.errors import MissingKernel
 
 __all__ = ["plugin_operator"]
 
 
 def plugin_operator(name: str, what: str, package: str) -> Any:
-    """The operator ``name``. Raises ``RuntimeError`` that names ``package`` where it is missing."""
+    """The operator ``name``. Raises ``MissingKernel`` that names ``package`` where it is missing."""
     plugins.discover()
     try:
         return TABLE.operator(name)
     except RegistrationError as error:
-        raise RuntimeError(
-            f"{what} are a plugin that is not installed\n  fix: pip install {package}"
+        raise MissingKernel(
+            f"{what} are a plugin that is not installed", fix=f"pip install {package}"
         ) from error
