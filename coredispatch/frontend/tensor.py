@@ -1,8 +1,8 @@
 """``Tensor``: what a user holds.
 
 The operators' methods are installed from the table (:mod:`.methods`). What is not an operator is
-written in the classes above this one, a file per subject: facts, gradients, conversions, Python's
-protocols. Here is how tensors and their subclasses are made.
+written in the other bases of this class, a file per subject: facts, gradients, conversions,
+protocols of Python. Here is how tensors and their subclasses are made.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from typing import Any, Self
 
 from coredispatch.frontend.subclasses import as_subclass, declare, fill, make_subclass
 from coredispatch.frontend.tensor_base import TensorBase
+from coredispatch.frontend.tensor_conversions import TensorConversions
+from coredispatch.frontend.tensor_facts import TensorFacts
+from coredispatch.frontend.tensor_gradients import TensorGradients
 from coredispatch.frontend.tensor_protocols import TensorProtocols
 from coredispatch.frontend.torch_dispatch import disabled_torch_dispatch, make_wrapper_subclass
 from coredispatch.frontend.torch_function import default_torch_function
@@ -20,7 +23,9 @@ from coredispatch.registry.wiring import HOOKS
 __all__ = ["Tensor", "is_tensor"]
 
 
-class Tensor(TensorProtocols):
+# TensorBase stands first: a call asks several times whether something is a Value, and each class
+# between Tensor and Value costs it 1 ns each time.
+class Tensor(TensorBase, TensorProtocols, TensorConversions, TensorGradients, TensorFacts):
     """A multi-dimensional array of one dtype on one device.
 
     Make one with :func:`coredispatch.tensor`, ``zeros``, ``from_numpy`` and the like.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     _Above = Tensor  # for a type checker the methods of this file are those of a Tensor
 else:
-    from coredispatch.frontend.tensor_conversions import TensorConversions as _Above
+    _Above = object
 
 __all__ = ["TensorProtocols"]
 

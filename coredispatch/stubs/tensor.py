@@ -8,7 +8,7 @@ from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import TensorBase
-from coredispatch.registry import Operator
+from coredispatch.registry import Operator, Value
 from coredispatch.stubs.signatures import IMPORTS, functions, own
 from coredispatch.stubs.sources import Source, header, installed, members
 
@@ -30,7 +30,8 @@ _SKIPPED = {
 
 def tensor_stub() -> list[str]:
     """The lines of ``frontend/tensor.pyi``."""
-    written = Tensor.__mro__[Tensor.__mro__.index(TensorBase) :: -1]  # from the base class down
+    parts = [cls for cls in reversed(Tensor.__mro__) if cls not in (object, Value, TensorBase)]
+    written = [TensorBase, *parts]  # what stands later overrides
     sources = [Source(sys.modules[cls.__module__]) for cls in written]
     by_hand: dict[str, list[str]] = {}
     for source, cls in zip(sources, written, strict=True):

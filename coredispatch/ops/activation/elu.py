@@ -21,7 +21,6 @@ from coredispatch.ops.support.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError
 
-
 #: a decomposed expm1 rounds up to four times, the two factors once each
 _ULPS = 6
 

@@ -11,7 +11,7 @@ __all__ = ["plugin_operator"]
 
 
 def plugin_operator(name: str, what: str, package: str) -> Any:
-    """The operator ``name``. Raises ``MissingKernel`` that names ``package`` where it is missing."""
+    """The operator ``name``; where it is missing a ``MissingKernel`` names ``package``."""
     plugins.discover()
     try:
         return TABLE.operator(name)

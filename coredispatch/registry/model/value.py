@@ -27,7 +27,7 @@ class Storage:
 
     def __init__(self) -> None:
         self.version: int = 0
-        self.prune_at: int = 16
+        self.prune_at: int = 32
         self.pruning: bool = False
         self.aliases: list[Any] = []
 
@@ -45,7 +45,7 @@ class Storage:
             aliases = self.aliases
             seen = len(aliases)
             aliases[:seen] = [item for item in aliases[:seen] if item() is not None]
-            self.prune_at = 2 * len(aliases) + 16
+            self.prune_at = 2 * len(aliases) + 32
         finally:
             self.pruning = False
 
@@ -88,10 +88,10 @@ class Value:
         self.keys: int = keys
 
 
-# Without the attribute, mypyc would set every object up as if it were a Fresh.
+# Without the attribute, mypyc would set every object up as a FastAllocation.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FastAllocation:
-    """Makes values without calling their class: ``Fresh.__new__(cls, raw, keys)``.
+    """Makes values without calling their class: ``FastAllocation.__new__(cls, raw, keys)``.
 
     Never instantiated. Calling an interpreted subclass of a compiled class takes 0.1 us more
     (type call, packed arguments, ``__init__``); compiled, this is a C function.

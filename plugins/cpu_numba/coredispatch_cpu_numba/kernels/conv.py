@@ -188,8 +188,7 @@ def convolution(
         if groups < 1 or not 1 <= ndim <= 3 or weight.ndim != input.ndim:
             return NotImplemented
         stride, padding, dilation, more = (
-            v * ndim if len(v) == 1 else v
-            for v in (stride, padding, dilation, more)
+            v * ndim if len(v) == 1 else v for v in (stride, padding, dilation, more)
         )
         given = zip(shape[2:], weight.shape[2:], stride, padding, dilation, more)
         sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, k, s, p, d, o in given)
