@@ -355,6 +355,7 @@ DRAWN_SINGLE = {
     ("linalg.lstsq", "result 2"): "the rank is that of the matrix, without right sides too",
     ("ctc_loss", "out of bounds"): "a label is a class",
     ("fractional_max_pool3d", "too large"): "the call is refused, by another class",
+    ("Tensor.stride", "PyTorch gives {'plain': 0}"): "empty arrays are row-major, NumPy's are not",
 }
 
 

@@ -211,7 +211,7 @@ def test_a_control_differs_from_a_kernel_written_out(control: Any) -> None:
             "log_softmax": [(5, 50)],
         }.get(control.op, [(300,)])
         arrays = [rng.normal(size=size).astype(np.float32) for size in sizes]
-        raws = (*arrays, 1) if "softmax" in control.op else (*arrays,)
+        raws = (*arrays, 1, None) if "softmax" in control.op else (*arrays,)
         result = control.mutation(PLAIN[control.op], raws)
         np.testing.assert_allclose(result, PLAIN[control.op](*raws), rtol=1e-3, atol=1e-4)
     assert control.fired

@@ -166,6 +166,8 @@ def test_a_slow_kernel_is_suspicious_and_does_not_fail() -> None:
 @pytest.mark.parametrize("fresh", range(4))
 def test_a_mask_chooses_as_many_where_another_dimension_grows(fresh: int) -> None:
     subject = Subject("cpu")
-    (case,) = (c for c in plan_op(subject, "getitem_backward") if c.check == 30)
-    result = run_case(subject, case, fresh=fresh)
-    assert result.status is Status.PASS, result.message
+    cases = [c for c in plan_op(subject, "getitem_backward") if c.check == 30]
+    assert cases
+    for case in cases:
+        result = run_case(subject, case, fresh=fresh)
+        assert result.status is Status.PASS, result.message

@@ -96,8 +96,12 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     def to_dtype(x: Any, dtype: DType) -> Any:
         if DType.of(x.dtype).is_complex and not dtype.is_complex:
             x = xp.real(x) if dtype.name != "bool" else x != 0
-        if not strided and dtype.name in _HALVES and DType.of(x.dtype).name == "float64":
-            x = _rounded(xp, x, *_HALVES[dtype.name])
+        if not strided and dtype.name in _HALVES:
+            found = DType.of(x.dtype).name
+            if found in ("int32", "uint32"):  # float32 would round them a first time
+                x, found = xp.astype(x, xp.float64), "float64"
+            if found == "float64":
+                x = _rounded(xp, x, *_HALVES[dtype.name])
         return xp.astype(x, xp.native(dtype))
 
     table: dict[str, Callable[..., Any]] = {
