@@ -98,8 +98,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             x = xp.real(x) if dtype.name != "bool" else x != 0
         if not strided and dtype.name in _HALVES:
             found = DType.of(x.dtype).name
-            if found in ("int32", "uint32"):  # float32 would round them a first time
-                x, found = xp.astype(x, xp.float64), "float64"
+            if found in ("int32", "uint32", "int64"):  # float32 would round them a first time
+                x, found = _as_doubles(xp, x, found), "float64"
             if found == "float64":
                 x = _rounded(xp, x, *_HALVES[dtype.name])
         return xp.astype(x, xp.native(dtype))
@@ -149,6 +149,19 @@ def _rounded(xp: Any, x: Any, digits: int, least: int, normal: int) -> Any:
     out = xp.where(size < 2.0**normal, small, split)
     exact = xp.astype(xp.astype(x, xp.float32), xp.float64) == x
     return xp.where(exact | ~(size < 1e39), x, out)
+
+
+def _as_doubles(xp: Any, x: Any, dtype: str) -> Any:
+    """Integers as doubles that round to half precision as they do themselves.
+
+    What a double cannot hold is made odd at its sixteenth bit (Boldo and Melquiond, "When double
+    rounding is odd", 2005).
+    """
+    if dtype == "int64":
+        rest = xp.astype((x & 0xFFFF) != 0, x.dtype)
+        large = (x >> 31 != 0) & (x >> 31 != -1)
+        x = xp.where(large, ((x >> 16) | rest) << 16, x)
+    return xp.astype(x, xp.float64)
 
 
 def _reinterpreting(xp: Any) -> Callable[..., Any]:
