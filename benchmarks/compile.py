@@ -13,16 +13,10 @@ from __future__ import annotations
 import os
 import sys
 
-
-def _threads(arguments: list[str]) -> str:
-    for at, argument in enumerate(arguments):
-        if argument == "--threads" and at + 1 < len(arguments):
-            return arguments[at + 1]
-    return "1"
-
+from measure import geometric_mean, threads_of
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_variable] = _threads(sys.argv)
+    os.environ[_variable] = threads_of(sys.argv)
 
 import argparse  # noqa: E402
 import time  # noqa: E402
@@ -30,7 +24,6 @@ from collections.abc import Callable, Iterator  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from measure import geometric_mean  # noqa: E402
 
 Program = Callable[..., Any]
 #: name, a function of the library that makes a program, and a function that makes its inputs

@@ -83,8 +83,9 @@ def compile(
             ``backward()`` and the optimizer's ``step()`` inside, is a function like any other.
         fullgraph: whether it is an error that the program looks at a value or does what no graph
             can hold; else the program is split there, or runs eagerly.
-        dynamic: whether numbers among the arguments that differ from call to call become inputs of
-            the graph (None: after the second); False compiles for every number.
+        dynamic: whether sizes of the arguments are symbols, so that one graph serves all of them;
+            None: those that differ from the first call, and numbers among the arguments that do.
+            False compiles for every size and number. Sizes of 0 and 1 have graphs of their own.
         backend: ``"inductor"`` asks the plugins in turn, ``"eager"`` runs the graph operator by
             operator, another name is that of a plugin, and a function ``(graph, inputs) ->
             callable`` is a compiler itself (``docs/write_a_compiler.md``).
@@ -92,11 +93,11 @@ def compile(
         disable: return ``model`` as it is.
 
     The first call runs ``model`` itself and is recorded. Later calls run the graph if what the
-    first one depended on is as it was: the arguments' shapes, dtypes, strides, devices and sharing,
-    modes, and what the program read of globals, closures, attributes and modules. Where it
-    is not, another graph is captured, up to ``cd._dynamo.config.recompile_limit`` times. Results
-    are differentiable, in-place writes, gradients, random numbers and changes of Python's state are
-    those of the eager call.
+    first one depended on is as it was: the arguments' shapes (but for sizes that are symbols),
+    dtypes, strides, devices and sharing, modes, and what the program read of globals, closures,
+    attributes and modules. Where it is not, another graph is captured, up to
+    ``cd._dynamo.config.recompile_limit`` times. Results are differentiable, in-place writes,
+    gradients, random numbers and changes of Python's state are those of the eager call.
 
     Raises RuntimeError for a mode or a backend that is not there, and with ``fullgraph=True`` what
     names the line that cannot be in a graph.
@@ -134,6 +135,7 @@ def compile(
     if isinstance(model, CompiledFunction):
         return model
     made = CompiledFunction(model, compiler_named(backend), fullgraph, dynamic)
+    made.backend = backend
     if isinstance(model, Module):
         from coredispatch.frontend.compiling.module import OptimizedModule
 

@@ -172,7 +172,7 @@ class Guard:
         return _ASKED[self.sign](left, right)
 
     def __str__(self) -> str:
-        return f"{self.left} {self.sign} {self.right}"
+        return f"{_text(_terms(self.left))} {self.sign} {_text(_terms(self.right))}"
 
 
 class SymbolTable:
@@ -182,7 +182,11 @@ class SymbolTable:
         variables: name -> :class:`Variable`.
         guards: the questions whose answers do not follow from the ranges, in order.
         source: gives the user's line that is running.
+        size, ratio: the classes of its expressions.
     """
+
+    size: type[Size]
+    ratio: type[Ratio]
 
     def __init__(self, source: Callable[[], Any] | None = None) -> None:
         self.variables: dict[str, Variable] = {}
@@ -192,7 +196,7 @@ class SymbolTable:
     def symbol(self, name: str, example: Any, least: float = 0, greatest: float = inf) -> Size:
         """The size ``name``, which is ``example`` in the example."""
         self.variables.setdefault(name, Variable(name, example, least, greatest))
-        return Size(((((_Atom("symbol", name),), 1)),), self)
+        return self.size(((((_Atom("symbol", name),), 1)),), self)
 
     @property
     def examples(self) -> dict[str, Any]:
@@ -330,7 +334,7 @@ class Expression(Symbol):
         number = _number(terms)
         if number is not None:
             return number
-        return (Ratio if _fractional(terms) else Size)(terms, self.table)
+        return (self.table.ratio if _fractional(terms) else self.table.size)(terms, self.table)
 
     def _divided(self, kind: str, a: Any, b: Any) -> Any:
         if not (_operand(a) and _operand(b)):
@@ -457,6 +461,9 @@ class Ratio(Expression):
     """A fraction of sizes, a number for operators."""
 
     __slots__ = ()
+
+
+SymbolTable.size, SymbolTable.ratio = Size, Ratio
 
 
 def _with_tensors(method: str, op: str, swapped: bool) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
 from coredispatch.frontend.compiling.state import attributes_of
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Value
 from coredispatch.registry.model.value import storage_of
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "order_of"]
 
 
 class Arguments:
@@ -17,16 +21,55 @@ class Arguments:
     Attributes:
         key: equal for calls that one program may serve: the structure, what is known of tensors,
             numbers and text by value, other objects by identity.
-        leaves: the tensors, and the numbers at the places in ``moving``, in order.
+        leaves: the tensors, and the numbers at the places in ``moving``, in order; then ``sizes``.
+        tensors: the tensors.
+        sizes: the sizes that are symbols: different ones at the dimensions in ``open``, which are
+            ``(number of a tensor, dim)``. A size of 0 or 1 is no symbol.
+        open_shapes: number of a tensor -> its shape, with ``"s0"``, ``"s1"``... for symbols.
         objects: what is neither a container, a tensor nor a constant.
         containers: the lists and dicts among the arguments.
         numbers: the places of all numbers: ``(place, value)``.
     """
 
-    __slots__ = ("containers", "key", "leaves", "moving", "numbers", "objects", "views")
+    __slots__ = (
+        "containers",
+        "key",
+        "leaves",
+        "moving",
+        "numbers",
+        "objects",
+        "open",
+        "open_shapes",
+        "sizes",
+        "tensors",
+        "views",
+    )
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], moving: set[int]) -> None:
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        moving: set[int],
+        open_: Collection[tuple[int, int]] = (),
+    ) -> None:
+        self.enter(args, kwargs, moving, open_)
+        if self.sizes and len(self.leaves) > 1 and self.key[-1] is not None:
+            self.enter(args, kwargs, moving, ())  # what shares memory is as it is
+        self.leaves += self.sizes
+
+    def enter(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        moving: set[int],
+        open_: Collection[tuple[int, int]],
+    ) -> None:
+        """Take the arguments apart."""
         self.leaves: list[Any] = []
+        self.tensors: list[Any] = []
+        self.sizes: list[int] = []
+        self.open_shapes: dict[int, tuple[Any, ...]] = {}
+        self.open = open_
         self.objects: list[Any] = []
         self.containers: list[Any] = []
         self.numbers: list[Any] = []
@@ -43,12 +86,19 @@ class Arguments:
         """The share of one argument in the key."""
         if isinstance(value, Value):
             raw = value.raw
+            place = len(self.tensors)
             self.leaves.append(value)
+            self.tensors.append(value)
             view = value._view is not None
             if view:
                 self.views = True
             strides = getattr(raw, "strides", None)
-            found = (type(value), raw.shape, raw.dtype, value.keys, strides, view)
+            shape = raw.shape
+            if self.open and type(raw) is np.ndarray and self.may_open(value):
+                order = order_of(raw)
+                shape = shape if order is None else self.opened(place, shape)
+                strides = strides if shape is raw.shape else order
+            found = (type(value), shape, raw.dtype, value.keys, strides, view)
             return (*found, *self.attributes(value)) if value.__dict__ else found
         kind = type(value)
         if kind is int or kind is float:
@@ -73,6 +123,24 @@ class Arguments:
         self.objects.append(value)
         return (kind, id(value))
 
+    def may_open(self, tensor: Any) -> bool:
+        """Whether sizes of a tensor can be symbols."""
+        return type(tensor) is Tensor and tensor._grad is None and not attributes_of(tensor)
+
+    def opened(self, place: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+        """A shape with the names of symbols; equal sizes are one symbol."""
+        found: list[Any] = list(shape)
+        for dim, n in enumerate(shape):
+            if n > 1 and (place, dim) in self.open:
+                if n not in self.sizes:
+                    self.sizes.append(n)
+                found[dim] = f"s{self.sizes.index(n)}"
+        made = tuple(found)
+        if made == shape:
+            return shape
+        self.open_shapes[place] = made
+        return made
+
     def attributes(self, tensor: Any) -> Any:
         """What a program has set on a tensor: constants by value, other things by identity."""
         for name in attributes_of(tensor):
@@ -95,6 +163,18 @@ class Arguments:
         if self.views and len(shared) < len(found):
             return tuple(found), tuple([_begin(leaf) for leaf in self.leaves])
         return tuple(found) if len(same) < len(found) else None
+
+
+def order_of(raw: Any) -> tuple[int, ...] | None:
+    """The dimensions from the outermost to the innermost of an array without gaps, else None."""
+    shape, strides = raw.shape, raw.strides
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+    step = raw.itemsize
+    for dim in reversed(order):
+        if shape[dim] != 1 and strides[dim] != step:
+            return None
+        step *= shape[dim]
+    return tuple(order)
 
 
 def _begin(leaf: Any) -> Any:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from coredispatch.frontend.compiling.arguments import Arguments
+from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.graphs import masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated
@@ -20,11 +21,21 @@ from coredispatch.frontend.compiling.recording import (
     capturing,
     capturing_nothing,
 )
-from coredispatch.frontend.compiling.state import MISSING, Record, State, attributes_of, equal
+from coredispatch.frontend.compiling.sizes import opened, questions
+from coredispatch.frontend.compiling.state import (
+    MISSING,
+    Record,
+    State,
+    alike,
+    attributes_of,
+    equal,
+)
 from coredispatch.frontend.compiling.templates import Describer, Unknown
 from coredispatch.frontend.compiling.watching import Watch
+from coredispatch.frontend.compiling.writing import Contents, Gradient
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_aggregate
+from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value, default_generator
 
 __all__ = ["Capture"]
@@ -44,6 +55,8 @@ class Capture:
         self, fn: Any, given: Arguments, dynamic: set[Any], whole: bool, plain: bool
     ) -> None:
         self.fn, self.given, self.dynamic = fn, given, dynamic
+        self.outside = given  # what the caller gave, where ``given`` shows symbols
+        self.reason: str | None = None  # why there is no program, where nothing was refused
         self.recorder = Recorder(self.origin, whole)
         self.recorder.plain = plain
         self.state = State(self.recorder.refuse, dynamic, self.symbol, self.recorder.exact)
@@ -70,6 +83,9 @@ class Capture:
             return Origin("constant", known, "constant")
         name = str(record.key) if isinstance(record.key, str) else "state"
         if record.kind == "attribute" and record.key == "grad":
+            for i, leaf in enumerate(self.given.leaves):
+                if leaf is record.holder:
+                    return Origin("grad", known, "leaf grad", i)
             return Origin("grad", known, "grad", record.holder)
         if record.dynamic:
             return Origin(name, known, "item", record)
@@ -93,16 +109,22 @@ class Capture:
         recorder, state = self.recorder, self.state
         forget_casts()
         before = modes_in_force()
+        if self.given.sizes:
+            args, kwargs, self.given = opened(self.given, args, kwargs, recorder)
         leaves = [
             recorder.placeholder(f"arg{i}", leaf, Origin(f"arg{i}", leaf, "leaf", i))
             for i, leaf in enumerate(self.given.leaves)
         ]
-        recorder.symbols = bool(self.given.moving)
+        for k, node in enumerate(leaves[len(leaves) - len(self.given.sizes) :]):
+            node.meta["size"] = True
+            recorder.size_nodes[f"s{k}"] = node
+        recorder.symbols = bool(self.given.moving) or recorder.table is not None
         moving = {
             place: symbolic(value, node, recorder) for place, value, node in self._moving(leaves)
         }
         args, kwargs = _replaced(args, kwargs, moving) if moving else (args, kwargs)
         copies = [_copy(container) for container in self.given.containers]
+        state.results_are_kept = recorder.table is None
         try:
             state.walk(self.fn, "the function")
             for leaf in self.given.leaves:
@@ -111,6 +133,9 @@ class Capture:
             for item in self.given.objects:
                 state.walk(item, "an argument")
             self.random = default_generator("cpu").state_bytes()
+            if recorder.table is not None and recorder.problem is not None:
+                self.problem, self.taken_back = recorder.problem, True
+                return
             try:
                 recorder.running = True
                 with capturing(recorder), self.watch:
@@ -122,14 +147,22 @@ class Capture:
             except Unsupported:
                 self.take_back(copies)
                 raise
-            except Exception:
+            except BaseException as error:
+                if not isinstance(error, Exception):  # Python is to stop
+                    if recorder.table is not None:
+                        self.take_back(copies)
+                    raise
                 if not recorder.symbols or recorder.problem is not None:
                     raise
                 self.take_back(copies)  # perhaps because of our numbers: with ordinary ones
+                self.reason = f"{type(error).__name__}: {error}"
                 return
             finally:
                 recorder.running = False
             self.result = result
+            if recorder.table is not None:
+                self.finish_open(result, copies, before)
+                return
             try:
                 self.finish(result, copies, before)
             finally:
@@ -154,8 +187,8 @@ class Capture:
         """Ordinary numbers where this capture had put its own."""
         for record in list(self.state):
             now = record.now()
-            if isinstance(now, Sym):
-                record.put(plain(now))
+            if isinstance(now, Sym) or type(now) is tuple and record.dynamic:
+                record.put(scrubbed(now))
             elif record.kind in ("item", "attribute", "cell", "member"):
                 scrubbed(now, set())
             elif record.kind == "list" and any(isinstance(item, Sym) for item in now):
@@ -174,7 +207,7 @@ class Capture:
             for tensor, before in self.recorder.overwritten.values():
                 masked_call(lambda t, b: t.copy_(b), [tensor, before])
         for container, before in zip(self.given.containers, copies):
-            _Contents.fill(container, before)
+            Contents.fill(container, before)
         for record in list(self.state):
             now = record.now()
             if record.kind == "keys":
@@ -191,6 +224,10 @@ class Capture:
         self.result = result
         if modes_in_force() != before:
             recorder.refuse("the program leaves a mode or a setting changed")
+        if self.watch.differentiates and any(
+            isinstance(leaf, Value) and hooks_of(leaf) for leaf in self.given.leaves
+        ):
+            recorder.refuse("hooks see the gradient of an argument")
         if recorder.problem is None:
             try:
                 self.leaf = self.ended(result, copies)
@@ -199,6 +236,39 @@ class Capture:
         self.problem = recorder.problem
         if self.problem is not None:
             self.leaf = None
+
+    def finish_open(self, result: Any, copies: list[Any], before: Any) -> None:
+        """Make the program of a call whose sizes were open, and take the call back."""
+        strange = any(t._node is not None or hooks_of(t) for t in self.outside.tensors)
+        strange = strange and self.watch.differentiates
+        try:
+            self.finish(result, copies, before)
+            if self.leaf is not None and strange:
+                self.recorder.refuse("it differentiates what made its arguments, or has hooks")
+        except Exception as error:  # no rule for symbols, in the backward pass
+            self.leaf, self.reason = None, f"{type(error).__name__}: {error}"
+        finally:
+            self.take_back(copies)
+        self.problem = self.recorder.problem
+        self.result = None
+        if self.problem is not None:
+            self.leaf = None
+
+    def symbols_told(self) -> list[str]:
+        """The open sizes, and what holds for them."""
+        table = self.recorder.table
+        if table is None:
+            return []
+        places: dict[str, list[str]] = {}
+        for i, shape in self.outside.open_shapes.items():
+            for dim, n in enumerate(shape):
+                if type(n) is str:
+                    places.setdefault(n, []).append(f"dimension {dim} of tensor {i}")
+        told = [f"{name} >= 2: {', '.join(where)}" for name, where in sorted(places.items())]
+        for guard in table.guards:
+            where = " ({}:{} in {})".format(*guard.where) if guard.where else ""
+            told.append(f"{guard}{where}")
+        return told
 
     def ended(self, result: Any, copies: list[Any]) -> Leaf:
         """The end of the program."""
@@ -229,7 +299,7 @@ class Capture:
             if record.symbol is not None:
                 if now is record.symbol:
                     continue
-            elif now is record.value or (not isinstance(now, Sym) and equal(now, record.value)):
+            elif now is record.value or (not isinstance(now, _OPEN) and equal(now, record.value)):
                 continue
             if record.moving and record.same_but_moving(now):
                 continue
@@ -275,17 +345,16 @@ class Capture:
                     self.passing = True
             return
         place = (record.kind, id(record.holder), record.key)
-        moves = type(record.value) in (int, float) or isinstance(record.value, Value)
-        if moves and not record.dynamic and record.kind in ("item", "attribute", "cell", "member"):
-            if type(plain(now)) is type(record.value):
+        if not record.dynamic and record.kind in ("item", "attribute", "cell", "member"):
+            if alike(scrubbed(now), record.value):
                 self.dynamic.add(place)
                 self.passing = True
 
     def _grad_writer(self, tensor: Any) -> Any:
         for i, leaf in enumerate(self.given.leaves):
             if leaf is tensor:
-                return _Gradient(i)
-        return _Gradient(tensor)
+                return Gradient(i)
+        return Gradient(tensor)
 
     def on_arguments(self, describer: Describer, copies: list[Any]) -> list[tuple[Any, Any]]:
         """What the call changed in lists and dicts among its arguments."""
@@ -295,11 +364,11 @@ class Capture:
                 if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
                     parts = [describer.describe(item) for item in now]
                     build = lambda env, parts=parts: [p(env) for p in parts]  # noqa: E731
-                    found.append((_Contents(i), build))
+                    found.append((Contents(i), build))
             elif list(now) != list(then) or any(now[k] is not then[k] for k in now):
                 pairs = [(k, describer.describe(v)) for k, v in now.items()]
                 entries = lambda env, pairs=pairs: {k: v(env) for k, v in pairs}  # noqa: E731
-                found.append((_Contents(i), entries))
+                found.append((Contents(i), entries))
         return found
 
     def joint(self, describer: Describer) -> Joint | None:
@@ -344,46 +413,24 @@ class Capture:
         grads = [t for t in self.state.every_tensor if t.keys & AUTOGRAD and t._node is None]
         absent = {id(t): grad is None for t, grad, *_ in self.state.before}
         own = {id(leaf): i for i, leaf in enumerate(self.given.leaves)}
-        return Guards(
+        made = Guards(
             [record for record in self.state if record not in self.unread],
             [t for t in fixed if id(t) not in own],
             [t for t in grads if id(t) not in own] if looked else [],
             absent,
             {own[id(t)]: absent[id(t)] for t in grads if id(t) in own} if looked else {},
+            [t for t in grads if id(t) not in own] if self.watch.differentiates else [],
+            [own[id(t)] for t in grads if id(t) in own] if self.watch.differentiates else [],
+            list(self.outside.leaves),
         )
+        if self.recorder.table is not None:
+            first = len(self.given.leaves) - len(self.given.sizes)
+            made.sizes = questions(self.recorder.table, first)
+        return made
 
 
+_OPEN = (Sym, Expression)
 _READS_LAST_LR = {"_last_lr", "get_last_lr", "print_lr", "state_dict"}
-
-
-class _Gradient:
-    """Writes ``.grad`` of a tensor, or of the argument with this number."""
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-
-    def write(self, arguments: Arguments, value: Any) -> None:
-        target = arguments.leaves[self.target] if isinstance(self.target, int) else self.target
-        target._grad = value
-
-
-class _Contents:
-    """Writes the contents of a list or dict among the arguments."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def write(self, arguments: Arguments, value: Any) -> None:
-        self.fill(arguments.containers[self.number], value)
-
-    @staticmethod
-    def fill(target: Any, value: Any) -> None:
-        """Make these the contents."""
-        if isinstance(target, list):
-            target[:] = value
-        else:
-            target.clear()
-            target.update(value)
 
 
 def _tensors(result: Any, state: State) -> list[Any]:
@@ -426,7 +473,7 @@ def _replaced(args: Any, kwargs: Any, moving: dict[int, Any]) -> Any:
 
 def scrubbed(value: Any, seen: set[int] | None = None) -> Any:
     """``value`` with ordinary numbers; containers are changed where they are."""
-    if isinstance(value, Sym):
+    if isinstance(value, _OPEN):
         return plain(value)
     seen = set() if seen is None else seen
     if id(value) in seen:

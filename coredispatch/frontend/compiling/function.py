@@ -5,22 +5,44 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from coredispatch.frontend.compiling.arguments import Arguments
 from coredispatch.frontend.compiling.capture import Capture
-from coredispatch.frontend.compiling.graphs import masked_call
-from coredispatch.frontend.compiling.joint import CompiledProgram
+from coredispatch.frontend.compiling.executing import caller, execute
+from coredispatch.frontend.compiling.matching import matcher
 from coredispatch.frontend.compiling.modes import modes_in_force
-from coredispatch.frontend.compiling.program import Leaf, Program, Unseen
+from coredispatch.frontend.compiling.program import Program, Unseen
 from coredispatch.frontend.compiling.recording import Unsupported, capturing
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
-from coredispatch.frontend.modes import fresh_keys, is_inference_mode_enabled
-from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.frontend.compiling.sizes import OpenSizes
+from coredispatch.frontend.compiling.state import alike
 from coredispatch.graph.compilers import eager
 from coredispatch.plugin import Value
 
 __all__ = ["CompiledFunction"]
+
+
+#: how many programs are asked before a key is made of the arguments
+_MOST_READY = 4
+#: how often a capture with open sizes is tried before the sizes are taken for numbers
+_MOST_TRIES = 5
+
+
+class Ready(NamedTuple):
+    """A program by functions that are written for it.
+
+    Attributes:
+        modes: what is in force around its calls.
+        match: of :func:`matcher`.
+        hold: of its guards.
+        call: of :func:`caller`.
+    """
+
+    modes: Any
+    match: Callable[..., Any]
+    hold: Callable[[list[Any]], bool]
+    call: Callable[[list[Any], list[Any]], Any]
 
 
 class CompiledFunction:
@@ -37,6 +59,7 @@ class CompiledFunction:
     ) -> None:
         self._fn = fn
         self.compiler, self.fullgraph, self.dynamic = compiler, fullgraph, dynamic
+        self.backend: Any = compiler
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
         self.reset()
@@ -44,11 +67,13 @@ class CompiledFunction:
     def reset(self) -> None:
         """Forget all programs."""
         self.programs: dict[Any, list[Program]] = {}
+        self.ready: list[Ready] = []
         self.problems: list[tuple[str, Any]] = []
         self.recompilations: list[str] = []
         self.moving: set[int] = set()
         self.plain = False
         self.places: set[Any] = set()
+        self.sizes = OpenSizes(self.dynamic)
         self.captures = 0
         self.misses = 0
         self.eager_calls = 0
@@ -64,7 +89,21 @@ class CompiledFunction:
         modes = None if STANCE.name == "force_eager" or SETTINGS.disable else modes_in_force()
         if modes is None:
             return self._eagerly(args, kwargs)
-        given = Arguments(args, kwargs, self.moving)
+        for i, ready in enumerate(self.ready):
+            if ready.modes == modes:
+                leaves = ready.match(args, kwargs)
+                if leaves is not None and ready.hold(leaves):
+                    if i:
+                        self.prefer(ready)
+                    try:
+                        return ready.call(leaves, [])
+                    except Unseen:
+                        break
+        return self._found(modes, args, kwargs)
+
+    def _found(self, modes: Any, args: Any, kwargs: Any) -> Any:
+        """The call by the program for it; a new one where there is none."""
+        given = Arguments(args, kwargs, self.moving, self.sizes.open)
         key = (modes, given.key)
         programs = self.programs.get(key)
         if programs is not None:
@@ -72,11 +111,30 @@ class CompiledFunction:
                 if program.guards.hold(given.leaves):
                     if i:
                         programs.insert(0, programs.pop(i))
+                    self.prepare(program, modes, given, args, kwargs)
                     try:
-                        return execute(program, given)
+                        result = execute(program, given.leaves, given.containers)
                     except Unseen:
                         return self._capture(key, given, args, kwargs, program)
+                    if program.ready:
+                        self.prefer(program.ready)
+                    return result
         return self._capture(key, given, args, kwargs, None)
+
+    def prepare(self, program: Program, modes: Any, given: Arguments, args: Any, kw: Any) -> None:
+        """Write the functions that serve such calls, before this one changes its arguments."""
+        if program.ready is None:
+            match = matcher(given, args, kw)
+            call = caller(program) or functools.partial(execute, program)
+            program.ready = match is not None and Ready(modes, match, program.guards.hold, call)
+
+    def prefer(self, ready: Ready) -> None:
+        """Ask this one first from now on."""
+        others = [other for other in self.ready if other is not ready]
+        self.ready = [ready, *others[: _MOST_READY - 1]]
+
+    def __deepcopy__(self, memo: Any) -> CompiledFunction:
+        return self  # as of functions
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -99,14 +157,55 @@ class CompiledFunction:
         if not self._lock.acquire(blocking=False):  # another thread is at it
             return self._eagerly(args, kwargs)
         try:
-            if known is None and self._explain(key, given):
-                given = Arguments(args, kwargs, self.moving)
-                key = (key[0], given.key)
+            if known is None:
+                fresh = self._explain(key, given)
+                if self.sizes.extend(given) or fresh:
+                    given = Arguments(args, kwargs, self.moving, self.sizes.open)
+                    key = (key[0], given.key)
             if self.given_up is not None:
                 return self._eagerly(args, kwargs)
+            if given.sizes and known is None:
+                program = self._open_program(key[0], args, kwargs)
+                if program is not None:
+                    return self._first_call(program, given, args, kwargs)
+                given = Arguments(args, kwargs, self.moving, self.sizes.open)
+                key = (key[0], given.key)
             return self._captured(key, given, args, kwargs, known)
         finally:
             self._lock.release()
+
+    def _open_program(self, modes: Any, args: Any, kwargs: Any) -> Program | None:
+        """A program for all sizes that are open; None where the call is to be captured as it is."""
+        for _ in range(_MOST_TRIES):
+            given = Arguments(args, kwargs, self.moving, self.sizes.open)
+            if not given.sizes:
+                return None
+            capture = Capture(self._fn, given, self.places, self.fullgraph, self.plain)
+            capture.run(args, kwargs)
+            self.seconds += capture.seconds
+            if self.sizes.settled(capture):
+                continue  # some are numbers after all
+            if capture.leaf is None:
+                why = capture.problem or (capture.reason or "types are looked at", None)
+                self.sizes.give_up(*why)
+                return None
+            if not capture.passing:
+                self.captures += 1
+                self._numbers = list(given.numbers)
+                return self._keep((modes, given.key), capture, None)
+        self.sizes.give_up("what it depends on changes in every call", None)
+        return None
+
+    def _first_call(self, program: Program, given: Arguments, args: Any, kwargs: Any) -> Any:
+        """The call for which a program of open sizes was made: that run was taken back."""
+        given = Arguments(args, kwargs, self.moving, self.sizes.open)
+        if program.guards.hold(given.leaves):
+            self.misses = 0
+            return execute(program, given.leaves, given.containers)
+        self.programs[program.key].remove(program)
+        self.sizes.give_up(program.guards.broken(given.leaves) or "a guard failed", None)
+        given = Arguments(args, kwargs, self.moving, self.sizes.open)
+        return self._captured((program.key[0], given.key), given, args, kwargs, None)
 
     def _explain(self, key: Any, given: Arguments) -> bool:
         """Note why there is no program for a call; whether a number became an input."""
@@ -115,7 +214,7 @@ class CompiledFunction:
         if key in self.programs:
             program = self.programs[key][0]
             for record in program.guards.changed():
-                if type(record.value) in (int, float) and type(record.now()) is type(record.value):
+                if alike(record.now(), record.value) and not isinstance(record.value, Value):
                     self.places.add((record.kind, id(record.holder), record.key))
             self.recompilations.append(program.guards.broken(given.leaves) or "a guard failed")
         elif self.programs:
@@ -158,6 +257,7 @@ class CompiledFunction:
         capture.run(args, kwargs)
         self.captures += 1
         self._numbers = list(given.numbers)
+        self.sizes.seen(given)
         self.seconds += capture.seconds
         if capture.problem is not None:
             self.problems.append(capture.problem)
@@ -177,7 +277,7 @@ class CompiledFunction:
         self._keep(key, capture, known)
         return capture.result
 
-    def _keep(self, key: Any, capture: Capture, known: Program | None) -> None:
+    def _keep(self, key: Any, capture: Capture, known: Program | None) -> Program | None:
         """Compile what was captured."""
         compiler, examples = self.compiler, capture.recorder.examples
         if capture.overlaps():
@@ -188,15 +288,19 @@ class CompiledFunction:
             leaf.joint.compiler = compiler
         if known is not None and len(known.leaves()) >= SETTINGS.branch_limit:
             self.given_up = f"values that it looks at differ in every call: {_places(known)}"
-            return
+            return None
         if known is not None and known.merged(capture):
+            self.ready = [ready for ready in self.ready if ready is not known.ready]
+            known.ready = None
             known.compile(compiler, examples)
+            program = known
         else:
             program = Program(key, capture)
             program.compile(compiler, examples)
             self.programs.setdefault(key, []).insert(0, program)
             COUNTERS["unique_graphs"] += len(program.segments())
         self.misses = 0
+        return program
 
 
 def _places(program: Program) -> str:
@@ -210,72 +314,3 @@ def _described(part: Any) -> str:
     if isinstance(part, tuple) and len(part) == 2:
         return repr(part[1])
     return repr(part)
-
-
-def execute(program: Program, given: Arguments) -> Any:
-    """Run the graphs of a program, write what it writes, and return what it returns."""
-    env: dict[Any, Any] = {}
-    leaves = given.leaves
-    for node, origin in program.inputs:
-        kind = origin.kind
-        if kind == "constant":
-            env[node] = origin.value
-        elif kind == "leaf":
-            env[node] = leaves[origin.place]
-        elif kind == "item":
-            env[node] = origin.place.now()
-        elif kind == "grad":
-            env[node] = origin.place._grad
-        else:
-            env[node] = leaves[origin.place]._grad
-    infers = is_inference_mode_enabled()
-    segment = program.root
-    undo = program.undoing(env) if segment.decision is not None else None
-    while True:
-        run = segment.run
-        if run is None:
-            run = segment.compiled(program.compiler, env)
-        made = masked_call(run, [env[node] for node in segment.inputs])
-        if infers:
-            made = [_inferred(value) for value in made]
-        env.update(zip(segment.outputs, made))
-        if segment.decision is None:
-            break
-        following = segment.child(env[segment.decision.node])
-        if following is None:
-            if undo is not None:
-                undo()
-            raise Unseen
-        segment = following
-    leaf = segment.leaf
-    assert leaf is not None
-    for new, old in leaf.aliases.items():
-        env[new] = env[old]
-    if leaf.joint is not None:
-        attach(leaf, env)
-    result = leaf.result(env)
-    values = [build(env) for _, build in leaf.effects]
-    for (write, _), value in zip(leaf.effects, values):
-        if hasattr(write, "write"):
-            write.write(given, value)
-        else:
-            write(value)
-    program.calls += 1
-    return result
-
-
-def _inferred(value: Any) -> Any:
-    """A result made in inference mode."""
-    if isinstance(value, Value) and not value.keys & AUTOGRAD:
-        value.keys = fresh_keys(value.keys)
-    return value
-
-
-def attach(leaf: Leaf, env: dict[Any, Any]) -> None:
-    """Make the results a node of autograd."""
-    joint = leaf.joint
-    outs = [env[node] for node in joint.outs]
-    saved = [env[node] for node in joint.saved]
-    inputs = [env[node] for node in joint.ins]
-    found = CompiledProgram.apply(joint, outs, saved, *inputs)
-    env.update(zip(joint.outs, found))

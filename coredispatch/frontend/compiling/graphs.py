@@ -10,9 +10,10 @@ from coredispatch.graph import Graph, Node
 from coredispatch.plugin import Operator, key_bit
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 
-__all__ = ["extracted", "masked_call"]
+__all__ = ["OFF", "extracted", "masked_call"]
 
-_OFF = AUTOGRAD | key_bit("autocast") | key_bit("compile")
+#: the layers that a graph runs below
+OFF = AUTOGRAD | key_bit("autocast") | key_bit("compile")
 
 
 def extracted(steps: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
@@ -41,7 +42,7 @@ def _stays(node: Node) -> bool:
 
 def masked_call(run: Callable[..., Any], values: list[Any]) -> Any:
     """``run(*values)`` below autograd and autocast."""
-    token = push_masks(0, _OFF)
+    token = push_masks(0, OFF)
     try:
         return run(*values)
     finally:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import operator
+import types
+from collections.abc import Callable
 from typing import Any
 
-from coredispatch.frontend.compiling.state import MISSING, Record
+from coredispatch.frontend.compiling.checking import HELD, MOVED, base_of, checker
+from coredispatch.frontend.compiling.gradient_hooks import any_leaf_hooks, hooks_of
+from coredispatch.frontend.compiling.state import Record
+from coredispatch.plugin import Value
 
 __all__ = ["Guards"]
 
@@ -20,27 +24,31 @@ class Guards:
         grads: list[Any],
         absent: dict[int, bool],
         leaves: dict[int, bool],
+        hooked: list[Any],
+        arguments: list[int],
+        given: list[Any],
     ) -> None:
-        self.items = [
-            (r.holder.get, r.key, r.value) for r in records if r.kind == "item" and not r.dynamic
-        ]
-        self.items += [
-            (vars(r.holder).get, r.key, r.value)
-            for r in records
-            if r.kind == "member" and not r.dynamic
-        ]
-        self.lists = [
-            (r.holder, r.value, len(r.value)) for r in records if r.kind in _LISTS and not r.moving
-        ]
-        other = ("item", "member", *_LISTS)
-        self.others = [r for r in records if (r.kind not in other or r.moving) and not r.dynamic]
-        self.numbers = [r for r in records if r.dynamic]
-        self.tensors = [(t, t.raw, t.keys) for t in tensors]
+        self.tensors = tensors
+        self.raws = [t.raw for t in tensors]
         self.metas = [_meta(t) for t in tensors]
         self.grads = [(t, absent[id(t)]) for t in grads]
         self.records = records
         self.leaves = leaves  # number of an argument -> whether it has no gradient
         self.parts = (records, tensors, grads, absent)
+        self.hooks = [(t, hooks_of(t)) for t in hooked]  # that a backward pass inside calls
+        self.arguments = arguments  # the numbers of those that must have no hooks
+        self.own = _held(records)
+        # by argument: the tensor, where the state holds it as well, False for any other one
+        self.given = [self.placed(value) for value in given]
+        self.check: types.FunctionType | None = None
+        #: of open sizes: whether they answer what was asked of them as before
+        self.sizes: Callable[[list[Any]], bool] | None = None
+
+    def placed(self, value: Any) -> Any:
+        """An argument as ``given`` has it; None for a number."""
+        if not isinstance(value, Value):
+            return False if value is False else None
+        return value if id(base_of(value)) in self.own else False
 
     def united(self, other: Guards) -> Guards:
         """The guards of both."""
@@ -52,57 +60,57 @@ class Guards:
         leaves = {**other.leaves, **self.leaves}
         absent = {**other.parts[3], **self.parts[3]}
         found = (list(records.values()), list(tensors.values()), list(grads.values()))
-        return Guards(*found, absent, leaves)
+        hooked = list({id(t): t for t, _ in (*self.hooks, *other.hooks)}.values())
+        arguments = sorted({*self.arguments, *other.arguments})
+        return Guards(*found, absent, leaves, hooked, arguments, self.given)
 
     def hold(self, leaves: list[Any]) -> bool:
-        """Whether all is as it was: the short way, by identity."""
-        for get, key, value in self.items:
-            if get(key, MISSING) is not value:
-                return self.slowly(leaves)
-        for holder, values, count in self.lists:
-            if len(holder) != count or not all(map(operator.is_, holder, values)):
-                return self.slowly(leaves)
-        for t, raw, keys in self.tensors:
-            if t.raw is not raw or t.keys != keys:
-                return self.slowly(leaves)
-        for record in self.others:
-            if not record.held():
-                return False
-        for record in self.numbers:
-            if type(record.now()) is not type(record.value):
-                return False
-        for t, absent in self.grads:
-            if (t._grad is None) is not absent:
-                return False
-        for i, absent in self.leaves.items():
-            if (leaves[i]._grad is None) is not absent:
-                return False
-        return True
-
-    def slowly(self, leaves: list[Any]) -> bool:
-        """Whether everything is equal to what it was; then that is what is compared with."""
+        """Whether all is as it was."""
+        if self.sizes is not None and not self.sizes(leaves):
+            return False
+        if self.check is None:
+            arrays = [
+                (t, raw, meta[2]) for t, raw, meta in zip(self.tensors, self.raws, self.metas)
+            ]
+            shared = (self.given, self.own)
+            self.check = checker(self.records, arrays, self.grads, self.leaves, shared)
+        found = self.check(leaves)
+        if found is not MOVED:
+            return bool(found is HELD) and not (any_leaf_hooks() and self.hooks_differ(leaves))
         if self.broken(leaves) is not None:
             return False
-        self.items = [(g, k, g(k, MISSING)) for g, k, _ in self.items]
-        self.lists = [(h, tuple(h), n) for h, _, n in self.lists]
-        self.tensors = [(t, t.raw, t.keys) for t, _, _ in self.tensors]
+        # the same tensors with other arrays like those they had
+        self.check.__globals__.update({f"raw{k}": t.raw for k, t in enumerate(self.tensors)})
         return True
+
+    def hooks_differ(self, leaves: list[Any]) -> bool:
+        """Whether a backward pass inside would call other hooks."""
+        own = any(hooks_of(t) != hooks for t, hooks in self.hooks)
+        return own or any(hooks_of(leaves[i]) for i in self.arguments)
 
     def broken(self, leaves: list[Any]) -> str | None:
         """What is not as it was, in words."""
+        if self.sizes is not None and not self.sizes(leaves):
+            return "what the program asked of sizes has another answer"
         for record in self.records:
             if record.dynamic:
-                if type(record.now()) is not type(record.value):
+                if not record.fits():
                     return f"{record.how} is a {type(record.now()).__name__}"
             elif not record.held():
                 return f"{record.how} changed: {_shown(record.value)} -> {_shown(record.now())}"
-        for (t, _, _), meta in zip(self.tensors, self.metas):
+        for t, meta in zip(self.tensors, self.metas):
             if _meta(t) != meta:
                 return f"a parameter or constant of shape {tuple(meta[0])} has another form"
         for t, absent in (*self.grads, *((leaves[i], a) for i, a in self.leaves.items())):
             if (t._grad is None) is not absent:
                 there = "has a gradient now" if absent else "has no gradient any more"
                 return f"a tensor of shape {tuple(t.shape)} {there}"
+        for then, now in zip(self.given, leaves):
+            if then is not None:
+                if now is not then if then is not False else id(base_of(now)) in self.own:
+                    return "an argument is a tensor that the program holds as well, or is not"
+        if self.hooks_differ(leaves):
+            return "a tensor has other gradient hooks"
         return None
 
     def changed(self) -> list[Record]:
@@ -122,7 +130,13 @@ class Guards:
         return len(self.records) + len(self.tensors) + len(self.grads)
 
 
-_LISTS = ("list", "keys")
+def _held(records: list[Record]) -> frozenset[int]:
+    """The ids of the tensors in the records; views count as what they are views of."""
+    found = []
+    for record in records:
+        items = record.value if isinstance(record.value, (tuple, list)) else (record.value,)
+        found += [id(base_of(item)) for item in items if isinstance(item, Value)]
+    return frozenset(found)
 
 
 def _meta(t: Any) -> tuple[Any, ...]:

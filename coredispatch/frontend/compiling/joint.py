@@ -11,8 +11,11 @@ from typing import Any
 
 from coredispatch.frontend.autograd.backward import grad as gradients
 from coredispatch.frontend.autograd.function import Function
+from coredispatch.frontend.compiling.by_size import compiled
+from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_hooks
 from coredispatch.frontend.compiling.graphs import extracted, masked_call
-from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing, capturing_nothing
+from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing
+from coredispatch.frontend.compiling.sizes import tangent
 from coredispatch.frontend.modes import enable_grad, is_recording
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
@@ -48,8 +51,9 @@ class Joint:
         env = dict(zip(self.saved, saved))
         env.update(zip(self.tangents, grads))
         if self.run is None:
+            assert self.graph is not None
             examples = [env[node] for node in self.inputs]
-            self.run = self.compiler(self.graph, examples)
+            self.run = compiled(self.compiler, self.graph, examples)
         made = iter(masked_call(self.run, [env[node] for node in self.inputs]))
         return [next(made) if there else None for there in self.present]
 
@@ -63,17 +67,20 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     ]
     joint = Joint(list(wanted), [node for node, _ in inputs])
     outs = list(wanted.values())
+    if any_hooks(outs, (value for _, value in inputs)):
+        recorder.refuse("hooks see the gradients inside of it")
+        return None
     tangents = []
     for i, out in enumerate(outs):
-        with capturing_nothing():
-            tangent = out.detach().new_ones(out.shape)
-        node = recorder.placeholder(f"grad{i}", tangent, Origin(f"grad{i}", tangent, "tangent"))
+        made = tangent(out)
+        node = recorder.placeholder(f"grad{i}", made, Origin(f"grad{i}", made, "tangent"))
         joint.tangents.append(node)
-        tangents.append(tangent)
+        tangents.append(made)
     mark, looked = len(recorder.steps), len(recorder.decisions)
     before = list(recorder.steps)
     try:
-        with capturing(recorder), enable_grad():
+        # hooks of the inputs see the gradients of each call, outside of the graph
+        with capturing(recorder), enable_grad(), without_hooks(v for _, v in inputs):
             found = gradients(
                 outs, [v for _, v in inputs], tangents, retain_graph=True, allow_unused=True
             )

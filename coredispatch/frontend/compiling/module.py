@@ -9,6 +9,12 @@ from coredispatch.frontend.nn.module import Module
 __all__ = ["OptimizedModule"]
 
 
+def _compiled_again(module: Module, backend: Any, fullgraph: bool, dynamic: Any) -> Any:
+    from coredispatch.frontend.compiler import compile
+
+    return compile(module, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
+
+
 class OptimizedModule(Module):
     """What ``compile`` makes of a module. ``_orig_mod`` is the module, with the same parameters."""
 
@@ -32,6 +38,11 @@ class OptimizedModule(Module):
             super().__setattr__(name, value)
         else:
             setattr(self._orig_mod, name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy of the module, compiled anew: programs belong to the module they were found in."""
+        made = self._compiled
+        return _compiled_again, (self._orig_mod, made.backend, made.fullgraph, made.dynamic)
 
     def __len__(self) -> int:
         return len(self._orig_mod)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.graph import Node
+from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Symbol
 
 __all__ = ["Sym", "SymBool", "SymFloat", "SymInt", "plain", "symbolic"]
@@ -65,20 +66,24 @@ class Sym(Symbol):
     def __format__(self, spec: str) -> str:
         return format(self.forced("format()"), spec)
 
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """``function(self)`` as a part of the graph; it depends on the number alone."""
+        value = function(self.value)
+        if not self.recorder.alive:
+            return value
+        return symbolic(value, self.recorder.function(function, (self.node,)), self.recorder)
+
     def __round__(self, *digits: Any) -> Any:
         return round(self.forced("round()"), *digits)
 
-    def __trunc__(self) -> int:
-        found: int = math.trunc(self.forced("int()"))
-        return found
+    def __trunc__(self) -> Any:
+        return self.apply(math.trunc)
 
-    def __floor__(self) -> int:
-        found: int = math.floor(self.forced("floor()"))
-        return found
+    def __floor__(self) -> Any:
+        return self.apply(math.floor)
 
-    def __ceil__(self) -> int:
-        found: int = math.ceil(self.forced("ceil()"))
-        return found
+    def __ceil__(self) -> Any:
+        return self.apply(math.ceil)
 
     def __reduce__(self) -> Any:
         return type(self.forced("pickle")), (self.value,)
@@ -132,7 +137,9 @@ def symbolic(value: Any, node: Node, recorder: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """The number as an ordinary one, without the program depending on it."""
-    return value.value if isinstance(value, Sym) else value
+    if isinstance(value, Sym):
+        return value.value
+    return value.example if isinstance(value, Expression) else value
 
 
 def _number(value: Any) -> bool:

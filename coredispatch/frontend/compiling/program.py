@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.graphs import extracted, masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.recording import Decision, Origin
 from coredispatch.frontend.compiling.state import equal
 from coredispatch.graph import Graph, Node, map_arg
-from coredispatch.graph.compilers import eager
 from coredispatch.plugin import Value, to_raw
 
 __all__ = ["Leaf", "Program", "Segment", "Unseen"]
@@ -83,9 +84,7 @@ class Segment:
         """The compiled graph, for inputs like those in ``env``."""
         if self.run is None:
             assert self.graph is not None
-            if any("open" in node.meta for node in self.graph.nodes):
-                compiler = eager  # shapes differ from call to call
-            self.run = compiler(self.graph, [env[node] for node in self.inputs])
+            self.run = compiled(compiler, self.graph, [env[node] for node in self.inputs])
         return self.run
 
     def child(self, answer: Any) -> Segment | None:
@@ -111,6 +110,8 @@ class Program:
         root: the first graph.
         inputs: the nodes of all inputs, and where calls find their values.
         calls: how often it ran instead of Python.
+        sizes: its open sizes, and what holds for them, in words.
+        ready: functions that are written for it, None before, False where none can be.
     """
 
     def __init__(self, key: Any, capture: Any) -> None:
@@ -122,7 +123,9 @@ class Program:
         self.draws = False
         self.compiler: Any = None
         self.calls = 0
+        self.ready: Any = None
         self.objects = list(capture.given.objects)  # their ids stand in the key
+        self.sizes: list[str] = capture.symbols_told()
         _chain(capture.segments)
         self._enter(capture, {})
 
@@ -151,7 +154,8 @@ class Program:
         for node, _, origin in capture.recorder.inputs:
             if node not in mapping and origin.kind != "tangent":
                 self.inputs.append((node, origin))
-        for decision in capture.recorder.decisions:
+        decisions = capture.recorder.decisions
+        for decision in itertools.dropwhile(lambda d: d.early, decisions):
             self.written |= {mapping.get(nodes[i], nodes[i]) for i in decision.written}
             self.draws = self.draws or decision.draws
         for segment in self.segments():
@@ -205,6 +209,17 @@ class Program:
                 mapping[node] = found
         return mapping
 
+    def foreseen(self, env: dict[Node, Any]) -> bool:
+        """Whether the answers that depend on numbers of the call alone are known.
+
+        They are asked for before anything runs, up to the first one that depends on a tensor.
+        """
+        at: Segment | None = self.root
+        known: dict[Node, Any] = {}
+        while at is not None and at.decision is not None and at.decision.early:
+            at = at.child(_computed(at.decision.node, env, known))
+        return at is not None
+
     def undoing(self, env: dict[Node, Any]) -> Callable[[], None] | None:
         """What takes back the writes before a number that came out as never before."""
         if not self.written and not self.draws:
@@ -227,6 +242,16 @@ class Program:
         return undo
 
 
+def _computed(node: Node, env: dict[Node, Any], known: dict[Node, Any]) -> Any:
+    """The value of a number."""
+    if node.op == "placeholder":
+        return env[node]
+    if node not in known:
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: _computed(n, env, known))
+        known[node] = node.target(*args, **kwargs)
+    return known[node]
+
+
 def _chain(segments: list[Segment]) -> None:
     for segment, following in zip(segments, segments[1:]):
         assert segment.decision is not None
@@ -234,8 +259,8 @@ def _chain(segments: list[Segment]) -> None:
 
 
 def _signature(origin: Origin) -> Any:
-    if origin.kind == "leaf":
-        return ("leaf", origin.place)
+    if origin.kind in ("leaf", "leaf grad"):
+        return (origin.kind, origin.place)
     if origin.kind == "item":
         return ("item", origin.place.kind, id(origin.place.holder), origin.place.key)
     if origin.kind == "constant" and origin.name == "constant":

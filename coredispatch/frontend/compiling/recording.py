@@ -17,6 +17,7 @@ from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.marks import MARKS
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import source
+from coredispatch.graph.symbols import Expression
 from coredispatch.graph.targets import spelled
 from coredispatch.graph.values import info_of
 from coredispatch.plugin import (
@@ -27,6 +28,7 @@ from coredispatch.plugin import (
     Registrar,
     Switch,
     Value,
+    Wrapper,
     dispatch,
     hookimpl,
     is_masked,
@@ -57,6 +59,7 @@ class Decision:
         self.position = position  # the number of steps before
         self.written: list[int] = []  # the inputs that were written to before
         self.draws = False  # whether random numbers were drawn before
+        self.early = False  # whether it depends on numbers that come with the call alone
 
 
 class capturing(Mode):
@@ -79,7 +82,8 @@ class Origin:
 
     Attributes:
         kind: ``leaf`` (an argument; ``place`` is its number), ``constant`` (this tensor),
-            ``item`` (what stands in the record ``place``), ``grad`` (the gradient of ``place``).
+            ``item`` (what stands in the record ``place``), ``grad`` (the gradient of ``place``),
+            ``leaf grad`` (that of the argument with the number ``place``), ``tangent``.
         name: for the placeholder.
         value: what it is in the captured call.
     """
@@ -120,6 +124,9 @@ class Recorder:
         self.overwritten: dict[int, tuple[Any, Any]] = {}  # tensors from outside, and copies
         self.draws = False
         self.numbers: dict[tuple[int, int], Any] = {}
+        self.table: Any = None  # of the symbols, where sizes are open
+        self.sized: Any = None  # called with (recorder, call, arguments) for a call with symbols
+        self.size_nodes: dict[Any, Any] = {}
         self._last_input = self.graph._root
 
     def refuse(self, why: str, where: Any = None) -> None:
@@ -178,11 +185,32 @@ class Recorder:
         def leaf(item: Any) -> Any:
             if isinstance(item, Sym):
                 return item.node
+            if isinstance(item, Expression):
+                return self.size(item)
             return self.node_of(item) if isinstance(item, Value) else item
 
         return map_aggregate(value, leaf)
 
+    def size(self, size: Expression) -> Any:
+        """The node that computes an open size."""
+        if size.terms not in self.size_nodes:
+            self.size_nodes[size.terms] = size.build(self.size_nodes.__getitem__, self._computed)
+        return self.size_nodes[size.terms]
+
+    def _computed(self, function: Any, a: Any, b: Any) -> Any:
+        key = (function, a, b)
+        if key not in self.size_nodes:
+            self.size_nodes[key] = node = self.function(function, key[1:])
+            node.meta["size"] = True
+            sides = [self.examples[n] if isinstance(n, Node) else n for n in (a, b)]
+            self.examples[node] = node.meta["value"] = function(*sides)
+        return self.size_nodes[key]
+
     # -- steps -----------------------------------------------------------------------------------
+
+    def getitem(self, node: Node, index: int) -> Node:
+        """Item ``index`` of a result of several."""
+        return self.function(operator.getitem, (node, index))
 
     def function(self, target: Any, args: tuple[Any, ...], kwargs: Any = None) -> Node:
         """A call of a function, with its origin."""
@@ -209,7 +237,7 @@ class Recorder:
         elif isinstance(out, (tuple, list)):
             for i, item in enumerate(out):
                 if isinstance(item, Value) and id(item.raw) not in self.known:
-                    self.made(item, self.function(operator.getitem, (node, i)))
+                    self.made(item, self.getitem(node, i))
 
     def made(self, value: Any, node: Node) -> None:
         """``value`` is what ``node`` made, unless it is an argument that was written in place."""
@@ -267,6 +295,12 @@ class Recorder:
             return
         self.decide(self._noted(self.graph.call_method("tolist", (node,))), array.tolist(), "read")
 
+    def known_early(self, node: Node) -> bool:
+        """Whether a number depends on nothing but numbers that are inputs of the graph."""
+        if node.op == "placeholder":
+            return not isinstance(self.examples[node], Value)
+        return node.op == "call_function" and all(map(self.known_early, node.all_input_nodes))
+
     def decide(self, node: Node, answer: Any, what: str) -> None:
         """Python looks at a number: the graph is split here."""
         if not self.alive or self.problem is not None:
@@ -275,10 +309,14 @@ class Recorder:
             if known.node is node and known.answer == answer:
                 return
         where = source()
+        if self.table is not None:
+            self.refuse(f"the program looks at a value ({what})", where)
+            return
         if self.whole:
             raise Unsupported(_told(f"the program looks at a value ({what})", where))
         decision = Decision(node, answer, what, where, len(self.steps))
         decision.draws = self.draws
+        decision.early = self.known_early(node)
         decision.written = [
             i
             for i, (_, value, _) in enumerate(self.inputs)
@@ -341,6 +379,8 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
     if recorder is None or recorder.problem is not None or not recorder.alive:
         symbols = any(_has_sym(argument) for argument in args)
         return call.redispatch(*map_aggregate(args, plain)) if symbols else call.below(args)
+    if recorder.sized is not None and any(map(_is_sized, args)):
+        return recorder.sized(recorder, call, args)
     if op.mutates:
         recorder.about_to_write(args)
     recorder.busy += 1  # what kernels do is no part of the program
@@ -359,6 +399,16 @@ def record(call: Any, args: tuple[Any, ...]) -> Any:
     else:
         recorder.called(op, args, out)
     return out
+
+
+def _is_sized(argument: Any) -> bool:
+    if isinstance(argument, (tuple, list)):
+        return any(map(_is_sized, argument))
+    if isinstance(argument, Value):
+        return isinstance(argument.raw, Wrapper)
+    if isinstance(argument, slice):
+        return any(map(_is_sized, (argument.start, argument.stop, argument.step)))
+    return isinstance(argument, Expression)
 
 
 def _has_sym(argument: Any) -> bool:
@@ -387,5 +437,8 @@ def _item(tensor: Any, read: Callable[[], Any]) -> Any:
     mode = capturing.current()
     if mode is None or not mode.recorder.alive or not is_on("compile") or is_masked("compile"):
         return read()
+    raw = tensor.raw
     with capturing_nothing():
+        if isinstance(raw, Wrapper):  # of open sizes
+            return mode.recorder.item(tensor, raw.value.item)  # type: ignore[attr-defined]
         return mode.recorder.item(tensor, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from coredispatch.frontend.compiling.by_size import BySize
 from coredispatch.frontend.compiling.function import CompiledFunction
 from coredispatch.frontend.compiling.module import OptimizedModule
 
@@ -26,6 +27,10 @@ class Explanation:
         calls: how often graphs ran instead of Python.
         eager_calls: how often Python ran because nothing could be compiled.
         given_up: why nothing more is compiled, None while it may be.
+        sizes: the open sizes of all programs, and what the programs asked of them.
+        fixed_sizes: which sizes are numbers that might be open, or why all are, with the line.
+        size_counts: of each graph with open sizes for how many choices of them it is compiled, and
+            how many calls the interpreter served.
     """
 
     graphs: list[Any] = field(default_factory=list)
@@ -40,6 +45,9 @@ class Explanation:
     calls: int = 0
     eager_calls: int = 0
     given_up: str | None = None
+    sizes: list[str] = field(default_factory=list)
+    fixed_sizes: list[tuple[str, Any]] = field(default_factory=list)
+    size_counts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def out_guards(self) -> list[str]:
@@ -59,6 +67,14 @@ class Explanation:
             lines.append("Split at {}:{} in {}: {}".format(*where, what))
         for what, where in self.problems:
             lines.append("Eager because of {}:{} in {}: {}".format(*where, what))
+        lines += [f"Open size: {told}" for told in self.sizes]
+        for ready, interpreted in self.size_counts:
+            lines.append(
+                f"A graph with open sizes: compiled for {ready} choices of them, "
+                f"{interpreted} calls by the interpreter"
+            )
+        for what, where in self.fixed_sizes:
+            lines.append(what if where is None else "{} ({}:{} in {})".format(what, *where))
         lines += [f"Compiled again: {reason}" for reason in self.recompilations]
         if self.given_up is not None:
             lines.append(f"Nothing more is compiled: {self.given_up}")
@@ -79,12 +95,18 @@ def explained(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explana
         seconds=compiled.seconds,
         eager_calls=compiled.eager_calls,
         given_up=compiled.given_up,
+        fixed_sizes=compiled.sizes.told(),
     )
     for programs in compiled.programs.values():
         for program in programs:
             report.calls += program.calls
             report.guards = report.guards or program.guards.told()
+            report.sizes += program.sizes
             for segment in program.segments():
+                joint = None if segment.leaf is None else segment.leaf.joint
+                for run in (segment.run, None if joint is None else joint.run):
+                    if isinstance(run, BySize):
+                        report.size_counts.append((len(run.ready), run.interpreted))
                 if segment.steps:
                     report.graphs.append(segment.graph)
                     report.op_count += len(segment.steps)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -19,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.appending import only_appended
+from coredispatch.frontend.compiling.gradient_hooks import hooks_of
 from coredispatch.frontend.compiling.numbers import Sym, plain
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
+from coredispatch.frontend.optim.schedule import LRScheduler
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
-__all__ = ["MISSING", "Record", "State", "attributes_of"]
+__all__ = ["LISTS", "MISSING", "Record", "State", "alike", "attributes_of"]
 
 
 class _Missing:
@@ -53,6 +56,7 @@ _ATOMS: tuple[type, ...] = (
     types.GenericAlias,
     types.CodeType,
     types.MappingProxyType,
+    type(vars(collections.namedtuple("_Named", "field"))["field"]),
     np.ufunc,
     type(np.sum),  # NumPy's functions in Python
     np.dtype,
@@ -61,6 +65,10 @@ _ATOMS: tuple[type, ...] = (
     range,
     slice,
 )
+#: functions that remember what they gave, where nobody can look
+_CACHING = type(functools.lru_cache(len))
+#: kinds of records whose values are the elements of a container
+LISTS = ("list", "keys")
 _OWN_KEYS = {"training", "_hooks", "_parameter_names", "_buffer_names", "_module_names"}
 _MOST = 4096  # elements of a container beyond which nobody wants to compare them in each call
 
@@ -93,6 +101,10 @@ class Record:
             return self.same_but_moving(now)
         return equal(now, self.value)
 
+    def fits(self) -> bool:
+        """Whether what is there now can be an input in the place of what was."""
+        return alike(self.now(), self.value)
+
     def same_but_moving(self, now: Any) -> bool:
         """Whether a list is what it was, whatever the numbers in it that are inputs."""
         if len(now) != len(self.value):
@@ -120,6 +132,30 @@ def equal(now: Any, then: Any) -> bool:
     if isinstance(now, _Array):
         return bool(np.array_equal(now.data, then.data))
     return False
+
+
+def alike(now: Any, then: Any) -> bool:
+    """Whether two values differ in nothing but numbers: alone, or in tuples."""
+    if type(now) is not type(then):
+        return False
+    if type(then) is tuple and len(now) == len(then):
+        pairs = list(zip(now, then))
+        return all(alike(a, b) if type(b) in (int, float) else equal(a, b) for a, b in pairs)
+    return type(then) in (int, float) or isinstance(then, Value)
+
+
+class Element:
+    """A number in a tuple, as a record of its own."""
+
+    kind = "element"
+
+    def __init__(self, record: Record, index: int) -> None:
+        self.record, self.index, self.holder = record, index, record.holder
+        self.key, self.value = f"{record.key}_{index}", record.value[index]
+
+    def now(self) -> Any:
+        """What it is now."""
+        return self.record.now()[self.index]
 
 
 class _Array:
@@ -212,11 +248,12 @@ class State:
         self,
         refuse: Callable[[str], None],
         dynamic: set[Any],
-        symbol: Callable[[Record, bool], Any],
+        symbol: Callable[[Any, bool], Any],
         exact: Callable[[], None],
     ) -> None:
         self.refuse, self.dynamic, self.symbol = refuse, dynamic, symbol
         self.exact = exact
+        self.results_are_kept = True  # whether what the program makes in this run may stay
         self.steps: set[Any] = set()  # places of what optimizers count
         self.names: set[str] = set()
         self.all_names = False
@@ -229,6 +266,8 @@ class State:
         self.before: list[tuple[Any, Any, int, Any, Any]] = []
         self.attributes: list[tuple[Any, tuple[str, ...]]] = []
         self.codes: set[Any] = set()
+        self.schedules: list[tuple[LRScheduler, str]] = []
+        self.scheduling = False
         self.places: dict[int, Record | None] = {}  # where a value was found, None: in several
 
     def __iter__(self) -> Iterator[Record]:
@@ -288,14 +327,18 @@ class State:
         value = _READ[kind](holder, key)
         found = Record(kind, holder, key, value, how)
         self.records[place] = found
-        if place in self.dynamic:
+        if place in self.dynamic and value is not MISSING:
             found.dynamic = True
             if type(value) in (int, float):
-                number = self.symbol(found, place in self.steps)
-                found.dynamic = number is not value
-                if found.dynamic:
-                    found.symbol = number
-                    found.put(number)
+                self.replaced(found, self.symbol(found, place in self.steps))
+                return
+            if type(value) is tuple:
+                parts = [
+                    self.symbol(Element(found, i), False) if type(part) in (int, float) else part
+                    for i, part in enumerate(value)
+                ]
+                moved = any(a is not b for a, b in zip(parts, value))
+                self.replaced(found, tuple(parts) if moved else value)
                 return
         if kind == "list":
             for i, item in enumerate(value):
@@ -306,6 +349,13 @@ class State:
                 self.walk(item, f"{how}[{i}]")
         elif kind not in ("keys", "class", "array", "members"):
             self.walk(value, how, found)
+
+    def replaced(self, record: Record, stand_in: Any) -> None:
+        """Put what stands for a number in its place while the program runs."""
+        record.dynamic = stand_in is not record.value
+        if record.dynamic:
+            record.symbol = stand_in
+            record.put(stand_in)
 
     def walk(self, value: Any, how: str, where: Record | None = None) -> None:
         """Everything that a program can reach from ``value``."""
@@ -332,6 +382,10 @@ class State:
                 self._by_name(value, self.names, value.__name__)
         elif isinstance(value, _ATOMS):
             return
+        elif isinstance(value, _CACHING):
+            if not self.results_are_kept:
+                self.refuse(f"{how} keeps results between calls")
+            self._instance(value, how)
         elif isinstance(value, (dict, list, set, frozenset, tuple, collections.deque)):
             self._container(value, how)
         elif isinstance(value, (property, classmethod, staticmethod)):
@@ -349,6 +403,8 @@ class State:
         self.every_tensor.append(tensor)
         self.before.append((tensor, tensor._grad, tensor.keys, tensor._node, tensor.raw))
         self.attributes.append((tensor, attributes_of(tensor)))
+        for hook in hooks_of(tensor):
+            self.walk(hook, "a gradient hook of a tensor")
         for name in attributes_of(tensor):
             self.record("item", vars(tensor), name, f"the attribute {name!r} of a tensor")
         self.tensors.setdefault(id(tensor.raw), (tensor, where))
@@ -406,8 +462,11 @@ class State:
                 for key, number in state.items() if isinstance(state, dict) else ():
                     if type(number) in (int, float):
                         self.steps.add(("item", id(state), key))
-            self.dynamic |= self.steps
+            self.dynamic |= self.steps | set(_scheduled(value))
             self._container(vars(value), how)
+            return
+        if isinstance(value, LRScheduler):
+            self._schedule(value, how)
             return
         if ours:
             inside = getattr(value, "_fn", None)
@@ -429,6 +488,26 @@ class State:
             f"{how} is of the type {cls.__module__}.{cls.__name__}, which has a state that "
             "cannot be looked up"
         )
+
+    def _schedule(self, value: LRScheduler, how: str) -> None:
+        """A schedule counts, and changes with each step that the program may not see."""
+        members = vars(value)
+        counted = ("_optimizer_steps", "_step_count", "last_epoch")
+        self.steps |= {("item", id(members), name) for name in counted}
+        self.dynamic |= self.steps
+        if "_optimizer_steps" in members:
+            self.record("item", members, "_optimizer_steps", f"{how}._optimizer_steps")
+        self._named(value, how)
+        self.schedules.append((value, how))
+        if self.scheduling:
+            self._container(members, how)
+
+    def schedule_runs(self) -> None:
+        """The program steps a schedule: all that schedules hold counts from now on."""
+        if not self.scheduling:
+            self.scheduling = True
+            for value, how in list(self.schedules):
+                self._container(vars(value), how)
 
     def _named(self, value: Any, how: str) -> None:
         self.record("class", value, None, f"the class of {how}")
@@ -495,6 +574,18 @@ def _python_class(cls: type) -> bool:
         own = vars(base).get("__slots__", ())
         slots += 1 if isinstance(own, str) else len(tuple(own))
     return cls.__basicsize__ <= _Bare.__basicsize__ + 8 * slots
+
+
+def _scheduled(optimizer: Optimizer) -> Iterator[Any]:
+    """The places of the numbers that schedules of an optimizer set."""
+    hooks = vars(optimizer).get("_optimizer_step_post_hooks") or {}
+    owners = [getattr(hook, "__self__", None) for hook in hooks.values()]
+    schedules = [owner for owner in owners if isinstance(owner, LRScheduler)]
+    names = ["lr"] if schedules else []
+    if any(getattr(schedule, "cycle_momentum", False) for schedule in schedules):
+        names += ["momentum", "betas"]
+    for group in optimizer.param_groups:
+        yield from (("item", id(group), name) for name in names if name in group)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -10,12 +10,47 @@ from coredispatch.frontend.compiling.numbers import Sym
 from coredispatch.frontend.compiling.state import MISSING, State, _by_user, _python_class
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph import map_arg
+from coredispatch.graph.symbols import Expression
 from coredispatch.plugin import Value
 
-__all__ = ["Builder", "Describer"]
+__all__ = ["Builder", "Constant", "Describer", "Row", "Taken"]
 
 #: builds a value from the values of the nodes
 Builder = Callable[[Any], Any]
+
+
+class Constant:
+    """Builds the same in every call."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, env: Any) -> Any:
+        return self.value
+
+
+class Taken:
+    """Builds what a node made."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def __call__(self, env: Any) -> Any:
+        return env[self.node]
+
+
+class Row:
+    """Builds a tuple or a list, once in a call."""
+
+    def __init__(self, kind: type, parts: list[Builder]) -> None:
+        self.kind, self.parts = kind, parts
+
+    def __call__(self, env: Any) -> Any:
+        found = env.get(self, MISSING)
+        if found is MISSING:
+            found = env[self] = self.kind([part(env) for part in self.parts])
+        return found
 
 
 class Unknown(Exception):
@@ -45,11 +80,13 @@ class Describer:
     def describe(self, value: Any) -> Builder:
         """The builder of ``value``; :class:`Unknown` where there is none."""
         if value is MISSING or value is None or isinstance(value, (str, bytes)):
-            return _constant(value)
+            return Constant(value)
         if isinstance(value, Sym):
             return self._node(value.node)
+        if isinstance(value, Expression):
+            return self._node(self.recorder.size(value))
         if isinstance(value, (bool, int, float, complex)):
-            return _constant(value)
+            return Constant(value)
         if isinstance(value, Value):
             return self._tensor(value)
         known = self.memo.get(id(value))
@@ -61,7 +98,7 @@ class Describer:
 
     def _node(self, node: Any) -> Builder:
         self.wanted.setdefault(node)
-        return lambda env: env[node]
+        return Taken(node)
 
     def _tensor(self, tensor: Any) -> Builder:
         node = self.own.get(id(tensor))
@@ -90,7 +127,7 @@ class Describer:
                 return env[node].requires_grad_()
 
             return leaf
-        return lambda env: env[node]
+        return Taken(node)
 
     def _views(self, tensor: Any) -> Builder | None:
         """A view of an input is made anew, by the operators that made it."""
@@ -108,11 +145,14 @@ class Describer:
                 raise Unknown("a view of an input leaves the program, made by tensors")
         node = self.own[id(at)]
         self.wanted.setdefault(node)
+        calls = [(link.op, self.recorder.argument(link.args)) for link in reversed(links)]
+        for _, args in calls:  # sizes that are open
+            map_arg(args, self.wanted.setdefault)
 
         def build(env: Any) -> Any:
             made = env[node]
-            for link in reversed(links):
-                made = link.op(made, *link.args)
+            for op, args in calls:
+                made = op(made, *map_arg(args, env.__getitem__))
             return made
 
         return build
@@ -120,10 +160,9 @@ class Describer:
     def _object(self, value: Any) -> Builder:
         kind = type(value)
         if id(value) in self.state.seen or id(value) in self.outside:
-            return _constant(value)
+            return Constant(value)
         if kind is tuple or kind is list or kind is set or kind is collections.deque:
-            parts = [self.describe(item) for item in value]
-            return _shared(lambda env: kind([part(env) for part in parts]))
+            return Row(kind, [self.describe(item) for item in value])
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = [self.describe(item) for item in value]
             return _shared(lambda env: kind(*[part(env) for part in fields]))
@@ -137,10 +176,9 @@ class Describer:
         if kind.__module__.startswith("coredispatch.frontend.return_types") or (
             isinstance(value, tuple)
         ):
-            parts = [self.describe(item) for item in value]
-            return _shared(lambda env: kind([part(env) for part in parts]))
+            return Row(kind, [self.describe(item) for item in value])
         if isinstance(value, (slice, range, type, frozenset)) or kind.__name__ in _FIXED:
-            return _constant(value)
+            return Constant(value)
         if _by_user(kind) and _python_class(kind) and not hasattr(kind, "__slots__"):
             members = {name: self.describe(item) for name, item in vars(value).items()}
             cls: Any = kind
@@ -155,10 +193,6 @@ class Describer:
 
 
 _FIXED = {"DType", "Device", "builtin_function_or_method", "module"}
-
-
-def _constant(value: Any) -> Builder:
-    return lambda env: value
 
 
 def _shared(build: Builder) -> Builder:

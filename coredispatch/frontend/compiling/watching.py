@@ -38,7 +38,7 @@ _PURE_MODULES = set(
     "numpy._core._multiarray_umath binascii _json _typing".split()
 )
 _IMPURE_BUILTINS = set(
-    "print input open exec eval compile __import__ globals locals vars dir breakpoint".split()
+    "print input open id exec eval compile __import__ globals locals vars dir breakpoint".split()
 )
 _BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
 #: types whose methods do nothing but what the records of their values show
@@ -87,6 +87,7 @@ class Watch:
         self.kinds: dict[Any, str] = {}
         self.before: Any = None
         self.optimizes = False
+        self.differentiates = False
         self.thread = threading.get_ident()
         self.collecting = False
 
@@ -148,8 +149,12 @@ class Watch:
             self.recorder.refuse(f"{name}() changes or reads a setting", _place(frame.f_back))
         elif file.startswith(_OUTSIDE) and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"{name}() reaches beyond tensors", _place(frame.f_back))
-        elif f"{os.sep}optim{os.sep}" in file or name in ("backward", "clip_grad_norm_"):
+        if "schedule" in os.path.basename(file) and name != "_count":
+            self.state.schedule_runs()
+        if f"{os.sep}optim{os.sep}" in file or name in ("backward", "clip_grad_norm_"):
             self.optimizes = True
+        if name in ("backward", "grad") and f"{os.sep}frontend{os.sep}" in file:
+            self.differentiates = True
 
     def called(self, frame: Any, function: Any) -> None:
         """The program calls a C function."""

@@ -66,7 +66,7 @@ class ASGD(Optimizer):
                 state["step"], state["eta"], state["mu"] = 0, lr, 1.0
                 state["ax"] = _zeros_like(parameter)
             step = state["step"] = next_step(state["step"])
-            eta, mu = float(state["eta"]), float(state["mu"])
+            eta, mu = number(state["eta"]), number(state["mu"])
             options = lambd, eta, mu, group["weight_decay"], group["maximize"]
             step_op(parameter, grad, state["ax"], *options)
             state["eta"] = lr / (1 + lambd * lr * step) ** group["alpha"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.optim.stepping import number
 
 __all__ = ["ChainedScheduler", "ReduceLROnPlateau", "SequentialLR"]
 
@@ -153,7 +154,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at the metric (a number or a 0-d tensor) and reduce the rates if it is time."""
-        current = float(metrics)
+        current = number(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler, _warn_get_lr_called_within_step
+from coredispatch.frontend.optim.stepping import cosine, number
 
 __all__ = ["CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
@@ -31,19 +32,19 @@ class CosineAnnealingLR(LRScheduler):
         if t == 0:
             return self._current()
         if self._step_count == 1 and t > 0:
-            height = (1 + math.cos(t * math.pi / self.T_max)) / 2
+            height = (1 + cosine(t * math.pi / self.T_max)) / 2
             return [low + (base - low) * height for base in self.base_lrs]
         if (t - 1 - self.T_max) % (2 * self.T_max) == 0:
-            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            rise = (1 - cosine(math.pi / self.T_max)) / 2
             return [
                 rate + (base - low) * rise for base, rate in zip(self.base_lrs, self._current())
             ]
-        step = 1 + math.cos(math.pi * t / self.T_max)
-        before = 1 + math.cos(math.pi * (t - 1) / self.T_max)
+        step = 1 + cosine(math.pi * t / self.T_max)
+        before = 1 + cosine(math.pi * (t - 1) / self.T_max)
         return [step / before * (rate - low) + low for rate in self._current()]
 
     def _get_closed_form_lr(self) -> list[float]:
-        height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        height = (1 + cosine(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
 
@@ -72,7 +73,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def get_lr(self) -> list[float]:
         """The rates."""
         _warn_get_lr_called_within_step(self)
-        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        height = (1 + cosine(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: Any = None) -> None:
@@ -99,7 +100,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 def _cosine(start: float, end: float, share: float) -> float:
-    return end + (start - end) / 2.0 * (1 + math.cos(math.pi * share))
+    return end + (start - end) / 2.0 * (1 + cosine(math.pi * share))
 
 
 def _linear(start: float, end: float, share: float) -> float:
@@ -194,8 +195,8 @@ class OneCycleLR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             start = 0.0
-            for number, (end, low, high, m_low, m_high) in enumerate(self._phases):
-                if step <= end or number == len(self._phases) - 1:
+            for index, (end, low, high, m_low, m_high) in enumerate(self._phases):
+                if step <= end or index == len(self._phases) - 1:
                     share = (step - start) / (end - start)
                     rates.append(between(group[low], group[high], share))
                     if self.cycle_momentum:
@@ -270,10 +271,10 @@ class CyclicLR(LRScheduler):
     def scale_fn(self, x: float) -> float:
         """The factor of the amplitude, by cycle or by iteration (``scale_mode``)."""
         if self._scale_fn is not None:
-            return float(self._scale_fn(x))
+            return number(self._scale_fn(x))
         if self.mode == "triangular2":
-            return float(2.0 ** (1 - x))
-        return float(self.gamma**x) if self.mode == "exp_range" else 1.0
+            return number(2.0 ** (1 - x))
+        return number(self.gamma**x) if self.mode == "exp_range" else 1.0
 
     def get_lr(self) -> list[float]:
         """The rates; sets the momentum as well."""

@@ -78,7 +78,7 @@ class NAdam(Optimizer):
             step = state["step"] = next_step(state["step"])
             decay = group["momentum_decay"]
             mu, mu_next = (beta1 * (1 - 0.5 * 0.96 ** (t * decay)) for t in (step, step + 1))
-            product = state["mu_product"] = float(state["mu_product"]) * mu
+            product = state["mu_product"] = number(state["mu_product"]) * mu
             step_op(
                 parameter,
                 grad,

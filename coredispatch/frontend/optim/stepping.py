@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.plugin import Symbol
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = [
     "check",
     "check_betas",
     "check_modes",
+    "cosine",
     "next_step",
     "number",
     "places_of",
@@ -48,8 +51,15 @@ def check_modes(foreach: bool | None, differentiable: bool, fused: bool | None =
 
 
 def number(value: Any) -> float:
-    """A learning rate as a number; it may be a tensor of one element."""
+    """A learning rate or a loss as a number; it may be a tensor of one element."""
     return value if isinstance(value, float) else float(value)
+
+
+def cosine(angle: Any) -> float:
+    """``math.cos``, also of a number that a captured program computes with."""
+    symbol: Any = angle if isinstance(angle, Symbol) else None
+    found: float = math.cos(angle) if symbol is None else symbol.apply(math.cos)
+    return found
 
 
 def next_step(step: Any) -> int:

@@ -17,6 +17,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.batchnorm import _BatchNorm
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler, _warn_get_lr_called_within_step
+from coredispatch.frontend.optim.stepping import cosine
 
 __all__ = [
     "SWALR",
@@ -210,7 +211,7 @@ class SWALR(LRScheduler):
 
     def anneal_func(self, t: float) -> float:
         """The share of ``swa_lr`` after the part ``t`` of the way."""
-        return (1 - math.cos(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
+        return (1 - cosine(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
 
     def get_lr(self) -> list[float]:
         """The rate of each group at this step."""

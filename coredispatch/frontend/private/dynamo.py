@@ -15,6 +15,8 @@ from coredispatch.frontend.compiler import (
     reset,
 )
 from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS
+from coredispatch.frontend.compiling.sizes import mark
+from coredispatch.plugin import Value
 
 __all__ = [
     "OptimizedModule",
@@ -31,6 +33,7 @@ __all__ = [
     "mark_dynamic",
     "mark_static",
     "mark_static_address",
+    "maybe_mark_dynamic",
     "reset",
 ]
 
@@ -70,8 +73,20 @@ def graph_break(msg: str = "") -> None:
 
 
 def mark_dynamic(t: Any, index: Any, **options: Any) -> None:
-    """A mark: the length of a dimension varies."""
+    """The length of a dimension, or of several, varies: compiled functions get a symbol for it.
+
+    A function that needs the length as a number is refused with RuntimeError when it is captured
+    with this tensor. Lengths of 0 and 1 are numbers all the same.
+    """
+    mark(t, index, "dynamic")
+
+
+def maybe_mark_dynamic(t: Any, index: Any) -> None:
+    """As :func:`mark_dynamic`; where the length is needed as a number it is one."""
+    mark(t, index, "maybe")
 
 
 def mark_static(t: Any, index: Any = None) -> None:
-    """A mark: the length of a dimension does not vary."""
+    """The length of a dimension, or of all, is a number, whatever else is known of it."""
+    if isinstance(t, Value):
+        mark(t, index, "static")

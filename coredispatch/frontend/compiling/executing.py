@@ -1,0 +1,205 @@
+"""A call of a program: its inputs are found, its graphs run, and what it leaves behind is written.
+
+:func:`execute` is the call of any program. A program that looks at no value on the way is one
+graph, and gets a function of its own, which :func:`caller` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from coredispatch.frontend.compiling.checking import read
+from coredispatch.frontend.compiling.graphs import OFF, masked_call
+from coredispatch.frontend.compiling.joint import CompiledProgram
+from coredispatch.frontend.compiling.program import Leaf, Program, Segment, Unseen
+from coredispatch.frontend.compiling.recording import Origin
+from coredispatch.frontend.compiling.state import MISSING, Record
+from coredispatch.frontend.compiling.templates import Constant, Row, Taken
+from coredispatch.frontend.compiling.text import Text
+from coredispatch.frontend.compiling.writing import Gradient
+from coredispatch.frontend.modes import fresh_keys, is_inference_mode_enabled
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.plugin import OpError, Value
+from coredispatch.registry.dispatch.masks import pop_masks, push_masks
+
+__all__ = ["caller", "execute"]
+
+
+def execute(program: Program, leaves: list[Any], containers: list[Any]) -> Any:
+    """Run the graphs of a program, write what it writes, and return what it returns.
+
+    Args:
+        program: the program.
+        leaves, containers: of the :class:`~.arguments.Arguments`.
+
+    Raises :class:`Unseen`, with everything as it was, where a number came out as never before.
+    """
+    env: dict[Any, Any] = {node: _input(origin, leaves) for node, origin in program.inputs}
+    infers = is_inference_mode_enabled()
+    segment = program.root
+    if segment.decision is not None and not program.foreseen(env):
+        raise Unseen
+    undo = program.undoing(env) if segment.decision is not None else None
+    while True:
+        run = segment.run
+        if run is None:
+            run = segment.compiled(program.compiler, env)
+        made = masked_call(run, [env[node] for node in segment.inputs])
+        if len(made) != len(segment.outputs):
+            raise OpError(
+                f"the compiled graph gave {len(made)} values in the place of "
+                f"{len(segment.outputs)}",
+                fix="return a function that gives the tuple of the graph's outputs",
+            )
+        if infers:
+            made = [_inferred(value) for value in made]
+        env.update(zip(segment.outputs, made))
+        if segment.decision is None:
+            break
+        following = segment.child(env[segment.decision.node])
+        if following is None:
+            if undo is not None:
+                undo()
+            raise Unseen
+        segment = following
+    leaf = segment.leaf
+    assert leaf is not None
+    for new, old in leaf.aliases.items():
+        env[new] = env[old]
+    if leaf.joint is not None:
+        _attach(leaf, env)
+    result = leaf.result(env)
+    values = [build(env) for _, build in leaf.effects]
+    for (write, _), value in zip(leaf.effects, values):
+        if hasattr(write, "write"):
+            write.write(leaves, containers, value)
+        else:
+            write(value)
+    program.calls += 1
+    return result
+
+
+def _input(origin: Origin, leaves: list[Any]) -> Any:
+    kind, place = origin.kind, origin.place
+    if kind == "constant":
+        return origin.value
+    if kind == "leaf":
+        return leaves[place]
+    if kind == "item":
+        return place.now()
+    return (leaves[place] if kind == "leaf grad" else place)._grad
+
+
+def _inferred(value: Any) -> Any:
+    """A result made in inference mode."""
+    if isinstance(value, Value) and not value.keys & AUTOGRAD:
+        value.keys = fresh_keys(value.keys)
+    return value
+
+
+def _attach(leaf: Leaf, env: dict[Any, Any]) -> None:
+    """Make the results a node of autograd."""
+    joint = leaf.joint
+    outs = [env[node] for node in joint.outs]
+    saved = [env[node] for node in joint.saved]
+    inputs = [env[node] for node in joint.ins]
+    found = CompiledProgram.apply(joint, outs, saved, *inputs)
+    env.update(zip(joint.outs, found))
+
+
+def caller(program: Program) -> Callable[[list[Any], list[Any]], Any] | None:
+    """:func:`execute` for a program of one graph, written out; None where it has several.
+
+    What needs no structure is a name of the function; ``env`` has what builders look up.
+    """
+    segment = program.root
+    leaf = segment.leaf
+    if leaf is None or segment.run is None or is_inference_mode_enabled():
+        return None
+    return _Caller(program, segment, leaf).text.function("call(leaves, containers)")
+
+
+class _Caller:
+    def __init__(self, program: Program, segment: Segment, leaf: Leaf) -> None:
+        self.text = text = Text()
+        self.names: dict[Any, str] = {}
+        self.env = False
+        origins = dict(program.inputs)
+        needed = leaf.needs()
+        for node in origins:
+            if node in needed or node in segment.inputs:
+                self.names[node] = f"v{len(self.names)}"
+                text.line(f"{self.names[node]} = {self.input(origins[node])}")
+        self.run(segment)
+        text.line(f"{text.name(program)}.calls += 1")
+        mark = len(text.lines)
+        if leaf.joint is not None:
+            self.env = True
+            text.line(f"{text.name(_attach)}({text.name(leaf)}, env)")
+            for node in leaf.joint.outs:
+                text.line(f"{self.names[node]} = env[{text.name(node)}]")
+        result = self.built(leaf.result)
+        values = [self.built(build) for _, build in leaf.effects]
+        for (write, _), value in zip(leaf.effects, values):
+            text.line(self.written(write, value))
+        text.line(f"return {result}")
+        if self.env:
+            pairs = [f"{text.name(node)}: {self.names[node]}" for node in needed]
+            text.lines.insert(mark, f"env = {{{', '.join(pairs)}}}")
+
+    def input(self, origin: Origin) -> str:
+        kind, place = origin.kind, origin.place
+        if kind == "constant":
+            return self.text.name(origin.value)
+        if kind == "leaf":
+            return f"leaves[{place}]"
+        if kind == "item":
+            return read(self.text, place)
+        return f"leaves[{place}]._grad" if kind == "leaf grad" else f"{self.text.name(place)}._grad"
+
+    def run(self, segment: Segment) -> None:
+        """The call of the graph, below autograd and autocast."""
+        text = self.text
+        given = ", ".join(self.names[node] for node in segment.inputs)
+        for node in segment.outputs:
+            self.names[node] = f"v{len(self.names)}"
+        made = "".join(f"{self.names[node]}, " for node in segment.outputs) or "_"
+        text.scope |= {"push": push_masks, "pop": pop_masks, "run": segment.run}
+        text.line(f"token = push(0, {OFF})")
+        text.line("try:")
+        text.line(f"    {made} = run({given})")
+        text.line("finally:")
+        text.line("    pop(token)")
+
+    def built(self, build: Any) -> str:
+        """The text of a value; what is to be looked up in ``env`` is built before."""
+        if isinstance(build, Constant):
+            return self.text.name(build.value)
+        if isinstance(build, Taken):
+            return self.names[build.node]
+        if isinstance(build, Row) and build.kind is tuple and all(map(_plain, build.parts)):
+            return f"({''.join(f'{self.built(part)}, ' for part in build.parts)})"
+        self.env = True
+        name = f"b{len(self.text.lines)}"
+        self.text.line(f"{name} = {self.text.name(build)}(env)")
+        return name
+
+    def written(self, write: Any, value: str) -> str:
+        """The text that writes a value to its place."""
+        text = self.text
+        if isinstance(write, Gradient):
+            place = write.target
+            holder = f"leaves[{place}]" if isinstance(place, int) else text.name(place)
+            return f"{holder}._grad = {value}"
+        record = getattr(write, "__self__", None)
+        if isinstance(record, Record) and record.kind == "item" and type(record.holder) is dict:
+            if value != text.name(MISSING):
+                return f"{text.name(record.holder)}[{text.key(record.key)}] = {value}"
+        if hasattr(write, "write"):
+            return f"{text.name(write)}.write(leaves, containers, {value})"
+        return f"{text.name(write)}({value})"
+
+
+def _plain(build: Any) -> bool:
+    return isinstance(build, (Constant, Taken))

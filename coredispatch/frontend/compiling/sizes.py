@@ -1,0 +1,381 @@
+"""Sizes that differ from call to call: a captured program gets symbols in their place.
+
+The program runs on tensors that hold the example's data and show it symbols for the open sizes
+(:class:`Sized`). What it computes from a size is an expression over the symbols, what it asks of
+one is a guard of the program, and a size that it needs as a number - for ``range``, as a key of a
+dict - holds for that number only. Shapes of results come from the rules of the operators, and are
+held to those of the example. Such a run leaves nothing behind: it is taken back, and the call is
+served by the program that it gave.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+from coredispatch.frontend.compiling.arguments import Arguments, order_of
+from coredispatch.frontend.compiling.numbers import Sym, plain
+from coredispatch.frontend.compiling.recording import Recorder, capturing_nothing
+from coredispatch.frontend.tensor_base import AUTOGRAD
+from coredispatch.graph import info_of, map_aggregate
+from coredispatch.graph.calls import abstract
+from coredispatch.graph.capture import source
+from coredispatch.graph.symbols import Expression, Guard, Ratio, Size, SymbolTable
+from coredispatch.graph.targets import spelled
+from coredispatch.plugin import Device, Value, Wrapper, key_bit, link_results
+from coredispatch.registry.wiring import HOOKS
+
+__all__ = ["Length", "OpenSizes", "Sized", "mark", "opened", "questions", "tangent"]
+
+_META = Device("meta")
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+
+def _by_program() -> bool:
+    """Whether the caller of the caller is the program's own code."""
+    return not sys._getframe(2).f_code.co_filename.startswith(_PACKAGE)
+
+
+class _Seen:
+    """What both kinds of numbers show of themselves: their texts and hashes are those of numbers.
+
+    A key of a dict is looked at by the program; the caches of this package tell symbols apart.
+    """
+
+    __slots__ = ()
+    _forced: Callable[[], Any]
+    terms: Any
+
+    def __hash__(self) -> int:
+        return hash(self._forced() if _by_program() else self.terms)
+
+    def __repr__(self) -> str:
+        return repr(self._forced())
+
+    def __str__(self) -> str:
+        return str(self._forced())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._forced(), spec)
+
+
+class Length(_Seen, Size):
+    """An open size, as the program sees it: ``isinstance(n, int)`` is true."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: int)
+
+
+class Fraction(_Seen, Ratio):
+    """A quotient of open sizes: ``isinstance(n, float)`` is true."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: float)
+
+
+class Sized(Wrapper):
+    """A tensor of the example, ``value``, that shows ``sizes`` for a shape."""
+
+    layer = "compile"
+    sizes: tuple[Any, ...]
+
+    @property
+    def shape(self) -> Any:
+        """The sizes: ints, and symbols."""
+        return self.sizes
+
+    def own_strides(self) -> tuple[Any, ...]:
+        """Those of the dimensions in the order in which they lie in the example."""
+        raw: Any = self.value.raw
+        order = order_of(raw)
+        if order is None:
+            return super().own_strides()  # type: ignore[return-value]
+        strides: list[Any] = [1] * len(order)
+        step: Any = 1
+        for dim in reversed(order):
+            strides[dim] = step
+            step = step * self.sizes[dim]
+        return tuple(strides)
+
+    def describe(self) -> str:
+        """The tensor, and its sizes."""
+        return f"{self.value!r} of open sizes"
+
+
+# -- which sizes are open --------------------------------------------------------------------------
+
+#: id(tensor) -> (the tensor, the dims that vary, whether it is an error where they do not, the
+#: dims that do not vary)
+_MARKS: dict[int, tuple[Any, set[int], bool, set[int]]] = {}
+
+
+def mark(tensor: Any, index: Any, kind: str) -> None:
+    """Note that dimensions vary (``kind`` "dynamic", or "maybe"), or do not ("static")."""
+    dims = range(tensor.ndim) if index is None else index
+    key = id(tensor)
+    for dim in dims if isinstance(dims, (tuple, list, range)) else (dims,):
+        if not -tensor.ndim <= dim < tensor.ndim:
+            raise IndexError(f"a tensor of shape {tuple(tensor.shape)} has no dimension {dim}")
+        known = _MARKS.get(key)
+        if known is None:
+            known = (ref(tensor, lambda _: _MARKS.pop(key, None)), set(), False, set())
+        _, open_, strict, fixed = known
+        dim %= tensor.ndim
+        (fixed if kind == "static" else open_).add(dim)
+        (open_ if kind == "static" else fixed).discard(dim)
+        _MARKS[key] = (known[0], open_, strict or kind == "dynamic", fixed)
+
+
+def dims_marked(tensor: Any) -> tuple[set[int], bool, set[int]]:
+    """The dimensions of a tensor that vary, whether they must, and those that do not vary."""
+    known = _MARKS.get(id(tensor))
+    return (set(), False, set()) if known is None or known[0]() is not tensor else known[1:]
+
+
+def wanted(given: Arguments, before: list[Any] | None, every: bool) -> set[tuple[int, int]]:
+    """The ``(tensor, dim)`` among the arguments that are to be open.
+
+    Args:
+        given: the arguments.
+        before: the shapes of the tensors in an earlier call, whose sizes may differ from these.
+        every: whether all sizes are to be open.
+    """
+    found = set()
+    tensors = given.tensors
+    same = before is not None and len(before) == len(tensors)
+    for place, tensor in enumerate(tensors):
+        open_, _, fixed = dims_marked(tensor)
+        found |= {(place, dim) for dim in open_}
+        then = before[place] if same and before is not None else None
+        for dim, n in enumerate(tensor.raw.shape):
+            differs = then is not None and len(then) == tensor.ndim and then[dim] != n
+            if (every or differs) and dim not in fixed:
+                found.add((place, dim))
+    return found
+
+
+class OpenSizes:
+    """Which sizes of a function's arguments are open.
+
+    Attributes:
+        open: ``(tensor, dim)`` of those that are.
+        fixed: those that the program needs as numbers -> the line that does, None if nobody knows.
+        problem: why no size is open any more, with the line; None while some may be.
+    """
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.dynamic = dynamic
+        self.open: set[tuple[int, int]] = set()
+        self.fixed: dict[tuple[int, int], Any] = {}
+        self.problem: tuple[str, Any] | None = None
+        self.before: list[Any] | None = None
+
+    def seen(self, given: Arguments) -> None:
+        """Note the sizes of a call that was captured as it is."""
+        self.before = [tensor.raw.shape for tensor in given.tensors]
+
+    def extend(self, given: Arguments) -> bool:
+        """Open what this call says is to be open; whether there is more than before."""
+        if self.dynamic is False or self.problem is not None:
+            return False
+        found = wanted(given, self.before, self.dynamic is True) - set(self.fixed) - self.open
+        self.open |= found
+        return bool(found)
+
+    def settled(self, capture: Any) -> bool:
+        """Close the sizes that a captured program needs as numbers; whether there are any."""
+        table, shapes = capture.recorder.table, capture.outside.open_shapes
+        forced = {name: guard for guard in table.guards if guard.forced for name in guard.names()}
+        for place, shape in shapes.items():
+            for dim, n in enumerate(shape):
+                if n in forced:
+                    _check_mark(capture.outside.tensors[place], dim, forced[n])
+                    self.open.discard((place, dim))
+                    self.fixed[place, dim] = forced[n].where
+        return bool(forced)
+
+    def told(self) -> list[tuple[str, Any]]:
+        """Which sizes are numbers that might be open, in words, and the line that needs them."""
+        found = [
+            (f"Size {dim} of tensor {place} is needed as a number", where)
+            for (place, dim), where in self.fixed.items()
+        ]
+        if self.problem is not None:
+            found.append((f"All sizes are numbers: {self.problem[0]}", self.problem[1]))
+        return found
+
+    def give_up(self, why: str, where: Any) -> None:
+        """Take all sizes for numbers from now on."""
+        self.open, self.problem = set(), (why, where)
+
+
+def _check_mark(tensor: Any, dim: int, guard: Guard) -> None:
+    """Refuse a dimension that was marked dynamic and is needed as a number."""
+    open_, strict, _ = dims_marked(tensor)
+    if strict and dim in open_:
+        where = "{}:{} in {}".format(*guard.where) if guard.where else "the program"
+        raise RuntimeError(
+            f"Constraints violated: dimension {dim} of an argument of shape {tuple(tensor.shape)} "
+            f"was marked dynamic, and {where} needs it as a number. Use maybe_mark_dynamic, or "
+            "compute with the size"
+        )
+
+
+# -- a run on symbols ------------------------------------------------------------------------------
+
+
+def opened(
+    given: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
+) -> tuple[Any, Any, Arguments]:
+    """The arguments with tensors that show symbols, and what is known of them."""
+    table = SymbolTable(source)
+    table.size, table.ratio = Length, Fraction
+    symbols = [table.symbol(f"s{k}", n, least=2) for k, n in enumerate(given.sizes)]
+    stand_ins: dict[int, Any] = {}
+    for place, shape in given.open_shapes.items():
+        tensor = given.tensors[place]
+        sizes = tuple([n if type(n) is int else symbols[int(n[1:])] for n in shape])
+        inner = HOOKS.value_type(tensor.raw, tensor.keys & ~AUTOGRAD)
+        made = Sized.wrap(inner, sizes=sizes)
+        made.keys |= tensor.keys & ~key_bit("wrapped")
+        if tensor._node is None:
+            made._grad = tensor._grad
+        stand_ins[id(tensor)] = made
+    args, kwargs = _with(stand_ins, args), _with(stand_ins, kwargs)
+    made_of = Arguments(args, kwargs, given.moving)
+    made_of.leaves += given.sizes
+    made_of.sizes = given.sizes
+    recorder.table, recorder.symbols, recorder.whole = table, True, False
+    recorder.sized = called
+    return args, kwargs, made_of
+
+
+def _with(stand_ins: dict[int, Any], value: Any) -> Any:
+    """``value`` with other tensors, in containers of its own."""
+    if isinstance(value, Value):
+        return stand_ins.get(id(value), value)
+    if type(value) in (tuple, list):
+        return type(value)([_with(stand_ins, item) for item in value])
+    if type(value) is dict:
+        return {k: _with(stand_ins, v) for k, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[_with(stand_ins, item) for item in value])
+    return value
+
+
+def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:
+    """An operator is called with open sizes among its arguments.
+
+    The operator runs on the example; what its result shows for a shape is what its rule says.
+    """
+    op = call.op
+    found: list[tuple[Any, Any]] = []
+    inside = map_aggregate(args, lambda value: _inside(value, found))
+    if op.name == "to_host":
+        recorder.refuse("the program reads the elements of a tensor whose sizes are open")
+    if op.mutates:
+        recorder.about_to_write(inside)
+    recorder.busy += 1
+    try:
+        rule = list(map_aggregate(args, _without_data))
+        for place, param in enumerate(op.schema.params):
+            if param.name == "device" and op.factory:
+                rule[place] = _META
+        shown = call.redispatch(*rule)
+        out = call.redispatch(*inside)
+    finally:
+        recorder.busy -= 1
+    given, named = spelled(op, args)
+    given, named = recorder.argument(given), recorder.argument(named)
+    recorder.draws = recorder.draws or bool(op.random)
+    node = recorder.function(op, given, named)
+    own = {id(inner): outer for inner, outer in found}
+    made = _shown(recorder, op, out, shown, own)
+    if op.view and made is not None:
+        views = {id(m): o for m, o in zip(_values(made), _values(out))}
+        made = link_results(op, args, made, lambda item, of: _is_view(views.get(id(item), item)))
+    if isinstance(made, Value):
+        recorder.made(made, node)
+    elif isinstance(made, (tuple, list)):
+        for i, item in enumerate(made):
+            if isinstance(item, Value) and id(item.raw) not in recorder.known:
+                recorder.made(item, recorder.getitem(node, i))
+    return made
+
+
+def _is_view(value: Any) -> bool:
+    return isinstance(value, Value) and value._view is not None
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _inside(value: Any, found: list[tuple[Any, Any]]) -> Any:
+    """An argument with the example's data."""
+    opened = Sized.of(value)
+    if opened is not None:
+        found.append((opened.value, value))
+        return opened.value
+    if isinstance(value, Value):
+        found.append((value, value))
+    return plain(value)
+
+
+def _without_data(value: Any) -> Any:
+    """An argument of which the rule sees shape and dtype."""
+    if isinstance(value, Value):
+        return abstract(info_of(value))
+    if isinstance(value, Sym):
+        return value.value
+    return _META if isinstance(value, Device) else value
+
+
+def _shown(recorder: Recorder, op: Any, out: Any, shown: Any, own: dict[int, Any]) -> Any:
+    """What the program gets for a result of the example."""
+    if isinstance(out, (tuple, list)):
+        items = [_shown(recorder, op, *pair, own) for pair in zip(out, shown, strict=True)]
+        return type(out)(*items) if hasattr(out, "_fields") else type(out)(items)
+    if not isinstance(out, Value):
+        return shown if isinstance(shown, Expression) else out
+    if id(out) in own:  # written in place
+        return own[id(out)]
+    sizes = tuple(shown.raw.shape)
+    if tuple([plain(n) for n in sizes]) != tuple(out.raw.shape):
+        recorder.refuse(f"the rule of {op.name!r} does not tell the shape of its result")
+    if not op.view and not any(isinstance(n, Expression) for n in sizes):
+        return out
+    return Sized.wrap(out, sizes=sizes)
+
+
+def tangent(out: Any) -> Any:
+    """A gradient for a result, of ones."""
+    opened = Sized.of(out)
+    with capturing_nothing():
+        if opened is None:
+            return out.detach().new_ones(out.shape)
+        inner: Any = opened.value
+        return Sized.wrap(inner.new_ones(inner.shape), sizes=opened.sizes)
+
+
+# -- what was asked --------------------------------------------------------------------------------
+
+
+def questions(table: SymbolTable, first: int) -> Callable[[list[Any]], bool]:
+    """``hold(leaves)``: whether sizes answer what was asked of them as those of the example did.
+
+    The sizes are the leaves from number ``first`` on.
+    """
+    names = ", ".join(table.variables)
+    text = " and ".join([f"({guard})" for guard in table.guards]) or "True"
+    scope: dict[str, Any] = {}
+    exec(
+        f"def hold(leaves):\n    {names}, = leaves[{first}:]\n    try:\n        return {text}\n"
+        "    except ZeroDivisionError:\n        return False\n",
+        scope,
+    )
+    hold: Callable[[list[Any]], bool] = scope["hold"]
+    return hold

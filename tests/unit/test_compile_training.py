@@ -1,0 +1,343 @@
+"""Programs that write and train, each called several times beside its eager twin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from compile_programs import X, check, check_served, comp, same
+
+CASES: list[Callable[[], Any]] = []
+
+
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
+    CASES.append(function)
+    return function
+
+
+@case
+def aliased():
+    def f(x, y):
+        x.add_(1)
+        return x + y
+
+    def mk():
+        return f
+
+    def same_():
+        x = cd.randn(3)
+        return (x, x)
+
+    def view_():
+        x = cd.randn(4)
+        return (x[:3], x[1:])
+
+    return check(
+        mk,
+        [
+            same_,
+            lambda: (cd.randn(3), cd.randn(3)),
+            view_,
+            same_,
+            view_,
+            lambda: (cd.randn(3), cd.randn(3)),
+        ],
+    )
+
+
+@case
+def returns_input():
+    c = comp(lambda x: (x, x.add_(1), x.view(-1)))
+    for _ in range(3):
+        x = cd.zeros(2, 2)
+        a, b, v = c(x)
+        assert a is x and b is x, (a is x, b is x)
+        v[0] = 9
+        assert x[0, 0] == 9
+    return c
+
+
+@case
+def inplace_grad_input():
+    def f(x):
+        y = x * 2
+        y.mul_(3)
+        return y.sum()
+
+    c = comp(f)
+    for _ in range(3):
+        x = cd.randn(3, requires_grad=True)
+        f(x).backward()
+        g = x.grad.clone()
+        x.grad = None
+        c(x).backward()
+        same(x.grad, g)
+    return c
+
+
+@case
+def nonleaf_inplace():
+    def f(y):
+        y.mul_(3)
+        return y.sum()
+
+    c = comp(f)
+    for _ in range(3):
+        x = cd.randn(3, requires_grad=True)
+        c(x * 2).backward()
+        same(x.grad, cd.full((3,), 6.0))
+    return c
+
+
+@case
+def double_backward():
+    c = comp(lambda x: (x**3).sum())
+    out = []
+    for _ in range(3):
+        x = cd.randn(3, requires_grad=True)
+        try:
+            (g,) = cd.autograd.grad(c(x), x, create_graph=True)
+            g.sum().backward()
+            out.append("ok")
+        except RuntimeError as e:
+            out.append(str(e).split(" (")[0])
+    assert out == ["ok", *["the gradients of a compiled program are not differentiable"] * 2]
+    return c
+
+
+@case
+def retain():
+    c = comp(lambda x: (x**3).sum())
+    for _ in range(3):
+        x = cd.randn(3, requires_grad=True)
+        y = c(x)
+        y.backward(retain_graph=True)
+        y.backward()
+        same(x.grad, 6 * x.detach() ** 2)
+        try:
+            y.backward()
+            assert 0
+        except RuntimeError:
+            pass
+    return c
+
+
+@case
+def customfn():
+    class Sq(cd.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * 2 * x * 5
+
+    def f(x):
+        return Sq.apply(x).sum()
+
+    c = comp(f)
+    for _ in range(3):
+        x = cd.randn(3, requires_grad=True)
+        c(x).backward()
+        same(x.grad, 10 * x.detach())
+    return c
+
+
+@case
+def hook_in():
+    seen = []
+
+    def f(x):
+        y = x * 2
+        y.register_hook(lambda g: seen.append(1))
+        return y.sum()
+
+    c = comp(f)
+    for i in range(3):
+        x = cd.randn(3, requires_grad=True)
+        c(x).backward()
+        assert len(seen) == i + 1, (len(seen), i)
+    return c
+
+
+@case
+def param_hook():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        cnt = []
+        net.weight.register_hook(lambda g: cnt.append(1))
+        opt = cd.optim.SGD(net.parameters(), 0.1)
+
+        def f(x):
+            opt.zero_grad()
+            net(x).sum().backward()
+            opt.step()
+            return net.weight.detach().clone(), len(cnt)
+
+        return f
+
+    return check(mk, [X(2, 3)] * 5)
+
+
+@case
+def fwd_hook():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        net.cnt = 0
+
+        def h(m, a, o):
+            m.cnt += 1
+            return o * 2
+
+        net.register_forward_hook(h)
+
+        def f(x):
+            return net(x), net.cnt
+
+        return f
+
+    return check(mk, [X(2, 3)] * 5)
+
+
+@case
+def lr_sched():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        opt = cd.optim.Adam(net.parameters(), 0.1)
+        sch = cd.optim.lr_scheduler.StepLR(opt, 2, 0.5)
+
+        def f(x):
+            opt.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            sch.step()
+            return loss.detach(), net.weight.detach().clone(), sch.get_last_lr()[0]
+
+        return f
+
+    return check(mk, [X(2, 3)] * 9)
+
+
+@case
+def lr_outside():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        opt = cd.optim.Adam(net.parameters(), 0.1)
+
+        def f(x, lr):
+            opt.param_groups[0]["lr"] = lr
+            opt.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            opt.step()
+            return loss.detach(), net.weight.detach().clone()
+
+        return f
+
+    return check(mk, [(lambda i=i: (cd.randn(2, 3), 0.1 / (i + 1))) for i in range(9)])
+
+
+@case
+def clip():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        opt = cd.optim.SGD(net.parameters(), 0.1)
+
+        def f(x):
+            opt.zero_grad()
+            loss = net(x).pow(2).mean()
+            loss.backward()
+            n = nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            opt.step()
+            return loss, n, net.weight.detach().clone()
+
+        return f
+
+    return check(mk, [X(2, 3)] * 6)
+
+
+@case
+def scaler():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        opt = cd.optim.SGD(net.parameters(), 0.1)
+        sc = cd.amp.GradScaler("cpu", enabled=True)
+
+        def f(x):
+            opt.zero_grad()
+            with cd.autocast("cpu"):
+                loss = net(x).pow(2).mean()
+            sc.scale(loss).backward()
+            sc.step(opt)
+            sc.update()
+            return loss.detach(), net.weight.detach().clone(), sc.get_scale()
+
+        return f
+
+    return check(mk, [X(2, 3)] * 6)
+
+
+@case
+def accum():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Linear(3, 1)
+        opt = cd.optim.SGD(net.parameters(), 0.1)
+
+        def f(x, do):
+            net(x).sum().backward()
+            if do:
+                opt.step()
+                opt.zero_grad()
+            return (
+                net.weight.detach().clone(),
+                None if net.weight.grad is None else net.weight.grad.clone(),
+            )
+
+        return f
+
+    return check(mk, [(lambda i=i: (cd.randn(2, 3), i % 3 == 2)) for i in range(12)])
+
+
+@case
+def train_eval():
+    def mk():
+        cd.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.BatchNorm1d(3))
+
+        def f(x, t):
+            net.train(t)
+            return net(x)
+
+        return f
+
+    return check(mk, [(lambda i=i: (cd.randn(4, 3), i % 2 == 0)) for i in range(8)])
+
+
+#: those that run eagerly as long as they do what they do
+EAGER: set[str] = set("nonleaf_inplace hook_in".split())
+#: those that depend on what each call changes, so that no graph serves a second call
+MOVING: set[str] = set("param_hook lr_sched".split())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_a_program_gives_what_it_gives_eagerly(case: Callable[[], Any]) -> None:
+    check_served(case, EAGER, MOVING)
