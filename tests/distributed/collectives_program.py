@@ -92,6 +92,18 @@ def reductions(rank: int, size: int) -> None:
     same(pair[1], everybody((2, 2), "float32", size).sum(0), "coalesced")
 
 
+def not_numbers(rank: int, size: int) -> None:
+    """NaN of any rank reaches all ranks, whatever their order."""
+    for dtype in ("float64", "float32", "float16", "bfloat16"):
+        for name in ("MIN", "MAX"):
+            for guilty in range(size):
+                x = cd.tensor([1.0 + rank, float("nan") if rank == guilty else 2.0])
+                x = x.to(getattr(cd, dtype))
+                dist.all_reduce(x, getattr(dist.ReduceOp, name))
+                assert x[0].item() == (1 if name == "MIN" else size), (dtype, name, x)
+                assert x[1].isnan().item() is True, (dtype, name, guilty, x)
+
+
 def refused(kind: type, call: object) -> None:
     try:
         call()
@@ -285,7 +297,7 @@ def derivatives(rank: int, size: int) -> None:
 
 def check_all() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in (reductions, copies, messages, objects, groups, derivatives):
+    for check in (reductions, not_numbers, copies, messages, objects, groups, derivatives):
         check(rank, size)
         dist.barrier()
     dist.set_debug_level(dist.DebugLevel.DETAIL)

@@ -13,6 +13,7 @@ import coredispatch as cd
 import coredispatch.distributed as dist
 from coredispatch import nn
 from coredispatch.distributed import checkpoint as dcp
+from coredispatch.distributed.checkpoint.loading import read_whole
 from coredispatch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
@@ -20,6 +21,7 @@ from coredispatch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from coredispatch.distributed.fsdp import full_state_dict, fully_shard
+from coredispatch.distributed.tensor import Shard, distribute_tensor
 
 
 def model_and_optimizer(seed: int) -> tuple[Any, Any]:
@@ -185,3 +187,51 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     with pytest.raises(dcp.CheckpointException, match="2 elements, and the ranks have parts of 1"):
         dcp.save({"p": part}, checkpoint_id=tmp_path / "d")
     assert not (tmp_path / "d").exists()
+
+
+def test_a_rank_lost_while_the_name_is_given_keeps_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice in a row: after the old folder was moved away, before the new one has its name."""
+    where = tmp_path / "state"
+    dcp.save({"step": 1}, checkpoint_id=where)
+    rename = Path.rename
+
+    def lost(self: Path, target: Any) -> Any:
+        if self.name.endswith(".part"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", lost)
+            with pytest.raises(KeyboardInterrupt):
+                dcp.save({"step": 2}, checkpoint_id=where)
+        state = {"step": 0}
+        dcp.load(state, checkpoint_id=where)
+        assert state == {"step": 1}
+    dcp.save({"step": 3}, checkpoint_id=where)
+    dcp.load(state, checkpoint_id=where)
+    assert state == {"step": 3} and [p.name for p in tmp_path.iterdir()] == ["state"]
+
+
+def test_sharded_tensors_without_elements(tmp_path: Path) -> None:
+    """No rank has a part of them, and they are in the checkpoint."""
+
+    def program(rank: int) -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        empty, row = cd.zeros(0, 3), cd.tensor([5.0])
+
+        def placed(values: cd.Tensor) -> Any:
+            return distribute_tensor(values, mesh, [Shard(0)], src_data_rank=None)
+
+        dcp.save({"empty": placed(empty), "row": placed(row)}, checkpoint_id=tmp_path / "c")
+        state = {"empty": cd.zeros(0, 3), "row": placed(cd.zeros(1))}
+        dcp.load(state, checkpoint_id=tmp_path / "c")
+        assert state["row"].full_tensor().tolist() == [5.0]
+        with pytest.raises(dcp.CheckpointException, match=r"\(0, 3\) in the checkpoint"):
+            dcp.load({"empty": cd.zeros(0, 4)}, checkpoint_id=tmp_path / "c")
+
+    dist.threads.spawn(program, nprocs=2)
+    found = read_whole(tmp_path / "c")
+    assert found["empty"].shape == (0, 3) and found["row"].tolist() == [5.0]

@@ -189,3 +189,22 @@ def test_meta_tensors_have_the_shapes() -> None:
         assert ops.all_to_all(x, [1, 2], [3, 1], group).shape == (3, 3)
 
     dist.threads.spawn(program, nprocs=2)
+
+
+def test_a_debug_level_that_a_program_set_counts_for_later_groups() -> None:
+    def program(rank: int) -> None:
+        with pytest.raises(dist.DistBackendError, match="the ranks disagree"):
+            if rank:
+                dist.broadcast(cd.ones(2), 0)
+            else:
+                dist.all_reduce(cd.ones(2))
+        dist.barrier()
+
+    before = dist.get_debug_level()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        dist.threads.spawn(program, nprocs=2)
+        assert dist.get_debug_level() is dist.DebugLevel.DETAIL
+    finally:
+        dist.set_debug_level(before)
+        dist.set_debug_level_from_env()

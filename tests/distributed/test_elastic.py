@@ -25,12 +25,13 @@ def launch(run_program: Any) -> Any:
     return run
 
 
-def test_ranks_killed_at_random_moments(launch: Any, tmp_path: Path) -> None:
-    """Six losses in one job: at each start one rank kills itself some random time later."""
+@pytest.mark.parametrize("losses", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_ranks_killed_at_random_moments(launch: Any, tmp_path: Path, losses: int) -> None:
+    """Losses in one job: at each start one rank kills itself some random time later."""
     program = str(Path(__file__).parent / "lossy_program.py")
     arguments = ["--nproc-per-node", "2", "--max-restarts", "40", program, str(tmp_path / "state")]
-    done = launch(*arguments, "6")
-    assert done.stderr.count("was killed by SIGKILL") == 6
+    done = launch(*arguments, str(losses))
+    assert done.stderr.count("was killed by SIGKILL") == losses
     assert "ended after 30 steps with the sum 435" in done.stdout
 
 

@@ -48,9 +48,9 @@ def test_gathered_weights_are_freed_and_gathered_again(reshard: bool) -> None:
             (unit,) = layer._sharded_units
             whole = unit.gather
 
-            def count(parts: Any, whole: Any = whole) -> Any:
+            def count(whole: Any = whole) -> Any:
                 gathers[0] += 1
-                return whole(parts)
+                return whole()
 
             unit.gather = count
             layer.register_forward_pre_hook(lambda m, a: seen.append(weakref.ref(m.weight)))
@@ -72,10 +72,11 @@ def test_sharding_maps_of_a_thousand_ranks() -> None:
         with dist.world.separate_world():
             dist.init_process_group("fake", rank=rank, world_size=1000)
             model = fully_shard(nn.Linear(3, 1500))
-            rows = model.weight.shape[0]
-            assert rows == (2 if rank < 750 else 0) and model.bias.shape == (rows,)
+            rows = model.weight.to_local().shape[0]
+            assert model.weight.shape == (1500, 3) and model.weight.placements == (Shard(0),)
+            assert rows == (2 if rank < 750 else 0) and model.bias.to_local().shape == (rows,)
             model(cd.ones(1, 3)).sum().backward()
-            assert model.weight.grad is None or model.weight.grad.shape == (rows, 3)
+            assert model.weight.grad.to_local().shape == (rows, 3)
             whole += rows
             with pytest.raises(ValueError, match="sharded already"):
                 fully_shard(model)
@@ -95,12 +96,22 @@ def test_a_shared_weight_and_a_state() -> None:
         model(cd.arange(5)).sum().backward()
         weight = before.clone().requires_grad_()
         nn.functional.linear(nn.functional.embedding(cd.arange(5), weight), weight).sum().backward()
-        begin, end = (0, 3) if rank == 0 else (3, 5)
-        assert cd.allclose(model[0].weight.grad, weight.grad[begin:end])
+        assert cd.allclose(model[0].weight.grad.full_tensor(), weight.grad)
         state = full_state_dict(model)
         return cd.equal(state["0.weight"], before) and cd.equal(state["1.weight"], before)
 
     assert dist.threads.spawn(program, nprocs=2) == [True, True]
+
+
+def test_tensor_parallel_parameters_are_not_sharded_again() -> None:
+    def program(rank: int) -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        model = nn.Sequential(nn.Linear(2, 2))
+        parallelize_module(model, mesh, {"0": ColwiseParallel()})
+        with pytest.raises(NotImplementedError, match="DTensors already"):
+            fully_shard(model, mesh=mesh)
+
+    dist.threads.spawn(program, nprocs=2)
 
 
 def test_wrong_plans() -> None:
@@ -110,8 +121,6 @@ def test_wrong_plans() -> None:
             parallelize_module(nn.Sequential(nn.Linear(2, 2)), mesh, {"up": ColwiseParallel()})
         with pytest.raises(NotImplementedError, match="not ReLU"):
             parallelize_module(nn.ReLU(), mesh, RowwiseParallel())
-        with pytest.raises(NotImplementedError, match="output_layouts"):
-            RowwiseParallel(output_layouts=Shard(0))
         with pytest.raises(ValueError, match="one stage on each rank"):
             PipelineStage(nn.ReLU(), rank, 3)
         with pytest.raises(ValueError, match="must be on rank"):

@@ -9,6 +9,7 @@ import coredispatch as cd
 import coredispatch.distributed as dist
 from coredispatch import nn
 from coredispatch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from coredispatch.distributed.fsdp import fully_shard
 from coredispatch.distributed.optim import ZeroRedundancyOptimizer
 from coredispatch.nn.parallel import DistributedDataParallel as DDP
 
@@ -252,9 +253,48 @@ def states(rank: int, size: int) -> None:
         close(a.flatten().tolist(), b.flatten().tolist())
 
 
+def scaled(rank: int, size: int) -> None:
+    """One rank's loss overflows: the average does, and all ranks leave the step out."""
+
+    def train(make: Any, optimizer: Any, alone: bool, low: bool) -> tuple[list[float], float]:
+        model, x, y, loss_of = model_and_data("mlp")
+        model = make(model)
+        opt = optimizer(model.parameters())
+        scaler = cd.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+        share = slice(None) if alone else slice(rank * BATCH // size, (rank + 1) * BATCH // size)
+        found = []
+        for step in range(STEPS):
+            opt.zero_grad()
+            with cd.autocast("cpu", cd.bfloat16, enabled=low):
+                out = model(x[step, share])
+            loss = loss_of(out.float(), y[step, share])
+            found.append(loss.detach())
+            overflow = step == 1 and (alone or rank == 0)
+            scaler.scale(loss * (float("inf") if overflow else 1.0)).backward()
+            scaler.unscale_(opt)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(opt)
+            scaler.update()
+        if not alone:
+            for loss in found:
+                dist.all_reduce(loss, dist.ReduceOp.AVG)
+        return [loss.item() for loss in found], scaler.get_scale()
+
+    def zero(parameters: Any) -> Any:
+        return ZeroRedundancyOptimizer(parameters, optimizer_class=cd.optim.Adam, lr=0.01)
+
+    for low in (False, True):
+        expected, scale = train(lambda m: m, adam, True, low)
+        for make, optimizer in ((DDP, adam), (DDP, zero), (fully_shard, adam)):
+            found, other = train(make, optimizer, False, low)
+            assert other == scale
+            # Adam divides by the roots of small squares, whose sums are rounded in another order.
+            close(found, expected, 2e-2 if low else 1e-5)
+
+
 def check_all() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in (forms_of_training, hooks, passes, uneven, states):
+    for check in (forms_of_training, hooks, passes, uneven, states, scaled):
         check(rank, size)
         dist.barrier()
     print(f"rank {rank} of {size} over {dist.get_backend_config()}: training agrees")

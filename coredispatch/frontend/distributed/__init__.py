@@ -12,12 +12,13 @@ from datetime import timedelta  # noqa: F401
 from coredispatch.frontend.announced import announced_function
 from coredispatch.frontend.distributed import (
     algorithms,
+    array_kernels,
     backend_names,
     checkpoint,
     constants,
-    cpu_kernels,
     distributed_c10d,
     elastic,
+    monitoring,
     nn,
     operators,
     optim,
@@ -177,6 +178,7 @@ __all__ = [
     "is_xccl_available",
     "isend",
     "monitored_barrier",
+    "monitoring",
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
@@ -271,7 +273,7 @@ def supports_complex(reduceOp: object) -> bool:
 def _register() -> None:
     registrar = Registrar("distributed operators")
     registrar.op(*operators.OPERATORS)
-    registrar.kernels("cpu", cpu_kernels.KERNELS)
+    registrar.kernels("cpu", array_kernels.KERNELS)
     registrar.commit()
     backend_names.register_built_in()
 

@@ -14,12 +14,45 @@ import numpy as np
 
 from coredispatch.registry.model.errors import ArgumentError
 
-__all__ = ["bits", "check_reduction", "contiguous", "joined", "reduced"]
+__all__ = [
+    "LIBRARIES",
+    "bits",
+    "check_reduction",
+    "contiguous",
+    "entry_of",
+    "joined",
+    "library_of",
+    "reduced",
+    "settle",
+]
+
+#: class of arrays -> the backend key that they have, and the library that computes with them
+LIBRARIES: dict[type, tuple[str, Any]] = {np.ndarray: ("cpu", np)}
 
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _PLAIN = {np.dtype(name) for name in "bBhHiIlLqQfdFD"}
 _BOOL = {"sum": "max", "max": "max", "bor": "max", "product": "min", "min": "min", "band": "min"}
 Finish = Callable[[], None]
+
+
+def entry_of(array: Any) -> tuple[str, Any]:
+    """The backend key and the library of an array. TypeError for one that nobody declared."""
+    found = LIBRARIES.get(type(array))
+    if found is None:
+        found = next((e for kind, e in LIBRARIES.items() if isinstance(array, kind)), None)
+    if found is None:
+        raise TypeError(f"collectives know no arrays of class {type(array).__name__}")
+    return found
+
+
+def library_of(array: Any) -> Any:
+    """NumPy, or the library that made the array."""
+    return entry_of(array)[1]
+
+
+def _ready(array: Any) -> bool:
+    """Whether an engine can take the memory as it is; a device's is always aligned."""
+    return bool(array.flags.c_contiguous and getattr(array.flags, "aligned", True))
 
 
 def bits(array: Any) -> Any:
@@ -29,9 +62,10 @@ def bits(array: Any) -> Any:
 
 def contiguous(array: Any, *, read: bool, written: bool) -> tuple[Any, Finish | None]:
     """`array` as contiguous memory to read or write, and what copies the result back."""
-    if array.flags.c_contiguous and array.flags.aligned:
+    if _ready(array):
         return bits(array), None
-    copy = np.ascontiguousarray(array) if read else np.empty(array.shape, array.dtype)
+    xp = library_of(array)
+    copy = xp.ascontiguousarray(array) if read else xp.empty(array.shape, array.dtype)
 
     def back() -> None:
         array[...] = copy
@@ -62,13 +96,13 @@ def reduced(array: Any, op: str) -> tuple[Any, str]:
     The array is `array` itself where that will do, so that an engine can write it in place.
     """
     op = "sum" if op == "avg" else op
+    xp = library_of(array)
     dtype = array.dtype
     if dtype.kind == "b":
-        return np.ascontiguousarray(array).view(np.uint8), _BOOL.get(op, op)
+        return xp.ascontiguousarray(array).view(np.uint8), _BOOL.get(op, op)
     if dtype in _PLAIN:
-        ready = array.flags.c_contiguous and array.flags.aligned
-        return (array if ready else np.ascontiguousarray(array)), op
-    return np.ascontiguousarray(array).astype(np.float32), op
+        return (array if _ready(array) else xp.ascontiguousarray(array)), op
+    return xp.ascontiguousarray(array).astype(np.float32), op
 
 
 def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
@@ -76,7 +110,7 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     average = op == "avg"
     if carried is target and not average:
         return None
-    same_memory = carried.dtype == np.uint8 and np.shares_memory(carried, target)
+    same_memory = carried.dtype == np.uint8 and library_of(target).shares_memory(carried, target)
     if same_memory and not average:
         return None
 
@@ -86,7 +120,9 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
             value = value // size if value.dtype.kind in "iu" else value / size
         if target.dtype.kind == "b" and value.dtype == np.uint8:
             value = value.view(np.bool_)
-        target[...] = np.asarray(value).astype(target.dtype, copy=False).reshape(target.shape)
+        target[...] = (
+            library_of(target).asarray(value).astype(target.dtype, copy=False).reshape(target.shape)
+        )
 
     return finish
 
@@ -94,10 +130,11 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
 def joined(arrays: Sequence[Any], *, read: bool) -> tuple[Any, Finish]:
     """Several arrays of one dtype as one flat array, and what copies it back to them."""
     counts = [array.size for array in arrays]
+    xp = library_of(arrays[0])
     if read:
-        flat = np.concatenate([np.asarray(array).reshape(-1) for array in arrays])
+        flat = xp.concatenate([array.reshape(-1) for array in arrays])
     else:
-        flat = np.empty(sum(counts), arrays[0].dtype)
+        flat = xp.empty(sum(counts), arrays[0].dtype)
 
     def back() -> None:
         at = 0

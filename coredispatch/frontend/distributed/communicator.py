@@ -145,6 +145,10 @@ class Communicator:
         """
         raise NotImplementedError(f"{self.name} has no split")
 
+    def library(self) -> Any:
+        """What computes with the arrays that it takes, under NumPy's names; None for NumPy."""
+        return None
+
     def late(self, number: int) -> Sequence[int]:
         """After a timeout in call `number`: the ranks that are not there, as far as is known."""
         return ()

@@ -13,7 +13,13 @@ from coredispatch.frontend.distributed.errors import DistBackendError
 if TYPE_CHECKING:
     from coredispatch.frontend.distributed.process_group import ProcessGroup
 
-__all__ = ["DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env"]
+__all__ = [
+    "DebugLevel",
+    "get_debug_level",
+    "read_debug_level",
+    "set_debug_level",
+    "set_debug_level_from_env",
+]
 
 _WIDTH = 512  # bytes that a rank says about its call
 
@@ -27,6 +33,7 @@ class DebugLevel(Enum):
 
 
 _level: DebugLevel | None = None
+_by_program = False  # what a program said counts for groups that it makes later
 
 
 def set_debug_level_from_env() -> None:
@@ -34,20 +41,26 @@ def set_debug_level_from_env() -> None:
 
     Raises ValueError for a text that names no level.
     """
-    global _level
+    global _level, _by_program
     text = os.environ.get("DISTRIBUTED_DEBUG") or os.environ.get("TORCH_DISTRIBUTED_DEBUG") or "OFF"
     found = DebugLevel.__members__.get(text.upper())
     if found is None:
         raise ValueError(
             f"The value of DISTRIBUTED_DEBUG is {text!r}\n  fix: use OFF, INFO or DETAIL"
         )
-    _level = found
+    _level, _by_program = found, False
+
+
+def read_debug_level() -> None:
+    """The level of the environment, unless the program has set one."""
+    if not _by_program:
+        set_debug_level_from_env()
 
 
 def set_debug_level(level: DebugLevel) -> None:
     """Set the level of this process."""
-    global _level
-    _level = level
+    global _level, _by_program
+    _level, _by_program = level, True
 
 
 def get_debug_level() -> DebugLevel:

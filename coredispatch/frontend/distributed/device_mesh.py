@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,22 @@ from coredispatch.frontend.distributed.groups import (
 )
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 
-__all__ = ["DeviceMesh", "init_device_mesh"]
+__all__ = ["DeviceMesh", "current_mesh", "init_device_mesh"]
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.meshes: list[DeviceMesh] = []
+
+
+_current = _Current()
+
+
+def current_mesh() -> DeviceMesh:
+    """The mesh of the innermost ``with mesh:``. RuntimeError where there is none."""
+    if not _current.meshes:
+        raise RuntimeError("No device mesh is currently active!\n  fix: with mesh: ..., or mesh=")
+    return _current.meshes[-1]
 
 
 class DeviceMesh:
@@ -201,6 +217,14 @@ class DeviceMesh:
                 )
             root._flattened[name] = made
         return root._flattened[name]
+
+    def __enter__(self) -> DeviceMesh:
+        """The mesh that DTensors are made on, where none is given."""
+        _current.meshes.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _current.meshes.pop()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DeviceMesh):

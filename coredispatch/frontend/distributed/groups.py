@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from coredispatch.frontend.distributed.array_kernels import serve
 from coredispatch.frontend.distributed.backend_names import (
     Backend,
     BackendConfig,
     find_engine,
 )
 from coredispatch.frontend.distributed.communicator import Communicator, GroupFacts
-from coredispatch.frontend.distributed.debug import set_debug_level_from_env
+from coredispatch.frontend.distributed.debug import read_debug_level
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.rendezvous import rendezvous
 from coredispatch.frontend.distributed.stores import PrefixStore, Store
@@ -68,7 +69,7 @@ def resolved(group: Any) -> ProcessGroup:
     if group is None:
         return default_group()
     if not isinstance(group, ProcessGroup):
-        raise TypeError(
+        raise ValueError(
             f"Invalid ``group`` argument: {group!r} is no ProcessGroup\n"
             "  fix: pass what new_group() returned, on its members only"
         )
@@ -119,7 +120,7 @@ def init_process_group(
         raise TypeError(
             f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}"
         )
-    set_debug_level_from_env()
+    read_debug_level()
     limit = timeout or default_pg_timeout
     config = BackendConfig("cpu:gloo" if backend is None else backend)
     engines = {d: find_engine(name) for d, name in config.get_device_backend_map().items()}
@@ -135,6 +136,9 @@ def init_process_group(
         own = None if store is None else PrefixStore(f"default/{device}", store)
         facts = GroupFacts(rank, world_size, own, limit.total_seconds(), "default_pg", pg_options)
         communicators[device] = create(facts)
+        library = communicators[device].library()
+        if library is not None:
+            serve(device, library)
     size = next(iter(communicators.values())).size
     made = ProcessGroup(range(size), communicators, "0", limit, store, "default_pg")
     state.default, state.store = made, store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -52,8 +53,8 @@ class ProcessGroup:
         self._shadow: Communicator | None = None  # for checks, beside the calls that they check
         self._children = itertools.count()
         self.set_timeout(timeout)
-        #: seconds this process has spent waiting in collectives, and how many it has called
-        self.waited, self.calls = 0.0, 0
+        #: seconds this process has spent in collectives, waiting included
+        self.waited = 0.0
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long a collective may take."""
@@ -116,12 +117,14 @@ class ProcessGroup:
             check_agreement(self, f"{what}: {facts}", number)
         request: Request | None = None
         failure: BaseException | None = None
+        began = time.monotonic()
         try:
             request = communicator.call(name, args, background, self.seconds)
         except (ArithmeticError, LookupError, TypeError):
             raise
         except Exception as error:
             failure = error
+        self.waited += time.monotonic() - began
         work = Work(self, request or _Failed(failure), what, number, [f for f in finish if f])
         if not background:
             work.wait()

@@ -13,7 +13,7 @@ from typing import Any
 import coredispatch as cd
 from coredispatch.frontend.autograd.accumulate import accumulator
 from coredispatch.frontend.autograd.graph import queue_callback
-from coredispatch.frontend.distributed.buckets import FIRST, GradBucket, assign
+from coredispatch.frontend.distributed.buckets import FIRST, Bucket, GradBucket, assign
 from coredispatch.frontend.distributed.collectives import all_reduce, broadcast
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp
@@ -189,16 +189,19 @@ class Reducer:
             self._launch()
             everywhere = self._used_anywhere()
             for bucket in self.buckets:
-                result = bucket.future.wait()
-                result = result[0] if isinstance(result, (list, tuple)) else result
-                if result.data_ptr() != bucket.flat.data_ptr():
-                    bucket.flat.copy_(result.view(bucket.flat.shape))
-                for position, view in zip(bucket.positions, bucket.views, strict=True):
-                    if everywhere is None or everywhere[position]:
-                        self._give(self.params[position], view)
+                self._take(bucket, bucket.future.wait(), everywhere)
             self.active = False
             if self.rebuild:
                 self._rebuild()
+
+    def _take(self, bucket: Bucket, result: Any, used: list[bool] | None) -> None:
+        """Give the parameters what their bucket has become; None means that all are used."""
+        result = result[0] if isinstance(result, (list, tuple)) else result
+        if result.data_ptr() != bucket.flat.data_ptr():
+            bucket.flat.copy_(result.view(bucket.flat.shape))
+        for position, view in zip(bucket.positions, bucket.views, strict=True):
+            if used is None or used[position]:
+                self._give(self.params[position], view)
 
     def _give(self, param: Any, view: Tensor) -> None:
         if self.views:
@@ -240,17 +243,23 @@ class Reducer:
     # -- shadows of a pass, for ranks without input -------------------------------------------
 
     def shadow(self) -> None:
-        """Take part in the reductions of one pass, with gradients of zero."""
+        """Take part in the reductions of one pass, with gradients of zero.
+
+        The averages become this rank's gradients, too: a sharded optimizer steps with them.
+        """
         with no_grad():
             futures = []
             for index, bucket in enumerate(self.buckets):
                 bucket.flat.zero_()
                 last = index == len(self.buckets) - 1
                 futures.append(self._reduce(GradBucket(bucket, index, last)))
+            used = [True] * len(self.params)
             if self.find_unused:
-                all_reduce(cd.zeros(len(self.params), dtype=cd.uint8), ReduceOp.MAX, self.group)
-            for future in futures:
-                future.wait()
+                flags = cd.zeros(len(self.params), dtype=cd.uint8)
+                all_reduce(flags, ReduceOp.MAX, self.group)
+                used = [bool(flag) for flag in flags.tolist()]
+            for bucket, future in zip(self.buckets, futures, strict=True):
+                self._take(bucket, future.wait(), used)
 
     def remove(self) -> None:
         """Take the hooks away."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 __all__ = ["ReduceOp", "op_name", "reduce_op"]
@@ -20,6 +20,8 @@ class RedOpType(IntEnum):
     BOR = 6
     BXOR = 7
     PREMUL_SUM = 8
+
+    __str__ = Enum.__str__
 
 
 _OPERATIONS = RedOpType

@@ -59,6 +59,8 @@ class Work:
                     self._complete()
                 except BaseException as error:
                     self._fail(error, time.monotonic() - began)
+                if self._group is not None:
+                    self._group.waited += time.monotonic() - began
             if self._error is not None:
                 raise self._error
             return True

@@ -36,8 +36,16 @@ def coredispatch_api_version() -> tuple[int, int]:
 
 @hookimpl
 def coredispatch_register(registrar: Registrar) -> None:
-    """Register the backend ``cuda``, with devices or without."""
+    """Register the backend ``cuda``, with devices or without, and process groups over NCCL."""
     registrar.backend(CudaBackend(_detection()))
+    if _detection().reason is None:
+        registrar.communicator("nccl", _nccl, "cuda")
+
+
+def _nccl(facts: Any) -> Any:
+    from coredispatch_cuda_cupy.nccl import create
+
+    return create(facts)
 
 
 @hookimpl

@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArrayApiBackend, Backend, DeviceError, DType, DTypeError
+from coredispatch.plugin import (
+    ArrayApiBackend,
+    Backend,
+    DType,
+    DTypeError,
+    NoDeviceError,
+    dtypes,
+    numpy_dtype,
+)
 from coredispatch_cuda_cupy import kernels
-from coredispatch_cuda_cupy.detection import Detection
+from coredispatch_cuda_cupy.detection import Detection, has_bfloat16
 from coredispatch_cuda_cupy.namespace import Namespace
 
 __all__ = ["CudaBackend", "NoArray"]
@@ -34,6 +42,8 @@ class CudaBackend(ArrayApiBackend):
         self.detection = detection
         self.cupy = detection.cupy
         self.array_type = NoArray if self.cupy is None else self.cupy.ndarray
+        #: whether tensors may be bfloat16
+        self.supports_bfloat16 = self.cupy is not None and has_bfloat16(self.cupy)
         if self.cupy is not None:
             self.xp = Namespace(self.cupy)
             self.overrides = kernels.overrides(self.cupy)
@@ -45,7 +55,8 @@ class CudaBackend(ArrayApiBackend):
             return {}
         if self._kernels is None:
             self._kernels = {
-                name: kernels.guarded(name, kernel) for name, kernel in super().kernels.items()
+                name: kernels.guarded(name, kernel, self.native_dtype)
+                for name, kernel in super().kernels.items()
             }
         return self._kernels
 
@@ -54,7 +65,7 @@ class CudaBackend(ArrayApiBackend):
     def from_numpy(self, array: Any) -> Any:
         """A copy on the current device."""
         self.check_device(None)
-        kernels.refuse_bfloat16(DType.of(array.dtype))
+        self.native_dtype(DType.of(array.dtype))
         return self.cupy.asarray(np.asarray(array, order="C"))
 
     def on(self, index: int) -> Any:
@@ -76,7 +87,7 @@ class CudaBackend(ArrayApiBackend):
         """The array of another library on the same device, without a copy."""
         self.check_device(None)
         raw = self.cupy.from_dlpack(exporter)
-        kernels.refuse_bfloat16(DType.of(raw.dtype))
+        self.native_dtype(DType.of(raw.dtype))
         return raw
 
     def copyto(self, dst: Any, src: Any) -> None:
@@ -86,12 +97,21 @@ class CudaBackend(ArrayApiBackend):
             dst[...] = src
 
     def scalar(self, value: Any, dtype: DType) -> Any:
-        """The number: CuPy takes Python numbers as weak."""
-        return value
+        """The number: CuPy takes Python numbers as weak, but a float beside bfloat16."""
+        return numpy_dtype(dtype).type(value) if dtype is dtypes.bfloat16 else value
 
     def native_dtype(self, dtype: DType) -> Any:
-        """NumPy's dtype object; raises :class:`DTypeError` for bfloat16."""
-        kernels.refuse_bfloat16(dtype)
+        """NumPy's dtype object; :class:`DTypeError` for one that this CuPy does not have."""
+        if dtype is dtypes.bfloat16 and not self.supports_bfloat16:
+            raise DTypeError(
+                f"the backend 'cuda' has no bfloat16 with CuPy {self.cupy.__version__}",
+                fix="install CuPy 14 or newer, or use float16 or float32",
+            )
+        if dtype.name.startswith("float8"):
+            raise DTypeError(
+                f"the backend 'cuda' has no {dtype}: CuPy has no such dtype",
+                fix="keep it on the CPU, or convert it with x.half()",
+            )
         return super().native_dtype(dtype)
 
     # -- devices ---------------------------------------------------------------------------
@@ -136,6 +156,10 @@ class CudaBackend(ArrayApiBackend):
         }
         facts = {renamed.get(name, name): value for name, value in facts.items()}
         return facts | {"name": self.device_name(index)}
+
+    def architectures(self) -> list[str]:
+        """What NVRTC compiles kernels for, as ``sm_90``; one is compiled when it is used first."""
+        return [f"sm_{arch}" for arch in self.cupy.cuda.nvrtc.getSupportedArchs()]
 
     def can_access_peer(self, index: int, peer: int) -> bool:
         """Whether one device can read the memory of another."""
@@ -241,7 +265,7 @@ class CudaBackend(ArrayApiBackend):
     def check_device(self, index: int | None) -> int:
         """``index`` (None: the current device) if it is there, else :class:`DeviceError`."""
         if self.cupy is None:
-            raise DeviceError(f"no CUDA device: {self.detection.reason}", fix=self.detection.fix)
+            raise NoDeviceError(f"no CUDA device: {self.detection.reason}", fix=self.detection.fix)
         if index is None:
             return int(self.cupy.cuda.runtime.getDevice())
         return super().check_device(index)

@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["OLDEST", "Detection", "detect", "driver_problem"]
+import numpy
+
+__all__ = ["OLDEST", "Detection", "detect", "driver_problem", "has_bfloat16", "with_cupy"]
 
 #: the first CuPy that works with the NumPy releases coredispatch needs
 OLDEST = (13, 3)
+#: the first CuPy whose functions take ml_dtypes' bfloat16, and the NumPy it needs for that
+_WITH_BFLOAT16 = (14, 0)
+_NUMPY_FOR_BFLOAT16 = "2.1.2"
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
@@ -84,8 +89,7 @@ def driver_problem(load: Callable[[str], Any]) -> Detection | None:
 
 def with_cupy(cupy: Any) -> Detection:
     """What an imported CuPy says about versions and devices."""
-    version = tuple(int(part) for part in cupy.__version__.split(".")[:2])
-    if version < OLDEST:
+    if _version(cupy) < OLDEST:
         return Detection(
             reason=f"CuPy {cupy.__version__} is too old",
             fix=f"install CuPy {OLDEST[0]}.{OLDEST[1]} or newer",
@@ -93,10 +97,23 @@ def with_cupy(cupy: Any) -> Detection:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return Detection(reason=f"the CUDA runtime fails: {_first_line(error)}")
+        return Detection(
+            reason=f"the CUDA runtime fails: {_first_line(error)}",
+            fix="update the driver, or install the CuPy for its CUDA major (see nvidia-smi)",
+        )
     if count == 0:
         return Detection(reason="the CUDA runtime sees no device", fix="check nvidia-smi")
     return Detection(cupy, count)
+
+
+def has_bfloat16(cupy: Any) -> bool:
+    """Whether the functions of this CuPy take bfloat16: from 14 on, with NumPy 2.1.2 or newer."""
+    enough = numpy.lib.NumpyVersion(numpy.__version__) >= _NUMPY_FOR_BFLOAT16
+    return _version(cupy) >= _WITH_BFLOAT16 and enough
+
+
+def _version(cupy: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in cupy.__version__.split(".")[:2])
 
 
 def _first_line(error: BaseException) -> str:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import DType, DTypeError, OpError, dtypes
+from coredispatch.plugin import DType, OpError
 
-__all__ = ["guarded", "overrides", "refuse_bfloat16", "refuse_shared_memory"]
+__all__ = ["guarded", "overrides", "refuse_shared_memory"]
 
 Kernel = Callable[..., Any]
 
 #: decompositions whose failure CuPy reports only when asked to
 _CHECKED = ("cholesky", "linalg_solve", "linalg_eigh", "linalg_eig", "linalg_svd")
-
-
-def refuse_bfloat16(dtype: DType) -> None:
-    """Raise :class:`DTypeError` for the one dtype that CuPy has no full set of kernels for."""
-    if dtype is dtypes.bfloat16:
-        raise DTypeError(
-            "the backend 'cuda' has no bfloat16: CuPy lacks kernels for it",
-            fix="use float16 (autocast's default on cuda) or float32",
-        )
 
 
 def overrides(cupy: Any) -> dict[str, Kernel]:
@@ -36,21 +28,60 @@ def overrides(cupy: Any) -> dict[str, Kernel]:
         values, vectors = np.linalg.eig(cupy.asnumpy(x).astype(complex_type))
         return cupy.asarray(values), cupy.asarray(vectors)
 
-    # cuBLAS accumulates float16 products in float32, so matmul needs no widening beforehand.
-    # `add` is the ufunc itself; the namespace's has another `at` (see .namespace).
-    table: dict[str, Kernel] = {"add": cupy.add, "matmul": lambda a, b: cupy.matmul(a, b)}
+    def linear(input: Any, weight: Any, bias: Any) -> Any:
+        if bias is not None and bias.ndim and tuple(bias.shape) != tuple(weight.shape[:-1]):
+            raise ValueError(f"bias of shape {bias.shape} for a weight of shape {weight.shape}")
+        result = cupy.matmul(input, weight.T if weight.ndim == 2 else weight)
+        return result if bias is None else result + bias
+
+    def linear_weight_grad(grad_output: Any, input: Any) -> Any:
+        rows = math.prod(input.shape[:-1])
+        grad = grad_output.reshape(rows, grad_output.shape[-1])
+        return cupy.matmul(grad.T, input.reshape(rows, input.shape[-1]))
+
+    # cuBLAS accumulates the products of float16 and bfloat16 in float32, on the tensor cores, so
+    # they are not widened beforehand. `add` is the ufunc itself; the namespace's has another `at`
+    # (see .namespace).
+    table: dict[str, Kernel] = {
+        "add": cupy.add,
+        "matmul": lambda a, b: cupy.matmul(a, b),
+        "linear": linear,
+        "linear_weight_grad": linear_weight_grad,
+    }
     if not hasattr(cupy.linalg, "eig"):
         table["linalg_eig"] = eig_on_the_host
     return table
 
 
-def guarded(name: str, kernel: Kernel) -> Kernel:
-    """The kernel of the operator ``name`` behind the checks that CuPy leaves to its caller."""
+def guarded(name: str, kernel: Kernel, native: Callable[[DType], Any]) -> Kernel:
+    """The kernel of the operator ``name`` behind the checks that CuPy leaves to its caller.
+
+    ``native(dtype)`` raises for a dtype that the backend does not have.
+    """
     if type(kernel).__name__ == "ufunc":
         return _writing(kernel)
     if name in _CHECKED:
         kernel = _strict_linalg(kernel)
-    return _without_bfloat16(kernel)
+    code = getattr(kernel, "__code__", None)
+    return _with_dtype(kernel, native) if code and "dtype" in _arguments(code) else kernel
+
+
+def _arguments(code: Any) -> tuple[str, ...]:
+    found: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return found
+
+
+def _with_dtype(kernel: Kernel, native: Callable[[DType], Any]) -> Kernel:
+    """The kernel for a call that may name a dtype the backend does not have."""
+    place = _arguments(kernel.__code__).index("dtype")
+
+    @functools.wraps(kernel)
+    def run(*args: Any) -> Any:
+        if len(args) > place and args[place] is not None:
+            native(args[place])
+        return kernel(*args)
+
+    return run
 
 
 def refuse_shared_memory(out: Any) -> None:
@@ -82,16 +113,5 @@ def _strict_linalg(kernel: Kernel) -> Kernel:
     def run(*args: Any) -> Any:
         with cupyx.errstate(linalg="raise"):
             return kernel(*args)
-
-    return run
-
-
-def _without_bfloat16(kernel: Kernel) -> Kernel:
-    @functools.wraps(kernel)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        for argument in args:
-            if argument is dtypes.bfloat16:
-                refuse_bfloat16(argument)
-        return kernel(*args, **kwargs)
 
     return run

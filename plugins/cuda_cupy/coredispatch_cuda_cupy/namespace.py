@@ -20,7 +20,7 @@ __all__ = ["Namespace", "ScatterAdd"]
 _ATOMIC = ("int32", "uint32", "uint64", "float32", "float64")
 #: dtype -> the wider one to add in; the result is rounded or wrapped back
 _WIDER = {"bool": "int32", "int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
-_WIDER["float16"] = "float32"
+_WIDER |= {"float16": "float32", "bfloat16": "float32"}
 
 
 class ScatterAdd:
@@ -73,6 +73,10 @@ class _Random:
         return DeviceStream(self._cupy, seed)
 
 
+def _is_bfloat16(x: Any) -> bool:
+    return getattr(getattr(x, "dtype", None), "name", "") == "bfloat16"
+
+
 class Namespace:
     """CuPy with the names of the standard."""
 
@@ -95,8 +99,35 @@ class Namespace:
         """``x`` converted to ``dtype``, always a new array unless ``copy`` is False."""
         return x.astype(dtype, copy=copy)
 
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        """``a`` where ``condition`` holds, else ``b``."""
+        return self._moving(self._cupy.where, condition, a, b)
+
+    def triu(self, x: Any, k: int = 0) -> Any:
+        """``x`` with zeros below the diagonal ``k``."""
+        return self._moving(self._cupy.triu, x, k=k)
+
+    def tril(self, x: Any, k: int = 0) -> Any:
+        """``x`` with zeros above the diagonal ``k``."""
+        return self._moving(self._cupy.tril, x, k=k)
+
+    def _moving(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function that only moves elements: ``cupy.where`` would widen bfloat16 to float32."""
+        dtype = next((x.dtype for x in args if _is_bfloat16(x)), None)
+        if dtype is None:
+            return function(*args, **kwargs)
+
+        def words(x: Any) -> Any:
+            if isinstance(x, (int, float)) and not isinstance(x, bool):
+                x = self._cupy.asarray(x, dtype=dtype)
+            return x.view("uint16") if _is_bfloat16(x) else x
+
+        return function(*map(words, args), **kwargs).view(dtype)
+
     def isdtype(self, dtype: Any, kind: Any) -> bool:
-        """Whether ``dtype`` is of the kind; both are NumPy's."""
+        """Whether ``dtype`` is of the kind; both are NumPy's, which says nothing of bfloat16."""
+        if dtype.name == "bfloat16":
+            return bool(np.isdtype(np.dtype("float32"), kind))
         return bool(np.isdtype(dtype, kind))
 
     def permute_dims(self, x: Any, axes: tuple[int, ...]) -> Any:

@@ -42,16 +42,19 @@ def key_cuda_is_free() -> Iterator[None]:
         cd.plugins.load("cuda_cupy")
 
 
-@pytest.fixture(params=[1, 2], ids=["one_device", "two_devices"])
+@pytest.fixture(params=[(1, "13.3.0"), (2, "14.2.0")], ids=["one_device", "two_devices"])
 def stand_in(
     request: pytest.FixtureRequest, key_cuda_is_free: None, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
-    """The plugin's backend under the key ``cuda``, over NumPy dressed as CuPy."""
+    """The plugin's backend under the key ``cuda``, over NumPy dressed as CuPy.
+
+    With one device it is CuPy 13, which has no bfloat16, with two devices CuPy 14.
+    """
     import coredispatch_cuda_cupy as plugin
 
-    cupy, cupyx = make_cupy(request.param)
+    cupy, cupyx = make_cupy(*request.param)
     monkeypatch.setitem(sys.modules, "cupyx", cupyx)
-    found = plugin.Detection(cupy, request.param)
+    found = plugin.Detection(cupy, request.param[0])
     monkeypatch.setattr(plugin, "_found", found)
     backend = plugin.CudaBackend(found)
     cd.plugins.load("cuda_stand_in", module_for(backend))

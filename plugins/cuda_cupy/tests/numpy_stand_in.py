@@ -9,10 +9,12 @@ current device, and every array on a device. What the numbers are on real hardwa
 from __future__ import annotations
 
 import contextlib
+import threading
 import types
 from typing import Any
 
 import numpy as np
+from nccl_stand_in import make_nccl
 
 from coredispatch.plugin import hookimpl
 
@@ -23,14 +25,22 @@ ATOMIC = ("int32", "uint32", "uint64", "float16", "float32", "float64")
 MISSING = ("astype", "permute_dims", "concat", "matrix_transpose", "isdtype", "pow", "unstack")
 MISSING += ("acos", "asin", "atan", "atan2", "acosh", "asinh", "atanh", "bitwise_invert")
 MISSING += ("bitwise_left_shift", "bitwise_right_shift", "cumulative_sum", "vecdot")
+#: what CuPy 14 still does not have
+MISSING_IN_14 = ("unstack", "vecdot", "matvec", "vecmat")
+#: functions of CuPy 14 that make float32 of bfloat16, and those that refuse it
+WIDENING, WITHOUT_BFLOAT16 = ("where", "triu", "tril", "clip"), ("sort", "argsort")
 
 
-class State:
-    """The current device and stream of the process."""
+class _State(threading.local):
+    """The current device and stream of a thread."""
 
-    device = 0
-    stream: Any = None
-    checks_linalg = False
+    def __init__(self) -> None:
+        self.device = 0
+        self.stream: Any = None
+        self.checks_linalg = False
+
+
+State = _State()
 
 
 class ndarray(np.ndarray):
@@ -44,6 +54,11 @@ class ndarray(np.ndarray):
     @property
     def device(self) -> Device:
         return Device(self.index)
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        """Where it lies, as CuPy says it."""
+        return types.SimpleNamespace(ptr=self.ctypes.data)
 
     @property
     def base(self) -> Any:  # type: ignore[override]
@@ -266,26 +281,63 @@ def errstate(*, linalg: str) -> Any:
         State.checks_linalg = before
 
 
-def make_cupy(devices: int = 1) -> tuple[Any, Any]:
+def _bfloat16(x: Any) -> bool:
+    return getattr(getattr(x, "dtype", None), "name", "") == "bfloat16"
+
+
+def _widening(function: Any) -> Any:
+    """A function with a loop for float32 and none for bfloat16."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*(x.astype(np.float32) if _bfloat16(x) else x for x in args), **kwargs)
+
+    return call
+
+
+def _matmul(a: Any, b: Any) -> np.ndarray:
+    """cuBLAS adds the products of half precision up in float32, and rounds once."""
+    half = np.result_type(a, b).name in ("float16", "bfloat16")
+    return np.matmul(a.astype("f4"), b.astype("f4")).astype(a.dtype) if half else np.matmul(a, b)
+
+
+def _without_bfloat16(function: Any) -> Any:
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if _bfloat16(x):
+            raise NotImplementedError("Sorting arrays with dtype 'bfloat16' is not supported")
+        return function(x, *args, **kwargs)
+
+    return call
+
+
+def make_cupy(devices: int = 1, version: str = "13.3.0") -> tuple[Any, Any]:
     """The stand-ins for ``cupy``, with so many devices, and for ``cupyx``."""
     cupy = types.ModuleType("cupy")
+    before_14 = version.startswith("13")
     for name in dir(np):
         item = getattr(np, name)
-        if name.startswith("_") or name in MISSING or isinstance(item, types.ModuleType):
+        missing = name in (MISSING if before_14 else MISSING_IN_14)
+        if name.startswith("_") or missing or isinstance(item, types.ModuleType):
             continue
         if isinstance(item, np.ufunc):
             item = Ufunc(item)
         elif callable(item) and not isinstance(item, type):
             item = wrapped(item)
+        if name in WIDENING:
+            item = _widening(item)
+        if name in WITHOUT_BFLOAT16:
+            item = _without_bfloat16(item)
         setattr(cupy, name, item)
 
     def asarray(x: Any, dtype: Any = None) -> Any:
         if isinstance(x, ndarray) and (dtype is None or x.dtype == dtype):
             return x
+        if before_14 and (_bfloat16(x) or getattr(dtype, "name", "") == "bfloat16"):
+            raise ValueError("Unsupported dtype bfloat16")
         out = np.array(x, dtype=dtype).view(ndarray)
         out.index = State.device
         return out
 
+    cupy.matmul = wrapped(_matmul)
     pool = Pool()
     Stream.null = Stream()
     cupy._core = types.SimpleNamespace(
@@ -293,7 +345,7 @@ def make_cupy(devices: int = 1) -> tuple[Any, Any]:
         COMPUTE_TYPE_DEFAULT="default",
         set_compute_type=lambda dtype, kind: setattr(cupy._core, "chosen", kind),
     )
-    cupy.__version__ = "13.3.0"
+    cupy.__version__ = version
     cupy.ndarray = ndarray
     cupy.asarray = asarray
     cupy.asnumpy = lambda x: x.get()
@@ -308,6 +360,8 @@ def make_cupy(devices: int = 1) -> tuple[Any, Any]:
         Device=Device,
         Stream=Stream,
         Event=Event,
+        nccl=make_nccl(),
+        nvrtc=types.SimpleNamespace(getSupportedArchs=lambda: (80, 90)),
         get_elapsed_time=elapsed_time,
         nvtx=types.SimpleNamespace(RangePush=print, RangePop=lambda: 0, Mark=print),
         get_current_stream=lambda index=None: State.stream or Stream(),
@@ -336,7 +390,10 @@ def module_for(backend: Any) -> types.ModuleType:
 
     @hookimpl
     def coredispatch_register(registrar: Any) -> None:
+        from coredispatch_cuda_cupy.nccl import create
+
         registrar.backend(backend)
+        registrar.communicator("nccl", create, "cuda")
 
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
     return module

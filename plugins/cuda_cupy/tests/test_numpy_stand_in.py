@@ -15,12 +15,19 @@ from coredispatch.plugin import MissingKernel, operator
 from coredispatch_cuda_cupy import Stream, current_stream, stream
 
 DTYPES = [cd.float32, cd.float64, cd.float16, cd.complex64, cd.int64, cd.int32, cd.uint8, cd.bool]
+DTYPES += [cd.bfloat16]
 
 
 def of(kind, size=(4, 3), seed=0):
     """A CPU tensor with small values."""
     values = np.random.default_rng(seed).integers(0, 5, size)
     return cd.tensor(values).to(kind)
+
+
+def require(backend, kind):
+    """Skip where this release of CuPy does not have the dtype."""
+    if kind is cd.bfloat16 and not backend.supports_bfloat16:
+        pytest.skip(f"CuPy {backend.cupy.__version__} has no bfloat16")
 
 
 def agree(on_device, on_cpu):
@@ -43,6 +50,7 @@ def test_every_primitive_has_a_kernel(stand_in):
 
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
 def test_arithmetic_promotion_and_reductions(stand_in, kind):
+    require(stand_in, kind)
     a, b = of(kind), of(kind, (3,), 1)
     x, y = a.to("cuda"), b.to("cuda")
     agree(x + y, a + b)
@@ -56,6 +64,7 @@ def test_arithmetic_promotion_and_reductions(stand_in, kind):
 
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
 def test_indexing_reads_writes_and_adds_up(stand_in, kind):
+    require(stand_in, kind)
     a, i = of(kind), cd.tensor([0, 2, 2, 1])
     x, j = a.to("cuda"), i.to("cuda")
     agree(x[1:, ::2], a[1:, ::2])
@@ -122,15 +131,63 @@ def test_a_singular_matrix_is_noticed(stand_in):
         cd.linalg.cholesky(singular)
 
 
-def test_bfloat16_is_refused_with_the_way_out(stand_in):
-    for call in (
-        lambda: cd.zeros(2, dtype=cd.bfloat16, device="cuda"),
-        lambda: cd.ones(2, device="cuda").to(cd.bfloat16),
-        lambda: cd.ones(2, dtype=cd.bfloat16).to("cuda"),
+def test_a_dtype_that_this_cupy_has_not_is_refused_with_the_way_out(stand_in):
+    kinds = [(cd.float8_e4m3fn, "convert it with")]
+    if not stand_in.supports_bfloat16:
+        kinds.append((cd.bfloat16, "install CuPy 14 or newer"))
+    for kind, way_out in kinds:
+        for call in (
+            lambda kind=kind: cd.zeros(2, dtype=kind, device="cuda"),
+            lambda kind=kind: cd.ones(2, device="cuda").to(kind),
+            lambda kind=kind: cd.ones(2).to(kind).to("cuda"),
+        ):
+            with pytest.raises(cd.DTypeError, match=f"no (cd.)?{kind.name}") as error:
+                call()
+            assert way_out in str(error.value)
+
+
+def test_bfloat16_stays_bfloat16_through_what_moves_sorts_and_differentiates(stand_in):
+    require(stand_in, cd.bfloat16)
+    a = cd.tensor([[1.5, -2.0, 3.0], [0.5, 4.0, -1.0]], dtype=cd.bfloat16)
+    x = a.to("cuda")
+    for run in (
+        lambda t: cd.where(t > 0, t, -t),
+        lambda t: cd.where(t > 0, t, 7.0),
+        lambda t: t.triu(1),
+        lambda t: t.tril(),
+        lambda t: t.sort(1)[0],
+        lambda t: t.topk(2, 1)[1],
+        lambda t: t.clamp(-1, 2),
+        lambda t: t.cumsum(1),
+        lambda t: t.masked_fill(t < 0, 1.0),
+        lambda t: t.logical_not(),
+        lambda t: t.mean(0),
+        lambda t: t.argmax(1),
+        lambda t: t.softmax(1),
+        lambda t: cd.nn.functional.gelu(t),
+        lambda t: cd.nn.functional.layer_norm(t, (3,)),
+        lambda t: t @ t.t(),
+        lambda t: cd.nn.functional.linear(t, t, t[:, 0]),
+        lambda t: t.float().bfloat16(),
     ):
-        with pytest.raises(cd.DTypeError, match="no bfloat16") as error:
-            call()
-        assert "float16" in str(error.value)
+        agree(run(x), run(a))
+    assert cd.cuda.is_bf16_supported() and cd.cuda.is_bf16_supported(False)
+    results = []
+    for device in ("cpu", "cuda"):
+        cd.manual_seed(0)
+        weight = a.clone().to(device).requires_grad_()
+        out = cd.nn.functional.linear(a.to(device).relu(), weight)
+        out.square().mean().backward()
+        results.append(weight.grad)
+    agree(results[1], results[0])
+
+
+def test_autocast_in_bfloat16(stand_in):
+    require(stand_in, cd.bfloat16)
+    a = cd.rand(4, 4, device="cuda")
+    with cd.autocast("cuda", dtype=cd.bfloat16):
+        assert (a @ a).dtype is cd.bfloat16
+        assert (a @ a).softmax(1).dtype is cd.float32
 
 
 def test_generators_repeat_and_can_be_saved(stand_in):
@@ -186,11 +243,16 @@ def test_what_is_asked_by_index(stand_in):
 def test_what_pytorch_scripts_ask(stand_in):
     facts = cd.cuda.get_device_properties(0)
     assert (facts.name, facts.total_memory) == ("stand-in 0", 40)
-    assert "total_memory=40" in repr(facts)
+    assert repr(facts) == (
+        "_CudaDeviceProperties(name='stand-in 0', major=9, minor=0, total_memory=0MB)"
+    )
     with pytest.raises(AttributeError, match="colour"):
         _ = facts.colour
     assert cd.cuda.get_device_capability() == (9, 0)
-    assert cd.cuda.is_tf32_supported() and not cd.cuda.is_bf16_supported()
+    assert cd.cuda.is_tf32_supported()
+    assert cd.cuda.is_bf16_supported() == stand_in.supports_bfloat16
+    assert cd.cuda.get_arch_list() == ["sm_80", "sm_90"]
+    assert "code=sm_90" in cd.cuda.get_gencode_flags()
     assert cd.cuda.mem_get_info() == (30, 40)
     assert cd.cuda.device_memory_used() == 10
     assert cd.cuda.memory_stats()["allocated_bytes.all.current"] == 10

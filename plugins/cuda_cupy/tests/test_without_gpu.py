@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import types
 
 import pytest
@@ -90,21 +91,69 @@ def test_cupy_is_not_imported_where_it_is_not_installed(monkeypatch):
     assert "pip install 'coredispatch-cuda-cupy[cuda13x]'" in found.fix
 
 
-def test_the_key_is_there_and_refuses_tensors_with_the_reason(key_cuda_is_free):
-    found = Detection(reason="CuPy is not installed", fix="pip install it")
+def detected(monkeypatch, situation: str) -> Detection:
+    """What ``detect`` finds on a machine that has no CuPy, no driver or no device."""
+    here = situation != "no CuPy"
+    monkeypatch.setattr(detection, "find_spec", lambda name: object() if here else None)
+    loaded = missing if situation == "no driver" else lambda name: Driver()
+    monkeypatch.setattr(detection.ctypes, "CDLL", loaded)
+    monkeypatch.setattr(detection, "_DRIVER", "libcuda.so.1")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return detection.detect()
+
+
+@pytest.mark.parametrize(
+    ("situation", "reason", "fix"),
+    [
+        ("no CuPy", "CuPy is not installed", "pip install 'coredispatch-cuda-cupy[cuda13x]'"),
+        ("no driver", "the NVIDIA driver (libcuda.so.1) is not installed", "install the driver"),
+        ("no device", "the driver sees no device", "check nvidia-smi"),
+    ],
+)
+def test_each_query_answers_truly_and_each_tensor_is_refused_with_the_right_fix(
+    situation, reason, fix, key_cuda_is_free, monkeypatch
+):
+    found = detected(monkeypatch, situation)
+    assert "cupy" not in sys.modules
     cd.plugins.load("cuda_absent", module_for(CudaBackend(found)))
+    cuda = cd.cuda
     try:
         assert cd.plugins["cuda_absent"].status == "loaded"
-        assert not cd.cuda.is_available()
-        assert cd.cuda.device_count() == 0
+        queries = {
+            "False": "is_available is_initialized is_bf16_supported is_tf32_supported",
+            "0": "device_count memory_allocated max_memory_allocated memory_reserved",
+            "None": "empty_cache seed seed_all",
+            "''": "get_gencode_flags",
+        }
+        for answer, names in queries.items():
+            for name in names.split():
+                assert repr(getattr(cuda, name)()) == answer, name
+        assert (cuda.get_arch_list(), cuda.get_rng_state_all(), cuda.memory_stats()) == ([], [], {})
+        assert cd.accelerator.current_accelerator() is None
         for call in (
             lambda: cd.tensor([1.0]).to("cuda"),
+            lambda: cd.tensor([1.0]).cuda(),
+            lambda: cd.nn.Linear(2, 2).cuda(),
             lambda: cd.zeros(2, device="cuda"),
             lambda: cd.tensor([1.0], device="cuda:1"),
+            cuda.current_device,
+            cuda.get_device_name,
+            lambda: cuda.get_device_properties(0),
+            cuda.get_device_capability,
+            cuda.mem_get_info,
+            cuda.synchronize,
+            cuda.current_stream,
+            cuda.get_rng_state,
+            cuda.memory_summary,
+            cuda.Stream,
+            cuda.Event,
+            lambda: cuda.set_device(0),
         ):
-            with pytest.raises(cd.DeviceError, match="no CUDA device: CuPy is not installed") as e:
+            with pytest.raises(cd.DeviceError, match="no CUDA device: " + re.escape(reason)) as e:
                 call()
-            assert "pip install it" in str(e.value)
+            assert isinstance(e.value, AssertionError)  # as in PyTorch
+            assert fix in str(e.value)
+            assert ("pip install" in str(e.value)) == (situation == "no CuPy")
     finally:
         cd.plugins.unload("cuda_absent")
 

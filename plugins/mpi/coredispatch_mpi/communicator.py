@@ -48,6 +48,26 @@ def _operations(MPI: Any) -> dict[str, Any]:
     }
 
 
+_extremes: dict[str, Any] = {}  # of this process: MPI has room for few operations
+
+
+def _extreme(op: str, MPI: Any) -> Any:
+    """The minimum or maximum of floating-point numbers, which is NaN where one of them is.
+
+    What MPI's own give for NaN depends on the order of the ranks, and may differ between them.
+    """
+    if op not in _extremes:
+        combine = np.minimum if op == "min" else np.maximum
+
+        def act(given: Any, total: Any, datatype: Any) -> None:
+            dtype = np.dtype(f"f{datatype.Get_size()}")
+            known = np.frombuffer(total, dtype)
+            combine(np.frombuffer(given, dtype), known, out=known)
+
+        _extremes[op] = MPI.Op.Create(act, commute=True)
+    return _extremes[op]
+
+
 class MPICommunicator(Communicator):
     """Collectives of an MPI communicator, all non-blocking. See the base class."""
 
@@ -66,8 +86,13 @@ class MPICommunicator(Communicator):
     ) -> Request:
         return MPIRequest(request, arrays, self._MPI, peer, receives)
 
+    def _operation(self, op: str, array: Any) -> Any:
+        if array.dtype.kind == "f" and op in ("min", "max"):
+            return _extreme(op, self._MPI)
+        return self._ops[op]
+
     def all_reduce(self, array: Any, op: str) -> Request:
-        begun = self._comm.Iallreduce(self._MPI.IN_PLACE, array, self._ops[op])
+        begun = self._comm.Iallreduce(self._MPI.IN_PLACE, array, self._operation(op, array))
         return self._under_way(begun, array)
 
     def broadcast(self, array: Any, root: int) -> Request:
@@ -75,9 +100,9 @@ class MPICommunicator(Communicator):
 
     def reduce(self, array: Any, root: int, op: str) -> Request:
         if self.rank == root:
-            begun = self._comm.Ireduce(self._MPI.IN_PLACE, array, self._ops[op], root)
+            begun = self._comm.Ireduce(self._MPI.IN_PLACE, array, self._operation(op, array), root)
         else:
-            begun = self._comm.Ireduce(array, None, self._ops[op], root)
+            begun = self._comm.Ireduce(array, None, self._operation(op, array), root)
         return self._under_way(begun, array)
 
     def all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> Request:
@@ -88,7 +113,7 @@ class MPICommunicator(Communicator):
         return self._under_way(begun, out, array)
 
     def reduce_scatter(self, out: Any, array: Any, counts: Sequence[int], op: str) -> Request:
-        begun = self._comm.Ireduce_scatter(array, out, list(counts), self._ops[op])
+        begun = self._comm.Ireduce_scatter(array, out, list(counts), self._operation(op, array))
         return self._under_way(begun, out, array)
 
     def gather(self, out: Any, array: Any, counts: Sequence[int], root: int) -> Request:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.distributed.checkpoint import state_dict
+from coredispatch.frontend.distributed.checkpoint import format_utils, state_dict, stateful
 from coredispatch.frontend.distributed.checkpoint.loading import load, read_into
 from coredispatch.frontend.distributed.checkpoint.parts import CheckpointException, ShardedPart
-from coredispatch.frontend.distributed.checkpoint.saving import save, write_metadata, write_part
+from coredispatch.frontend.distributed.checkpoint.saving import (
+    async_save,
+    save,
+    write_metadata,
+    write_part,
+)
+from coredispatch.frontend.distributed.checkpoint.storage import FileSystemReader, FileSystemWriter
 
 __all__ = [
     "CheckpointException",
+    "FileSystemReader",
+    "FileSystemWriter",
     "ShardedPart",
+    "async_save",
+    "format_utils",
     "load",
     "read_into",
     "save",
     "state_dict",
+    "stateful",
     "write_metadata",
     "write_part",
 ]

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from coredispatch.frontend.distributed.tensor.dtensor import DTensor
+from coredispatch.frontend.distributed.tensor.placements import local_layout
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.model.errors import OpError
 
-__all__ = ["CheckpointException", "ShardedPart", "flattened", "part_of"]
+__all__ = ["CheckpointException", "ShardedPart", "first_copy", "flattened", "part_of"]
 
 #: the file that is written last: a folder without it is no checkpoint
 METADATA = "metadata.json"
@@ -36,12 +38,30 @@ class ShardedPart:
     offsets: tuple[int, ...]
 
 
-def part_of(param: Any, tensor: Any) -> Any:
-    """`tensor`, which has the shape of the parameter, as a part where the parameter is one."""
-    shard = getattr(param, "shard", None)
-    if shard is None or tuple(tensor.shape) != tuple(param.shape):
-        return tensor
-    return ShardedPart(tensor, *shard)
+def part_of(value: Any) -> Any:
+    """A DTensor as what this rank has of it; anything else as it is.
+
+    Raises CheckpointException for a partial sum.
+    """
+    if not isinstance(value, DTensor):
+        return value
+    if any(p.is_partial() for p in value.placements):
+        raise CheckpointException(
+            f"a DTensor of placements {value.placements} is no tensor yet",
+            fix="redistribute it, or full_tensor()",
+        )
+    _, offsets = local_layout(value.shape, value.device_mesh, value.placements)
+    return ShardedPart(value._local_tensor, tuple(value.shape), offsets)
+
+
+def first_copy(value: Any) -> bool:
+    """Whether this rank writes its part: of copies the first one does."""
+    if not isinstance(value, DTensor):
+        return True
+    mesh = value.device_mesh
+    return not any(
+        p.is_replicate() and mesh.get_local_rank(dim) for dim, p in enumerate(value.placements)
+    )
 
 
 def flattened(state: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any, Any, Any]]:

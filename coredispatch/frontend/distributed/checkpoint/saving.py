@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ from coredispatch.frontend.distributed.checkpoint.parts import (
     METADATA,
     CheckpointException,
     ShardedPart,
+    first_copy,
     flattened,
+    part_of,
 )
+from coredispatch.frontend.distributed.checkpoint.storage import folder_of, states_of
 from coredispatch.frontend.distributed.groups import is_initialized, resolved
 from coredispatch.frontend.distributed.objects import all_gather_object
 from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["save", "write_metadata", "write_part"]
+__all__ = ["async_save", "save", "write_metadata", "write_part"]
 
 Entries = dict[str, dict[str, Any]]
 
@@ -33,16 +37,18 @@ def write_part(folder: str | os.PathLike[str], rank: int, state_dict: dict[str, 
     entries: Entries = {}
     content: dict[str, Any] = {}
     file = f"{rank:06d}.cd"
-    for name, value, _, _ in flattened(state_dict):
+    for name, given, _, _ in flattened(state_dict):
+        value = part_of(given)
         if isinstance(value, ShardedPart):
-            if not value.tensor.numel():
-                continue
-            chunk = {"file": file, "offsets": value.offsets, "sizes": tuple(value.tensor.shape)}
             entries[name] = {
                 "shape": tuple(value.global_shape),
                 "dtype": value.tensor.dtype.name,
-                "chunks": [chunk],
+                "chunks": [],
             }
+            if not value.tensor.numel() or not first_copy(given):
+                continue
+            chunk = {"file": file, "offsets": value.offsets, "sizes": tuple(value.tensor.shape)}
+            entries[name]["chunks"].append(chunk)
             content[name] = value.tensor.detach()
         elif rank == 0:
             content[name] = value.detach() if isinstance(value, Tensor) else value
@@ -106,10 +112,12 @@ def _elements(shape: Sequence[int]) -> int:
 def save(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | os.PathLike[str],
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: Any = None,
+    planner: Any = None,
     process_group: Any = None,
     no_dist: bool = False,
-    **unsupported: Any,
+    use_collectives: bool = True,
 ) -> None:
     """Write a checkpoint into the folder `checkpoint_id`; all ranks call it.
 
@@ -117,19 +125,22 @@ def save(
     leaves the checkpoint that was there.
 
     Args:
-        state_dict: nested dicts of tensors, :class:`ShardedPart` and what ``cd.save`` takes. See
-            ``checkpoint.state_dict`` for those of models and optimizers.
+        state_dict: nested dicts of tensors, DTensors, :class:`ShardedPart` and what ``cd.save``
+            takes; or objects with ``state_dict()``. See ``checkpoint.state_dict`` for those of
+            models and optimizers.
+        storage_writer: a :class:`FileSystemWriter`, instead of `checkpoint_id`.
         process_group: the ranks; the default group, or this process alone where there is none.
         no_dist: this process alone.
 
     Raises:
         CheckpointException: on all ranks, when one could not write.
     """
-    if any(value is not None for value in unsupported.values()):
-        raise NotImplementedError(f"checkpoint.save({next(iter(unsupported))}=) is not there")
+    if planner is not None:
+        raise NotImplementedError("checkpoint.save(planner=) is not there\n  fix: leave it out")
+    state_dict = states_of(state_dict)
     group = None if no_dist or not is_initialized() else resolved(process_group)
     rank = 0 if group is None else group.rank()
-    target = Path(checkpoint_id)
+    target = folder_of(checkpoint_id, storage_writer)
     part = target.with_name(target.name + ".part")
     failure: str | None = None
     if rank == 0:
@@ -144,6 +155,21 @@ def save(
     if rank == 0:
         failure = _attempt(lambda: _publish(part, target, [found[1] for found in every]))
     _agree([failure], group)
+
+
+def async_save(state_dict: dict[str, Any], **options: Any) -> Future[None]:
+    """:func:`save`, with a Future of its end.
+
+    It is written before this returns: the collectives of a second thread would meet the program's.
+    """
+    done: Future[None] = Future()
+    try:
+        save(state_dict, **options)
+    except CheckpointException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+    return done
 
 
 def _attempt(act: Any) -> str | None:
@@ -162,8 +188,8 @@ def _clear(part: Path) -> None:
 def _publish(part: Path, target: Path, every: list[Entries]) -> None:
     write_metadata(part, every)
     old = target.with_name(target.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
+    if target.exists():  # else the old one is all there is: a rank was lost just here
+        shutil.rmtree(old, ignore_errors=True)
         target.rename(old)
     part.rename(target)
     shutil.rmtree(old, ignore_errors=True)

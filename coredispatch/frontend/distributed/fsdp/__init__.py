@@ -1,7 +1,61 @@
-"""Fully sharded parameters: each rank keeps a part of every weight."""
+"""Fully sharded parameters."""
 
 from __future__ import annotations
 
-from coredispatch.frontend.distributed.fsdp.sharding import full_state_dict, fully_shard
+from coredispatch.frontend.distributed.fsdp import wrap
+from coredispatch.frontend.distributed.fsdp.api import (
+    BackwardPrefetch,
+    CPUOffload,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    LocalOptimStateDictConfig,
+    LocalStateDictConfig,
+    MixedPrecision,
+    OptimStateDictConfig,
+    OptimStateKeyType,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+from coredispatch.frontend.distributed.fsdp.fully_sharded_data_parallel import (
+    FullyShardedDataParallel,
+)
+from coredispatch.frontend.distributed.fsdp.policies import (
+    CPUOffloadPolicy,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+)
+from coredispatch.frontend.distributed.fsdp.sharding import (
+    FSDPModule,
+    full_state_dict,
+    fully_shard,
+)
 
-__all__ = ["full_state_dict", "fully_shard"]
+__all__ = [
+    "BackwardPrefetch",
+    "CPUOffload",
+    "CPUOffloadPolicy",
+    "FSDPModule",
+    "FullOptimStateDictConfig",
+    "FullStateDictConfig",
+    "FullyShardedDataParallel",
+    "LocalOptimStateDictConfig",
+    "LocalStateDictConfig",
+    "MixedPrecision",
+    "MixedPrecisionPolicy",
+    "OffloadPolicy",
+    "OptimStateDictConfig",
+    "OptimStateKeyType",
+    "ShardedOptimStateDictConfig",
+    "ShardedStateDictConfig",
+    "ShardingStrategy",
+    "StateDictConfig",
+    "StateDictSettings",
+    "StateDictType",
+    "full_state_dict",
+    "fully_shard",
+    "wrap",
+]

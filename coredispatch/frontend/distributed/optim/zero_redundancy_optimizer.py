@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.distributed.algorithms.join import Join, Joinable, JoinHook
 from coredispatch.frontend.distributed.coalesced import broadcast_all
 from coredispatch.frontend.distributed.groups import get_global_rank, resolved
 from coredispatch.frontend.distributed.objects import gather_object
@@ -15,7 +16,17 @@ from coredispatch.frontend.optim.optimizer import Optimizer
 __all__ = ["ZeroRedundancyOptimizer"]
 
 
-class ZeroRedundancyOptimizer(Optimizer):
+class _StepHook(JoinHook):
+    """A rank without input steps as the others do: its share of the parameters is sent by it."""
+
+    def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
+        self._optimizer = optimizer
+
+    def main_hook(self) -> None:
+        self._optimizer.step()
+
+
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """Runs `optimizer_class` for this rank's share of the parameters, then shares the results.
 
     Gradients must be the same on all ranks, as DistributedDataParallel leaves them. (Rajbhandari et
@@ -101,6 +112,7 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update this rank's share, then send it to all."""
+        Join.notify_join_context(self)
         loss = None
         if closure is not None:
             with enable_grad():
@@ -111,6 +123,20 @@ class ZeroRedundancyOptimizer(Optimizer):
         for rank, groups in enumerate(self._owners):
             broadcast_all([p for params in groups for p in params], self.process_group, rank)
         return loss
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What this optimizer does on a rank without input, in a :class:`Join`."""
+        return _StepHook(self)
+
+    @property
+    def join_device(self) -> Any:
+        """Where the parameters are."""
+        return self.param_groups[0]["params"][0].device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The ranks."""
+        return self.process_group
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Gather the state of all ranks on rank `to`, so that :meth:`state_dict` has it all."""

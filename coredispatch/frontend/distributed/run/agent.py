@@ -20,6 +20,7 @@ from typing import Any
 from coredispatch.frontend.distributed.backend_names import mpi_is_there
 from coredispatch.frontend.distributed.run import rank as rank_program
 from coredispatch.frontend.distributed.run.arguments import local_ranks, parse_args, streams
+from coredispatch.frontend.distributed.run.dashboard import Dashboard
 from coredispatch.frontend.distributed.run.output import Tail, console
 from coredispatch.registry.around.loader import plugins
 
@@ -146,6 +147,7 @@ class _Round:
         self.specification = folder / "round.json"
         self.specification.write_text(json.dumps(self._facts(attempt)))
         self.tails = list(self._tails())
+        self.dashboard = Dashboard(folder) if job.options.dashboard else None
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def _facts(self, attempt: int) -> dict[str, Any]:
@@ -166,6 +168,8 @@ class _Round:
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "PYTHONUNBUFFERED": "1",
         }
+        if options.dashboard:
+            environment["COREDISPATCH_DASHBOARD"] = str(self.folder)
         if job.local_size > 1:  # ranks that each use all cores would only fight
             environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
         return {
@@ -237,6 +241,8 @@ class _Round:
             codes = [process.poll() for process in self.processes]
             for tail in self.tails:
                 tail.show()
+            if self.dashboard is not None:
+                self.dashboard.show(now=all(code == 0 for code in codes))
             if any(codes):
                 return self._status(codes)
             if all(code == 0 for code in codes):

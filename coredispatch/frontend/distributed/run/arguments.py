@@ -47,6 +47,7 @@ def get_args_parser() -> argparse.ArgumentParser:
     add("--master-addr", default="127.0.0.1", help="address of the machine of rank 0")
     add("--master-port", type=int, default=None, help="its port; a free one by default")
     add("--local-addr", default=None, help="accepted; unused")
+    add("--dashboard", action="store_true", help="show what the ranks do: samples/s, who is slow")
     add("--shutdown-timeout", type=float, default=30, help="seconds from SIGTERM to SIGKILL")
     add(
         "--launcher",

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-__all__ = ["main"]
+__all__ = ["main", "report"]
 
 _MPI_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
@@ -65,16 +65,15 @@ def _run(facts: dict[str, Any], local: int) -> None:
         runpy.run_path(script, run_name="__main__")
 
 
-def _report(error: BaseException, rank: int, folder: Path) -> None:
-    """Leave the error where the launcher finds it; it shows the first one of all ranks."""
+def report(error: BaseException, rank: int, path: Path) -> None:
+    """Leave the error in the file `path`; the launcher shows the first one of all ranks."""
     text = "".join(traceback.format_exception(error))
     hidden = f'File "{__file__}"'
     shown = text if hidden not in text else _without_launcher(text)
     # That another rank is gone is what follows from a failure there.
     follows = type(error).__name__ == "DistBackendError"
-    report = {"rank": rank, "time": time.time(), "follows": follows, "text": shown}
-    path = folder / f"{rank}.error"
-    path.with_suffix(".part").write_text(json.dumps(report))
+    content = {"rank": rank, "time": time.time(), "follows": follows, "text": shown}
+    path.with_suffix(".part").write_text(json.dumps(content))
     path.with_suffix(".part").rename(path)
 
 
@@ -99,15 +98,16 @@ def main() -> None:
     rank = _set_environment(facts, local)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
     _redirect(folder, local)
+    path = folder / f"{rank}.error"
     status: Any = 0
     try:
         _run(facts, local)
     except SystemExit as error:
         status = error.code
         if status not in (0, None):
-            _report(error, rank, folder)
+            report(error, rank, path)
     except BaseException as error:
-        _report(error, rank, folder)
+        report(error, rank, path)
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()

@@ -16,6 +16,14 @@ __all__ = ["DistributedDataParallel"]
 _MEGABYTE = 1024 * 1024
 
 
+def _samples(inputs: Any, kwargs: dict[str, Any]) -> int:
+    """The length of the first tensor among the inputs; 1 where there is none."""
+    for value in (*inputs, *kwargs.values()):
+        if getattr(value, "ndim", 0):
+            return int(value.shape[0])
+    return 1
+
+
 class DistributedDataParallel(Module):
     """Averages gradients over the ranks while backward runs, so that all copies stay the same.
 
@@ -80,6 +88,7 @@ class DistributedDataParallel(Module):
                     f"DistributedDataParallel({name}=) is not there\n  fix: leave it out"
                 )
         from coredispatch.frontend.distributed.groups import resolved
+        from coredispatch.frontend.distributed.monitoring import dashboard_monitor
 
         if device_mesh is not None:
             if process_group is not None:
@@ -111,6 +120,7 @@ class DistributedDataParallel(Module):
         if init_sync:
             self._begin_alike()
         self._make_reducer(named)
+        self._monitor = dashboard_monitor(self.process_group)
 
     def _check_devices(self) -> None:
         if not self.device_ids:
@@ -193,11 +203,51 @@ class DistributedDataParallel(Module):
         output = self.module(*inputs, **kwargs)
         if reduced:
             self.reducer.prepare(output)
+            if self._monitor is not None:
+                self._monitor.step(_samples(inputs, kwargs))
         else:
             self.reducer.active = False
         return output
 
     _joining: Any = None
+    _monitor: Any = None
+
+    @property
+    def device(self) -> Any:
+        """Where the module is: the device of its first parameter."""
+        return next(self.module.parameters()).device
+
+    @property
+    def device_type(self) -> str:
+        """``"cpu"`` or ``"cuda"``."""
+        return str(self.device.type)
+
+    @property
+    def is_multi_device_module(self) -> bool:
+        """Whether its parameters are on several devices."""
+        return len({p.device for p in self.module.parameters()}) > 1
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Facts of this wrapper, under PyTorch's names."""
+        params = self.reducer.params
+        return {
+            "world_size": self.process_group.size(),
+            "rank": self.process_group.rank(),
+            "module_name": type(self.module).__name__,
+            "device_ids": ", ".join(map(str, self.device_ids or ())),
+            "output_device": -1 if self.output_device is None else self.output_device,
+            "broadcast_buffers": int(self.broadcast_buffers),
+            "bucket_cap_bytes": self.bucket_bytes_cap,
+            "find_unused_parameters": int(self.find_unused_parameters),
+            "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
+            "static_graph": int(self.static_graph),
+            "backend_name": self.process_group.name(),
+            "num_parameter_tensors": len(params),
+            "total_parameter_size_bytes": sum(p.numel() * p.element_size() for p in params),
+            "bucket_sizes": ", ".join(
+                str(b.flat.numel() * b.flat.element_size()) for b in self.reducer.buckets
+            ),
+        }
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -282,7 +332,7 @@ class DistributedDataParallel(Module):
     @property
     def join_device(self) -> Any:
         """Where the module is."""
-        return next(self.module.parameters()).device
+        return self.device
 
     @property
     def join_process_group(self) -> Any:
@@ -299,6 +349,7 @@ class DistributedDataParallel(Module):
                                "default process group.")  # fmt: skip
         state = self.__dict__.copy()
         del state["process_group"], state["reducer"]
+        state.pop("_monitor", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

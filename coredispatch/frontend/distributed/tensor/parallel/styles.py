@@ -1,68 +1,126 @@
-"""``Linear`` and ``Embedding`` in columns or rows."""
+"""Styles: how the parameters, the inputs and the outputs of one module lie on a mesh.
+
+The layouts are those of Shoeybi et al., "Megatron-LM", 2019, section 3 (columns, rows), and of
+Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022
+(sequence).
+"""
 
 from __future__ import annotations
 
-from fnmatch import fnmatch
+from abc import ABC, abstractmethod
 from typing import Any
 
-from coredispatch.frontend.distributed.coalesced import broadcast_all
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh
-from coredispatch.frontend.distributed.replicated import (
-    bounds,
-    gather_parts,
-    own_part,
-    sum_of_parts,
-    to_parts,
-)
+from coredispatch.frontend.distributed.tensor.dtensor import DTensor
+from coredispatch.frontend.distributed.tensor.making import distribute_module, distribute_tensor
 from coredispatch.frontend.distributed.tensor.placements import Placement, Replicate, Shard
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.linear import Linear
 from coredispatch.frontend.nn.modules.sparse import Embedding
 from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.frontend.tensor import Tensor
 
-__all__ = ["ColwiseParallel", "ParallelStyle", "RowwiseParallel", "parallelize_module"]
+__all__ = ["ColwiseParallel", "ParallelStyle", "RowwiseParallel", "SequenceParallel", "as_placed"]
 
 
-class ParallelStyle:
+class ParallelStyle(ABC):
     """How a module is divided over the ranks of a mesh of one dimension."""
 
-    def _apply(self, module: Module, mesh: DeviceMesh) -> Module:
-        raise NotImplementedError(f"{type(self).__name__} does not define _apply")
+    src_data_rank: int | None = 0
+
+    @abstractmethod
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module: ...
 
 
-def _layout(name: str, value: Placement | None, default: Placement, allowed: Any) -> Placement:
-    chosen = default if value is None else value
-    if chosen not in allowed:
-        raise NotImplementedError(f"{name}={value!r} is not there\n  fix: use one of {allowed}")
-    return chosen
+def as_placed(
+    value: Any,
+    mesh: DeviceMesh,
+    layout: Placement,
+    desired: Placement,
+    width: int | None = None,
+) -> Any:
+    """A tensor of which this rank has what `layout` says, as a DTensor that lies as `desired`.
+
+    `width` is the length of the last dimension of the whole, where the parts may be uneven.
+    """
+    if not isinstance(value, DTensor):
+        last = isinstance(layout, Shard) and layout.dim in (-1, value.ndim - 1)
+        shape = (*value.shape[:-1], width) if width is not None and last else None
+        value = DTensor.from_local(value, mesh, [layout], shape=shape)
+    wanted = Shard(desired.dim % value.ndim) if isinstance(desired, Shard) else desired
+    return value if value.placements == (wanted,) else value.redistribute(placements=[wanted])
 
 
-def _keep_part(module: Module, name: str, dim: int, group: Any) -> None:
-    """Replace a parameter by this rank's part of rank 0's."""
-    whole = module._parameters.get(name)
-    if whole is None:
-        return
-    broadcast_all([whole], group, 0)
-    begin, end = bounds(whole.shape[dim], group)[group.rank()]
-    part = whole.detach().narrow(dim, begin, end - begin).clone()
-    made: Any = Parameter(part, requires_grad=whole.requires_grad)
-    made.shard = (tuple(whole.shape), tuple(begin * (d == dim) for d in range(whole.ndim)))
-    module._parameters[name] = made
+def _divide(module: Module, mesh: DeviceMesh, places: dict[str, Placement], src: Any) -> None:
+    """Replace parameters by DTensors that lie as `places` says."""
+    for name, param in module._parameters.items():
+        if param is not None:
+            made = distribute_tensor(param.detach(), mesh, [places[name]], src_data_rank=src)
+            module._parameters[name] = Parameter(made, requires_grad=param.requires_grad)
 
 
-def _group(mesh: DeviceMesh) -> Any:
-    return mesh.get_group()
+class _Divided(ParallelStyle):
+    """What column and row have in common."""
+
+    #: layout of the parameters, by the class of the module
+    _places: dict[type, dict[str, Placement]]
+
+    def __init__(
+        self,
+        input_layout: Placement,
+        output_layout: Placement,
+        use_local_output: bool,
+    ) -> None:
+        super().__init__()
+        self.input_layouts, self.output_layouts = (input_layout,), (output_layout,)
+        self.use_local_output = use_local_output
+
+    def _desired(self, module: Module) -> Placement:
+        return Replicate()
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        places = next((p for kind, p in self._places.items() if isinstance(module, kind)), None)
+        if places is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} takes nn.Linear and nn.Embedding, not "
+                f"{type(module).__name__}\n  fix: name the layers inside it in the plan"
+            )
+        desired = self._desired(module)
+        width = module.in_features if isinstance(module, Linear) else None
+
+        def divide(name: str, part: Module, mesh: DeviceMesh) -> None:
+            _divide(part, mesh, places, self.src_data_rank)
+
+        def enter(part: Module, inputs: Any, mesh: DeviceMesh) -> Any:
+            return as_placed(inputs[0], mesh, self.input_layouts[0], desired, width)
+
+        def leave(part: Module, output: Any, mesh: DeviceMesh) -> Any:
+            found = as_placed(output, mesh, self.output_layouts[0], self.output_layouts[0])
+            return found.to_local() if self.use_local_output else found
+
+        return distribute_module(module, device_mesh, divide, enter, leave)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(input_layouts={self.input_layouts}, "
+            f"output_layouts={self.output_layouts}, use_local_output={self.use_local_output})"
+        )
 
 
-class ColwiseParallel(ParallelStyle):
+class ColwiseParallel(_Divided):
     """A ``Linear`` by output features, an ``Embedding`` by embedding dimensions.
 
     Args:
-        input_layouts: ``Replicate()``.
-        output_layouts: ``Shard(-1)``, for a :class:`RowwiseParallel` to follow, or
-            ``Replicate()``.
-        use_local_output: accepted; outputs are tensors.
+        input_layouts: how the input lies; ``Replicate()``.
+        output_layouts: how the output shall lie; ``Shard(-1)``, for a :class:`RowwiseParallel` to
+            follow.
+        use_local_output: give a tensor with this rank's part, rather than a DTensor.
     """
+
+    _places = {
+        Linear: {"weight": Shard(0), "bias": Shard(0)},
+        Embedding: {"weight": Shard(1)},
+    }
 
     def __init__(
         self,
@@ -71,39 +129,25 @@ class ColwiseParallel(ParallelStyle):
         output_layouts: Placement | None = None,
         use_local_output: bool = True,
     ) -> None:
-        _layout("input_layouts", input_layouts, Replicate(), (Replicate(),))
-        allowed = (Shard(-1), Replicate())
-        self.output = _layout("output_layouts", output_layouts, Shard(-1), allowed)
-
-    def _apply(self, module: Module, mesh: DeviceMesh) -> Module:
-        group = _group(mesh)
-        if isinstance(module, Linear):
-            length = module.out_features
-            _keep_part(module, "weight", 0, group)
-            _keep_part(module, "bias", 0, group)
-            module.register_forward_pre_hook(lambda m, args: (to_parts(args[0], group),))
-        elif isinstance(module, Embedding):
-            length = module.embedding_dim
-            _keep_part(module, "weight", 1, group)
-        else:
-            raise NotImplementedError(
-                f"ColwiseParallel takes nn.Linear and nn.Embedding, not {type(module).__name__}\n"
-                "  fix: name the layers inside it in the plan"
-            )
-        if self.output == Replicate():
-            module.register_forward_hook(lambda m, args, out: gather_parts(out, -1, length, group))
-        return module
+        super().__init__(
+            input_layouts or Replicate(), output_layouts or Shard(-1), use_local_output
+        )
 
 
-class RowwiseParallel(ParallelStyle):
+class RowwiseParallel(_Divided):
     """A ``Linear`` by input features, an ``Embedding`` by the rows of its table.
 
     Args:
-        input_layouts: ``Shard(-1)`` for Linear, what a :class:`ColwiseParallel` gives, or
-            ``Replicate()``; for Embedding always ``Replicate()``.
-        output_layouts: ``Replicate()``.
-        use_local_output: accepted; outputs are tensors.
+        input_layouts: how the input lies; ``Shard(-1)``, what a :class:`ColwiseParallel` gives.
+            That of an Embedding is ``Replicate()`` in most programs, which must be said.
+        output_layouts: how the output shall lie; ``Replicate()``.
+        use_local_output: give a tensor with this rank's part, rather than a DTensor.
     """
+
+    _places = {
+        Linear: {"weight": Shard(1), "bias": Replicate()},
+        Embedding: {"weight": Shard(0)},
+    }
 
     def __init__(
         self,
@@ -112,97 +156,45 @@ class RowwiseParallel(ParallelStyle):
         output_layouts: Placement | None = None,
         use_local_output: bool = True,
     ) -> None:
-        allowed = (Shard(-1), Replicate())
-        self.input = _layout("input_layouts", input_layouts, Shard(-1), allowed)
-        _layout("output_layouts", output_layouts, Replicate(), (Replicate(),))
+        super().__init__(
+            input_layouts or Shard(-1), output_layouts or Replicate(), use_local_output
+        )
 
-    def _apply(self, module: Module, mesh: DeviceMesh) -> Module:
-        group = _group(mesh)
-        if isinstance(module, Linear):
-            self._divide_linear(module, group)
-        elif isinstance(module, Embedding):
-            self._divide_embedding(module, group)
-        else:
-            raise NotImplementedError(
-                f"RowwiseParallel takes nn.Linear and nn.Embedding, not {type(module).__name__}\n"
-                "  fix: name the layers inside it in the plan"
-            )
-        return module
-
-    def _divide_linear(self, module: Any, group: Any) -> None:
-        _keep_part(module, "weight", 1, group)
-        bias = module.bias
-        if bias is not None:
-            broadcast_all([bias], group, 0)
-        if self.input == Replicate():
-            module.register_forward_pre_hook(lambda m, args: (own_part(args[0], -1, group),))
-
-        def forward(input: Any) -> Any:
-            from coredispatch.frontend.nn.functional import linear
-
-            total = sum_of_parts(linear(input, module.weight), group)
-            return total if module.bias is None else total + module.bias  # once, not on each rank
-
-        module.forward = forward
-
-    def _divide_embedding(self, module: Any, group: Any) -> None:
-        if module.max_norm is not None or module.padding_idx is not None:
-            raise NotImplementedError(
-                "RowwiseParallel of an Embedding with max_norm or padding_idx is not there\n"
-                "  fix: ColwiseParallel(output_layouts=Replicate())"
-            )
-        begin, end = bounds(module.num_embeddings, group)[group.rank()]
-        _keep_part(module, "weight", 0, group)
-
-        def forward(input: Any) -> Any:
-            from coredispatch.frontend.nn.functional import embedding
-
-            here = (input >= begin) & (input < end)
-            if end == begin:  # more ranks than rows
-                found = module.weight.new_zeros((*input.shape, module.embedding_dim))
-                return sum_of_parts(found + module.weight.sum(), group)
-            rows = embedding((input - begin).clamp(0, end - begin - 1), module.weight)
-            return sum_of_parts(rows * here.unsqueeze(-1).to(rows.dtype), group)
-
-        module.forward = forward
+    def _desired(self, module: Module) -> Placement:
+        return Shard(-1) if isinstance(module, Linear) else Replicate()
 
 
-def parallelize_module(
-    module: Module,
-    device_mesh: DeviceMesh | None = None,
-    parallelize_plan: ParallelStyle | dict[str, ParallelStyle] | None = None,
-    *,
-    src_data_rank: int | None = 0,
-) -> Module:
-    """Divide layers of a module over a mesh of one dimension, in place; returns the module.
-
-    All ranks begin with the weights of the mesh's first rank. All ranks compute the same loss from
-    the same batch.
+class SequenceParallel(ParallelStyle):
+    """``LayerNorm``, ``Dropout``, ``RMSNorm`` on parts of the sequence, with replicated weights.
 
     Args:
-        device_mesh: such as ``init_device_mesh("cpu", (4,))`` or ``mesh["tp"]``.
-        parallelize_plan: a style for the module, or names of layers (with ``*``) and their styles.
-
-    Raises:
-        ValueError: the plan names a layer that is not there.
-
-    Example::
-
-        parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        sequence_dim: of the input; 1.
+        use_local_output: give a tensor with this rank's part, rather than a DTensor.
     """
-    if device_mesh is None:
-        from coredispatch.frontend.distributed.groups import get_world_size
 
-        device_mesh = DeviceMesh("cpu", list(range(get_world_size())))
-    if device_mesh.ndim != 1:
-        raise ValueError(f"{device_mesh} has {device_mesh.ndim} dimensions\n  fix: mesh['tp']")
-    if isinstance(parallelize_plan, ParallelStyle):
-        return parallelize_plan._apply(module, device_mesh)
-    for pattern, style in (parallelize_plan or {}).items():
-        chosen = [m for name, m in module.named_modules() if fnmatch(name, pattern)]
-        if not chosen:
-            names = ", ".join(name for name, _ in module.named_modules() if name)
-            raise ValueError(f"the plan names {pattern!r}, which is no layer\n  fix: {names}")
-        for found in chosen:
-            style._apply(found, device_mesh)
-    return module
+    def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = False) -> None:
+        super().__init__()
+        self.sequence_sharding = (Shard(sequence_dim),)
+        self.use_local_output = use_local_output
+
+    def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
+        (sharding,) = self.sequence_sharding
+
+        def enter(part: Module, inputs: Any, mesh: DeviceMesh) -> Any:
+            if not isinstance(inputs[0], Tensor):
+                raise ValueError(
+                    f"expecting input of {type(part).__name__} to be a Tensor or DTensor, but got "
+                    f"{inputs[0]!r}"
+                )
+            return as_placed(inputs[0], mesh, sharding, sharding)
+
+        def leave(part: Module, output: Any, mesh: DeviceMesh) -> Any:
+            return output.to_local() if self.use_local_output else output
+
+        return distribute_module(module, device_mesh, None, enter, leave)
+
+    def __repr__(self) -> str:
+        return (
+            f"SequenceParallel(sequence_dim={self.sequence_sharding[0].dim}, "
+            f"use_local_output={self.use_local_output})"
+        )

@@ -1,23 +1,32 @@
-"""The rows of the collectives for the key ``cpu``: NumPy arrays, whatever engine carries them."""
+"""The rows of the collectives: arrays of NumPy, or of a library that follows it, on any engine.
+
+Those for NumPy are registered with the operators, others with the first group of their key.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from coredispatch.frontend.distributed.carriers import (
+    LIBRARIES,
     bits,
     check_reduction,
     contiguous,
+    entry_of,
     joined,
+    library_of,
     reduced,
     settle,
 )
+from coredispatch.frontend.distributed.operators import OPERATORS, all_select
 from coredispatch.frontend.distributed.process_group import LAST, ProcessGroup
+from coredispatch.registry.dispatch.registrar import Registrar
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "serve"]
 
 
 def _facts(*arrays: Any) -> str:
@@ -28,7 +37,13 @@ def _what(name: str, *arrays: Any) -> str:
     return f"{name}({_facts(*arrays[:2])}{', ...' if len(arrays) > 2 else ''})"
 
 
+def _key(array: Any) -> str:
+    """The backend key of an array."""
+    return entry_of(array)[0]
+
+
 def _go(
+    like: Any,
     group: ProcessGroup,
     name: str,
     args: tuple[Any, ...],
@@ -37,7 +52,9 @@ def _go(
     *finish: Any,
     facts: str = "",
 ) -> None:
-    work = group.launch("cpu", name, args, what, finish=finish, background=background, facts=facts)
+    work = group.launch(
+        _key(like), name, args, what, finish=finish, background=background, facts=facts
+    )
     LAST.work = work if background else None
 
 
@@ -56,24 +73,26 @@ def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background
         target, back = joined(tensors, read=True)
     carried, engine_op = reduced(target, op)
     done = settle(target, carried, op, group.size())
-    _go(group, "all_reduce", (carried, engine_op), what, background, done, back, facts=facts)
+    _go(
+        target, group, "all_reduce", (carried, engine_op), what, background, done, back, facts=facts
+    )
 
 
 def broadcast_(self: Any, src: int, group: ProcessGroup, background: bool) -> None:
     carried, back = contiguous(self, read=True, written=True)
     what = _what("broadcast", self)
-    _go(group, "broadcast", (carried, src), what, background, back, facts=f"from {src}")
+    _go(self, group, "broadcast", (carried, src), what, background, back, facts=f"from {src}")
 
 
 def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool) -> None:
     check_reduction("reduce", self.dtype, op)
     carried, engine_op = reduced(self, op)
     mine = group.rank() == dst
-    if not mine and np.shares_memory(carried, self):
+    if not mine and library_of(self).shares_memory(carried, self):
         carried = carried.copy()  # engines may use it, and the caller keeps its own
     done = settle(self, carried, op, group.size()) if mine else None
     what, facts = _what("reduce", self), f"to {dst} {op}"
-    _go(group, "reduce", (carried, dst, engine_op), what, background, done, facts=facts)
+    _go(self, group, "reduce", (carried, dst, engine_op), what, background, done, facts=facts)
 
 
 def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, background: bool) -> None:
@@ -81,7 +100,7 @@ def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, backgrou
     carried, _ = contiguous(self, read=True, written=False)
     args = (bits(flat), carried, [out.size for out in outputs])
     facts = _facts(*outputs)
-    _go(group, "all_gather", args, _what("all_gather", self), background, back, facts=facts)
+    _go(self, group, "all_gather", args, _what("all_gather", self), background, back, facts=facts)
 
 
 def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bool) -> None:
@@ -89,7 +108,7 @@ def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bo
     carried, _ = contiguous(self, read=True, written=False)
     args = (target, carried, [self.size] * group.size())
     what = _what("all_gather_into_tensor", self)
-    _go(group, "all_gather", args, what, background, back, facts=_facts(self))
+    _go(self, group, "all_gather", args, what, background, back, facts=_facts(self))
 
 
 def reduce_scatter_(
@@ -122,10 +141,10 @@ def _reduce_scatter(
     carried, engine_op = reduced(array, op)
     target = output
     if carried.dtype != output.dtype or not output.flags.c_contiguous:
-        target = np.empty(output.shape, carried.dtype)
+        target = library_of(output).empty(output.shape, carried.dtype)
     done = settle(output, target, op, group.size())
     args = (target, carried, counts, engine_op)
-    _go(group, "reduce_scatter", args, what, background, done, facts=f"{op} {counts}")
+    _go(output, group, "reduce_scatter", args, what, background, done, facts=f"{op} {counts}")
 
 
 def gather_(
@@ -137,7 +156,16 @@ def gather_(
         flat, back = joined(outputs, read=False)
         flat, counts = bits(flat), [out.size for out in outputs]
     what = _what("gather", self)
-    _go(group, "gather", (flat, carried, counts, dst), what, background, back, facts=f"to {dst}")
+    _go(
+        self,
+        group,
+        "gather",
+        (flat, carried, counts, dst),
+        what,
+        background,
+        back,
+        facts=f"to {dst}",
+    )
 
 
 def scatter_(
@@ -148,7 +176,16 @@ def scatter_(
     if inputs:
         flat, counts = bits(joined(inputs, read=True)[0]), [array.size for array in inputs]
     args = (target, flat, counts, src)
-    _go(group, "scatter", args, _what("scatter", output), background, back, facts=f"from {src}")
+    _go(
+        output,
+        group,
+        "scatter",
+        args,
+        _what("scatter", output),
+        background,
+        back,
+        facts=f"from {src}",
+    )
 
 
 def all_to_all_(
@@ -158,7 +195,16 @@ def all_to_all_(
     carried, _ = joined(inputs, read=True)
     counts = [out.size for out in outputs], [array.size for array in inputs]
     args = (bits(flat), bits(carried), *counts)
-    _go(group, "all_to_all", args, _what("all_to_all", *inputs), background, back, facts="list")
+    _go(
+        inputs[0],
+        group,
+        "all_to_all",
+        args,
+        _what("all_to_all", *inputs),
+        background,
+        back,
+        facts="list",
+    )
 
 
 def all_to_all_into_(
@@ -174,68 +220,68 @@ def all_to_all_into_(
     row = int(np.prod(self.shape[1:], dtype=np.int64))
     args = (target, carried, [n * row for n in out_sizes], [n * row for n in in_sizes])
     what = _what("all_to_all_single", self)
-    _go(group, "all_to_all", args, what, background, back, facts=f"rows of {row}")
+    _go(self, group, "all_to_all", args, what, background, back, facts=f"rows of {row}")
 
 
 def send(self: Any, dst: int, tag: int, group: ProcessGroup, background: bool) -> None:
     carried, _ = contiguous(self, read=True, written=False)
-    _go(group, "send", (carried, dst, tag), f"{_what('send', self)} to {dst}", background)
+    _go(self, group, "send", (carried, dst, tag), f"{_what('send', self)} to {dst}", background)
 
 
 def recv_(self: Any, src: int | None, tag: int, group: ProcessGroup, background: bool) -> None:
     carried, back = contiguous(self, read=False, written=True)
     what = f"{_what('recv', self)} from {'any' if src is None else src}"
     work = group.launch(
-        "cpu", "recv", (carried, src, tag), what, finish=[back], background=background
+        _key(self), "recv", (carried, src, tag), what, finish=[back], background=background
     )
     LAST.work = work  # the receiver wants to know the sender in any case
 
 
 def barrier(token: Any, group: ProcessGroup, background: bool) -> None:
-    _go(group, "barrier", (), "barrier()", background, facts="all")
+    _go(token, group, "barrier", (), "barrier()", background, facts="all")
 
 
 # ---- functional forms -------------------------------------------------------------------------
 
 
 def all_reduce(self: Any, op: str, group: ProcessGroup) -> Any:
-    out = np.array(self, order="C")
+    out = library_of(self).array(self, order="C")
     all_reduce_([out], op, group, False)
     return out
 
 
 def broadcast(self: Any, src: int, group: ProcessGroup) -> Any:
-    out = np.array(self, order="C")
+    out = library_of(self).array(self, order="C")
     broadcast_(out, src, group, False)
     return out
 
 
 def reduce(self: Any, dst: int, op: str, group: ProcessGroup) -> Any:
-    out = np.array(self, order="C")
+    out = library_of(self).array(self, order="C")
     reduce_(out, dst, op, group, False)
     return out
 
 
 def all_gather(self: Any, group: ProcessGroup) -> Any:
-    out = np.empty((group.size(), *self.shape), self.dtype)
+    out = library_of(self).empty((group.size(), *self.shape), self.dtype)
     all_gather_into_(out, self, group, False)
     return out
 
 
 def reduce_scatter(self: Any, op: str, group: ProcessGroup) -> Any:
-    out = np.empty(self.shape[1:], self.dtype)
+    out = library_of(self).empty(self.shape[1:], self.dtype)
     reduce_scatter_into_(out, self, op, group, False)
     return out
 
 
 def gather(self: Any, dst: int, group: ProcessGroup) -> Any:
-    out = np.zeros((group.size(), *self.shape), self.dtype)
+    out = library_of(self).zeros((group.size(), *self.shape), self.dtype)
     gather_(_rows(out) if group.rank() == dst else [], self, dst, group, False)
     return out
 
 
 def scatter(self: Any, src: int, group: ProcessGroup) -> Any:
-    out = np.empty(self.shape[1:], self.dtype)
+    out = library_of(self).empty(self.shape[1:], self.dtype)
     scatter_(out, _rows(self) if group.rank() == src else [], src, group, False)
     return out
 
@@ -248,36 +294,31 @@ def _rows(stacked: Any) -> list[Any]:
 def all_to_all(
     self: Any, out_sizes: Sequence[int], in_sizes: Sequence[int], group: ProcessGroup
 ) -> Any:
-    out = np.empty((sum(out_sizes), *self.shape[1:]), self.dtype)
+    out = library_of(self).empty((sum(out_sizes), *self.shape[1:]), self.dtype)
     all_to_all_into_(out, self, out_sizes, in_sizes, group, False)
     return out
 
 
-#: operator -> kernel, for the key cpu
-KERNELS = {
-    f"c10d::{kernel.__name__}": kernel
-    for kernel in (
-        all_reduce,
-        broadcast,
-        reduce,
-        all_gather,
-        reduce_scatter,
-        gather,
-        scatter,
-        all_to_all,
-        all_reduce_,
-        broadcast_,
-        reduce_,
-        all_gather_,
-        all_gather_into_,
-        reduce_scatter_,
-        reduce_scatter_into_,
-        gather_,
-        scatter_,
-        all_to_all_,
-        all_to_all_into_,
-        send,
-        recv_,
-        barrier,
-    )
-} | {"c10d::all_select": all_reduce}
+#: operator -> kernel, for the keys whose arrays are in LIBRARIES
+KERNELS: dict[str, Any] = {
+    op.name: all_reduce if op is all_select else globals()[op.name.removeprefix("c10d::")]
+    for op in OPERATORS
+}
+
+
+_serving = threading.Lock()
+_served = {"cpu"}
+
+
+def serve(key: str, library: Any) -> None:
+    """Let the collectives take arrays of `library` under the backend key `key`, such as ``cuda``.
+
+    `library` has NumPy's names. The first group of that key does it.
+    """
+    with _serving:
+        LIBRARIES[library.ndarray] = (key, library)
+        if key not in _served:
+            registrar = Registrar(f"distributed over {key}")
+            registrar.kernels(key, KERNELS)
+            registrar.commit()
+            _served.add(key)

@@ -1,0 +1,1 @@
+"""What ranks that a launcher started leave for it."""

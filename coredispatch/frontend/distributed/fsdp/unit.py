@@ -1,0 +1,324 @@
+"""The parameters that are gathered together: their parts, and the messages about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import coredispatch as cd
+from coredispatch.frontend.autograd.function import Function
+from coredispatch.frontend.autograd.graph import queue_callback, saved_tensors_hooks
+from coredispatch.frontend.distributed.coalesced import broadcast_all
+from coredispatch.frontend.distributed.collectives import (
+    all_gather_into_tensor,
+    all_reduce,
+    reduce_scatter_tensor,
+)
+from coredispatch.frontend.distributed.device_mesh import DeviceMesh
+from coredispatch.frontend.distributed.fsdp.policies import MixedPrecisionPolicy
+from coredispatch.frontend.distributed.reductions import ReduceOp
+from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
+from coredispatch.frontend.distributed.tensor.placements import (
+    Placement,
+    Replicate,
+    Shard,
+    chunk,
+)
+from coredispatch.frontend.modes import enable_grad, no_grad
+from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.frontend.tensor import Tensor
+from coredispatch.registry.dispatch.masks import current_pass
+
+__all__ = ["Unit"]
+
+
+class Unit:
+    """The sharded parameters of a module.
+
+    Attributes:
+        places: the modules and names of the parameters.
+        shapes: of the whole parameters.
+        locals: the parameters as DTensors, sharded by rows.
+        sync: whether gradients are reduced; else they are kept whole until they are.
+    """
+
+    def __init__(
+        self,
+        places: list[tuple[Module, str]],
+        mesh: DeviceMesh,
+        free: bool,
+        policy: MixedPrecisionPolicy,
+    ) -> None:
+        self.places, self.mesh, self.free, self.policy = places, mesh, free, policy
+        # Of two dimensions the first has copies of what the second shards.
+        self.group = mesh.get_group(mesh.ndim - 1)
+        self.copies = mesh.get_group(0) if mesh.ndim == 2 else None
+        self.sync = True
+        self.pending: dict[int, Tensor] = {}
+        wholes: list[Any] = [module._parameters[name] for module, name in places]
+        if any(isinstance(w, DTensor) for w in wholes):
+            raise NotImplementedError(
+                "fully_shard: some parameters are DTensors already, divided by tensor parallelism, "
+                "say; both at once is not there\n"
+                "  fix: ignored_params= for them, or parallelize_module alone"
+            )
+        if len({(w.dtype, w.device) for w in wholes}) > 1:
+            raise ValueError(
+                "fully_shard: the parameters of a unit have several dtypes or devices\n"
+                "  fix: fully_shard the modules of each dtype first"
+            )
+        if wholes and wholes[0].device.type != "meta":
+            for dim in range(mesh.ndim):
+                broadcast_all(wholes, mesh.get_group(dim), 0)
+        self.shapes = [tuple(w.shape) or (1,) for w in wholes]
+        size = self.group.size()
+        self.rows = [[chunk(shape[0], size, r) for r in range(size)] for shape in self.shapes]
+        self.widths = [_width(shape) for shape in self.shapes]
+        #: elements of a rank's message: the largest part of each parameter
+        self.stride = sum(r[0][1] * w for r, w in zip(self.rows, self.widths, strict=True))
+        self.own_shapes = [tuple(w.shape) for w in wholes]  # those of no dimension have one here
+        self.locals = self._divide(wholes)
+        self.gathered: dict[int, int] = {}  # address of a gathered weight -> which one
+        self._hooks: list[Any] = []
+        #: calls of forward whose derivative is being computed, and the parameters in place for it
+        self._under_way = 0
+        self._backward_wholes: list[Tensor] = []
+
+    def _divide(self, wholes: list[Any]) -> list[Any]:
+        copies: tuple[Placement, ...] = (Replicate(),) * (self.mesh.ndim - 1)
+        made: dict[int, Any] = {}
+        found = []
+        for whole, shape, rows, (module, name) in zip(
+            wholes, self.shapes, self.rows, self.places, strict=True
+        ):
+            if id(whole) not in made:
+                begin, end = rows[self.group.rank()]
+                part = whole.detach().reshape(shape)[begin:end].clone()
+                tensor = wrapped(part, self.mesh, (*copies, Shard(0)), shape)
+                made[id(whole)] = Parameter(tensor, requires_grad=whole.requires_grad)
+            module._parameters[name] = made[id(whole)]
+            found.append(made[id(whole)])
+        return found
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def gather(self, dtype: Any = None) -> list[Tensor]:
+        """The whole parameters, in `dtype` or else in that of the computation."""
+        if not self.locals:
+            return []
+        parts = [local._local_tensor for local in self.locals]
+        dtype = dtype or self.policy.param_dtype or parts[0].dtype
+        own = cd.zeros(self.stride, dtype=dtype, device=parts[0].device)
+        at = 0
+        for part, rows, width in zip(parts, self.rows, self.widths, strict=True):
+            own[at : at + part.numel()] = part.detach().reshape(-1).to(dtype)
+            at += rows[0][1] * width
+        every = cd.empty(self.stride * self.group.size(), dtype=dtype, device=own.device)
+        all_gather_into_tensor(every, own, self.group)
+        table, at, wholes = every.view(self.group.size(), self.stride), 0, []
+        for shape, rows, width, own_shape in zip(
+            self.shapes, self.rows, self.widths, self.own_shapes, strict=True
+        ):
+            most = rows[0][1] * width
+            whole = table[:, at : at + most].reshape(-1)[: rows[-1][1] * width].view(shape)
+            wholes.append(whole.reshape(own_shape).clone())  # memory that ends with it
+            at += most
+        return wholes
+
+    def scatter(self, grads: Any) -> list[Any]:
+        """This rank's rows of the average of the gradients over the ranks, as DTensors."""
+        grads = self._with_pending(grads)
+        if not self.sync:
+            self.pending = {i: g for i, g in enumerate(grads) if g is not None}
+            return [None] * len(grads)
+        size = self.group.size()
+        first = self.locals[0]
+        dtype = self.policy.reduce_dtype or self.policy.param_dtype or first.dtype
+        table = cd.zeros(size, self.stride, dtype=dtype, device=first.device)
+        at = 0
+        for grad, rows, width in zip(grads, self.rows, self.widths, strict=True):
+            most = rows[0][1] * width
+            if grad is not None:
+                flat = grad.reshape(-1).to(dtype)
+                for rank, (begin, end) in enumerate(rows):
+                    part = flat[begin * width : end * width]
+                    table[rank, at : at + part.numel()] = part
+            at += most
+        own = cd.empty(self.stride, dtype=dtype, device=first.device)
+        reduce_scatter_tensor(own, table, ReduceOp.AVG, self.group)
+        if self.copies is not None:
+            all_reduce(own, ReduceOp.AVG, self.copies)
+        at, found = 0, []
+        for local, rows, width in zip(self.locals, self.rows, self.widths, strict=True):
+            part = local._local_tensor
+            grad = own[at : at + part.numel()].view(part.shape).clone().to(part.dtype)
+            found.append(wrapped(grad, self.mesh, local.placements, local.shape))
+            at += rows[0][1] * width
+        return found
+
+    def _with_pending(self, grads: Any) -> list[Any]:
+        """Gradients with what earlier passes left without reducing it."""
+        pending, self.pending = self.pending, {}
+        found = []
+        for i, grad in enumerate(grads):
+            earlier = pending.get(i)
+            if earlier is not None:
+                grad = earlier if grad is None else grad + earlier
+            found.append(grad)
+        return found
+
+    # -- around the forward -------------------------------------------------------------------
+
+    def enter(self, module: Module, args: Any, kwargs: Any) -> Any:
+        """Put the whole parameters in place."""
+        if self._backward_wholes and current_pass() is None:
+            self._end_backward()  # an error ended that pass, and no callback came
+        if self.places:
+            self._place(_Gather.apply(self, None, *self.locals))
+            if self.free:
+                hooks = saved_tensors_hooks(self._pack, self._unpack)
+                hooks.__enter__()
+                self._hooks.append(hooks)
+        if self.policy.param_dtype is not None and self.policy.cast_forward_inputs:
+            return _cast(args, self.policy.param_dtype), _cast(kwargs, self.policy.param_dtype)
+        return None
+
+    def leave(self, module: Module, args: Any, output: Any) -> Any:
+        """Put the local parameters back."""
+        if self._hooks:
+            self._hooks.pop().__exit__(None, None, None)
+        wholes: Any = None
+        if not self.free:
+            wholes = [owner._parameters[name] for owner, name in self.places]
+        self.reshard()
+        self.gathered = {}
+        if self._backward_wholes:  # the call was computed again, in backward
+            self._place(self._backward_wholes)
+        elif self.places:
+            self._expect_backward(output, wholes)
+        if self.policy.output_dtype is not None:
+            return _cast(output, self.policy.output_dtype)
+        return None
+
+    def _place(self, wholes: Any) -> None:
+        for (owner, name), whole in zip(self.places, wholes, strict=True):
+            owner._parameters[name] = whole
+            self.gathered[whole.untyped_storage().data_ptr()] = len(self.gathered)
+
+    # -- around the backward ------------------------------------------------------------------
+
+    def _expect_backward(self, output: Any, wholes: Any) -> None:
+        """Put whole parameters in place when the gradient of an output comes.
+
+        Parts of the forward that are computed again (``utils.checkpoint``) need them. `wholes` are
+        those of the forward where they are kept, else None.
+        """
+        begun = False
+
+        def begin(grad: Any) -> None:
+            nonlocal begun, wholes
+            if not begun:
+                self._begin_backward(wholes)
+                begun, wholes = True, None
+
+        for tensor in _tensors(output):
+            if tensor.requires_grad:
+                tensor.register_hook(begin)
+
+    def _begin_backward(self, wholes: Any) -> None:
+        if not self._backward_wholes:
+            with no_grad():
+                given = self.gather() if wholes is None else [w.detach() for w in wholes]
+            with enable_grad():
+                self._backward_wholes = list(_Gather.apply(self, given, *self.locals))
+            self._place(self._backward_wholes)
+            queue_callback(self._end_backward)
+        self._under_way += 1
+
+    def _end_backward(self, all_calls: bool = True) -> None:
+        """The parts again, once no call needs the whole parameters."""
+        self._under_way = 0 if all_calls else max(self._under_way - 1, 0)
+        if not self._under_way and self._backward_wholes:
+            self._backward_wholes, self.gathered = [], {}
+            self.reshard()
+
+    def unshard(self, dtype: Any = None) -> None:
+        """Put whole parameters in place, without history, until :meth:`reshard`."""
+        with no_grad():
+            wholes = self.gather(dtype)
+        for (owner, name), whole, local in zip(self.places, wholes, self.locals, strict=True):
+            owner._parameters[name] = Parameter(whole, requires_grad=local.requires_grad)
+
+    def write_back(self) -> None:
+        """Take this rank's rows of the whole parameters that are in place."""
+        with no_grad():
+            for (owner, name), local, shape, rows in zip(
+                self.places, self.locals, self.shapes, self.rows, strict=True
+            ):
+                begin, end = rows[self.group.rank()]
+                whole: Any = owner._parameters[name]
+                local._local_tensor.copy_(whole.detach().reshape(shape)[begin:end])
+
+    def reshard(self) -> None:
+        """Put the parts in place."""
+        for (owner, name), local in zip(self.places, self.locals, strict=True):
+            owner._parameters[name] = local
+
+    def _pack(self, tensor: Tensor) -> Any:
+        number = self.gathered.get(tensor.untyped_storage().data_ptr())
+        if number is None:
+            return tensor
+        return number, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+    def _unpack(self, packed: Any) -> Tensor:
+        if isinstance(packed, Tensor):
+            return packed
+        number, shape, strides, offset = packed
+        with no_grad():
+            wholes = self._backward_wholes or self.gather()
+            found: Tensor = wholes[number].detach().as_strided(shape, strides, offset)
+        return found
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, unit: Unit, given: Any, *parts: Tensor) -> Any:
+        ctx.unit, ctx.of_forward = unit, given is None
+        return tuple(unit.gather() if given is None else given)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        found = ctx.unit.scatter(grads)
+        if ctx.of_forward:
+            ctx.unit._end_backward(all_calls=False)
+        return None, None, *found
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Those in nested tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _width(shape: tuple[int, ...]) -> int:
+    width = 1
+    for length in shape[1:]:
+        width *= length
+    return width
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    """Floating-point tensors in nested tuples, lists and dicts, in another dtype."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, (tuple, list)):
+        return type(value)([_cast(item, dtype) for item in value])
+    if isinstance(value, dict):
+        return {key: _cast(item, dtype) for key, item in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""With which layouts operators run on the parts of a DTensor."""

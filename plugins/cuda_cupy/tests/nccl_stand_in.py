@@ -1,0 +1,149 @@
+"""``cupy.cuda.nccl`` over threads: it reads and writes the memory at the addresses it is given.
+
+It has NCCL's types and operations and no others, and NCCL's rule that the calls between
+``groupStart`` and ``groupEnd`` are one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import queue
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["make_nccl"]
+
+LIMIT = 60.0
+TYPES = {
+    "INT8": np.int8, "UINT8": np.uint8, "INT32": np.int32, "UINT32": np.uint32,
+    "INT64": np.int64, "UINT64": np.uint64, "FLOAT16": np.float16, "FLOAT32": np.float32,
+    "FLOAT64": np.float64,
+}  # fmt: skip
+KINDS = dict(enumerate(TYPES.values()))
+OPERATIONS = {"SUM": np.add, "PROD": np.multiply, "MAX": np.maximum, "MIN": np.minimum}
+COMBINE = dict(enumerate(OPERATIONS.values()))
+
+
+def memory(address: int, count: int, kind: int) -> np.ndarray:
+    """The array at an address."""
+    dtype = np.dtype(KINDS[kind])
+    size = count * dtype.itemsize
+    if not size:
+        return np.empty(0, dtype)
+    assert address, "no memory was given"
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).view(dtype)
+
+
+class Hub:
+    """Where the ranks of one identifier meet."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=LIMIT)
+        self.slots: list[Any] = [None] * size
+        self.boxes: dict[tuple[int, int], queue.Queue[bytes]] = {
+            pair: queue.Queue() for pair in itertools.product(range(size), repeat=2)
+        }
+
+    def every(self, rank: int, value: np.ndarray) -> list[np.ndarray]:
+        self.slots[rank] = value.copy()
+        self.barrier.wait()
+        found = list(self.slots)
+        self.barrier.wait()
+        return found
+
+
+def make_nccl() -> Any:
+    """A module of its own for each test."""
+    hubs: dict[tuple[int, ...], Hub] = {}
+    making, numbers = threading.Lock(), itertools.count(1)
+    group = threading.local()
+
+    def run(order: int, call: Callable[[], None]) -> None:
+        """At once, or at the end of the group: sends, then reductions, then receipts."""
+        waiting = getattr(group, "calls", None)
+        if waiting is None:
+            call()
+        else:
+            waiting.append((order, call))
+
+    def start() -> None:
+        group.calls = []
+
+    def end() -> None:
+        calls, group.calls = group.calls, None
+        for _, call in sorted(calls, key=lambda item: item[0]):
+            call()
+
+    class NcclCommunicator:
+        def __init__(self, ndev: int, commId: tuple[int, ...], rank: int) -> None:
+            assert isinstance(commId, tuple) and len(commId) == 128
+            with making:
+                self.hub = hubs.setdefault(commId, Hub(ndev))
+            self.rank, self.size = rank, ndev
+
+        def combined(self, address: int, count: int, kind: int, op: int) -> Any:
+            every = self.hub.every(self.rank, memory(address, count, kind))
+            total = every[0]
+            for other in every[1:]:
+                total = COMBINE[op](total, other)
+            return total
+
+        def allReduce(self, src, dst, count, kind, op, stream):
+            def call() -> None:
+                memory(dst, count, kind)[...] = self.combined(src, count, kind, op)
+
+            run(1, call)
+
+        def reduce(self, src, dst, count, kind, op, root, stream):
+            def call() -> None:
+                total = self.combined(src, count, kind, op)
+                if self.rank == root:
+                    memory(dst, count, kind)[...] = total
+
+            run(1, call)
+
+        def broadcast(self, src, dst, count, kind, root, stream):
+            def call() -> None:
+                memory(dst, count, kind)[...] = self.hub.every(self.rank, memory(src, count, kind))[
+                    root
+                ]
+
+            run(1, call)
+
+        def allGather(self, src, dst, count, kind, stream):
+            def call() -> None:
+                every = self.hub.every(self.rank, memory(src, count, kind))
+                memory(dst, count * self.size, kind)[...] = np.concatenate(every)
+
+            run(1, call)
+
+        def send(self, src, count, kind, peer, stream):
+            data = memory(src, count, kind)
+            run(0, lambda: self.hub.boxes[self.rank, peer].put(data.tobytes()))
+
+        def recv(self, dst, count, kind, peer, stream):
+            def call() -> None:
+                data = self.hub.boxes[peer, self.rank].get(timeout=LIMIT)
+                memory(dst, count, kind)[...] = np.frombuffer(data, KINDS[kind])
+
+            run(2, call)
+
+        def destroy(self) -> None:
+            self.hub = None
+
+        abort = destroy
+
+    module = types.ModuleType("cupy.cuda.nccl")
+    module.available = True
+    module.NcclCommunicator, module.groupStart, module.groupEnd = NcclCommunicator, start, end
+    module.get_unique_id = lambda: (next(numbers) - 128, *[-1] * 127)
+    for i, name in enumerate(TYPES):
+        setattr(module, f"NCCL_{name}", i)
+    for i, name in enumerate(OPERATIONS):
+        setattr(module, f"NCCL_{name}", i)
+    return module
