@@ -7,23 +7,46 @@ declines a call.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOATS", "INT64", "grain", "is_dense", "is_like", "may_write"]
+from coredispatch.plugin import dtypes, numpy_dtype
 
-#: the dtypes of the loops, in native byte order; half precision goes to NumPy
+__all__ = [
+    "FLOATS",
+    "HALVES",
+    "INT64",
+    "POINTWISE",
+    "constant",
+    "grain",
+    "is_dense",
+    "is_like",
+    "may_write",
+]
+
+#: the dtypes of the loops, in native byte order
 FLOATS = {np.dtype(np.float32): "f", np.dtype(np.float64): "d"}
+#: half precision, which ``kernels.halves`` brings to the loops for float32
+HALVES = {numpy_dtype(dtypes.bfloat16): "E", np.dtype(np.float16): "e"}
+#: the dtypes of the elementwise loops, which read half precision as it lies in memory
+POINTWISE = {**FLOATS, **HALVES}
 INT64 = np.dtype(np.int64)
 
 
-def is_dense(x: Any, least: int) -> bool:
-    """Whether ``x`` is a C-contiguous float32 or float64 array of ``least`` elements or more."""
+@lru_cache(maxsize=128)
+def constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
+    """The weight or bias that was not given. Reading it from the cache costs next to nothing."""
+    return np.full(n, value, dtype)
+
+
+def is_dense(x: Any, least: int, among: Any = FLOATS) -> bool:
+    """Whether ``x`` is a C-contiguous array of ``least`` elements or more, of a dtype ``among``."""
     return (
         type(x) is np.ndarray
         and x.size >= least
-        and x.dtype in FLOATS
+        and x.dtype in among
         and bool(x.flags.c_contiguous)
     )
 

@@ -26,6 +26,7 @@ from . import cache, threads
 from .atomics import address_of, array_at, stack_words
 from .background import NotReady
 from .flat import Flat
+from .halves import BFLOAT16, FLOAT16
 
 __all__ = ["ELEMENTWISE", "REDUCTION", "Loop", "compile_loop", "launcher"]
 
@@ -34,8 +35,10 @@ ELEMENTWISE = frozenset({"contract"})
 #: sums may also be reordered, or they would not vectorize
 REDUCTION = frozenset({"contract", "reassoc"})
 
-_TYPES = {"f": types.float32, "d": types.float64}
-_ARRAYS = "abdi"
+#: what lies in arrays, by dtype character; half precision is computed with as float32
+_TYPES = {"f": types.float32, "d": types.float64, "E": BFLOAT16, "e": FLOAT16}
+_COMPUTED = {"f": "f", "d": "d", "E": "f", "e": "f"}
+_ARRAYS = "abdiw"
 _lock = threading.Lock()
 
 
@@ -45,23 +48,29 @@ class Loop:
 
     Args:
         arguments: one letter each: ``a`` an array of the dtype; ``b``, ``d``, ``i`` an array of
-            bool, float64, int64; ``s`` a scalar of the dtype; ``e`` a float64; ``n`` an int
+            bool, float64, int64; ``w`` an array of the dtype that is computed with; ``s`` a scalar
+            of that one; ``e`` a float64; ``n`` an int
         build: takes ``"f"`` or ``"d"`` and returns the function to compile
         fastmath: ELEMENTWISE or REDUCTION
+        dtypes: the characters of the dtypes it can be built for; those of half precision where it
+            reads and writes its arrays by ``spans.item`` and ``spans.put`` only
     """
 
     arguments: str
     build: Callable[[str], Callable[..., None]]
     fastmath: Iterable[str] = ELEMENTWISE
+    dtypes: str = "fd"
 
 
-def _signature(arguments: str, dtype: types.Type) -> list[types.Type]:
+def _signature(arguments: str, char: str) -> list[types.Type]:
+    computed = _TYPES[_COMPUTED[char]]
     meaning = {
-        "a": Flat(dtype),
+        "a": Flat(_TYPES[char]),
+        "w": Flat(computed),
         "b": Flat(types.boolean),
         "d": Flat(types.float64),
         "i": Flat(types.int64),
-        "s": dtype,
+        "s": computed,
         "e": types.float64,
         "n": types.intp,
     }
@@ -83,7 +92,8 @@ def launch({parameters}, count, grain, task, pool):
     {pack}
     run(pool, task, address, count, grain)
 """
-_DTYPES = {"b": "boolean", "d": "float64", "i": "int64", "a": "own"}
+_DTYPES = {"b": "boolean", "d": "float64", "i": "int64", "a": "stored", "w": "own"}
+_STORED = {"f": np.float32, "d": np.float64, "E": np.uint16, "e": np.int16}
 
 
 def _compile(
@@ -111,7 +121,8 @@ def _names(char: str) -> dict[str, Any]:
         "boolean": np.bool_,
         "float64": np.float64,
         "int64": np.int64,
-        "own": np.float32 if char == "f" else np.float64,
+        "own": _STORED[_COMPUTED[char]],
+        "stored": _STORED[char],
     }
 
 
@@ -135,7 +146,7 @@ def launcher(arguments: str, char: str) -> Callable[..., None]:
         "reserve": stack_words(slots),
         "run": threads.run,
     }
-    parameters = [*_signature(arguments, _TYPES[char]), *[types.intp] * 4]
+    parameters = [*_signature(arguments, char), *[types.intp] * 4]
     with _lock:
         result = _compile(source, f"launch.{arguments}.{char}", scope, types.void(*parameters))
     entry: Callable[..., None] = result.entry_point
@@ -160,7 +171,7 @@ def compile_loop(
         else:
             unpacked.append(f"own(numbers[{2 * i}])" if letter == "s" else f"numbers[{2 * i}]")
     source = _TASK.format(unpacked=", ".join(unpacked), slots=2 * len(arguments))
-    function = loop.build(char)
+    function = loop.build(_COMPUTED[char])
     # Numba tells functions of one name apart by a number that starts anew in each process. Two
     # loops out of the same factory, compiled in different processes, would get the same symbol,
     # and the one that is loaded second would run the code of the first.

@@ -10,7 +10,18 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-__all__ = ["BLOCK", "CHAINS", "COLUMNS", "NARROW", "TILE", "along", "reduced", "strips", "tiles"]
+__all__ = [
+    "BLOCK",
+    "CHAINS",
+    "COLUMNS",
+    "NARROW",
+    "TILE",
+    "along",
+    "around",
+    "reduced",
+    "strips",
+    "tiles",
+]
 
 Shape = tuple[int, ...]
 
@@ -45,6 +56,22 @@ def along(shape: Shape, dims: Any) -> tuple[int, int, int] | None:
     if not len(places) == len(dims) == last - first + 1:
         return None
     return prod(shape[:first]), prod(shape[first : last + 1]), prod(shape[last + 1 :])
+
+
+@lru_cache(maxsize=1024)
+def around(shape: Shape, dims: Any) -> tuple[int, int, int] | None:
+    """``shape`` as ``(outer, n, inner)`` with ``n`` counting the one dimension not in ``dims``.
+
+    None unless ``dims`` are all dimensions but one, which is neither the first nor the last.
+    """
+    ndim = len(shape)
+    if type(dims) is not tuple or len(dims) != ndim - 1:
+        return None
+    places = {dim % ndim for dim in dims if -ndim <= dim < ndim}
+    if len(places) != ndim - 1 or 0 not in places or ndim - 1 not in places:
+        return None
+    (kept,) = set(range(ndim)) - places
+    return prod(shape[:kept]), shape[kept], prod(shape[kept + 1 :])
 
 
 @lru_cache(maxsize=1024)

@@ -12,8 +12,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from .elementary.inlined import inlined
+from .halves import STORED, narrowed, widened
 
-__all__ = ["add_to", "copy", "fill", "item", "part", "row_of"]
+__all__ = ["add_to", "copy", "fill", "item", "part", "put", "row_of"]
 
 
 @intrinsic
@@ -39,14 +40,36 @@ def part(typingctx: Any, array: Any, start: Any, stop: Any) -> Any:
 
 @intrinsic
 def item(typingctx: Any, array: Any, index: Any) -> Any:
-    """``array[index]`` for ``0 <= index < array.size``: never counted from the end."""
+    """``array[index]`` for ``0 <= index < array.size``: never counted from the end.
+
+    A number of half precision comes as float32.
+    """
+    half = array.dtype in STORED
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
         data = context.make_array(kind)(context, builder, args[0]).data
-        return builder.load(builder.gep(data, [args[1]]))
+        value = builder.load(builder.gep(data, [args[1]]))
+        return widened(builder, kind.dtype, value) if half else value
 
-    return array.dtype(array, types.intp), codegen
+    return (types.float32 if half else array.dtype)(array, types.intp), codegen
+
+
+@intrinsic
+def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] = value`` for ``0 <= index < array.size``; half precision takes a float32."""
+    half = array.dtype in STORED
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        data = context.make_array(kind)(context, builder, args[0]).data
+        stored = narrowed(builder, kind.dtype, args[2]) if half else args[2]
+        if stored.type != data.type.pointee:  # a bool is a byte in memory
+            stored = builder.zext(stored, data.type.pointee)
+        builder.store(stored, builder.gep(data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32 if half else array.dtype), codegen
 
 
 @intrinsic

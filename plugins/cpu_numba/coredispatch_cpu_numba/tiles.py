@@ -5,6 +5,9 @@ each of which holds its rows one after the other. A tile is a few rows of the re
 panel's columns; it stays in vector registers while the inner dimension is run through. OpenBLAS
 packs at every call, and chooses kernels without AVX-512 on processors that it does not know.
 
+Of bfloat16 (``"E"``), two neighbours along the inner dimension make one element of 32 bits, in the
+rows of ``a`` and in panels, and the depth counts these pairs; results are float32.
+
 Each element of a result is one chain of fused multiply-adds along the inner dimension, whatever
 tile it is in: a result does not depend on how the rows are shared among threads.
 """
@@ -17,36 +20,49 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from .atomics import address_of
+from .atomics import address_of, array_at
+from .dots import add_pairs, features
 from .elementary.inlined import inlined
 from .intrinsics import full_vectors
 from .spans import copy, fill, part
 
-__all__ = ["multiplier", "packer", "panel_width", "vector_bytes"]
+__all__ = ["interleave", "multiplier", "packer", "pair_packer", "panel_width", "vector_bytes"]
 
 _BLOCK = 16  # elements of a row that packing reads at once
 _WORD = ir.IntType(64)
-_ITEM = {"f": (ir.FloatType(), 4, "f32"), "d": (ir.DoubleType(), 8, "f64")}
+_FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
+#: elements of the factors, elements of the results, and their bytes
+_ITEM = {"f": (_FLOAT, _FLOAT, 4), "d": (_DOUBLE, _DOUBLE, 8), "E": (ir.IntType(32), _FLOAT, 4)}
 
 
 @memoized
 def vector_bytes() -> int:
     """How wide the vector registers are; 16 bytes are everywhere."""
-    features = str(cpu_target.target_context.codegen().magic_tuple()[-1]).split(",")
-    return 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
+    return 64 if "avx512f" in features() else 32 if "avx2" in features() else 16
 
 
 def panel_width(char: str) -> int:
     """The columns of a panel: two vectors."""
-    return 2 * vector_bytes() // _ITEM[char][1]
+    return 2 * vector_bytes() // _ITEM[char][2]
 
 
 def _heights() -> tuple[int, ...]:
     """The rows of tiles: accumulators for the first fill the registers."""
     return (8, 4, 2, 1) if vector_bytes() == 64 else (4, 2, 1)
+
+
+def _fused(builder: Any, char: str, x: Any, y: Any, total: Any) -> Any:
+    """``total`` plus the products of two vectors."""
+    if char == "E":
+        return add_pairs(builder, x, y, total)
+    kind = total.type
+    function = builder.module.declare_intrinsic(
+        f"llvm.fmuladd.v{kind.count}f{8 * _ITEM[char][2]}",
+        fnty=ir.FunctionType(kind, [kind] * 3),
+    )
+    return builder.call(function, [x, y, total])
 
 
 @memoized
@@ -56,9 +72,9 @@ def _tile(char: str, height: int, start: bool) -> Any:
     Addresses, each followed by the distance of rows in bytes; ``a_step`` is that of the elements of
     a row of ``a``, which is not so close where it lies there as its transposed.
     """
-    item, size, suffix = _ITEM[char]
+    item, result, size = _ITEM[char]
     lanes = vector_bytes() // size
-    vector = ir.VectorType(item, lanes)
+    given, vector = ir.VectorType(item, lanes), ir.VectorType(result, lanes)
 
     @intrinsic
     def tile(
@@ -77,13 +93,9 @@ def _tile(char: str, height: int, start: bool) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             depth, a, a_row, a_step, panel, panel_row, c_in, c_in_row, c_out, c_out_row = args
             splat = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-            fused = builder.module.declare_intrinsic(
-                f"llvm.fmuladd.v{lanes}{suffix}",
-                fnty=ir.FunctionType(vector, [vector] * 3),
-            )
 
-            def vector_at(address: Any) -> Any:
-                return builder.inttoptr(address, vector.as_pointer())
+            def vector_at(address: Any, kind: Any = vector) -> Any:
+                return builder.inttoptr(address, kind.as_pointer())
 
             def place(base: Any, row: Any, i: int, half: int) -> Any:
                 at = builder.add(base, builder.mul(row, _WORD(i))) if i else base
@@ -113,19 +125,20 @@ def _tile(char: str, height: int, start: bool) -> Any:
             at = builder.add(panel, builder.mul(k, panel_row))
             columns = []
             for half in range(2):
-                loaded = builder.load(vector_at(builder.add(at, _WORD(half * lanes * size))))
+                place_of_half = builder.add(at, _WORD(half * lanes * size))
+                loaded = builder.load(vector_at(place_of_half, given))
                 loaded.align = size
                 columns.append(loaded)
             offset = builder.mul(k, a_step)
             for i in range(height):
                 pointer = builder.inttoptr(builder.add(rows[i], offset), item.as_pointer())
                 one = builder.insert_element(
-                    ir.Constant(vector, ir.Undefined), builder.load(pointer), ir.IntType(32)(0)
+                    ir.Constant(given, ir.Undefined), builder.load(pointer), ir.IntType(32)(0)
                 )
                 factor = builder.shuffle_vector(one, one, splat)
                 for half in range(2):
                     phi = totals[2 * i + half]
-                    phi.add_incoming(builder.call(fused, [factor, columns[half], phi]), body)
+                    phi.add_incoming(_fused(builder, char, factor, columns[half], phi), body)
             following = builder.add(k, _WORD(1))
             k.add_incoming(following, body)
             builder.cbranch(builder.icmp_signed("<", following, depth), body, after)
@@ -184,6 +197,64 @@ def packer(char: str, turned: bool) -> Any:
     return pack
 
 
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def interleave(line, matrix, at, row, both):
+    """``line`` takes by turns numbers from ``at`` on and those a ``row`` further, 0 if not both."""
+    full_vectors()
+    count = line.size // 2
+    first = part(matrix, at, at + count)
+    if both:
+        second = part(matrix, at + row, at + row + count)
+        for i in range(count):
+            line[2 * i], line[2 * i + 1] = first[i], second[i]
+    else:
+        for i in range(count):
+            line[2 * i], line[2 * i + 1] = first[i], np.uint16(0)
+
+
+@memoized
+def pair_packer(turned: bool) -> Any:
+    """``packer`` for bfloat16 in uint16: ``depth`` counts numbers, ``packed_at`` pairs.
+
+    A number that is missing of the last pair is 0.
+    """
+    width = panel_width("E")
+    zero = np.uint16(0)
+
+    @njit(error_model="numpy", no_cpython_wrapper=True)
+    def pack(matrix, at, row, depth, columns, packed, packed_at):
+        full_vectors()
+        pairs = (depth + 1) // 2
+        for p in range((columns + width - 1) // width):
+            first = p * width
+            used = min(width, columns - first)
+            base = packed_at + first * pairs
+            whole = part(packed, 2 * base, 2 * (base + width * pairs))
+            if used < width or depth % 2:
+                fill(whole, zero)
+            if turned:
+                words = array_at(address_of(whole), width * pairs, np.uint32)
+                for start in range(0, depth // 2, _BLOCK):
+                    stop = min(depth // 2, start + _BLOCK)
+                    for j in range(used):
+                        line = at + (first + j) * row
+                        source = array_at(
+                            address_of(part(matrix, line, line + depth)), depth // 2, np.uint32
+                        )
+                        for k in range(start, stop):
+                            words[k * width + j] = source[k]
+                if depth % 2:
+                    for j in range(used):
+                        last = matrix[at + (first + j) * row + depth - 1]
+                        whole[2 * ((pairs - 1) * width + j)] = last
+            else:
+                for k in range(0, depth, 2):
+                    line = part(whole, k * width, k * width + 2 * used)
+                    interleave(line, matrix, at + k * row + first, row, k + 1 < depth)
+
+    return pack
+
+
 @memoized
 def multiplier(char: str, start: bool) -> Any:
     """``c_out = c_in + a @ matrix`` for some rows; without ``c_in`` where ``start`` is False.
@@ -194,7 +265,7 @@ def multiplier(char: str, start: bool) -> Any:
     a panel that is not full, columns are copied in and out.
     """
     width = panel_width(char)
-    size = _ITEM[char][1]
+    size = _ITEM[char][2]
     tallest, *shorter = _heights()
     h2, h3, h4 = (*shorter, 1)[:3]
     first, second, third, fourth = (_tile(char, height, start) for height in (tallest, h2, h3, h4))

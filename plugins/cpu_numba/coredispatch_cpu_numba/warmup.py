@@ -12,13 +12,15 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-import numpy as np
+from coredispatch.plugin import dtypes as plugin_dtypes
+from coredispatch.plugin import numpy_dtype
 
 from . import cache_place
 
 __all__ = ["compile_share", "jobs", "run"]
 
-DTYPES = ("float32", "float64")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+_CHARS = {"float32": "f", "float64": "d", "bfloat16": "E", "float16": "e"}
 
 
 def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, str, str]]:
@@ -29,8 +31,11 @@ def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, st
         module: Any = import_module(f"{package.__name__}.{info.name}")
         if only and info.name != only:
             continue
-        names = [*getattr(module, "LOOPS", ()), *getattr(module, "FUNCTIONS", ())]
-        found += [(info.name, name, dtype) for dtype in dtypes for name in names]
+        for dtype in dtypes:
+            char = _CHARS[dtype]
+            names = [n for n, loop in getattr(module, "LOOPS", {}).items() if char in loop.dtypes]
+            names += getattr(module, "FUNCTIONS", ()) if char in "fd" else ()
+            found += [(info.name, name, dtype) for name in names]
     return found
 
 
@@ -45,7 +50,8 @@ def compile_share(
         if module == "small" and name in FUNCTIONS:
             compile_function(name, DTYPES.index(dtype))
         else:
-            Loop(module, name, 0).compiled.made(np.dtype(dtype), False)
+            own = numpy_dtype(getattr(plugin_dtypes, dtype))
+            Loop(module, name, 0).compiled.made(own, False)
         tell(f"{module}.{name} {dtype}")
 
 

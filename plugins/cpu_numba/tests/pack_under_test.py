@@ -7,14 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.kernels import MODULES, small
+from coredispatch_cpu_numba.kernels import (
+    MODULES,
+    halves,
+    products_bfloat16,
+    recurrent_bfloat16,
+    small,
+)
 
 __all__ = ["DTYPES", "KERNELS", "WHEN", "Reference"]
 
 #: kernels by op name, as the embedded backend's are
 Reference = dict[str, Callable[..., Any]]
 
-_LARGE = [module for module in MODULES if module is not small]
+_OTHERS = small, halves, products_bfloat16, recurrent_bfloat16  # of names that come twice
+_LARGE = [module for module in MODULES if module not in _OTHERS]
 KERNELS: Reference = {k: v for m in _LARGE for k, v in m.KERNELS.items()}
 WHEN: dict[str, Callable[..., bool]] = {
     k: v for m in _LARGE for k, v in getattr(m, "WHEN", {}).items()

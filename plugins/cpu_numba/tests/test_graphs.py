@@ -262,3 +262,112 @@ def test_drawn_programs(drawn, shape):
         return tuple(values)
 
     agrees(program, cd.randn(*shape), cd.randn(shape[-1]), rtol=1e-4)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9)), max_size=14),
+    st.integers(1, 4),
+    st.sampled_from([1, 1023, 1024, 1025, 3000]),
+)
+@settings(max_examples=25)
+def test_chains_of_expensive_operators_are_cut_anywhere(drawn, returned, size):
+    """Long chains are several loops, whose intermediate values lie in the memory of results."""
+
+    def program(x, y):
+        values = [x, y]
+        for kind, i, j in drawn:
+            a, b = values[-1 - i % len(values)], values[-1 - j % len(values)]
+            if kind <= 1:
+                values.append((a * 0.5).tanh() + b)
+            elif kind <= 3:
+                values.append((a - b).sigmoid())
+            elif kind == 4:
+                values.append((a * 0.25 + b).to(cd.float64).tanh().to(cd.float32))
+            else:
+                values.append(a * b)
+        return tuple(values[-returned:])
+
+    agrees(program, cd.randn(size), cd.randn(size), rtol=1e-4)
+
+
+def test_a_chain_is_cut_where_it_writes_to_memory_of_its_own_only():
+    def program(x, y):
+        x.mul_(y.tanh().sigmoid())
+        return x.tanh().sigmoid().tanh() + x
+
+    made = compiled(program, X.clone(), Y)
+    for _ in range(2):
+        a, b = X.clone(), X.clone()
+        same(made(a, Y), program(b, Y))
+        same(a, b)
+
+
+def test_what_two_formulas_have_in_common_is_computed_once():
+    def step(x, target):
+        leaf = x.detach().requires_grad_()
+        F.cross_entropy(leaf, target).backward()
+        return leaf.grad
+
+    from coredispatch_cpu_numba.graphs import planning
+
+    texts = []
+    known = planning.address_of_text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "address_of_text", lambda t: texts.append(t) or known(t))
+        fast = cd.compile(step, backend="cpu_numba")
+        target = cd.randint(0, 37, (13,))
+        for _ in range(3):
+            cd.testing.assert_close(fast(X, target), step(X, target))
+    assert sum(text.count("exp_f(") for text in texts) == 1
+
+
+def test_operators_that_write_only_under_some_options_have_results_of_their_own():
+    table, images = cd.nn.Embedding(7, 4), cd.nn.BatchNorm2d(3).eval()
+    index, x = cd.tensor([[1, 2, 6], [0, 0, 3]]), cd.randn(2, 3, 4, 4)
+    programs = [
+        (lambda i: F.embedding(i, table.weight) * 2 + 1, index),
+        (lambda i: F.embedding(i, table.weight, max_norm=1.0) + 1, index),
+        (lambda x: images(x) * 2 + 1, x),
+    ]
+    with cd.no_grad():
+        for program, given in programs:
+            fast = cd.compile(program, backend="cpu_numba")
+            for _ in range(2):
+                same(fast(given), program(given))
+
+
+def test_sizes_that_come_again_take_the_same_code():
+    from coredispatch_cpu_numba.graphs import compiling
+
+    norm, linear = (
+        cd.nn.LayerNorm(8).requires_grad_(False),
+        cd.nn.Linear(8, 8).requires_grad_(False),
+    )
+
+    def program(x):
+        scores = (linear(norm(x)) @ x.transpose(1, 2)).softmax(-1)
+        return (scores @ x).tanh().mean(1) / x.shape[1]
+
+    fast = cd.compile(program, backend="cpu_numba", dynamic=True)
+    for n in (6, 6, 9, 9):
+        x = cd.randn(3, n, 8)
+        same(fast(x), program(x), 1e-4)
+    texts = len(compiling._addresses)
+    for n in (7, 11, 7, 64, 11, 64, 7):
+        x = cd.randn(3, n, 8)
+        same(fast(x), program(x), 1e-4)
+    assert fast.captures == 1 and len(compiling._addresses) == texts
+    told = cd.compiler.explain(fast, cd.randn(3, 7, 8))
+    assert told.size_counts == [(5, 5)]
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float64])
+def test_the_gradient_of_a_weight_for_a_single_row_is_no_product_of_matrices(dtype):
+    def program(g, x, w):
+        return w - 0.1 * cd.ops.linear_weight_grad(g, x)
+
+    given = (cd.randn(1, 7, dtype=dtype), cd.randn(1, 5, dtype=dtype), cd.randn(7, 5, dtype=dtype))
+    assert steps(agrees(program, *given)) == 1
+    strided = (cd.randn(1, 14, dtype=dtype)[:, ::2], cd.randn(5, 1, dtype=dtype).T, given[2])
+    agrees(program, *strided)
+    agrees(program, cd.randn(3, 7, dtype=dtype), cd.randn(3, 5, dtype=dtype), given[2])

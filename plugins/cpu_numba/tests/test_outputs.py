@@ -118,7 +118,7 @@ def test_predicates_decline() -> None:
         big[:, 1:],
         big[::-1],
         np.broadcast_to(np.float32(1), (300, 300)),
-        big.astype(np.float16),
+        big.astype(np.float16).T,
         big.astype(np.int32),
         big.astype(np.complex64),
         swapped,
@@ -131,13 +131,18 @@ def test_predicates_decline() -> None:
         assert not WHEN["sum"](odd, None, False, None)
         assert not WHEN["softmax"](odd, 1, None)
         assert not WHEN["layer_norm"](odd, odd.shape[1:], None, None, 1e-5)
+    half = big.astype(np.float16)
+    assert WHEN["exp"](half)
+    assert not WHEN["sum"](half, None, False, None)
+    assert not WHEN["add"](big, half)
     assert WHEN["add"](big, big)
     assert not WHEN["add"](big, big.astype(np.float64))
     assert not WHEN["add"](1.0, big)
     assert not WHEN["add"](big, 2**60)
     assert not WHEN["add"](big, np.ones((300, 1), np.float32))
     assert not WHEN["sum"](big, (0,), False, "float64")
-    assert not WHEN["sum"](np.ones((30, 30, 30), np.float32), (0, 2), False, None)
+    assert WHEN["sum"](np.ones((30, 30, 30), np.float32), (0, 2), False, None)
+    assert not WHEN["sum"](np.ones((300, 30, 3), np.float32), (0, 2), False, None)
     assert not WHEN["sum"](big, (2,), False, None)
     assert not WHEN["amax"](big, (0, 0), False)
     assert not WHEN["layer_norm"](big, (299,), None, None, 1e-5)

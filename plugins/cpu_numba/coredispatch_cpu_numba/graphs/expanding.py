@@ -265,6 +265,14 @@ def _mse_loss(b: Any, x: Any, target: Any, reduction: str) -> Any:
 # -- products --------------------------------------------------------------------------------------
 
 
+def _linear_weight_grad(b: Any, grad: Any, x: Any) -> Any:
+    """Of a single row: products of two numbers, which the optimizer's loop can compute."""
+    _floating(grad, x)
+    if len(_shape(x)) != 2 or _shape(x)[0] != 1 or _shape(grad)[0] != 1:
+        raise _Declined
+    return b.mul(b.t(grad), x)
+
+
 def _linear(b: Any, x: Any, weight: Any, bias: Any) -> Any:
     if bias is None or len(_shape(x)) < 2:
         raise _Declined
@@ -386,6 +394,7 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "layer_norm": _layer_norm,
     "layer_norm_backward": _layer_norm_backward,
     "linear": _linear,
+    "linear_weight_grad": _linear_weight_grad,
     "log_softmax": _log_softmax,
     "log_softmax_backward": _log_softmax_backward,
     "mse_loss": _mse_loss,

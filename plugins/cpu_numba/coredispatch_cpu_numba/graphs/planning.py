@@ -8,7 +8,7 @@ are made of these by NumPy itself.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from coredispatch.plugin import Operator, Value, dispatch, from_raw, no_grad, nu
 from coredispatch.plugin import graph as graph_package
 
 from . import blas, source
+from .calls import call_of, complete
 from .compiling import address_of_text
-from .expressions import letter, write
+from .expressions import letter
 from .layout import Unfit
+from .memory import Memory, Slot
 
-__all__ = ["Plan", "Segment", "Slot", "call_of", "complete"]
+__all__ = ["Plan"]
 
 _PARALLEL = 32768
 _SMALL_PRODUCT = 1 << 18
@@ -34,39 +36,6 @@ def loop(address, lo, hi):
     store_1(result, 0, {dtype}(total{divided}))
     return 0
 """
-
-
-def complete(node: Any) -> list[Any]:
-    """The arguments of an operator's node, in the order of the schema, defaults filled in."""
-    params = node.target.schema.params
-    args = list(node.args[: len(params)])
-    return args + [node.kwargs.get(p.name, p.default) for p in params[len(args) :]]
-
-
-def _dtype_of(argument: Any) -> Any:
-    info = passes.inference.tensor_info(argument) if hasattr(argument, "graph") else None
-    return None if info is None else info.dtype
-
-
-def call_of(node: Any) -> source.Call | None:
-    """What a node does, in the terms of a kernel; None where no kernel does it."""
-    info, op = passes.inference.tensor_info(node), node.target
-    kind = letter(info.dtype) if info is not None else None
-    if kind is None:
-        return None
-    args = complete(node)
-    if op.name in passes.fusion.REDUCTIONS:
-        own = _dtype_of(args[0])
-        plain = own == info.dtype and kind in "fd"
-        return source.Call(node, kind, None, op.name, args[0], info.shape, None) if plain else None
-    name = op.name[:-1] if op.mutates else op.name
-    written = write(name, args, kind, _dtype_of)
-    target = args[0] if op.mutates else None
-    return (
-        None if written is None else source.Call(node, kind, written, "", None, info.shape, target)
-    )
-
-
 _CLASSES = """# operands: i
 def loop(address, lo, hi):
     base = word(address, 0)
@@ -83,63 +52,20 @@ def loop(address, lo, hi):
 """
 
 
-class Slot(NamedTuple):
-    """An array that comes with a call: where from, and how it lies.
-
-    ``origin`` is ``"input"`` (``what`` its number), ``"attribute"`` (a tensor), ``"result"`` (the
-    node that Python runs) or ``"output"`` (the node; memory is made for it).
-    """
-
-    origin: str
-    what: Any
-    array: np.ndarray
-
-
-class Segment(NamedTuple):
-    """Steps that run without Python, by the addresses of what they need.
-
-    ``given`` are the arguments of :func:`.machine.execute` but for the last two, ``arrays`` how
-    many slots have to be filled before, and ``memory`` is what the addresses point to.
-    """
-
-    given: tuple[int, int, int, int, int]
-    arrays: int
-    memory: tuple[np.ndarray, ...]
-
-
-class _Home(NamedTuple):
-    start: int
-    end: int
-    slot: int  # -1 for memory that stays where it is
-    offset: int  # in the block; -1 where ``start`` is the address
-
-
-class Plan:
+class Plan(Memory):
     """One way to run a graph.
 
     Attributes:
-        slots: the arrays that come with a call.
-        work: what is to be done in order: segments, and nodes that Python runs.
-        numbers: by number node the words that want its value, as float64.
         written: the inputs' slots that are written to.
+        fixed: by view the copy that stands for it.
     """
 
     def __init__(self, graph: Any, inputs: tuple[Any, ...]) -> None:
+        super().__init__(graph.meta.get("block", 0))
         self.graph = graph
         self.inputs = inputs
-        self.slots: list[Slot] = []
-        self.work: list[Any] = []
-        self.numbers: dict[Any, list[int]] = {}
         self.written: set[int] = set()
-        self.arrays: dict[Any, Any] = {}
         self.fixed: dict[Any, np.ndarray] = {}
-        self.keep: list[Any] = []
-        self.homes: list[_Home] = []
-        self.slot_of: dict[Any, int] = {}
-        self.steps: list[Any] = []
-        self.block = np.empty(graph.meta.get("block", 0) + 64, np.uint8)
-        self.block_start = -(-self.block.__array_interface__["data"][0] // 64) * 64
-        self.segments: list[list[Any]] = []
         with no_grad():
             self.go_through()
         self.settle()
@@ -189,37 +115,6 @@ class Plan:
             raise Unfit(f"an input that is no array: {type(raw).__name__}")
         what = position if origin == "input" else value
         self.arrays[node] = self.slot(node, origin, what, _stand_in(raw))
-
-    def slot(self, node: Any, origin: str, what: Any, array: np.ndarray) -> np.ndarray:
-        self.slot_of[node] = len(self.slots)
-        self.slots.append(Slot(origin, what, array))
-        self.home(array, len(self.slots) - 1, -1)
-        return array
-
-    def home(self, array: np.ndarray, slot: int, offset: int) -> None:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        self.homes.append(_Home(low, max(high, low + 1), slot, offset))
-        self.keep.append(array)
-
-    def made(self, node: Any) -> np.ndarray:
-        """The array for the result of a node: in the block, or memory made in each call."""
-        info = passes.inference.tensor_info(node)
-        array = np.empty(info.shape, numpy_dtype(info.dtype))
-        buffer = node.meta.get("buffer")
-        if buffer is None:
-            self.slot(node, "output", node, array)
-        else:
-            self.home(array, -1, buffer.offset)
-        self.arrays[node] = array
-        return array
-
-    def find(self, array: np.ndarray) -> tuple[_Home, int]:
-        """Where an array lies: its home and the distance from the home's start."""
-        at = array.__array_interface__["data"][0]
-        for home in self.homes:
-            if home.start <= at < home.end:
-                return home, at - home.start
-        raise Unfit("an array from nowhere")
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -274,8 +169,7 @@ class Plan:
             from_ = self.arrays[node.args[0]]
             if not np.may_share_memory(array, from_) and array.size:
                 array = np.empty(array.shape, array.dtype)
-                self.keep.append(array)
-                self.homes.append(_Home(*np.lib.array_utils.byte_bounds(array), -1, -1))
+                self.home(array, -1, -1)
                 self.copy(from_, array)
                 self.fixed[node] = array
         else:
@@ -342,8 +236,7 @@ class Plan:
     def kernel(self, made: source.Kernel) -> list[Any]:
         """A step that runs a kernel; its arguments."""
         for operand in made.temporaries:
-            self.keep.append(operand.array)
-            self.homes.append(_Home(*np.lib.array_utils.byte_bounds(operand.array), -1, -1))
+            self.home(operand.array, -1, -1)
         words: list[Any] = []
         for entry in made.words:
             if isinstance(entry, source.Operand):
@@ -422,10 +315,13 @@ class Plan:
         if info is not None:
             op = node.target
             if isinstance(op, Operator) and (op.mutates or op.view):
-                if op.mutates and node.args[0] in self.arrays:
-                    self.arrays[node] = self.arrays[node.args[0]]
+                same = [alias.position for alias in op.schema.aliases if alias.itself]
+                written = complete(node)[same[0]] if same else None
+                if written in self.arrays:
+                    self.arrays[node] = self.arrays[written]
                     return
-                raise Unfit(f"{op.name} of a value that Python made")
+                if same or op.view:
+                    raise Unfit(f"{op.name} of a value that Python made")
             self.arrays[node] = self.slot(
                 node, "result", node, np.empty(info.shape, numpy_dtype(info.dtype))
             )
@@ -437,92 +333,6 @@ class Plan:
                 self.home(array, len(self.slots) - 1, -1)
                 parts.append(array)
             self.arrays[node] = tuple(parts)
-
-    # -- the program -----------------------------------------------------------------------------
-
-    def step(self, task: int, words: list[Any], count: int, grain: int, verdict: int = 0) -> None:
-        self.steps.append((task, words, count, grain, verdict))
-
-    def flush(self) -> None:
-        """End a segment."""
-        if self.steps:
-            self.segments.append(self.steps)
-            self.work.append((len(self.segments) - 1, len(self.slots)))
-            self.steps = []
-
-    def settle(self) -> None:
-        """Put arguments and steps into memory, now that all places are known."""
-        self.arguments = np.zeros(
-            sum(len(s[1]) for steps in self.segments for s in steps) + 1, np.int64
-        )
-        self.floats = self.arguments.view(np.float64)
-        start = self.arguments.__array_interface__["data"][0]
-        at = 0
-        sizes: list[int] = []
-        rows: list[tuple[int, int]] = []
-        for slot in self.slots:
-            rows.append((slot.array.ndim, len(sizes)))
-            for size, stride in zip(slot.array.shape, slot.array.strides, strict=True):
-                sizes += [size, stride]
-        self.sizes = np.array([*sizes, 0], np.int64)
-        built = []
-        for steps in self.segments:
-            lines: list[int] = []
-            places: list[int] = []
-            for task, words, count, grain, verdict in steps:
-                lines += [task, start + 8 * at, count, grain, int(grain < count), verdict]
-                for entry in words:
-                    if isinstance(entry, tuple) and isinstance(entry[0], _Home):
-                        home, distance = entry
-                        if home.slot >= 0:
-                            places += [start + 8 * at, home.slot, distance + self.shift(home)]
-                        else:
-                            self.arguments[at] = self.address(home) + distance
-                    elif isinstance(entry, tuple):
-                        self.number(entry[1], at)
-                    else:
-                        self.arguments[at] = entry
-                    at += 1
-            table = np.array([len(places) // 3, *places], np.int64)
-            built.append((np.array(lines, np.int64), len(steps), table))
-        self.work = [
-            self.segment(built[entry[0]], rows[: entry[1]]) if isinstance(entry, tuple) else entry
-            for entry in self.work
-        ]
-
-    def shift(self, home: _Home) -> int:
-        """From the address of a slot's first element to the start of its memory."""
-        array = self.slots[home.slot].array
-        return home.start - array.__array_interface__["data"][0]
-
-    def address(self, home: _Home) -> int:
-        return home.start if home.offset < 0 else self.block_start + home.offset
-
-    def segment(self, built: Any, rows: list[tuple[int, int]]) -> Segment:
-        steps, count, places = built
-        flat = [x for row in rows for x in row]
-        slots = np.array([len(rows), *flat], np.int64)
-        steps_at, slots_at, places_at, sizes_at = (
-            x.__array_interface__["data"][0] for x in (steps, slots, places, self.sizes)
-        )
-        given = (steps_at, count, slots_at, places_at, sizes_at)
-        return Segment(given, len(rows), (steps, slots, places))
-
-    def number(self, value: Any, at: int) -> None:
-        self.numbers.setdefault(value, []).append(at)
-
-    def place_of(self, node: Any) -> np.ndarray | None:
-        """The array of a value whose memory stays where it is; None for one that comes anew."""
-        array = self.arrays.get(node)
-        if array is None or isinstance(array, tuple):
-            return None
-        home, distance = self.find(array)
-        if home.slot >= 0:
-            return None
-        if home.offset < 0:
-            return array
-        offset = self.block_start - self.block.__array_interface__["data"][0] + home.offset
-        return np.ndarray(array.shape, array.dtype, self.block, offset + distance, array.strides)
 
 
 def _is_number(node: Any) -> bool:

@@ -12,11 +12,13 @@ from coredispatch.plugin import Operator, bump_version, from_raw, passes
 from coredispatch.plugin import graph as graphs
 
 from .. import threads
+from .calls import call_of
 from .expanding import expand
 from .expressions import POINTWISE
 from .layout import Unfit
 from .machine import execute
-from .planning import Plan, Segment, call_of
+from .memory import Segment
+from .planning import Plan
 
 __all__ = ["Compiled"]
 
@@ -62,7 +64,8 @@ class Compiled:
     def prepare(self, inputs: tuple[Any, ...]) -> _Program:
         """A new program for inputs that are laid out like these; it is kept."""
         graph = passes.inference.infer_values(self.graph, inputs)
-        graph = passes.inference.infer_values(_folded(expand(graph)), inputs)
+        graph = passes.common.eliminate_common_nodes(_folded(expand(graph)))
+        graph = passes.inference.infer_values(graph, inputs)
         accepts = lambda node: call_of(node) is not None  # noqa: E731
         graph = passes.fusion.fuse(graph, POINTWISE, accepts)
         program = _Program(passes.memory.plan(graph, _planned), inputs, self.graph)

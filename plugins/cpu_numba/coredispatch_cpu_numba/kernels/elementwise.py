@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import FLOATS, is_dense, is_like, may_write
+from coredispatch_cpu_numba.arrays import POINTWISE, is_dense, is_like, may_write
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
@@ -80,7 +80,7 @@ def _unary(name: str, split: int) -> Kernel:
 
 def _accepts_one(least: int) -> Predicate:
     def accepts(self: Any, *_: Any) -> bool:
-        return self.size >= least and self.dtype in FLOATS and self.flags.c_contiguous
+        return self.size >= least and self.dtype in POINTWISE and self.flags.c_contiguous
 
     return accepts
 
@@ -160,7 +160,7 @@ def _accepts_two(least: int, rows: bool) -> Predicate:
     """Equal shapes, a number as second operand, or (``rows``) a row for each row of the first."""
 
     def accepts(self: Any, other: Any, *_: Any) -> bool:
-        if type(self) is not np.ndarray or self.size < least or self.dtype not in FLOATS:
+        if type(self) is not np.ndarray or self.size < least or self.dtype not in POINTWISE:
             return False
         if not self.flags.c_contiguous:
             return False
@@ -184,7 +184,7 @@ def _accepts_pair(least: int) -> Predicate:
     """Two arrays of equal shape and dtype."""
 
     def accepts(grad: Any, other: Any, *_: Any) -> bool:
-        return is_dense(grad, least) and is_like(other, grad)
+        return is_dense(grad, least, POINTWISE) and is_like(other, grad)
 
     return accepts
 
@@ -240,7 +240,7 @@ def where(condition: np.ndarray, self: np.ndarray, other: np.ndarray) -> np.ndar
 
 def _accepts_where(condition: Any, self: Any, other: Any) -> bool:
     return (
-        is_dense(self, _LEAST_WHERE)
+        is_dense(self, _LEAST_WHERE, POINTWISE)
         and is_like(other, self)
         and type(condition) is np.ndarray
         and condition.shape == self.shape

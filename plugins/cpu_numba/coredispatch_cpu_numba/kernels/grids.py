@@ -14,6 +14,7 @@ from coredispatch_cpu_numba.entries import Loop
 __all__ = ["KERNELS"]
 
 _SPLIT = 8192
+_LARGEST = (1 << 31) - 1  # offsets in a channel have 32 bits
 _forward = Loop("grids", "grid_sample", _SPLIT)
 _backward = Loop("grids", "grid_sample_backward", _SPLIT)
 _MODES = {"nearest": 0, "bilinear": 1, "bicubic": 2}
@@ -44,9 +45,11 @@ def _sizes(input: np.ndarray, grid: np.ndarray, mode: str, padding: str, align: 
 
 def grid_sample(
     input: np.ndarray, grid: np.ndarray, mode: str, padding_mode: str, align_corners: bool
-) -> np.ndarray:
+) -> Any:
     """Neighbours gathered channel by channel, 64 places at a time."""
     sizes = _sizes(input, grid, mode, padding_mode, align_corners)
+    if prod(input.shape[2:]) > _LARGEST:
+        return NotImplemented
     x, at = _dense(input), _dense(grid)
     own, places = x.dtype, sizes[5]
     out = np.empty((*input.shape[:2], *grid.shape[1:-1]), own)
@@ -63,9 +66,11 @@ def grid_sample_backward(
     mode: str,
     padding_mode: str,
     align_corners: bool,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Any:
     """Both gradients at once; images are shared among threads, their places are not."""
     sizes = _sizes(input, grid, mode, padding_mode, align_corners)
+    if prod(input.shape[2:]) > _LARGEST:
+        return NotImplemented
     if grad.shape != (*input.shape[:2], *grid.shape[1:-1]):
         raise ValueError("grid_sample_backward")  # as above
     x, at, arriving = _dense(input), _dense(grid), _dense(grad)

@@ -1,4 +1,4 @@
-"""Cross entropy of a matrix of logits against one class per row."""
+"""Cross entropy of logits ``(N, C, *)`` against one class for each row or position."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from coredispatch.plugin import DimError
 from coredispatch_cpu_numba.arrays import INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.layout import COLUMNS
 
 __all__ = ["KERNELS", "WHEN"]
 
@@ -18,6 +19,8 @@ _SPLIT = 24576
 _forward = Loop("loss", "cross_entropy", _SPLIT)
 _fold = Loop("loss", "fold", _SPLIT)
 _backward = Loop("loss", "cross_entropy_backward", _SPLIT)
+_positions = Loop("loss", "positions", _SPLIT)
+_positions_backward = Loop("loss", "positions_backward", _SPLIT)
 
 
 def _check(bad: np.ndarray, target: np.ndarray, classes: int, ignored: int) -> None:
@@ -42,17 +45,42 @@ def cross_entropy(
     label_smoothing: float,
 ) -> np.ndarray:
     """``log sum exp(row) - row[target]`` of each row, or their mean or sum."""
-    rows, classes = input.shape
-    own = input.dtype
+    own, (rows, classes) = input.dtype, input.shape[:2]
+    if input.ndim > 2:
+        return _of_positions(input, target, ignore_index, reduction)
     losses, bad = np.empty(rows, own), np.zeros(1, INT64)
     arguments = (input, target, classes, ignore_index, losses, bad)
     _forward(own, input.size, rows, *arguments, weight=classes)
     _check(bad, target, classes, ignore_index)
+    return _reduced(losses, target, ignore_index, reduction)
+
+
+def _reduced(losses: np.ndarray, target: np.ndarray, ignored: int, reduction: str) -> np.ndarray:
     if reduction == "none":
         return losses
-    total = np.empty((), own)
-    _fold(own, rows, 1, losses, target, ignore_index, int(reduction == "mean"), total)
+    total = np.empty((), losses.dtype)
+    _fold(losses.dtype, losses.size, 1, losses, target, ignored, int(reduction == "mean"), total)
     return total
+
+
+def _of_positions(
+    input: np.ndarray, target: np.ndarray, ignored: int, reduction: str
+) -> np.ndarray:
+    """Losses where classes are the second of more than two dimensions."""
+    losses = np.empty(target.shape, input.dtype)
+    _over_tiles(_positions, (input, target), ignored, losses)
+    return _reduced(losses, target, ignored, reduction)
+
+
+def _over_tiles(loop: Loop, arrays: Any, ignored: int, out: np.ndarray) -> None:
+    """Run ``loop`` over tiles of positions; raises DimError for a target out of bounds."""
+    input, target = arrays[-2:]
+    images, classes = input.shape[:2]
+    inner, bad = target.size // images, np.zeros(1, INT64)
+    tiles = (inner + COLUMNS - 1) // COLUMNS
+    arguments = (*arrays, classes, inner, tiles, ignored, out, bad)
+    loop(input.dtype, input.size, images * tiles, *arguments, weight=classes * COLUMNS)
+    _check(bad, target, classes, ignored)
 
 
 def cross_entropy_backward(
@@ -65,13 +93,16 @@ def cross_entropy_backward(
     label_smoothing: float,
 ) -> np.ndarray:
     """``(softmax(row) - onehot(target)) * grad`` of each row, ``grad`` divided for a mean."""
-    rows, classes = input.shape
-    own = input.dtype
+    own, (rows, classes) = input.dtype, input.shape[:2]
     if reduction == "none":
         scale = np.ascontiguousarray(grad, own)
     else:
         kept = _kept(target, ignore_index) if reduction == "mean" else 1
-        scale = np.full(rows, float(grad) / kept if kept else np.nan, own)
+        scale = np.full(target.shape, float(grad) / kept if kept else np.nan, own)
+    if input.ndim > 2:
+        result = np.empty(input.shape, own)
+        _over_tiles(_positions_backward, (scale, input, target), ignore_index, result)
+        return result
     out, bad = np.empty(input.shape, own), np.zeros(1, INT64)
     arguments = (scale, input, target, classes, ignore_index, out, bad)
     _backward(own, input.size, rows, *arguments, weight=classes)
@@ -85,10 +116,10 @@ def _accepts(
     return (
         weight is None
         and is_dense(input, _LEAST)
-        and input.ndim == 2
+        and input.ndim >= 2
         and label_smoothing == 0.0
         and target.dtype == INT64
-        and target.shape == input.shape[:1]
+        and target.shape == (*input.shape[:1], *input.shape[2:])
         and bool(target.flags.c_contiguous)
         and reduction in ("mean", "sum", "none")
     )

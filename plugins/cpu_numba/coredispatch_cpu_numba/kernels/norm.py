@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import is_dense, is_like
+from coredispatch_cpu_numba.arrays import constant, is_dense, is_like
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.layout import strips
 
@@ -28,19 +27,13 @@ _rms_norm = Loop("norm", "rms_norm", _SPLIT)
 _rms_norm_backward = Loop("norm", "rms_norm_backward", _SPLIT)
 
 
-@lru_cache(maxsize=64)
-def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
-    """The weight or bias that was not given. Reading it from the cache costs next to nothing."""
-    return np.full(n, value, dtype)
-
-
 def layer_norm(
     input: np.ndarray, normalized_shape: Dims, weight: Any, bias: Any, eps: float
 ) -> np.ndarray:
     """``(input - mean) / sqrt(var + eps) * weight + bias``"""
     n, size, own = prod(normalized_shape), input.size, input.dtype
-    weight = _constant(n, own, 1.0) if weight is None else weight
-    bias = _constant(n, own, 0.0) if bias is None else bias
+    weight = constant(n, own, 1.0) if weight is None else weight
+    bias = constant(n, own, 0.0) if bias is None else bias
     out = np.empty(input.shape, own)
     _layer_norm(own, size, size // n, input, weight, bias, n, float(eps), out, weight=n)
     return out
@@ -51,7 +44,7 @@ def layer_norm_backward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gradients of the input, the weight and the bias."""
     n, size, own = prod(normalized_shape), input.size, input.dtype
-    weight = _constant(n, own, 1.0) if weight is None else weight
+    weight = constant(n, own, 1.0) if weight is None else weight
     height, count = strips(size // n, 16)
     out = np.empty(input.shape, own)
     weight_grad, bias_grad = np.empty((count, n), own), np.empty((count, n), own)
@@ -69,7 +62,7 @@ def rms_norm(
 ) -> np.ndarray:
     """``input / sqrt(mean(input^2) + eps) * weight``"""
     n, size, own = prod(normalized_shape), input.size, input.dtype
-    weight = _constant(n, own, 1.0) if weight is None else weight
+    weight = constant(n, own, 1.0) if weight is None else weight
     out = np.empty(input.shape, own)
     _rms_norm(own, size, size // n, input, weight, n, _eps_of(eps, own), out, weight=n)
     return out
@@ -80,7 +73,7 @@ def rms_norm_backward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of the input and the weight."""
     n, size, own = prod(normalized_shape), input.size, input.dtype
-    weight = _constant(n, own, 1.0) if weight is None else weight
+    weight = constant(n, own, 1.0) if weight is None else weight
     height, count = strips(size // n, 16)
     out, weight_grad = np.empty(input.shape, own), np.empty((count, n), own)
     arguments = (grad, input, weight, n, height, _eps_of(eps, own), out, weight_grad)
@@ -99,8 +92,8 @@ def group_norm(
     """Each group of channels normalized, times ``weight``, plus ``bias``."""
     channels, n = _groups(input, num_groups)
     size, own, all_channels = input.size, input.dtype, input.shape[1]
-    weight = _constant(all_channels, own, 1.0) if weight is None else weight
-    bias = _constant(all_channels, own, 0.0) if bias is None else bias
+    weight = constant(all_channels, own, 1.0) if weight is None else weight
+    bias = constant(all_channels, own, 0.0) if bias is None else bias
     out = np.empty(input.shape, own)
     arguments = (input, weight, bias, num_groups, channels, n, float(eps), out)
     _group_norm(own, size, len(input) * num_groups, *arguments, weight=channels * n)
@@ -113,7 +106,7 @@ def group_norm_backward(
     """Gradients of the input, the weight and the bias."""
     channels, n = _groups(input, num_groups)
     size, own, batch, all_channels = input.size, input.dtype, *input.shape[:2]
-    weight = _constant(all_channels, own, 1.0) if weight is None else weight
+    weight = constant(all_channels, own, 1.0) if weight is None else weight
     out = np.empty(input.shape, own)
     weight_grad, bias_grad = (np.empty((batch, all_channels), own) for _ in range(2))
     arguments = (grad, input, weight, num_groups, channels, n, float(eps))

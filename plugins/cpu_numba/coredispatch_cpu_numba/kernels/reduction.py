@@ -10,13 +10,15 @@ import numpy as np
 from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import INT64, is_dense
 from coredispatch_cpu_numba.entries import Loop
-from coredispatch_cpu_numba.layout import BLOCK, NARROW, along, reduced, strips, tiles
+from coredispatch_cpu_numba.layout import BLOCK, NARROW, along, around, reduced, strips, tiles
 
 __all__ = ["KERNELS", "LEAST", "WHEN"]
 
 Kernel = Callable[..., Any]
 
 _LEAST = 2048
+_LEAST_TOTAL = 512  # sums, means and extrema
+_FEW = 8192  # elements below which the detour over strips costs more than the additions
 _SPLIT = 65536
 _NOTHING = (0, 0, 0)  # never seen: the predicates decline what cannot be laid out
 
@@ -32,11 +34,18 @@ def _sum(mean: bool) -> Kernel:
     blocks = Loop("reduction", "sum_blocks", _SPLIT)
     fold = Loop("reduction", f"{name}_fold", _SPLIT)
     narrow = Loop("reduction", "sum_strips", _SPLIT)
+    beside = Loop("reduction", "sum_around", _SPLIT)
 
     def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
-        outer, n, inner = along(self.shape, dim) or _NOTHING
+        spans = along(self.shape, dim)
         size, own = self.size, self.dtype
-        if outer == 1 and 1 < inner < NARROW:
+        if spans is None:
+            outer, n, inner = around(self.shape, dim) or _NOTHING
+            out = np.empty(reduced(self.shape, dim, keepdim), own)
+            beside(own, size, n, self, n, inner, int(mean), out, weight=outer * inner)
+            return out
+        outer, n, inner = spans
+        if outer == 1 and 1 < inner < NARROW and size >= _FEW:
             height, count = strips(n, 4096)
             parts = np.empty((count, inner))
             narrow(own, size, count, self, n, inner, height, parts, weight=height * inner)
@@ -115,8 +124,17 @@ def _arg(name: str) -> Kernel:
     return kernel
 
 
-def _accepts(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
-    return dtype is None and is_dense(self, _LEAST) and along(self.shape, dim) is not None
+def _accepts(self: Any, dim: Any, keepdim: bool) -> bool:
+    return is_dense(self, _LEAST_TOTAL) and along(self.shape, dim) is not None
+
+
+def _accepts_sum(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
+    if dtype is not None or not is_dense(self, _LEAST_TOTAL):
+        return False
+    if along(self.shape, dim) is not None:
+        return True
+    spans = around(self.shape, dim)
+    return spans is not None and spans[2] >= 16  # shorter rows are no work for vectors
 
 
 def _accepts_rows(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
@@ -149,12 +167,15 @@ KERNELS: dict[str, Kernel] = {
     "argmin": _arg("argmin"),
 }
 WHEN: dict[str, Callable[..., bool]] = {
-    "sum": _accepts,
-    "mean": _accepts,
+    "sum": _accepts_sum,
+    "mean": _accepts_sum,
     "prod": _accepts_rows,
     "amax": _accepts,
     "amin": _accepts,
     "argmax": _accepts_arg,
     "argmin": _accepts_arg,
 }
-LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
+LEAST: dict[str, int] = {
+    **dict.fromkeys(KERNELS, _LEAST),
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), _LEAST_TOTAL),
+}

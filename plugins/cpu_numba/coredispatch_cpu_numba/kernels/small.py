@@ -22,6 +22,7 @@ __all__ = ["KERNELS", "MOST", "PRIORITY"]
 #: above the kernels for large arrays, which see the calls declined here
 PRIORITY = 20
 MOST = 2048
+_MOST_EXPONENTIALS = 384  # of softmax: from there on those of the kernels for large arrays pay
 _PRODUCT = 16384  # multiplications of a matrix product
 
 
@@ -108,7 +109,8 @@ def sum(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
 
 def _rows(name: str) -> Callable[..., Any]:
     def kernel(x: np.ndarray, dim: int, dtype: Any = None) -> Any:
-        if x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None and x.size <= MOST:
+        small = x.size <= _MOST_EXPONENTIALS
+        if small and x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None:
             f = _functions(x)
             if f is not None:
                 out = np.empty(x.shape, x.dtype)

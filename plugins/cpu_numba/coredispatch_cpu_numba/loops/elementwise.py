@@ -1,4 +1,4 @@
-"""Elementwise loops: ``out[i] = f(x[i])`` and ``out[i] = f(x[i], y[i])``.
+"""Elementwise loops: ``put(out, i, f(item(x, i)))`` and ``put(out, i, f(item(x, i), item(y, i)))``.
 
 Each comes with an in-place form in which the output is the first input. It is a loop of its
 own because LLVM guards the other form with a run-time overlap check and falls back to scalar
@@ -16,11 +16,12 @@ from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import choose, fabs, full_vectors
-from coredispatch_cpu_numba.spans import part, row_of
+from coredispatch_cpu_numba.spans import item, part, put, row_of
 
 __all__ = ["LOOPS"]
 
 Scalar = Callable[[SimpleNamespace], Callable[..., Any]]
+_ALL = "fdEe"
 
 
 def unary(scalar: Scalar) -> Loop:
@@ -33,11 +34,11 @@ def unary(scalar: Scalar) -> Loop:
             full_vectors()
             x, out = part(x, lo, hi), part(out, lo, hi)
             for i in range(x.size):
-                out[i] = f(x[i])
+                put(out, i, f(item(x, i)))
 
         return loop
 
-    return Loop("aa", build)
+    return Loop("aa", build, dtypes=_ALL)
 
 
 def unary_inplace(scalar: Scalar) -> Loop:
@@ -50,11 +51,11 @@ def unary_inplace(scalar: Scalar) -> Loop:
             full_vectors()
             x = part(x, lo, hi)
             for i in range(x.size):
-                x[i] = f(x[i])
+                put(x, i, f(item(x, i)))
 
         return loop
 
-    return Loop("a", build)
+    return Loop("a", build, dtypes=_ALL)
 
 
 def binary(scalar: Scalar, out: str = "a") -> Loop:
@@ -67,11 +68,11 @@ def binary(scalar: Scalar, out: str = "a") -> Loop:
             full_vectors()
             x, y, out = part(x, lo, hi), part(y, lo, hi), part(out, lo, hi)
             for i in range(x.size):
-                out[i] = f(x[i], y[i])
+                put(out, i, f(item(x, i), item(y, i)))
 
         return loop
 
-    return Loop("aa" + out, build)
+    return Loop("aa" + out, build, dtypes=_ALL)
 
 
 def binary_inplace(scalar: Scalar) -> Loop:
@@ -84,11 +85,11 @@ def binary_inplace(scalar: Scalar) -> Loop:
             full_vectors()
             x, y = part(x, lo, hi), part(y, lo, hi)
             for i in range(x.size):
-                x[i] = f(x[i], y[i])
+                put(x, i, f(item(x, i), item(y, i)))
 
         return loop
 
-    return Loop("aa", build)
+    return Loop("aa", build, dtypes=_ALL)
 
 
 def with_scalar(scalar: Scalar, out: str = "a") -> Loop:
@@ -101,11 +102,11 @@ def with_scalar(scalar: Scalar, out: str = "a") -> Loop:
             full_vectors()
             x, out = part(x, lo, hi), part(out, lo, hi)
             for i in range(x.size):
-                out[i] = f(x[i], y)
+                put(out, i, f(item(x, i), y))
 
         return loop
 
-    return Loop("as" + out, build)
+    return Loop("as" + out, build, dtypes=_ALL)
 
 
 def with_scalar_inplace(scalar: Scalar) -> Loop:
@@ -118,11 +119,11 @@ def with_scalar_inplace(scalar: Scalar) -> Loop:
             full_vectors()
             x = part(x, lo, hi)
             for i in range(x.size):
-                x[i] = f(x[i], y)
+                put(x, i, f(item(x, i), y))
 
         return loop
 
-    return Loop("as", build)
+    return Loop("as", build, dtypes=_ALL)
 
 
 def with_row(scalar: Scalar) -> Loop:
@@ -137,11 +138,11 @@ def with_row(scalar: Scalar) -> Loop:
             for r in range(lo, hi):
                 a, o = row_of(x, r, n), row_of(out, r, n)
                 for i in range(n):
-                    o[i] = f(a[i], row[i])
+                    put(o, i, f(item(a, i), item(row, i)))
 
         return loop
 
-    return Loop("aaa", build)
+    return Loop("aaa", build, dtypes=_ALL)
 
 
 def with_two_arrays_and_scalar(scalar: Scalar) -> Loop:
@@ -154,11 +155,11 @@ def with_two_arrays_and_scalar(scalar: Scalar) -> Loop:
             full_vectors()
             x, y, out = part(x, lo, hi), part(y, lo, hi), part(out, lo, hi)
             for i in range(x.size):
-                out[i] = f(x[i], y[i], z)
+                put(out, i, f(item(x, i), item(y, i), z))
 
         return loop
 
-    return Loop("aasa", build)
+    return Loop("aasa", build, dtypes=_ALL)
 
 
 def _plain(function: Callable[..., Any]) -> Scalar:
@@ -250,13 +251,13 @@ def _chosen(char: str) -> Callable[..., None]:
         c, a = part(condition, lo, hi), part(x, lo, hi)
         b, result = part(y, lo, hi), part(out, lo, hi)
         for i in range(result.size):
-            result[i] = choose(c[i], a[i], b[i])
+            put(result, i, choose(c[i], item(a, i), item(b, i)))
 
     return loop
 
 
 LOOPS: dict[str, Loop] = {
-    "where": Loop("baaa", _chosen),
+    "where": Loop("baaa", _chosen, dtypes=_ALL),
     "leaky_relu_backward": with_two_arrays_and_scalar(_plain(_leaky_relu_backward)),
     "leaky_relu_scalar": with_scalar(_plain(_leaky_relu)),
     "leaky_relu_scalar_inplace": with_scalar_inplace(_plain(_leaky_relu)),

@@ -27,14 +27,14 @@ from coredispatch_cpu_numba.loops.reduction import total_of
 from coredispatch_cpu_numba.loops.softmax import dot_of
 from coredispatch_cpu_numba.spans import fill, part, row_of
 
-__all__ = ["LOOPS"]
+__all__ = ["LOOPS", "deviations_of"]
 
 _reducing = njit(
     fastmath=set(REDUCTION), error_model="numpy", no_cpython_wrapper=True, forceinline=True
 )
 
 
-def _deviations(char: str) -> Callable[..., Any]:
+def deviations_of(char: str) -> Callable[..., Any]:
     """A compiled function: sums of the deviations from a mean, and of their squares."""
     zero = elementary[char].T(0.0)
 
@@ -61,7 +61,7 @@ def _deviations(char: str) -> Callable[..., Any]:
 
 
 def _layer_norm(char: str) -> Callable[..., None]:
-    T, total, sums = elementary[char].T, total_of(char), _deviations(char)
+    T, total, sums = elementary[char].T, total_of(char), deviations_of(char)
 
     def loop(x, weight, bias, n, eps, out, lo, hi):
         full_vectors()
@@ -184,7 +184,7 @@ def _rms_norm_backward(char: str) -> Callable[..., None]:
 def _group_norm(char: str) -> Callable[..., None]:
     """Counts groups of ``channels`` channels of ``n`` elements; a channel has weight and bias."""
     T, total = elementary[char].T, total_of(char)
-    sums = _deviations(char)
+    sums = deviations_of(char)
 
     def loop(x, weight, bias, groups, channels, n, eps, out, lo, hi):
         full_vectors()
@@ -210,7 +210,7 @@ def _group_norm(char: str) -> Callable[..., None]:
 def _group_norm_backward(char: str) -> Callable[..., None]:
     """Counts groups; leaves each channel's share of the weight's and bias's gradients."""
     T, total = elementary[char].T, total_of(char)
-    sums, dot = _deviations(char), dot_of(char)
+    sums, dot = deviations_of(char), dot_of(char)
 
     def loop(grad, x, weight, groups, channels, n, eps, result, weight_grad, bias_grad, lo, hi):
         full_vectors()

@@ -18,7 +18,7 @@ from coredispatch_cpu_numba.loops.softmax import dot_of
 from coredispatch_cpu_numba.spans import copy, fill, part, row_of
 from coredispatch_cpu_numba.tiles import multiplier, packer, panel_width
 
-__all__ = ["BLOCK", "LOOPS"]
+__all__ = ["BLOCK", "LOOPS", "activated", "slopes"]
 
 #: sequences that a tile takes at once
 BLOCK = 8
@@ -80,10 +80,9 @@ def _by_columns(char: str) -> Callable[..., None]:
     return multiply
 
 
-def _lstm(char: str, packed: bool) -> Callable[..., None]:
+def activated(char: str) -> Callable[..., None]:
+    """A compiled function that activates the gates of one row, and goes on to its next state."""
     sigmoid, tanh = elementary[char].sigmoid, elementary[char].tanh
-    multiply = multiplier(char, True) if packed else _by_rows(char)
-    width = panel_width(char)
 
     @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
     def cell_of(a, c, h, n):
@@ -101,6 +100,44 @@ def _lstm(char: str, packed: bool) -> Callable[..., None]:
             c[j] = forget[j] * c[j] + first[j] * new[j]
         for j in range(n):
             h[j] = own[j] * tanh(c[j])
+
+    return cell_of
+
+
+def slopes(char: str) -> Callable[..., None]:
+    """A compiled function for the gradients of one row's gates, and of the cell before."""
+    tanh, one = elementary[char].tanh, elementary[char].T(1.0)
+
+    @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
+    def gates_of(z, a, end, begin, dh, dc, n):
+        """The gradient of one row's gates, and that of the cell before; few arrays in each loop."""
+        full_vectors()
+        zi, zf = part(z, 0, n), part(z, n, 2 * n)
+        zg, zo = part(z, 2 * n, 3 * n), part(z, 3 * n, 4 * n)
+        i, f = part(a, 0, n), part(a, n, 2 * n)
+        g, o = part(a, 2 * n, 3 * n), part(a, 3 * n, 4 * n)
+        for j in range(n):
+            zo[j] = tanh(end[j])
+        for j in range(n):
+            dc[j] += dh[j] * o[j] * (one - zo[j] * zo[j])
+        for j in range(n):
+            zo[j] = dh[j] * zo[j] * (o[j] * (one - o[j]))
+        for j in range(n):
+            zi[j] = dc[j] * g[j] * (i[j] * (one - i[j]))
+        for j in range(n):
+            zf[j] = dc[j] * begin[j] * (f[j] * (one - f[j]))
+        for j in range(n):
+            zg[j] = dc[j] * i[j] * (one - g[j] * g[j])
+        for j in range(n):
+            dc[j] *= f[j]
+
+    return gates_of
+
+
+def _lstm(char: str, packed: bool) -> Callable[..., None]:
+    cell_of = activated(char)
+    multiply = multiplier(char, True) if packed else _by_rows(char)
+    width = panel_width(char)
 
     def loop(
         gates, h, c, weight, sizes, starts, steps, reverse, batch, n, edge, out, cells, kept, lo, hi
@@ -127,32 +164,9 @@ def _lstm(char: str, packed: bool) -> Callable[..., None]:
 
 
 def _lstm_backward(char: str, packed: bool) -> Callable[..., None]:
-    tanh, one = elementary[char].tanh, elementary[char].T(1.0)
+    gates_of = slopes(char)
     multiply = multiplier(char, False) if packed else _by_columns(char)
     width = panel_width(char)
-
-    @njit(error_model="numpy", no_cpython_wrapper=True, fastmath={"contract"})
-    def gates_of(z, a, end, begin, dh, dc, n):
-        """The gradient of one row's gates, and that of the cell before; few arrays in each loop."""
-        full_vectors()
-        zi, zf = part(z, 0, n), part(z, n, 2 * n)
-        zg, zo = part(z, 2 * n, 3 * n), part(z, 3 * n, 4 * n)
-        i, f = part(a, 0, n), part(a, n, 2 * n)
-        g, o = part(a, 2 * n, 3 * n), part(a, 3 * n, 4 * n)
-        for j in range(n):
-            zo[j] = tanh(end[j])
-        for j in range(n):
-            dc[j] += dh[j] * o[j] * (one - zo[j] * zo[j])
-        for j in range(n):
-            zo[j] = dh[j] * zo[j] * (o[j] * (one - o[j]))
-        for j in range(n):
-            zi[j] = dc[j] * g[j] * (i[j] * (one - i[j]))
-        for j in range(n):
-            zf[j] = dc[j] * begin[j] * (f[j] * (one - f[j]))
-        for j in range(n):
-            zg[j] = dc[j] * i[j] * (one - g[j] * g[j])
-        for j in range(n):
-            dc[j] *= f[j]
 
     @njit(error_model="numpy", no_cpython_wrapper=True)
     def add(total, share):

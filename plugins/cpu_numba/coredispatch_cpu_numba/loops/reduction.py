@@ -79,6 +79,22 @@ def _sum_rows(char: str) -> Callable[..., None]:
     return loop
 
 
+def _sum_around(char: str) -> Callable[..., None]:
+    """Sums over all but the middle dimension; counts that one."""
+    total = total_of(char)
+
+    def loop(x, n, inner, mean, out, lo, hi):
+        full_vectors()
+        outer = x.size // (n * inner)
+        for c in range(lo, hi):
+            whole = 0.0
+            for i in range(outer):
+                whole += total(row_of(x, i * n + c, inner))
+            out[c] = whole / (outer * inner) if mean else whole
+
+    return loop
+
+
 def _mean_rows(char: str) -> Callable[..., None]:
     total = total_of(char)
 
@@ -328,6 +344,7 @@ def _arg_columns(name: str) -> Callable[[str], Callable[..., None]]:
 
 LOOPS: dict[str, Loop] = {
     "sum_rows": Loop("ana", _sum_rows),
+    "sum_around": Loop("annna", _sum_around),
     "mean_rows": Loop("ana", _mean_rows),
     "prod_rows": Loop("ana", _prod_rows),
     "amax_rows": Loop("ana", _extreme_rows("amax")),
