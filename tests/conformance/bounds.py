@@ -77,6 +77,7 @@ def compare(
     slack: float = 1.0,
     signs: bool = True,
     step: Any = 0.0,
+    number: int = 0,
 ) -> float:
     """Largest error over its bound; raises :class:`Deviation` where it exceeds 1.
 
@@ -89,6 +90,7 @@ def compare(
         signs: whether the signs of zeros count where the class says so.
         step: the distance between the values that the result's layout can hold, a number or an
             array that broadcasts to the result.
+        number: which of the operator's outputs this is.
     """
     kind, units = DEFAULT if op.tolerance is None else (op.tolerance.kind, op.tolerance.ulps)
     if actual.dtype.kind in "biu":
@@ -97,7 +99,7 @@ def compare(
     if any(a.dtype.kind == "c" for a in inputs):
         units += 1.0  # a modulus rounds twice
     if actual.dtype.kind == "c":
-        return _complex(actual, expected, kind, units, reference, slack)
+        return _complex(actual, expected, kind, units, reference, slack, number)
     wanted = np.asarray(expected, np.float64) if expected.dtype.kind != "c" else expected.real
     if kind == "steps":
         return _judge(
@@ -111,7 +113,7 @@ def compare(
         vague = ~(np.isfinite(wanted) | np.isfinite(actual.astype(np.float64)))
 
     def judge(directions: int) -> float:
-        bound = _bound(kind, units, wanted, actual.dtype, reference, op, directions) * slack
+        bound = _bound(kind, units, wanted, actual.dtype, reference, op, directions, number) * slack
         return _judge(actual, wanted, bound, signs=signs, vague=vague)
 
     return _patiently(judge, kind)
@@ -152,8 +154,9 @@ def _discrete(actual: Any, expected: Any) -> float:
 
 
 def _complex(
-    actual: Any, expected: Any, kind: str, units: float, reference: Reference, slack: float
-) -> float:
+    actual: Any, expected: Any, kind: str, units: float, reference: Reference, slack: float,
+    number: int,
+) -> float:  # fmt: skip
     part = np.dtype(np.float32 if actual.dtype.itemsize == 8 else np.float64)
     wanted = np.asarray(expected, np.complex128)
     worst = 0.0
@@ -168,7 +171,7 @@ def _complex(
         a, w = getattr(actual, name), getattr(wanted, name)
 
         def judge(directions: int, a: Any = a, w: Any = w) -> float:
-            bound = _bound(kind, units, modulus, part, reference, None, directions) * slack
+            bound = _bound(kind, units, modulus, part, reference, None, directions, number) * slack
             return _judge(a, w, bound, signs=False, vague=vague)
 
         worst = max(worst, _patiently(judge, kind))
@@ -176,16 +179,18 @@ def _complex(
 
 
 def _bound(
-    kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any, directions: int
-) -> Any:
+    kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any, directions: int,
+    number: int,
+) -> Any:  # fmt: skip
     """Absolute error allowed for every element, with what a policy of the backend adds."""
-    bound = _own_bound(kind, units, r, dtype, reference, op, directions)
+    bound = _own_bound(kind, units, r, dtype, reference, op, directions, number)
     return np.maximum(bound, _precision(dtype)[3]) if flushes(dtype) else bound
 
 
 def _own_bound(
-    kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any, directions: int
-) -> Any:
+    kind: str, units: float, r: Any, dtype: Any, reference: Reference, op: Any, directions: int,
+    number: int,
+) -> Any:  # fmt: skip
     eps, eta, _, _ = _precision(dtype)
     coarse = leniency().tf32 and dtype.itemsize == 4
     eps, wider = (TF32_EPS, TF32_EPS / eps) if coarse else (eps, 1.0)
@@ -200,20 +205,20 @@ def _own_bound(
         return bound + eta * _factor(reference, r) if product else bound
     if kind == "dot":
         k = _length(reference, r)
-        reach = _magnitude(reference, r)
+        reach = _magnitude(reference, r, number)
         own = 2 if dtype.itemsize == 8 else 1  # in double the reference rounds as much
         # Rounding errors of equal addends are equal: they add up instead of averaging out.
         growth = k if reference.repeats else 3 * np.sqrt(k)
         return own * (8 + growth) * u * reach + u * size + k * eta
-    spread = wider * _spread(reference, r, directions, double=dtype.itemsize == 8)
+    spread = wider * _spread(reference, r, directions, number, double=dtype.itemsize == 8)
     # Norms and softmax sum along a dimension: the rounding errors of that sum come on top.
     sums = 3 * np.sqrt(_longest(reference))
     units += sums * min(u, 2.0**-24) / u  # half precision accumulates in float32
     bound = 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
     if kind == "body":  # its intermediate results are as large as those of the absolute inputs
-        reach = _magnitude(reference, r)
+        reach = _magnitude(reference, r, number)
         if directions > DIRECTIONS:
-            reach = _signed_magnitude(reference, r, reach)
+            reach = _signed_magnitude(reference, r, reach, number)
         own = 2 if dtype.itemsize == 8 else 1  # in double the reference rounds as much
         bound = bound + own * units * u * reach
     return bound
@@ -250,15 +255,15 @@ def _factor(reference: Reference, r: Any) -> Any:
     return np.nan_to_num(np.abs(wide(found)), nan=0.0, posinf=0.0)
 
 
-def _matching(result: Any, r: Any) -> Any:
+def _matching(result: Any, r: Any, number: int) -> Any:
     """The one of several outputs that has the shape of ``r``."""
-    found = _shaped(result, r)
+    found = _shaped(result, r, number)
     return np.full(r.shape, np.nan) if found is None else np.abs(found)
 
 
-def _magnitude(reference: Reference, r: Any) -> Any:
+def _magnitude(reference: Reference, r: Any, number: int) -> Any:
     try:
-        reach = _matching(reference.magnitude(), r)
+        reach = _matching(reference.magnitude(), r, number)
     except Exception:  # the reference refuses absolute values: bound by the result alone
         reach = np.abs(r)
     # Where the bound itself overflows nothing is asserted.
@@ -266,16 +271,16 @@ def _magnitude(reference: Reference, r: Any) -> Any:
     return np.maximum(reach, np.abs(np.where(np.isfinite(r), r, 0.0)))
 
 
-def _signed_magnitude(reference: Reference, r: Any, reach: Any) -> Any:
+def _signed_magnitude(reference: Reference, r: Any, reach: Any, number: int) -> Any:
     """``reach``, or what the inputs reach with other signs: an op's factors have signs too."""
     for direction in range(DIRECTIONS):
         with contextlib.suppress(Exception):  # the reference refuses negative values
-            signed = _matching(reference.signed(direction), r)
+            signed = _matching(reference.signed(direction), r, number)
             reach = np.maximum(reach, np.where(np.isfinite(signed), signed, 0.0))
     return reach
 
 
-def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:
+def _spread(reference: Reference, r: Any, directions: int, number: int, *, double: bool) -> Any:
     spread = np.zeros(r.shape)
     moves = [(direction, 1.0) for direction in range(directions)]
     # In double the reference is as far from the truth as the result may be: the variance of
@@ -285,7 +290,7 @@ def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:
     # The mean of n equal numbers may be off by n / 2 units, and all of them by as much from it.
     moves += [(d, _longest(reference) / 8) for d in (2, 3, 4)] if reference.repeats else []
     for direction, units in moves:
-        moved = _shaped(reference.perturbed(direction, units), r)
+        moved = _shaped(reference.perturbed(direction, units), r, number)
         if moved is not None:
             # What one unit turns into NaN or infinity is undetermined: nothing is asserted.
             tipped = (np.isnan(moved) != np.isnan(r)) | (np.isinf(moved) != np.isinf(r))
@@ -293,17 +298,18 @@ def _spread(reference: Reference, r: Any, directions: int, double: bool) -> Any:
     if directions > DIRECTIONS:  # half precision is computed in single
         share = np.finfo(np.float64).eps / np.finfo(np.float32).eps if double else 1.0
         for direction in range(directions):
-            single, exact = (_shaped(run, r) for run in reference.single(direction))
+            single, exact = (_shaped(run, r, number) for run in reference.single(direction))
             if single is not None and exact is not None:
                 distance = _distance(single, exact) * share
                 spread = np.maximum(spread, np.where(np.isinf(distance), 0.0, distance))
     return spread
 
 
-def _shaped(result: Any, r: Any) -> Any:
-    """The output that has the shape of ``r``, None where none has."""
+def _shaped(result: Any, r: Any, number: int) -> Any:
+    """The output of this number, None where it has not the shape of ``r``."""
     outputs = result if isinstance(result, (tuple, list)) else [result]
-    return next((np.asarray(o) for o in outputs if np.shape(o) == r.shape), None)
+    found = outputs[number] if number < len(outputs) else None
+    return np.asarray(found) if np.shape(found) == r.shape and found is not None else None
 
 
 def _distance(a: Any, b: Any) -> Any:

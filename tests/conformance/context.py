@@ -418,7 +418,7 @@ class Context:
                     f"output {i} has dtype {array.dtype}, the reference {r.dtype}",
                 )
             self.asserted += 1
-            judged = {"slack": slack, "signs": signs, "step": step}
+            judged = {"slack": slack, "signs": signs, "step": step, "number": i}
             try:
                 margin = self._compared(array, i, reference, r, judged)
             except Deviation as error:

@@ -8,6 +8,7 @@ and every sample meets every dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -75,6 +76,12 @@ def strided(values: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str) -
     if layout == "offset":
         buffer = np.concatenate([values[:3][::-1], values[:count]])
         return np.ndarray(shape, values.dtype, buffer, (len(buffer) - count) * item)
+    if layout == "rows":  # of a wider array: elements beside each other, gaps between the rows
+        buffer = np.resize(values[:count][::-1], math.prod(shape[:-1]) * (shape[-1] + 3))
+        strides = (*np.cumprod((shape[-1] + 3, *shape[-2:0:-1]))[::-1][: ndim - 1] * item, item)
+        found = np.ndarray(shape, values.dtype, buffer, item, tuple(int(s) for s in strides))
+        found[...] = values[:count].reshape(shape)
+        return found
     if layout == "stride0":
         free = int(np.argmax(shape))  # the longest dimension repeats
         rest = [1 if i == free else n for i, n in enumerate(shape)]

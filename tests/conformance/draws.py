@@ -14,7 +14,9 @@ import numpy as np
 
 import coredispatch as cd
 
-__all__ = ["CONTINUOUS", "DISCRETE", "Draw"]
+from .subject import numpy_dtype
+
+__all__ = ["CONTINUOUS", "DISCRETE", "NARROW", "Draw"]
 
 #: (device, shape) -> the numbers
 Draw = Callable[[str, tuple[int, ...]], Any]
@@ -50,6 +52,37 @@ def _gumbel(d: str, n: tuple[int, ...]) -> Any:
     return cd.nn.functional.gumbel_softmax(logits)[..., 0]
 
 
+def _hard(d: str, n: tuple[int, ...]) -> Any:
+    """Whether the second of two classes is chosen, which is three times as likely."""
+    logits = cd.tensor([0.0, math.log(3.0)], device=d).expand((*n, 2))
+    return cd.nn.functional.gumbel_softmax(logits, hard=True)[..., 1]
+
+
+def _dirichlet(d: str, n: tuple[int, ...]) -> Any:
+    """The first share of two, of weights 2 and 1: its square is uniform."""
+    weights = cd.tensor([2.0, 1.0], dtype=cd.float64, device=d).expand((*n, 2))
+    return cd.ops._sample_dirichlet(weights)[..., 0]
+
+
+def _by_size(d: str, n: tuple[int, ...]) -> Any:
+    return cd.normal(2.0, 3.0, n, device=d)
+
+
+def _parts(name: str, part: int) -> Draw:
+    """One of the two parts of complex uniform numbers."""
+
+    def draw(d: str, n: tuple[int, ...]) -> Any:
+        if name == "uniform_":
+            drawn = _empty(d, n, "complex64").uniform_(-1.0, 3.0)
+        elif name == "rand_like":
+            drawn = cd.rand_like(_empty(d, n, "complex64"))
+        else:
+            drawn = cd.rand(n, device=d, dtype=cd.complex128)
+        return cd.view_as_real(drawn)[..., part]
+
+    return draw
+
+
 def _slopes(d: str, n: tuple[int, ...]) -> Any:
     return -cd.nn.functional.rrelu(-cd.ones(n, device=d), 0.125, 0.625, True)
 
@@ -76,8 +109,92 @@ CONTINUOUS: dict[str, tuple[Draw, Callable[[Any], Any]]] = {
         lambda x: 0.5 + np.arctan((x - 1) / 2) / math.pi,
     ),
     "_standard_gamma": (_gamma, lambda x: 1 - (1 + x) * np.exp(-x)),
+    "exponential_-slow": (
+        lambda d, n: _empty(d, n).exponential_(0.25),
+        lambda x: 1 - np.exp(-x / 4),
+    ),
+    "_standard_gamma-small": (  # a half: the square of a normal number
+        lambda d, n: cd.ops._standard_gamma(_full(d, n, 0.5, "float64")),
+        lambda x: np.array([math.erf(math.sqrt(v)) for v in np.asarray(x).reshape(-1)]),
+    ),
+    "normal_-float64": (
+        lambda d, n: _empty(d, n, "float64").normal_(-1.0, 0.5),
+        lambda x: _normal_cdf((x + 1) * 2),
+    ),
+    "randn-complex64": (
+        lambda d, n: cd.view_as_real(cd.randn(n, device=d, dtype=cd.complex64))[..., 1],
+        lambda x: _normal_cdf(x * math.sqrt(2.0)),
+    ),
+    "randn-complex128": (
+        lambda d, n: cd.view_as_real(cd.randn(n, device=d, dtype=cd.complex128))[..., 0],
+        lambda x: _normal_cdf(x * math.sqrt(2.0)),
+    ),
+    "rand-complex128": (_parts("rand", 1), lambda x: x),
+    "rand_like-complex64": (_parts("rand_like", 1), lambda x: x),
+    "uniform_-complex64": (_parts("uniform_", 1), lambda x: (x + 1) / 4),
+    "normal-mean": (
+        lambda d, n: cd.normal(_full(d, n, 2.0), 3.0),
+        lambda x: _normal_cdf((x - 2) / 3),
+    ),
+    "normal-std": (
+        lambda d, n: cd.normal(2.0, _full(d, n, 3.0)),
+        lambda x: _normal_cdf((x - 2) / 3),
+    ),
+    "normal-size": (_by_size, lambda x: _normal_cdf((x - 2) / 3)),
+    "exponential_-float64": (
+        lambda d, n: _empty(d, n, "float64").exponential_(1.5),
+        lambda x: 1 - np.exp(-1.5 * x),
+    ),
+    "_standard_gamma-large": (  # a sum of five exponential numbers
+        lambda d, n: cd.ops._standard_gamma(_full(d, n, 5.0)),
+        lambda x: 1 - np.exp(-x) * sum(x**k / math.factorial(k) for k in range(5)),
+    ),
+    "_sample_dirichlet": (_dirichlet, lambda x: x**2),
     "gumbel_softmax": (_gumbel, lambda x: x),
     "rrelu": (_slopes, lambda x: (x - 0.125) * 2),
+}
+
+
+def _rounded(
+    draw: Callable[[str, tuple[int, ...], str], Any], cdf: Callable[[Any], Any], dtype: str
+) -> tuple[Draw, Callable[[Any], Any]]:
+    """A distribution in half precision: each number stands for what is rounded to it.
+
+    Where in its interval it lies is drawn, so that the probabilities below are uniform again
+    (Rosenblatt, 1952).
+    """
+
+    def below(values: Any) -> Any:
+        x = np.asarray(values).astype(numpy_dtype(dtype))
+        up, down = (np.nextafter(x, x.dtype.type(end)).astype(np.float64) for end in (1e4, -1e4))
+        wide = x.astype(np.float64)
+        low, high = (np.clip(cdf((wide + end) / 2), 0.0, 1.0) for end in (down, up))
+        return low + (high - low) * np.random.default_rng(7).random(wide.shape)
+
+    return (lambda d, n: draw(d, n, dtype)), below
+
+
+_HALF: dict[str, tuple[Callable[[str, tuple[int, ...], str], Any], Callable[[Any], Any]]] = {
+    "randn": (lambda d, n, t: cd.randn(n, device=d, dtype=getattr(cd, t)), _normal_cdf),
+    "randn_like": (lambda d, n, t: cd.randn_like(_empty(d, n, t)), _normal_cdf),
+    "normal_": (
+        lambda d, n, t: _empty(d, n, t).normal_(2.0, 3.0),
+        lambda x: _normal_cdf((x - 2) / 3),
+    ),
+    "normal": (
+        lambda d, n, t: cd.normal(_full(d, n, 0.0, t), _full(d, n, 0.5, t)),
+        lambda x: _normal_cdf(x * 2),
+    ),
+    "exponential_": (
+        lambda d, n, t: _empty(d, n, t).exponential_(2.0),
+        lambda x: 1 - np.exp(-2 * np.maximum(x, 0)),
+    ),
+}
+#: the same in half precision, where a number stands for an interval
+NARROW: dict[str, tuple[Draw, Callable[[Any], Any]]] = {
+    f"{name}-{dtype}": _rounded(draw, cdf, dtype)
+    for name, (draw, cdf) in _HALF.items()
+    for dtype in ("float16", "bfloat16")
 }
 
 
@@ -101,6 +218,68 @@ def _kept(dtype: str) -> Draw:
         return (cd.nn.functional.dropout(_full(d, n, 1.0, dtype), 0.3, True) != 0).float()
 
     return draw
+
+
+def _scaled(d: str, n: tuple[int, ...]) -> Any:
+    """What dropout makes of ones where most are dropped: 4 times them."""
+    return cd.nn.functional.dropout(_full(d, n, 1.0), 0.75, True)
+
+
+def _masked(d: str, n: tuple[int, ...]) -> Any:
+    """Dropout of ones, and 2 more where its mask keeps the element: never 1, never 2."""
+    kept, mask = cd.ops.native_dropout(_full(d, n, 1.0), 0.4)
+    return (kept != 0).float() + 2 * mask.float()
+
+
+def _channels(drop: str, spatial: int) -> Draw:
+    """What dropout of whole channels makes of ones: 0 or 2, the same in all of a channel."""
+
+    def draw(d: str, n: tuple[int, ...]) -> Any:
+        images = cd.ones((math.prod(n[:-1]), n[-1], *(2,) * spatial), device=d)
+        made = getattr(cd.nn.functional, drop)(images, 0.5, True)
+        flat = made.reshape((*n, 2**spatial))
+        alike = (flat == flat[..., :1]).all(-1)
+        return cd.where(alike, flat[..., 0], 9.0)
+
+    return draw
+
+
+def _alpha(drop: str) -> Draw:
+    """Whether alpha dropout keeps ones: with p = 0.3, 1.3150 where it does, else -1.0595."""
+
+    def draw(d: str, n: tuple[int, ...]) -> Any:
+        ones = cd.ones((math.prod(n[:-1]), n[-1]), device=d)
+        made = getattr(cd.nn.functional, drop)(ones, 0.3, True).reshape(n)
+        kept, dropped = ((made - value).abs() < 1e-3 for value in (1.31499, -1.05949))
+        return cd.where(kept, 1.0, cd.where(dropped, 0.0, 9.0))
+
+    return draw
+
+
+def _pairs(d: str, n: tuple[int, ...]) -> Any:
+    """Two of three without replacement, as the first times 3 and the second."""
+    weights = cd.tensor([1.0, 2.0, 5.0], device=d).expand((math.prod(n), 3))
+    pair = cd.multinomial(weights, 2)
+    return (pair[:, 0] * 3 + pair[:, 1]).reshape(n)
+
+
+def _successively(weights: list[float]) -> dict[int, float]:
+    """The probabilities of ordered pairs that are drawn one after the other."""
+    total, count = sum(weights), len(weights)
+    return {
+        i * count + j: a / total * b / (total - a)
+        for i, a in enumerate(weights)
+        for j, b in enumerate(weights)
+        if i != j
+    }
+
+
+def _within(shares: dict[int, float], low: int, high: int) -> dict[int, float]:
+    """The probabilities between two values, which take what lies beyond them."""
+    found = {k: shares[k] for k in range(low, high + 1)}
+    found[low] = sum(p for k, p in shares.items() if k <= low)
+    found[high] = 1 - sum(p for k, p in shares.items() if k < high)
+    return found
 
 
 def _multinomial(d: str, n: tuple[int, ...]) -> Any:
@@ -144,6 +323,82 @@ DISCRETE: dict[str, tuple[Draw, dict[int, float]]] = {
     "poisson": (
         lambda d, n: cd.poisson(_full(d, n, 2.5)).clamp(max=9.0),
         _poisson(2.5, 9),
+    ),
+    "dropout-most": (_scaled, {0: 0.75, 4: 0.25}),
+    "native_dropout": (_masked, {0: 0.4, 3: 0.6}),
+    "binomial-many": (
+        lambda d, n: cd.binomial(_full(d, n, 50.0), _full(d, n, 0.9)).clamp(38.0, 49.0),
+        _within(_binomial(50, 0.9), 38, 49),
+    ),
+    "poisson-large": (
+        lambda d, n: cd.poisson(_full(d, n, 40.0)).clamp(26.0, 56.0),
+        _within(_poisson(40.0, 80), 26, 56),
+    ),
+    "multinomial-without": (_pairs, _successively([1.0, 2.0, 5.0])),
+    "gumbel_softmax-hard": (_hard, {0: 0.25, 1: 0.75}),
+    "dropout1d": (_channels("dropout1d", 1), {0: 0.5, 2: 0.5}),
+    "dropout2d": (_channels("dropout2d", 2), {0: 0.5, 2: 0.5}),
+    "dropout3d": (_channels("dropout3d", 3), {0: 0.5, 2: 0.5}),
+    "alpha_dropout": (_alpha("alpha_dropout"), {0: 0.3, 1: 0.7}),
+    "feature_alpha_dropout": (_alpha("feature_alpha_dropout"), {0: 0.3, 1: 0.7}),
+    "dropout-bfloat16": (_kept("bfloat16"), {0: 0.3, 1: 0.7}),
+    "bernoulli-float64": (_share(0.3, "float64"), {0: 0.7, 1: 0.3}),
+    "bernoulli_-int32": (
+        lambda d, n: _empty(d, n, "int32").bernoulli_(0.2),
+        {0: 0.8, 1: 0.2},
+    ),
+    "bernoulli_-tensor": (
+        lambda d, n: _empty(d, n).bernoulli_(_full(d, n, 0.9)),
+        {0: 0.1, 1: 0.9},
+    ),
+    "randint-uint8": (
+        lambda d, n: cd.randint(0, 256, n, device=d, dtype=cd.uint8),
+        dict.fromkeys(range(256), 1 / 256),
+    ),
+    "randint-int16": (
+        lambda d, n: cd.randint(-5, 6, n, device=d, dtype=cd.int16),
+        dict.fromkeys(range(-5, 6), 1 / 11),
+    ),
+    "randint-int32": (
+        lambda d, n: cd.randint(-3, 8, n, device=d, dtype=cd.int32),
+        dict.fromkeys(range(-3, 8), 1 / 11),
+    ),
+    "randint-float16": (
+        lambda d, n: cd.randint(0, 11, n, device=d, dtype=cd.float16),
+        dict.fromkeys(range(11), 1 / 11),
+    ),
+    "random_-int8": (
+        lambda d, n: _empty(d, n, "int8").random_(),
+        dict.fromkeys(range(128), 1 / 128),
+    ),
+    "random_-uint8": (
+        lambda d, n: _empty(d, n, "uint8").random_(),
+        dict.fromkeys(range(256), 1 / 256),
+    ),
+    "random_-bool": (lambda d, n: _empty(d, n, "bool").random_(), {0: 0.5, 1: 0.5}),
+    "random_-bfloat16": (
+        lambda d, n: _empty(d, n, "bfloat16").random_(),
+        dict.fromkeys(range(257), 1 / 257),
+    ),
+    "random_-float16": (
+        lambda d, n: _empty(d, n, "float16").random_(-2, 9),
+        dict.fromkeys(range(-2, 9), 1 / 11),
+    ),
+    "binomial-float64": (
+        lambda d, n: cd.binomial(_full(d, n, 9.0, "float64"), _full(d, n, 0.1, "float64")),
+        _binomial(9, 0.1),
+    ),
+    "poisson-float16": (
+        lambda d, n: cd.poisson(_full(d, n, 2.5, "float16")).clamp(max=9.0),
+        _poisson(2.5, 9),
+    ),
+    "poisson-middle": (
+        lambda d, n: cd.poisson(_full(d, n, 12.0)).clamp(4.0, 21.0),
+        _within(_poisson(12.0, 60), 4, 21),
+    ),
+    "geometric_-int64": (
+        lambda d, n: _empty(d, n, "int64").geometric_(0.6).clamp(max=6),
+        {**{k: 0.6 * 0.4 ** (k - 1) for k in range(1, 6)}, 6: 0.4**5},
     ),
     "geometric_": (
         lambda d, n: _empty(d, n).geometric_(0.3).clamp(max=12.0),

@@ -360,7 +360,7 @@ def bearable(context: Context, growth: Growth, size: int, make: Make) -> int:
 def lengths(seed: int, longest: int, thresholds: tuple[int, ...] = ()) -> list[int]:
     """Lengths up to ``longest``: just beyond a power of two, odd, and around the thresholds.
 
-    The largest power of two that fits comes first, then a smaller one.
+    The largest power of two that fits comes first, with a tail, then a smaller one and one element.
     """
     rng = np.random.default_rng(seed)
     found = []
@@ -368,7 +368,9 @@ def lengths(seed: int, longest: int, thresholds: tuple[int, ...] = ()) -> list[i
         most = int(math.log2(longest - 31)) if longest > 95 else 6
         for exponent in dict.fromkeys((most, max(6, most - int(rng.integers(2, 4))))):
             beyond = min(15, (longest - 2**exponent + 1) // 2)
-            found.append(2**exponent + 2 * int(rng.integers(0, beyond)) + 1)
+            # The smaller one is one element past its blocks, whatever their size.
+            tail = 0 if found else int(rng.integers(0, beyond))
+            found.append(2**exponent + 2 * tail + 1)
     for threshold in thresholds:
         found += [n for n in (threshold - 1, threshold, threshold + 1) if 1 < n <= longest]
     return found
@@ -402,7 +404,11 @@ def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
         sample.map(lambda a: found.add(a.shape) or a)
         return len(found)
 
+    seen: set[str] = set()
     for sample in sorted(samples, key=shapes):
+        options = repr([v for _, v in named(context.op, sample) if not isinstance(v, list)])
+        if options in seen:
+            continue
         for place, value in enumerate(sample.args):
             if not isinstance(value, list) or len(value) < 2:
                 continue
@@ -412,6 +418,7 @@ def long_lists(context: Context, samples: Iterator[Any]) -> Iterator[Any]:
             args[place] = (value * LISTED)[:LISTED]
             longer = type(sample)(*args, **sample.kwargs)
             if cost(context, longer) < LARGEST and _takes(context, longer):
+                seen.add(options)  # the next one has another dim
                 yield longer
 
 

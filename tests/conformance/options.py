@@ -73,7 +73,7 @@ class Row:
     def __init__(self, sample: Any, chosen: dict[str, Any]) -> None:
         self.sample = sample
         self.chosen = chosen
-        self.lenient = chosen.get(INDICES) == "negative"
+        self.lenient = chosen.get(INDICES) in ("negative", "both", "int32")
 
     @property
     def what(self) -> str:
@@ -148,7 +148,7 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
     for s in samples:
         s.map(lambda a: arrays.append(a) or a)
     if any(a.dtype == np.int64 for a in arrays) and any(a.dtype.kind in "fcV" for a in arrays):
-        found[INDICES] = ["own", "repeated", "negative"]
+        found[INDICES] = ["own", "repeated", "negative", "both", "int32"]
     return {name: values for name, values in found.items() if values}
 
 
@@ -185,7 +185,7 @@ def _with(op: Any, sample: Any, chosen: dict[str, Any]) -> Any:
 
 
 def _reindexed(sample: Any, how: str) -> Any:
-    """The sample with other indices: all the same, or counted from the end."""
+    """The sample with other indices: all the same, counted from the end or from both, or int32."""
     if how == "own":
         return sample
     arrays: list[Any] = []
@@ -198,6 +198,10 @@ def _reindexed(sample: Any, how: str) -> Any:
             return array
         if how == "repeated":
             return np.full_like(array, array.reshape(-1)[0])
+        if how == "int32":
+            return array.astype(np.int32)
+        if how == "both":  # one place, named from either end
+            array = np.full_like(array, array.reshape(-1)[0])
         reach = int(array.max()) + 1
         size = min((n for n in (*shape, bound) if n >= reach), default=reach)
         negative = np.array(array)

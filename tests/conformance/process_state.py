@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 import coredispatch as cd
 
-__all__ = ["Outputs", "State", "lasting", "passing"]
+__all__ = ["Outputs", "State", "global_generators", "lasting", "passing", "unusual"]
 
 
 def _mask() -> int:
@@ -110,10 +110,7 @@ _LASTING: dict[str, _Look] = {
     "the collector of garbage": (gc.isenabled, _set_collector),
     "the default dtype": (cd.get_default_dtype, cd.set_default_dtype),
     "the gradient mode": (cd.is_grad_enabled, _set_gradients),
-    "how NumPy prints": (
-        lambda: repr(np.get_printoptions()),
-        lambda kept: np.set_printoptions(precision=8),
-    ),
+    "how NumPy prints": (np.get_printoptions, lambda kept: np.set_printoptions(**kept)),
     "the limit of recursion": (sys.getrecursionlimit, sys.setrecursionlimit),
     "the interval of threads": (sys.getswitchinterval, sys.setswitchinterval),
     "the mask of new files": (_mask, lambda kept: os.umask(kept)),
@@ -159,6 +156,81 @@ def lasting() -> State:
 def passing() -> State:
     """The rest of the state of the process, as it is now."""
     return State({name: look() for name, (look, _) in _PASSING.items()})
+
+
+# ---- settings that nobody has by default --------------------------------------------------------
+
+
+def _numeric() -> str:
+    return locale.setlocale(locale.LC_NUMERIC)
+
+
+def _other_locale(kept: str) -> None:
+    locale.setlocale(locale.LC_NUMERIC, "C" if kept == "C.UTF-8" else "C.UTF-8")
+
+
+def _own_handler(number: int, frame: Any) -> None:
+    """A handler of a signal that nobody sends."""
+
+
+def _handle(kept: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, _own_handler)
+
+
+#: how a setting is read, how it is given an unusual value, and how the former one comes back
+_UNUSUAL: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]], ...] = (
+    (np.geterr, lambda kept: np.seterr(all="ignore"), lambda kept: np.seterr(**kept)),
+    (
+        np.get_printoptions,
+        lambda kept: np.set_printoptions(precision=5),
+        lambda kept: np.set_printoptions(**kept),
+    ),
+    (np.random.get_state, lambda kept: np.random.random(), np.random.set_state),  # noqa: NPY002
+    (random.getstate, lambda kept: random.random(), random.setstate),
+    (cd.get_rng_state, lambda kept: cd.rand(1), cd.set_rng_state),
+    (_signals, _handle, _restore_signals),
+    (_numeric, _other_locale, lambda kept: locale.setlocale(locale.LC_NUMERIC, kept)),
+    (cd.get_num_threads, lambda kept: cd.set_num_threads(kept + 1), cd.set_num_threads),
+    (gc.isenabled, lambda kept: _set_collector(not kept), _set_collector),
+    (cd.get_default_dtype, lambda kept: cd.set_default_dtype(cd.float64), cd.set_default_dtype),
+    (cd.is_grad_enabled, lambda kept: _set_gradients(not kept), _set_gradients),
+    (
+        sys.getrecursionlimit,
+        lambda kept: sys.setrecursionlimit(kept + 1),
+        sys.setrecursionlimit,
+    ),
+    (
+        sys.getswitchinterval,
+        lambda kept: sys.setswitchinterval(kept * 2),
+        sys.setswitchinterval,
+    ),
+    (_mask, lambda kept: os.umask(0o027), lambda kept: os.umask(kept)),
+)
+
+
+@contextlib.contextmanager
+def unusual() -> Iterator[None]:
+    """Inside the block the process has settings that nobody has by default.
+
+    Code that puts a default back, and not what was there, is seen by them; so is one that seeds
+    a generator with a number of its own.
+    """
+    held = [(look(), put) for look, _, put in _UNUSUAL]
+    try:
+        for (kept, _), (_, change, _) in zip(held, _UNUSUAL, strict=True):
+            with contextlib.suppress(locale.Error):
+                change(kept)
+        yield
+    finally:
+        for kept, put in held:
+            put(kept)
+
+
+def global_generators() -> State:
+    """The states of the generators that no kernel draws from."""
+    names = ("NumPy's global generator", "Python's global generator")
+    return State({name: _PASSING[name][0]() for name in names})
 
 
 def _short(before: Any, after: Any) -> str:

@@ -97,7 +97,7 @@ def pack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
 
 def results(subject: Subject) -> list[Result]:
     cases = [c for c in plan_op(subject, "exp") if c.variant == "kernel+pack"]
-    assert {c.dtype for c in cases} == {"float32", "float64"}
+    assert {c.dtype for c in cases} == {"float32", "float64", "bfloat16"}
     return [run_case(subject, c) for c in cases]
 
 
@@ -126,9 +126,29 @@ def test_a_kernel_that_is_wrong_at_large_sizes_only_is_found(subject: Subject, p
 
 def test_a_kernel_that_no_sample_reaches_does_not_pass(subject: Subject, pack: Any) -> None:
     pack(lambda x: NotImplemented)
-    found = results(subject)
+    *found, low = results(subject)
     assert {r.status for r in found} == {Status.FAIL}
+    assert low.status is Status.NOT_RUN
     assert "served by pack" in found[0].message
+
+
+def test_a_kernel_for_half_precision_alone_is_judged_there(subject: Subject, pack: Any) -> None:
+    def serving(worse: float) -> Any:
+        def kernel(x: Any) -> Any:
+            if x.dtype.itemsize != 2:
+                return NotImplemented
+            return (np.exp(x.astype(np.float32)) * worse).astype(x.dtype)
+
+        return kernel
+
+    pack(serving(1.0))
+    *others, low = results(subject)
+    assert {r.status for r in others} == {Status.NOT_RUN}
+    assert "serves bfloat16, and no calls of float" in others[0].message
+    assert low.status is Status.PASS
+    cd.plugins.unload("pack")
+    pack(serving(1.1))
+    assert results(subject)[-1].status is Status.FAIL
 
 
 # ---- kernels of a layout ------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("tests/unit", "tests/meta", "tests/integration", "plugins/*/tests")
+FOLDERS = [f"tests/{kind}" for kind in ("unit", "meta", "compare", "distributed", "integration")]
+FOLDERS += ["plugins/*/tests"]
 CLOCKS = {"time", "time_ns", "perf_counter", "monotonic", "process_time", "thread_time"}
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
 #: functions that wait for a process: pytest's own timeout ends those that hang

@@ -17,9 +17,11 @@ __all__ = ["MODULES", "Check", "check", "find", "load"]
 
 MODULES = (
     "values",
+    "magnitudes",
     "drawn",
     "arguments",
     "view_inputs",
+    "view_targets",
     "kernels",
     "promotion",
     "aliasing",
@@ -28,6 +30,7 @@ MODULES = (
     "repeatability",
     "randomness",
     "streams",
+    "certain_draws",
     "gradients",
     "derivatives",
     "derivative_places",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,15 @@ from coredispatch.registry.around.observe import observe
 
 from ..case import Case
 from ..context import Context, NotRun, has_values
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..growth import Filling, growths
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from . import check
+from .precision import half
 from .values import choose_dtypes, in_domain
 
 #: elements of the largest array; beyond the last, packs split the work among threads
 SIZES = (0, 600, 6_000, 80_000)
-JUDGED = 6  # samples that are compared for each case
+JUDGED = 8  # samples that are compared for each case
 
 Shape = tuple[int, ...]
 Growth = Callable[[Shape, list[Shape], int], Shape]
@@ -52,6 +56,12 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
                         variant=f"kernel+{plugin}",
                         mandatory=mandatory,
                     )
+    low = half(subject)
+    if low in facts.dtypes:  # a pack may serve nothing else
+        for plugin in packs:
+            yield Case(
+                1, facts.op.name, low, "contiguous", variant=f"kernel+{plugin}", mandatory=False
+            )
 
 
 # ---- growing samples --------------------------------------------------------------------------
@@ -131,32 +141,64 @@ def grown_trials(context: Context, sample: Any) -> Iterator[Any]:
                 break
 
 
+def short_trials(context: Context) -> Iterator[Any]:
+    """The samples and their growths."""
+    for sample in [*context.samples()]:
+        yield from grown_trials(context, sample)
+
+
+def long_trials(context: Context) -> Iterator[Any]:
+    """Calls with one long dimension, whose sizes the other arguments follow."""
+    dtype = numpy_dtype(context.case.dtype)
+    make = Filling(context, dtype=dtype)
+    for growth in growths(context, dtype):
+        for size in SIZES[2:]:
+            sample = growth.sample(context, growth.longest(size), make)
+            if sample is not None and _fits(context, sample):
+                yield sample
+
+
 @check(1, 8, plan=_plan, variant="kernel")
 def every_kernel(context: Context) -> None:
     """A kernel beside the plain one serves calls of the size it takes, within the bound.
 
     One that a pack of higher rank leaves nothing to serve is no fault of either: it is not
-    judged, which is said.
+    judged, which is said. Neither is one that serves half precision and nothing else, or all but
+    that, in the cases of the other dtypes.
     """
-    plugin = context.case.variant.partition("+")[2]
+    plugin, low = context.case.variant.partition("+")[2], half(context.subject)
     judged, others = 0, set()
-    for sample in [*context.samples()]:
-        for trial in grown_trials(context, sample):
+    for trials in (short_trials(context), long_trials(context)):
+        for trial in trials:
             result, seen = _served(context, trial)
             others.update(seen)
             if plugin in seen:
                 context.close(result, trial)
                 judged += 1
-        if judged >= JUDGED:
+            if judged >= JUDGED:
+                return
+        if judged:
             return
-    if not judged and others and others <= _above(context, plugin):
+    if others and others <= _above(context, plugin):
         raise NotRun(
             f"{' and '.join(sorted(others))} took every call before {plugin}: "
             f"COREDISPATCH_PLUGINS={plugin} certifies it"
         )
-    context.expect(
-        judged, f"no sample, however large, was served by {plugin}: nothing certifies it"
-    )
+    if context.case.dtype == low:
+        raise NotRun(f"{plugin} serves no calls of {low}")
+    if _serves(context, plugin, low):
+        raise NotRun(f"{plugin} serves {low}, and no calls of {context.case.dtype}")
+    context.expect(False, f"no sample, however large, was served by {plugin}: nothing certifies it")
+
+
+def _serves(context: Context, plugin: str, dtype: str | None) -> bool:
+    """Whether the plugin serves calls of another dtype."""
+    facts = context.facts
+    if dtype is None or facts is None or dtype not in facts.dtypes:
+        return False
+    other = Context(context.subject, replace(context.case, dtype=dtype), facts, context.fresh)
+    trials = chain(short_trials(other), long_trials(other))
+    return any(plugin in _served(other, trial)[1] for trial in trials)
 
 
 def _above(context: Context, plugin: str) -> set[str]:

@@ -14,9 +14,13 @@ from ..case import BACKEND, Case
 from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
 from ..covering_array import ConfiguredMake
 from ..subject import OpFacts, Subject, numpy_dtype
+from ..templates import templates
 from ..tensor_layouts import layout_of
 from . import check
 from .values import choose_dtypes, shapes_of
+
+#: parameters that hold places in another argument
+INDEXED = frozenset(("index", "indices", "target", "padding_idx"))
 
 
 def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
@@ -39,6 +43,8 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(14, op.name, dtype, variant="dim")
         if len(op.tensors) > 1:
             yield Case(15, op.name, dtype)
+        if facts.native and INDEXED & {p.name for p in op.schema.params}:
+            yield Case(14, op.name, dtype, variant="places")
 
 
 def _refused(
@@ -144,6 +150,53 @@ def dim(context: Context) -> None:
         _works_still(context)
         return
     raise NotRun("no sample passes a dim")
+
+
+@check(14, plan=_plan, variant="places")
+def places(context: Context) -> None:
+    """An index that is refused in one place is refused in every place, also among many.
+
+    Whether an index is refused at all, the operator says: one beyond the end, and one before
+    the start. A call that is refused somewhere and taken elsewhere read what is not there.
+    """
+    judged, names = 0, [p.name for p in context.op.schema.params]
+    for template in templates(context.op, lambda kind: context.make(kind=kind)):
+        for position, array in enumerate(template.sample.args):
+            if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.size < 3:
+                continue
+            request = template.requests.get(id(array))
+            drawn = request is not None and request.method == "index"
+            if drawn or names[position] in ("index", "indices"):
+                judged += _judge_places(context, template, position)
+        if judged >= 3:
+            return
+    if not judged:
+        raise NotRun("no sample has an index of several elements that is refused anywhere")
+
+
+def _judge_places(context: Context, template: Any, position: int) -> bool:
+    """Whether an index array has bad numbers that are refused; they must be in each place."""
+    array = template.sample.args[position]
+    found = False
+    for wrong in (100_000, -100_000):
+        refusals = {}
+        for place in dict.fromkeys((0, 1, array.size // 2, array.size - 1)):
+            spoilt = np.array(array)
+            spoilt.reshape(-1)[place] = wrong
+            args = [*template.sample.args]
+            args[position] = spoilt
+            sample = context.placed(type(template.sample)(*args, **template.sample.kwargs))
+            try:
+                context.op(*context.subject.tensors(sample).args, **sample.kwargs)
+                context.subject.synchronize()
+                refusals[place] = False
+            except CoreDispatchError:
+                refusals[place] = True
+        if any(refusals.values()):
+            found = True
+            taken = [p for p, refused in refusals.items() if not refused]
+            context.expect(not taken, f"index {wrong} is refused, but taken at place {taken[:1]}")
+    return found
 
 
 def _works_still(context: Context) -> None:

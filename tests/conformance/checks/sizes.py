@@ -43,7 +43,7 @@ CALLS, MORE = 16, 60
 DOUBLE_CALLS = 6
 #: and of a backend that compiles for each shape
 COMPILED = 3
-#: seconds of the processor after which no further call of a case is begun
+#: seconds of the processor that the calls of a case take before no further one is begun
 PATIENCE = 0.4
 #: elements beyond which an elementwise result is judged where blocks and shares begin and end
 MILLION = 1 << 20
@@ -139,11 +139,12 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
     plain = Filling(context, dtype=dtype, seed=seed, distribution=many)
     layout = "transposed" if in_domain(context.op, "uniform", "transposed") else "contiguous"
     other = Filling(context, dtype=dtype, seed=seed + 1, layout=layout)
+    cut = Filling(context, dtype=dtype, seed=seed + 2, layout="rows")
     thresholds = _thresholds(context)
     reduced: list[tuple[Growth, list[int]]] = []
     later: list[tuple[Growth, int, Any]] = []
     if context.op.lists:
-        yield from itertools.islice(long_lists(context, context.samples()), 4)
+        yield from itertools.islice(long_lists(context, context.samples()), 6)
     for i, growth in enumerate(found):
         sizes = lengths(seed + i, growth.longest(budget))
         if sizes and not context.facts.elementwise:
@@ -158,7 +159,7 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
             if len(reduced) < 2:  # of one dimension and of two: what a reduction is asked first
                 yield from _hidden(context, growth, sizes, plain)
             reduced.append((growth, sizes))
-        later += [(growth, n, other) for n in sizes[1:]]
+        later += [(growth, n, (other, cut)[(i + j) % 2]) for j, n in enumerate(sizes[1:])]
         if i == 0:
             exact = [round(t / growth.share) for t in thresholds]
             around = lengths(0, growth.longest(budget), tuple(exact))[2:]
@@ -191,18 +192,20 @@ def _sums(context: Context) -> bool:
 
 
 def _run(context: Context, most: int) -> None:
-    start, done, largest = time.process_time(), 0, 0
+    spent, done, largest = 0.0, 0, 0
     if context.subject.expectations.policies.compiles:
         most = min(most, COMPILED)
     for sample in _calls(context, most):
         if sample is None or cost(context, sample) > 8 * _budget(context):
             continue
+        start = time.process_time()
         _judge(context, sample)
+        spent += time.process_time() - start
         done += 1
         sizes: list[int] = []
         sample.map(lambda a, sizes=sizes: sizes.append(a.size) or a)
         largest = max(largest, *sizes)
-        if done >= most or time.process_time() - start > PATIENCE * (10 if most == MORE else 1):
+        if done >= most or spent > PATIENCE * (10 if most == MORE else 1):
             break
     if not done:
         raise NotRun("no dimension of the operator's samples may be long")

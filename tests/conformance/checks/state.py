@@ -27,8 +27,9 @@ from coredispatch.registry import CoreDispatchError
 from ..case import Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
 from ..growth import Filling, counted, growths
-from ..process_state import Outputs, lasting, passing
+from ..process_state import Outputs, lasting, passing, unusual
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..templates import named
 from . import check
 from .values import choose_dtypes, decomposes, in_domain
 
@@ -39,6 +40,10 @@ THREADS, TURNS = 8, 12
 #: seconds after which a case makes no further calls than it must
 PATIENCE = 0.2
 LEAST_CALLS = 330
+#: elements of calls whose results are kept
+LARGE = 20_000
+#: seconds that a backend's own threads may need to end what they began
+SETTLES = 0.5
 #: elements of what is timed, of a loop over elements, and the factor that is suspicious
 TIMED, LEAST_TIMED, COUNTED, FACTOR = 20_000, 4_000, (64, 576), 50.0
 
@@ -74,6 +79,22 @@ def _samples(context: Context, count: int, **changes: Any) -> list[Any]:
     ordered = sorted(found.values(), key=elements)
     step = max(1, len(ordered) // count)
     return [context.placed(s) for s in ordered[::-1][::step][:count]]
+
+
+def _by_options(context: Context, count: int) -> list[Any]:
+    """A few samples with elements, the first of each combination of options."""
+    found: dict[str, Any] = {}
+    for sample in context.samples():
+        options = repr([(n, v) for n, v in named(context.op, sample) if not _is_data(v)])
+        if 0 < elements(sample) < 4000:
+            found.setdefault(options, sample)
+    return [context.placed(s) for s in [*found.values()][:count]]
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or (
+        isinstance(value, (list, tuple)) and any(map(_is_data, value))
+    )
 
 
 def _own(context: Context, tensors: Any, result: Any) -> list[Any]:
@@ -132,6 +153,30 @@ def calls(context: Context) -> None:
         context.sample = samples[which]
         _as_first(context, _arrays(context, result), first[which], f"call {number + 2}", result)
     context.found["calls"] = len(kept)
+    _large_calls(context)
+
+
+def _large_calls(context: Context) -> None:
+    """Large results that are kept stay what they were while others of their shape are made.
+
+    Memory worth keeping is kept for large results first.
+    """
+    dtype = numpy_dtype(context.case.dtype)
+    growth = next(iter(growths(context, dtype)), None)
+    if growth is None or decomposes(context.op):
+        return
+    size = growth.longest(LARGE)
+    kept = []
+    for seed in (1, 2, 3):
+        sample = growth.sample(context, size, Filling(context, dtype=dtype, seed=seed))
+        if sample is None:
+            return
+        context.placed(sample)
+        result = context.call(context.subject.tensors(sample))
+        kept.append((result, [np.array(a) for a in _arrays(context, result)]))
+    for number, (result, first) in enumerate(kept):
+        same = all(_equal(a, b) for a, b in zip(_arrays(context, result), first, strict=True))
+        context.expect(same, f"the result of large call {number + 1} changed with a later one")
 
 
 def _turned(array: Any) -> Any:
@@ -207,31 +252,71 @@ def threads(context: Context) -> None:
 
 @check(31, plan=_plan, variant="process")
 def process(context: Context) -> None:
-    """Nothing is printed, and nothing of the process is another afterwards."""
+    """Nothing is printed, and nothing of the process is another afterwards.
+
+    Asked of plain calls, of those with special values, and of refused ones; with the settings that
+    a process starts with, and with unusual ones.
+    """
     samples = _samples(context, 2)
+    usual = [*samples]
+    if in_domain(context.op, "special", "contiguous") and not context.op.values:
+        # What overflows, or is invalid, is where a library's state is touched.
+        for distribution in ("special", "extremes"):
+            samples += _samples(context, 1, distribution=distribution)
     tensors = [context.subject.tensors(s) for s in samples]
-    found, expected = lasting(), context.subject.state
-    filters = [*warnings.filters]
-    expected.restore()  # an earlier call may have left a change that the next repeats
-    changed: list[str] = []
-    try:
-        with Outputs() as outputs:
-            for given in tensors:  # what is imported, opened or started once is no change
-                context.op(*given.args, **given.kwargs)
-            before = passing()
-            for _ in range(50):
-                for given in tensors:
-                    context.op(*given.args, **given.kwargs)
-            context.subject.synchronize()
-            changed = before.differences(passing()) + expected.differences(lasting())
-            if [*warnings.filters] != filters:
-                changed.append("the filters of warnings")
-            before.restore()
-    finally:
-        (expected if changed else found).restore()
+    refused = _refused(context)
+    context.sample = samples[0]
+    found, filters = lasting(), [*warnings.filters]
+    with Outputs() as outputs:
+        for _ in range(2):  # what is compiled, imported or opened meanwhile is so once
+            changed = _changes(context, tensors, len(usual), refused)
+            (context.subject.state if changed else found).restore()
+            warnings.filters[:] = filters  # type: ignore[index]
+            if not changed:
+                break
+            time.sleep(SETTLES)
     said = outputs.text()
     context.expect(not said, f"it prints: {said[:80]!r}")
     context.expect(not changed, f"it changes {'; '.join(changed)}")
+
+
+def _changes(context: Context, tensors: list[Any], usual: int, refused: list[Any]) -> list[str]:
+    """What of the process is another after many calls; the first of them are the usual ones."""
+    expected, filters = context.subject.state, [*warnings.filters]
+    expected.restore()  # an earlier call may have left a change that the next repeats
+    for given in tensors[:usual]:  # what is imported, opened or started once is no change
+        context.op(*given.args, **given.kwargs)
+    before = passing()
+    _call_all(context, tensors, refused, 50)
+    changed = before.differences(passing()) + expected.differences(lasting())
+    if not changed:
+        with unusual():
+            for kept, look in [(look(), look) for look in (passing, lasting)]:
+                _call_all(context, tensors, refused, 3)
+                changed += kept.differences(look())
+    if [*warnings.filters] != filters:
+        changed.append("the filters of warnings")
+    before.restore()
+    return changed
+
+
+def _refused(context: Context) -> list[Any]:
+    """The tensors of calls that the operator definition says are refused."""
+    found = []
+    for sample, *_ in context.op.errors(context.make()) if context.op.errors else ():
+        with contextlib.suppress(CoreDispatchError):  # what no tensor can be made of
+            found.append(context.subject.tensors(context.placed(sample)))
+    return found[:8]
+
+
+def _call_all(context: Context, tensors: list[Any], refused: list[Any], turns: int) -> None:
+    for _ in range(turns):
+        for given in tensors:
+            context.op(*given.args, **given.kwargs)
+    for given in refused:
+        with contextlib.suppress(Exception):  # what is raised is the business of check 14
+            context.op(*given.args, **given.kwargs)
+    context.subject.synchronize()
 
 
 @check(31, plan=_plan, variant="memory")
@@ -239,7 +324,8 @@ def memory(context: Context) -> None:
     """Inputs and results die with their last reference, and memory does not grow."""
     subject = context.subject
     sample = _samples(context, 1)[0]
-    watched = [pair for _ in range(24) for pair in _dead(context, sample)]
+    several = [sample, *_by_options(context, 5)]  # each option may lead to a branch that keeps
+    watched = [pair for _ in range(6) for s in several for pair in _dead(context, s)]
     subject.synchronize()
     if any(reference() is not None for _, reference in watched):
         gc.collect()

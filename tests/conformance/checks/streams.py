@@ -20,8 +20,9 @@ from coredispatch.registry import CoreDispatchError
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, tensors_in
-from ..draws import CONTINUOUS, DISCRETE, Draw
-from ..subject import OpFacts, Subject
+from ..draws import CONTINUOUS, DISCRETE, NARROW, Draw
+from ..process_state import global_generators
+from ..subject import DTYPES, OpFacts, Subject
 from . import check
 
 __all__ = ["beyond"]
@@ -36,7 +37,12 @@ MANY_SIGMAS = 7.0
 PLACES = (3, 7, 53)
 
 
-WIDE = {"wide": (0, 3 << 61), "33-bits": (0, 1 << 33), "signed": (-(1 << 40) - 5, 1 << 41)}
+WIDE = {
+    "wide": (0, 3 << 61),
+    "33-bits": (0, 1 << 33),
+    "signed": (-(1 << 40) - 5, 1 << 41),
+    "all": (-(1 << 63), (1 << 63) - 1),  # wider than the type's largest number
+}
 GENERATORS = ("seeds", "independent", "order")
 
 
@@ -49,9 +55,13 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             if dtype in subject.dtypes:
                 yield Case(11, op.name, dtype, variant="stream")
         return
-    for name in (*CONTINUOUS, *DISCRETE):
+    for name in (*CONTINUOUS, *DISCRETE, *NARROW):
+        dtype = name.partition("-")[2]
+        if dtype in DTYPES and dtype not in subject.dtypes:
+            continue
         yield Case(11, BACKEND, variant=f"distribution+{name}")
-        yield Case(11, BACKEND, variant=f"places+{name}")
+        if name not in NARROW:  # where two numbers agree by chance
+            yield Case(11, BACKEND, variant=f"places+{name}")
     for name in WIDE:
         yield Case(11, BACKEND, variant=f"range+{name}")
     for name in ("float16", "bfloat16", "float32", "float64"):
@@ -171,7 +181,7 @@ def distribution(context: Context) -> None:
         _counts(context, [(values == v).sum() for v in shares], list(shares.values()), name)
         _apart(context, values, name)
         return
-    draw, cdf = CONTINUOUS[name]
+    draw, cdf = {**CONTINUOUS, **NARROW}[name]
     values = _drawn(context, draw)
     share = np.asarray(cdf(values))
     inside = bool(np.isfinite(values).all() and (share >= 0).all() and (share <= 1).all())
@@ -182,6 +192,9 @@ def distribution(context: Context) -> None:
     for where, outer in (("lower", share < tail), ("upper", share > 1 - tail)):
         _counts(context, [outer.sum(), (~outer).sum()], [tail, 1 - tail], f"{name}, {where} tail")
     _apart(context, share, name)
+    if name.endswith("-float64"):
+        single = float((values == values.astype(np.float32)).mean())
+        context.expect(single < 0.1, f"{name}: {single:.0%} of the numbers have single precision")
 
 
 @check(11, plan=_plan, variant="range")
@@ -227,12 +240,14 @@ def uniform_steps(context: Context) -> None:
         even = np.full(CELLS, 1 / CELLS)
         cells = (values * lowest).astype(np.int64) % CELLS
         _counts(context, np.bincount(cells, minlength=CELLS), even, f"{what}, lowest bits")
-    wide = cd.empty(COUNT, dtype=dtype, device=device).uniform_(-1.0, 3.0)
-    found = context.subject.array(wide).astype(np.float64)
-    context.expect(
-        found.min() >= -1 and found.max() < 3,
-        f"uniform_(-1, 3) drew {found.min()} to {found.max()}",
-    )
+    # Far from 0 a sum rounds up to the end.
+    for low, high in ((-1.0, 3.0), (96.0, 96.5), (-3.0, -2.0)):
+        wide = cd.empty(COUNT, dtype=dtype, device=device).uniform_(low, high)
+        found = context.subject.array(wide).astype(np.float64)
+        context.expect(
+            found.min() >= low and found.max() < high,
+            f"uniform_({low}, {high}) drew {found.min()} to {found.max()}",
+        )
 
 
 @check(11, plan=_plan, variant="permutations")
@@ -370,6 +385,7 @@ def stream(context: Context) -> None:
     own = "generator" in names
     for sample in context.samples():
         generator = cd.Generator(context.subject.device).manual_seed(21)
+        untouched = global_generators()
 
         def draw(sample: Any = sample, generator: Any = generator) -> Any:
             tensors = context.subject.tensors(sample)
@@ -389,6 +405,8 @@ def stream(context: Context) -> None:
             raise NotRun(f"no generator can be passed: {error}") from None
         source.set_state(saved)
         context.expect(draw() == third, "after set_state the call gives other numbers")
+        moved = untouched.differences(global_generators())
+        context.expect(not moved, f"a draw moves {', '.join(moved)}")
         # Whether anything is drawn at all, the restored state and another seed tell.
         source.manual_seed(22)
         if len(first) >= 32 and draw() != first:
@@ -403,5 +421,26 @@ def stream(context: Context) -> None:
                 usual = sum(a == b for a, b in itertools.pairwise(seeded)) / (len(seeded) - 1)
                 repeats = 0 if usual > 0.1 else max(0, repeats - 2)
             context.expect(not repeats, "a call repeats the one before")
+    _refusals(context, own)
     if not context.asserted:
         raise NotRun("the operator has no sample")
+
+
+def _refusals(context: Context, own: bool) -> None:
+    """A refused call draws nothing."""
+    device = context.subject.device
+    for sample, *_ in context.op.errors(context.make()) if context.op.errors else ():
+        generator = cd.Generator(device).manual_seed(21)
+        given = context.placed(sample)
+        if own:
+            given.kwargs.setdefault("generator", generator)
+        source = given.kwargs["generator"] if own else cd.default_generator(device)
+        if not isinstance(source, cd.Generator):
+            continue
+        saved = context.subject.array(source.get_state()).tobytes()
+        try:
+            tensors = context.subject.tensors(given)
+            context.op(*tensors.args, **tensors.kwargs)
+        except Exception:  # which, is the business of check 14
+            now = context.subject.array(source.get_state()).tobytes()
+            context.expect(now == saved, "a call that is refused draws numbers")

@@ -41,6 +41,7 @@ DECOMPOSITIONS = frozenset(
 )
 DOMAINS = (
     "_loss",
+    "ctc_",
     "cross_entropy",
     "kl_div",
     "batch_norm",

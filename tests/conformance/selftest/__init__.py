@@ -71,7 +71,8 @@ _OWN = tuple(
     f"at {name}.py"
     for name in (
         "curated generated fake_backend controls option_faults edge_faults stream_faults "
-        "size_faults state_faults rounding_faults generated_work generated_options "
+        "corner_faults stride_faults process_faults size_faults state_faults rounding_faults "
+        "generated_work generated_options "
         "generated_states generated_streams generated_edges layer_faults".split()
     )
 )

@@ -11,6 +11,7 @@ from coredispatch.plugin import from_raw, to_raw
 
 from ..subject import Subject
 from ..tensor_layouts import extras
+from .corner_faults import CORNERS
 from .edge_faults import BACKWARD_KERNELS, EDGES
 from .fake_backend import NAME
 from .forms import INPLACE, KERNELS
@@ -19,10 +20,12 @@ from .layer_faults import LAYERS
 from .mutants import Mutant, Mutation
 from .option_faults import OPTIONS
 from .passes import PASSES
+from .process_faults import PROCESS
 from .rounding_faults import ROUNDINGS
 from .size_faults import SIZES
 from .state_faults import STATES
 from .stream_faults import DISTRIBUTIONS, STREAMS
+from .stride_faults import STRIDES
 
 __all__ = ["curated"]
 
@@ -57,7 +60,8 @@ def curated(subject: Subject) -> list[Mutant]:
     kernels += _of_kernels({**KERNELS, **OPTIONS, **BACKWARD_KERNELS, **DISTRIBUTIONS})
     kernels += [
         Mutant(f"{name} ({facts['op']})", mutation=_stateful(make), **facts)
-        for name, (make, facts) in [*SIZES.items(), *STATES.items(), *ROUNDINGS.items()]
+        for table in (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES)
+        for name, (make, facts) in table.items()
     ]
     kernels += layout_faults()
     faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **STREAMS, **LAYERS}

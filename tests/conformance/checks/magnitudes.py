@@ -1,0 +1,172 @@
+"""Check 8, magnitudes: numbers of every size that a dtype has, and special ones in every pair.
+
+The special values of the covering array are eight numbers among random ones near zero. A kernel
+changes its formula where a function turns or overflows - at 9, at -37, at 2**-27 - and treats
+pairs: 1 to the power of NaN, what an infinity leaves over. Here the exponents of the numbers are
+even over the dtype's range, most of them where functions turn, and every two special numbers meet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from coredispatch.registry import CoreDispatchError
+
+from ..case import Case
+from ..context import Context, NotRun
+from ..distributions import limits
+from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..templates import Template, named, templates
+from . import check
+from .drawn import BY_MEMORY
+from .values import in_domain
+
+#: dtypes that are asked; of a composite the two that kernels of their own are written for
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8")
+#: numbers of an array besides the special ones
+COUNT = 400
+#: exponents between which functions turn: half of the numbers lie there
+TURNS = 9.0
+#: combinations of options that are tried
+CALLS = 6
+#: requests of a sampler whose arrays may hold any number, or any that is no less than zero
+FREE = ("__call__", "positive", "float")
+#: operators whose results are whole quotients
+QUOTIENTS = ("floor_divide", "trunc_divide")
+#: operators that are undefined for some integers: division by zero, shifts beyond the width
+UNDEFINED = ("shift", "div", "remainder", "fmod")
+
+
+def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+    if facts is None or not facts.native or facts.op.samples is None or facts.layouts:
+        return
+    op = facts.op
+    if not op.tensors or op.view or op.mutates or op.random or op.factory or op.name in BY_MEMORY:
+        return
+    if not in_domain(op, "special", "contiguous"):
+        return
+    for dtype in DTYPES[:2] if op.kind == "composite" else DTYPES:
+        if dtype in facts.dtypes and dtype in subject.dtypes:
+            mandatory = dtype in MANDATORY_DTYPES
+            yield Case(8, op.name, dtype, variant="magnitudes", mandatory=mandatory)
+
+
+def _special(dtype: Any, positive: bool) -> Any:
+    """The numbers that are not like others, and some that are."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        found = [0, 1, 2, 3, 7, 96, info.max - 1, info.max, info.max // 2 + 1]
+        found += [-1, -2, -3, -5, info.min, info.min + 1] if dtype.kind == "i" else []
+        found += [2**53, 2**53 + 1, -(2**53) - 1] if dtype.itemsize == 8 else []
+        return np.array([n for n in found if n > 0 or not positive], dtype)
+    info = limits(dtype)
+    sizes = [1.0, 2.0, 3.0, 0.5, 1.5, np.inf, float(info.max), float(info.smallest_normal)]
+    sizes.append(float(info.smallest_subnormal))
+    if positive:
+        return np.array(sizes).astype(dtype)
+    return np.array([np.nan, 0.0, -0.0, *sizes, *(-n for n in sizes)]).astype(dtype)
+
+
+def _numbers(dtype: Any, count: int, positive: bool, rng: np.random.Generator) -> Any:
+    """Numbers of either sign, their exponents even over the range or where functions turn."""
+    if dtype.kind in "iu":
+        bits = rng.integers(0, dtype.itemsize * 8 - (dtype.kind == "i"), count)
+        found = rng.integers(0, 2**63, count, np.uint64) >> (np.uint64(63) - bits.astype(np.uint64))
+        found = np.maximum(found, np.uint64(1)).astype(dtype)
+        signs = rng.integers(0, 2, count).astype(bool) & (dtype.kind == "i" and not positive)
+        return np.where(signs, -found, found).astype(dtype)
+    info = limits(dtype)
+    least, most = (float(np.log2(float(n))) for n in (info.smallest_normal, info.max))
+    near = rng.uniform(-TURNS, TURNS, count)
+    exponents = np.where(rng.random(count) < 0.6, near, rng.uniform(least, most, count))
+    signs = 1.0 if positive else rng.choice((-1.0, 1.0), count)
+    with np.errstate(all="ignore"):
+        return (signs * np.exp2(exponents)).astype(dtype)
+
+
+def _arrays(template: Template, dtype: Any, rng: np.random.Generator) -> list[Any] | None:
+    """New arrays for a sample's, of one dimension; None where one of them has a meaning."""
+    requests = [template.requests.get(id(a)) for a in template.arrays]
+    if not template.whole or any(a.ndim == 0 for a in template.arrays):
+        return None
+    free = [
+        r is not None and r.method in FREE and r.low is None and r.high is None for r in requests
+    ]
+    if not any(free) or any(r is not None and r.method == "index" for r in requests):
+        return None
+    # Numbers are positive for the sake of integers: zero divides nothing there.
+    kept = [dtype.kind in "iu" and r is not None and r.method == "positive" for r in requests]
+    chosen = [_special(dtype, positive) for positive in kept]
+    pairs = list(itertools.product(*(range(len(c)) for c in chosen[:2])))
+    rng.shuffle(pairs)
+    found = []
+    for i, (request, special) in enumerate(zip(requests, chosen, strict=True)):
+        assert request is not None
+        if request.method == "mask":
+            found.append(rng.random(len(pairs) + COUNT) < 0.5)
+            continue
+        positive = kept[i]
+        places = [p[i] for p in pairs] if i < 2 else rng.integers(0, len(special), len(pairs))
+        many = _numbers(dtype, COUNT, positive, rng)
+        if i:  # some are near the first array's
+            first = found[0][len(pairs) :]
+            near = (rng.random(COUNT) < 0.2) & (first > 0 if positive else first == first)
+            many = np.where(near, first, many).astype(dtype)
+        found.append(np.concatenate([special[np.array(places, int)], many]))
+    return found
+
+
+def _held_back(dividend: Any, divisor: Any) -> Any:
+    """The divisor where the dtype holds each whole quotient; the dividend itself elsewhere."""
+    if dividend.dtype.kind in "iu":
+        return divisor
+    with np.errstate(all="ignore"):
+        quotient = np.abs(dividend.astype(np.float64) / divisor.astype(np.float64))
+    beyond = np.isfinite(quotient) & (quotient >= 1 / float(limits(dividend.dtype).eps))
+    return np.where(beyond, dividend, divisor).astype(divisor.dtype)
+
+
+def _calls(context: Context) -> Iterator[Any]:
+    """A call of each combination of options that the samples have."""
+    seen: set[str] = set()
+    rng = context.rng
+    for template in templates(context.op, lambda kind: context.make(kind=kind)):
+        if any(a.dtype != context.make().dtype for a in template.arrays if a.dtype.kind != "b"):
+            continue
+        if len({a.shape for a in template.arrays}) != 1:
+            continue
+        options = repr([(n, v) for n, v in named(context.op, template.sample) if not _held(v)])
+        if options in seen or len(seen) == CALLS:
+            continue
+        made = _arrays(template, context.make().dtype, rng)
+        if made is None:
+            continue
+        seen.add(options)
+        if context.op.name in QUOTIENTS and len(made) == 2:
+            made[1] = _held_back(*made)
+        by_id = {id(a): m for a, m in zip(template.arrays, made, strict=True)}
+        yield template.sample.map(lambda a, by_id=by_id: by_id[id(a)])
+
+
+def _held(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, list, tuple))
+
+
+@check(8, plan=_plan, variant="magnitudes")
+def magnitudes(context: Context) -> None:
+    """Numbers over the whole range of the dtype, and all pairs of special ones."""
+    if context.make().dtype.kind in "iu" and any(p in context.op.name for p in UNDEFINED):
+        raise NotRun("not defined for all integers")
+    for sample in _calls(context):
+        context.placed(sample)
+        try:
+            result = context.call(context.subject.tensors(sample))
+        except CoreDispatchError:
+            continue  # shapes or values that the samples never have
+        context.close(result, sample)
+    if not context.asserted:
+        raise NotRun("no sample's arrays may hold any number")

@@ -1,0 +1,195 @@
+"""Curated faults of corners: where a formula changes, where special numbers meet, odd memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CORNERS"]
+
+
+def _entry(op: str, check: int, says: str, *others: str) -> dict[str, Any]:
+    return {"op": op, "ops": (op, *others), "checks": (check,), "says": says}
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def early_one(correct: Any, raws: Any) -> Any:
+    """tanh of doubles is 1 from 9 on, where that of single precision is."""
+    result, x = correct(*raws), raws[0]
+    return np.where(np.abs(x) > 9, np.sign(x), result) if x.dtype == np.float64 else result
+
+
+def exponent_first(correct: Any, raws: Any) -> Any:
+    """pow gives NaN for an exponent of NaN, whatever the base."""
+    result, exponent = correct(*raws), np.asarray(raws[1])
+    if result.dtype.kind != "f" or exponent.dtype.kind != "f":
+        return result
+    return np.where(np.isnan(exponent), np.nan, result).astype(result.dtype)
+
+
+def infinite_difference(correct: Any, raws: Any) -> Any:
+    """logaddexp subtracts its operands, also two that are the same infinity."""
+    result = correct(*raws)
+    if result.dtype.kind != "f":
+        return result
+    same = np.isinf(raws[0]) & (raws[0] == raws[1])
+    return np.where(same, np.nan, result).astype(result.dtype)
+
+
+def not_over_zero(correct: Any, raws: Any) -> Any:
+    """nextafter counts the bits up, and steps from 0 to the positive side alone."""
+    result = correct(*raws)
+    return np.where(np.asarray(raws[0]) == 0, np.abs(result), result).astype(result.dtype)
+
+
+def cube_overflows(correct: Any, raws: Any) -> Any:
+    """The derivative of gelu's approximation takes a cube in half precision."""
+    result, x = correct(*raws), raws[1]
+    if raws[2] != "tanh" or x.dtype != np.float16:
+        return result
+    return np.where(np.abs(x) > 40, np.nan, result).astype(x.dtype)
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+def one_number(correct: Any, raws: Any) -> Any:
+    """An operand that is expanded in its last dimension is taken for a number."""
+    x, y = raws
+    if isinstance(y, np.ndarray) and y.ndim > 1 and y.strides[-1] == 0 and y.shape[-1] > 1:
+        y = np.broadcast_to(y[..., :1, :1], y.shape)
+    return correct(x, y)
+
+
+def packed_rows(correct: Any, raws: Any) -> Any:
+    """Rows whose elements lie beside each other are taken to follow each other."""
+    x = raws[0]
+    cut = x.ndim == 2 and min(x.shape) > 1 and x.strides[1] == x.itemsize
+    if cut and x.strides[0] > x.itemsize * x.shape[1]:
+        packed = (x.itemsize * x.shape[1], x.itemsize)
+        x = np.array(np.lib.stride_tricks.as_strided(x, x.shape, packed))
+    return correct(x, *raws[1:])
+
+
+# ---- sizes --------------------------------------------------------------------------------------
+
+
+def lone_element(correct: Any, raws: Any) -> Any:
+    """A block of one element at the end of a scan gets no carry."""
+    result, (x, dim) = correct(*raws), raws[:2]
+    if result.ndim and result.shape[dim] > 2048 and result.shape[dim] % 2048 == 1:
+        np.moveaxis(result, dim, -1)[..., -1] = np.moveaxis(x, dim, -1)[..., -1]
+    return result
+
+
+def second_output(correct: Any, raws: Any) -> Any:
+    """A channel alone in its block has the variance of the one before."""
+    found = correct(*raws)
+    if raws[0].shape[1] > 64 and raws[0].shape[1] % 64 == 1:
+        found[2][-1] = found[2][-2]
+    return found
+
+
+def swapped_ends(correct: Any, raws: Any) -> Any:
+    """Beyond 16 tensors the last two are stacked the other way round, along the last dim."""
+    tensors, dim = [*raws[0]], raws[1]
+    if len(tensors) > 16 and tensors[0].ndim and dim in (-1, tensors[0].ndim):
+        tensors[-1], tensors[-2] = tensors[-2], tensors[-1]
+    return correct(tensors, dim)
+
+
+# ---- time ---------------------------------------------------------------------------------------
+
+
+class LargeBuffer:
+    """Large results of a shape share their memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+
+    def __call__(self, correct: Any, raws: Any) -> Any:
+        result = correct(*raws)
+        if result.size < 4096:
+            return result
+        held = self.kept.setdefault((result.shape, result.dtype.str), np.empty_like(result))
+        held[...] = result
+        return held
+
+
+class Holding:
+    """The argument of the last sum over everything is held."""
+
+    held: Any = None
+
+    def __call__(self, correct: Any, raws: Any) -> Any:
+        if raws[1] is None:
+            self.held = raws[0]
+        return correct(*raws)
+
+
+# ---- indices and random numbers -----------------------------------------------------------------
+
+
+def ends_alone(correct: Any, raws: Any) -> Any:
+    """Only the first and the last index are checked."""
+    x, dim, index, *rest = raws
+    if index.ndim and index.size > 2 and x.ndim and x.shape[dim]:
+        index = index.copy()
+        index[1:-1] = np.clip(index[1:-1], 0, x.shape[dim] - 1)
+    return correct(x, dim, index, *rest)
+
+
+def inverse_rate(correct: Any, raws: Any) -> Any:
+    """A rate below 1 is taken for the mean."""
+    x, rate, generator = raws
+    return correct(x, 1 / rate if rate < 1 else rate, generator)
+
+
+def half_too_low(correct: Any, raws: Any) -> Any:
+    """Above a rate of 30 a normal number is cut to a whole one."""
+    found, rate = correct(*raws), np.asarray(raws[0], np.float64)
+    rng = np.random.default_rng(int(np.asarray(found, np.float64).sum()) % 2**32)
+    cut = np.floor(rng.standard_normal(rate.shape) * np.sqrt(rate) + rate)
+    return np.where(rate > 30, cut, found).astype(found.dtype)
+
+
+def other_mask(correct: Any, raws: Any) -> Any:
+    """The mask of dropout is another from 4096 elements on."""
+    kept, mask = correct(*raws)
+    if mask.size > 4096:
+        mask = np.array(mask)
+        mask.reshape(-1)[4096:] ^= True
+    return kept, mask
+
+
+#: name -> (mutation, facts)
+CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "doubles are saturated where floats are": (early_one, _entry("tanh", 8, "bound")),
+    "a NaN in the exponent decides": (exponent_first, _entry("pow", 8, "NaN")),
+    "two equal infinities are subtracted": (infinite_difference, _entry("logaddexp", 8, "NaN")),
+    "no step over zero": (not_over_zero, _entry("nextafter", 8, "bound")),
+    "a cube in half precision": (
+        cube_overflows,
+        _entry("gelu_backward", 12, "not that of", "gelu"),
+    ),
+    "an expanded operand is a number": (one_number, _entry("mul", 5, "bound|signs")),
+    "rows of a wider matrix follow each other": (packed_rows, _entry("softmax", 5, "bound")),
+    "one element past the blocks": (lone_element, _entry("cumsum", 30, "bound")),
+    "the second of two outputs of a shape": (
+        second_output,
+        _entry("batch_norm_train", 30, "bound"),
+    ),
+    "a long list along the last dim": (swapped_ends, _entry("stack", 30, "bound|exact|signs")),
+    "large results share memory": (LargeBuffer, _entry("softmax", 31, "changed with a later")),
+    "an argument is held in one branch": (Holding, _entry("sum", 31, "alive")),
+    "indices between the ends": (ends_alone, _entry("index_add", 14, "at place")),
+    "a slow rate is inverted": (inverse_rate, _entry("exponential", 11, "sigmas", "backend")),
+    "large rates are cut": (half_too_low, _entry("poisson", 11, "sigmas", "backend")),
+    "another mask for large tensors": (
+        other_mask,
+        _entry("native_dropout", 11, "impossible", "backend"),
+    ),
+}
