@@ -4,7 +4,8 @@
 # make test-third-party  the backends over JAX, PyTorch, array_api_strict and OpenCL; installs these
 # make test-machines  the tests that depend on rounding, as on machines with another BLAS or processor
 # make check        format, lint, types, import contract, docs
-# make bench        dispatch cost beside PyTorch, where PyTorch is installed
+# make bench        calls, kernels and training steps beside PyTorch, where it is installed; writes
+#                   docs/benchmarks.md and its chart (options: make bench ARGS="--threads 1,2 --quick")
 # make conformance  the conformance suite: a report per plugin in build/conformance
 # make gpu-test     tests of plugins/cuda_cupy, on a machine with a CUDA device
 # make clean        remove what was built;  make distclean: the .venv as well
@@ -114,7 +115,7 @@ check: dev
 	$(TEST) -q tests/unit/test_docs.py
 
 bench: dev
-	$(PY) benchmarks/dispatch.py $(ARGS)
+	$(PY) benchmarks/report.py $(ARGS)
 
 # One report per plugin in build/conformance: the plugins loaded, the backend, level and profile.
 REPORTS := build/conformance

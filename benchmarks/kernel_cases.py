@@ -194,6 +194,12 @@ def layers() -> Iterator[Kernel]:
             backward,
         )
         yield Kernel(
+            f"cross_entropy of positions{suffix}",
+            lambda lib, x, t: lib.nn.functional.cross_entropy(x, t),
+            (normal(4, 8, 64, 64), integers(8, 4, 64, 64)),
+            backward,
+        )
+        yield Kernel(
             f"group_norm{suffix}",
             lambda lib, x, w, b: lib.nn.functional.group_norm(x, 8, w, b),
             (image, channels, channels),
@@ -217,6 +223,7 @@ def layers() -> Iterator[Kernel]:
                 (normal(2, 8, 64, 64), lambda rng: rng.random((2, 64, 64, 2)) * 2 - 1),
                 backward,
             )
+    yield Kernel("sum of channels", lambda lib, x: x.sum((0, 2, 3)), (image,))
     yield Kernel("matmul 512", lambda lib, x, y: x @ y, (normal(512, 512),) * 2)
     yield Kernel("bmm", lambda lib, x, y: lib.bmm(x, y), (normal(64, 32, 32),) * 2)
 

@@ -20,23 +20,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-
-def _threads(arguments: list[str]) -> str:
-    """The number of threads asked for; libraries read it from the environment when imported."""
-    for at, argument in enumerate(arguments):
-        if argument == "--threads" and at + 1 < len(arguments):
-            return arguments[at + 1]
-        if argument.startswith("--threads="):
-            return argument.partition("=")[2]
-    return "1"
-
+from measure import Case, both_libraries, geometric_mean, minima, threads_of
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_variable] = _threads(sys.argv)
+    os.environ[_variable] = threads_of(sys.argv)
 
 import numpy as np  # noqa: E402
 from kernel_cases import Kernel, kernels  # noqa: E402
-from measure import Case, geometric_mean, minima  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -90,18 +80,10 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Run the benchmark; returns the exit status."""
     options = _options()
-    try:
-        import torch
-    except ImportError as error:
-        print(f"benchmarks/kernels.py needs {error.name}; see its first lines")
+    libraries = both_libraries(options.threads, options.without_pack)
+    if libraries is None:
         return 2
-    import coredispatch as cd
-
-    torch.set_num_threads(options.threads)
-    cd.set_num_threads(options.threads)
-    cd.ones(1)
-    if options.without_pack:
-        cd.plugins.unload("cpu_numba")
+    cd, torch = libraries
     np.seterr(all="ignore")
 
     only = tuple(name for name in options.only.split(",") if name)

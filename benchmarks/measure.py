@@ -10,11 +10,48 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Case", "Result", "compare", "geometric_mean", "minima", "print_table", "progress"]
+__all__ = [
+    "Case",
+    "Result",
+    "both_libraries",
+    "compare",
+    "geometric_mean",
+    "minima",
+    "print_table",
+    "progress",
+    "threads_of",
+]
 
 
 # What is measured are compiled kernels, not what serves until they are.
 os.environ.setdefault("COREDISPATCH_BACKGROUND", "0")
+
+
+def threads_of(arguments: list[str]) -> str:
+    """The number of threads asked for; libraries read it from the environment when imported."""
+    for at, argument in enumerate(arguments):
+        if argument == "--threads" and at + 1 < len(arguments):
+            return arguments[at + 1]
+        if argument.startswith("--threads="):
+            return argument.partition("=")[2]
+    return "1"
+
+
+def both_libraries(threads: int, without_pack: bool) -> tuple[Any, Any] | None:
+    """coredispatch and torch with so many threads each; None, and a word why, without torch."""
+    try:
+        import torch
+    except ImportError as error:
+        print(f"the benchmark needs {error.name}: pip install 'coredispatch[bench]'")
+        return None
+    import coredispatch as cd
+
+    torch.set_num_threads(threads)
+    cd.set_num_threads(threads)
+    cd.ones(1)
+    if without_pack:
+        cd.plugins.unload("cpu_numba")
+    return cd, torch
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from coredispatch.registry import (
     Layer,
     Layout,
     MissingKernel,
+    NoDeviceError,
     NumberRangeError,
     Operator,
     OpError,
@@ -62,6 +63,7 @@ from coredispatch.registry.around.checks import check_types, check_write, descri
 from coredispatch.registry.around.modes import Mode, Switch, is_masked, is_on, key_bit
 from coredispatch.registry.around.raw_values import (
     backends,
+    call_raw,
     check,
     check_index,
     device_count,
@@ -137,6 +139,7 @@ __all__ = [
     "Layout",
     "MissingKernel",
     "Mode",
+    "NoDeviceError",
     "NumberRangeError",
     "NumpyStream",
     "OpError",
@@ -160,6 +163,7 @@ __all__ = [
     "backends",
     "base_of",
     "bump_version",
+    "call_raw",
     "check",
     "check_index",
     "check_types",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -176,6 +177,13 @@ def tensor(
     """
     wanted = None if dtype is None else DType.of(dtype)
     if isinstance(data, Tensor):
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use "
+            "sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than "
+            "torch.tensor(sourceTensor).",
+            stacklevel=2,
+        )
         result = data.detach().clone()
         if wanted is not None or device is not None:
             result = result.to(device=device, dtype=wanted)
@@ -293,10 +301,13 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
         if not kwargs:
             return op(*args)
         requires_grad = kwargs.pop("requires_grad", False)
-        for hint in ("pin_memory", "layout", "memory_format"):
+        for hint in ("pin_memory", "layout"):
             kwargs.pop(hint, None)
+        order = kwargs.pop("memory_format", None)
         out = kwargs.pop("out", None)
         result = op(*args, **kwargs) if out is None else op(*args, out=out, **kwargs)
+        if order is not None and not str(order).endswith("preserve_format"):
+            result = result.contiguous(memory_format=order)
         return requiring(result, requires_grad)
 
     factory.__name__ = factory.__qualname__ = op.name

@@ -25,6 +25,10 @@ class _Operators:
     """
 
     def __getattr__(self, name: str) -> Any:
+        if name == "profiler":
+            from coredispatch.frontend.profiler import record_operators
+
+            return record_operators
         if name == "aten" or any(n.startswith(name + "::") for n in TABLE.snapshot.ops):
             from coredispatch.frontend.library.overloads import OpNamespace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -302,6 +303,14 @@ class TensorFacts(_Above):
     @property
     def T(self) -> Tensor:
         """All dimensions reversed."""
+        if self.ndim not in (0, 2):
+            warnings.warn(
+                "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
+                "deprecated and it will throw an error in a future release. Consider `x.mT` to "
+                "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` "
+                "to reverse the dimensions of a tensor.",
+                stacklevel=2,
+            )
         return _op("permute")(self, tuple(range(self.ndim - 1, -1, -1)))
 
     @property

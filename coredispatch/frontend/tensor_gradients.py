@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,19 @@ def _check_differentiable(what: str, dtype: DType) -> None:
         raise AutogradError(
             f"only floating and complex tensors can require gradients: {what} has dtype {dtype}",
             fix="convert it with .float()",
+        )
+
+
+def _warn_of_no_leaf(tensor: Any) -> None:
+    """Warn that the gradient of a result is asked for, which is not kept."""
+    if not tensor.is_leaf and not tensor.retains_grad:
+        warnings.warn(
+            "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
+            ".grad attribute won't be populated during autograd.backward(). If you indeed want "
+            "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+            "non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
+            "the leaf Tensor instead.",
+            stacklevel=3,
         )
 
 
@@ -96,7 +110,10 @@ class TensorGradients(_Above):
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient of a leaf, or None."""
-        return self._grad
+        found = self._grad
+        if found is None and self.keys & AUTOGRAD and self._node is not None:
+            _warn_of_no_leaf(self)
+        return found
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:

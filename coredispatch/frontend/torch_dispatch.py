@@ -73,6 +73,9 @@ class SubclassData(Wrapper):
     """The raw data of a wrapper subclass: there are none, its class knows what it holds."""
 
     layer = "torch_dispatch"
+    #: the class of its tensors, and their attributes
+    kind: Any = None
+    attributes: Any = None
 
     def describe(self) -> str:
         """What ``repr`` shows unless the class says something better."""
@@ -106,9 +109,24 @@ def make_wrapper_subclass(
     facts: Any = _Facts(tuple(size), dtype or default_dtype(), place, strides)
     made = HOOKS.value_type(SubclassData(facts), HOOKS.device_bit(place) | DISPATCH | _WRAPPED)
     made = become(made, cls)
+    made.raw.kind, made.raw.attributes = cls, getattr(made, "__dict__", None)
     if requires_grad:
         made.requires_grad = True
     return made
+
+
+def _in_its_class(item: Any) -> Any:
+    """A tensor that autograd made anew from what it saved, in the class it was of."""
+    if isinstance(item, (list, tuple)):
+        if any(isinstance(part, Value) for part in item):
+            return type(item)([_in_its_class(part) for part in item])
+        return item
+    raw = item.raw if isinstance(item, Value) else None
+    if not isinstance(raw, SubclassData) or isinstance(item, raw.kind) or raw.attributes is None:
+        return item
+    found = become(item, raw.kind)
+    found.__dict__.update(raw.attributes)
+    return found
 
 
 def overload_name(op: Any, args: tuple[Any, ...]) -> str:
@@ -164,6 +182,7 @@ class SubclassEntry(_DispatchEntry):
     """Asks the class of the first argument that has the method, subclasses first."""
 
     def call(self, args: tuple[Any, ...]) -> Any:
+        args = tuple([_in_its_class(item) for item in args])
         kinds: list[Any] = []
         for item in flat(args):
             kind: Any = type(item)

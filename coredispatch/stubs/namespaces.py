@@ -111,6 +111,11 @@ def public_names() -> Iterator[tuple[Path, str]]:
         yield from _files(f"coredispatch.{namespace}", real)
 
 
+def _long(real: str) -> str:
+    """A mark for the line that names a module, where it is long."""
+    return "  # noqa: E501" if len(real) > 74 else ""
+
+
 def _files(name: str, real: str) -> Iterator[tuple[Path, str]]:
     """The file of a public name, and those of the modules below it."""
     found = importlib.util.find_spec(real)
@@ -119,7 +124,7 @@ def _files(name: str, real: str) -> Iterator[tuple[Path, str]]:
     path = PACKAGE.joinpath(*name.split(".")[1:])
     text = (
         f"{GENERATED}; do not edit.\n"
-        f'"""Public name of ``{real}``."""\n\n'
+        f'"""Public name of ``{real}``."""{_long(real)}\n\n'
         "from coredispatch._namespaces import publish\n"
         f"from {real} import *  # noqa: F403\n\n"
         "publish(__name__)\n"

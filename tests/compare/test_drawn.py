@@ -30,7 +30,6 @@ torch = pytest.importorskip("torch")
 drawn = settings(
     max_examples=int(os.environ.get("COREDISPATCH_DRAWN", "60")),
     suppress_health_check=list(HealthCheck),
-    deadline=None,
     derandomize="COREDISPATCH_DRAWN" not in os.environ,
 )
 

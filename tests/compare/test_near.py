@@ -64,7 +64,6 @@ def drawn(agrees: Callable[[Choose], None]) -> None:
     @settings(
         max_examples=MORE,
         suppress_health_check=list(HealthCheck),
-        deadline=None,
         database=None,
     )
     @given(st.data())

@@ -191,9 +191,10 @@ def _reference(op: Operator, sample: Sample) -> Any:
     def convert(a: np.ndarray) -> np.ndarray:
         return a.astype(np.float64) if to_float and a.dtype.kind in "biu" else _wide(a)
 
-    wide = sample.map(convert)
+    exact = getattr(op.reference, "of_bits", False)
+    given = sample if exact else sample.map(convert)
     with np.errstate(all="ignore"):
-        return op.reference(*wide.args, **wide.kwargs)
+        return op.reference(*given.args, **given.kwargs)
 
 
 def _slack(op: Operator, dtype: DType) -> float:

@@ -131,6 +131,7 @@ def test_softmax_errors():
         cd.softmax(cd.ones(2), 1)
 
 
+@pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 def test_functional_softmax_without_dim():
     x = cd.ones(2, 4)
     assert F.softmax(x).tolist() == [[0.25] * 4] * 2
@@ -207,3 +208,13 @@ def test_hardswish_overflows_only_where_its_result_does():
     for dtype, x in ((cd.float16, 12232.0), (cd.float32, 1e38)):
         given = cd.tensor([x], dtype=dtype)
         assert F.hardswish(given).tolist() == given.tolist()
+
+
+def test_gelu_by_tanh_far_from_zero():
+    bits = cd.bfloat16
+    large = cd.tensor([2.4590717922020944e38], dtype=bits)
+    assert F.gelu(large, approximate="tanh") == large
+    x = cd.tensor([-70.0, -50.0, 60.0], dtype=cd.float16, requires_grad=True)
+    (first,) = cd.autograd.grad(F.gelu(x, approximate="tanh").sum(), x, create_graph=True)
+    (second,) = cd.autograd.grad(first.sum(), x)
+    assert first.tolist() == [0.0, 0.0, 1.0] and second.tolist() == [0.0, 0.0, 0.0]

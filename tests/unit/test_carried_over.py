@@ -276,3 +276,96 @@ class TestBaseOfAView:
             assert tensor._base is None and not tensor._is_view()
         detached = x.detach()
         assert detached.view(3, 2)._base is detached
+
+
+# -- calls that PyTorch warns about ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+def test_a_loss_of_two_shapes_warns(name: str) -> None:
+    x, y = cd.ones(3, 1), cd.zeros(3)
+    with pytest.warns(UserWarning, match=r"target size \(.*\[3\]\).*input size \(.*\[3, 1\]\)"):
+        found = getattr(F, name)(x, y, reduction="none")
+    assert found.shape == (3, 3)
+    module = {"mse_loss": nn.MSELoss, "l1_loss": nn.L1Loss}.get(name)
+    if module is not None:
+        with pytest.warns(UserWarning, match="target size"):
+            module()(x, target=y)
+    getattr(F, name)(x, y[:, None])
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin"])
+def test_a_softmax_without_dim_warns(name: str) -> None:
+    x = cd.randn(2, 3)
+    module = {"softmax": nn.Softmax, "log_softmax": nn.LogSoftmax, "softmin": nn.Softmin}[name]
+    for call in (getattr(F, name), module()):
+        with pytest.warns(UserWarning, match=f"Implicit dimension choice for {name}"):
+            assert cd.equal(call(x), getattr(F, name)(x, 1))
+    getattr(F, name)(x, dim=1), module(1)(x)
+
+
+def test_kl_div_warns_of_its_mean() -> None:
+    x = cd.zeros(2, 3)
+    for call in (F.kl_div, nn.KLDivLoss()):
+        with pytest.warns(UserWarning, match="'batchmean' divides only by the batch size"):
+            call(x, x)
+    F.kl_div(x, x, reduction="batchmean"), F.kl_div(x, x, None, None, "sum")
+
+
+def test_the_gradient_of_a_result_warns() -> None:
+    x = cd.ones(2, requires_grad=True)
+    y = x * 2
+    with pytest.warns(UserWarning, match="not a leaf Tensor is being accessed"):
+        assert y.grad is None
+    assert x.grad is None and x.detach().grad is None
+    y.retain_grad()
+    assert y.grad is None
+    y.sum().backward()
+    assert y.grad is not None
+
+
+def test_copies_and_transposes_warn() -> None:
+    x = cd.zeros(2, 3, 4)
+    with pytest.warns(UserWarning, match="To copy construct from a tensor"):
+        assert cd.tensor(x).shape == x.shape
+    with pytest.warns(UserWarning, match="The use of `x.T` on tensors of dimension other than 2"):
+        assert x.T.shape == (4, 3, 2)
+    assert x[0].T.shape == (4, 3) and x[0, 0, 0].T.shape == ()
+
+
+def test_autocast_to_what_is_no_half_warns_and_does_nothing() -> None:
+    with pytest.warns(UserWarning, match="target dtype is not supported"):
+        region = cd.autocast("cpu", dtype=cd.float32)
+    with region:
+        assert not cd.is_autocast_enabled("cpu")
+        assert (cd.ones(2, 2) @ cd.ones(2, 2)).dtype == cd.float32
+    cd.autocast("cpu", dtype=cd.float32, enabled=False)
+
+
+def test_what_asks_an_accelerator_says_that_there_is_none() -> None:
+    if cd.accelerator.is_available():
+        pytest.skip("an accelerator is here")
+    for call in ("set_device_index", "device_index", "memory_allocated", "get_memory_info"):
+        with pytest.raises(RuntimeError, match="no accelerator"):
+            getattr(cd.accelerator, call)(0)
+    for call in ("current_stream", "empty_cache", "memory_stats", "reset_peak_memory_stats"):
+        with pytest.raises(RuntimeError, match="no accelerator"):
+            getattr(cd.accelerator, call)()
+
+
+def test_likes_keep_the_order_of_dense_strides() -> None:
+    last = cd.zeros(2, 3, 4, 5).to(memory_format=cd.channels_last)
+    turned, wide = cd.zeros(2, 3).t(), cd.zeros(3).expand(2, 3)
+    for like in (
+        cd.zeros_like,
+        cd.ones_like,
+        cd.empty_like,
+        lambda x, **k: cd.full_like(x, 2, **k),
+    ):
+        assert like(last).stride() == last.stride()
+        assert like(turned, dtype=cd.int64).stride() == (1, 3)
+        assert like(wide).stride() == (3, 1)
+        plain = like(last, memory_format=cd.contiguous_format)
+        assert plain.stride() == (60, 20, 5, 1)
+        assert like(plain, memory_format=cd.channels_last).stride() == last.stride()
+        assert like(turned, memory_format=cd.preserve_format).stride() == (1, 3)

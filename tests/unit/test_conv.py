@@ -164,3 +164,11 @@ def test_errors_name_the_fault(arguments: dict[str, Any], text: str) -> None:
 def test_meta() -> None:
     x, w = cd.zeros(2, 3, 8, 8, device="meta"), cd.zeros(4, 3, 3, 3, device="meta")
     assert F.conv2d(x, w, stride=2).shape == (2, 4, 3, 3)
+
+
+def test_a_window_may_lie_wholly_outside() -> None:
+    # The first window's products are all cropped, and output_padding gives zeros in their place.
+    grad, weight = cd.from_numpy(array(1, 2, 9, 1)), cd.from_numpy(array(2, 2, 3, 3))
+    op = TABLE.operator("conv_input_grad")
+    options = ((1, 2, 9, 1), (1, 1), (2, 2), (2, 2), 1)
+    close(op(grad, weight, *options), op.decomposition(grad, weight, *options))

@@ -47,6 +47,7 @@ def test_make_commands_exist(page: Path) -> None:
 #: pages whose blocks run in order, as one program
 TUTORIALS = [
     ROOT / "docs" / "write_a_layer.md",
+    ROOT / "docs" / "compile.md",
     ROOT / "docs" / "graphs.md",
     ROOT / "docs" / "script.md",
     ROOT / "docs" / "transforms.md",

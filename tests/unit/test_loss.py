@@ -179,6 +179,7 @@ def test_binary_cross_entropy_stays_finite() -> None:
     assert loss.item() == 100 and np.isfinite(x.grad.numpy()).all()
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
 def test_mse_broadcasts() -> None:
     x = cd.from_numpy(array(3, 1)).requires_grad_()
     y = cd.from_numpy(array(3, 4)).requires_grad_()

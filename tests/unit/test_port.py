@@ -46,6 +46,33 @@ def test_it_names_lines_reasons_and_the_nearest() -> None:
     assert str(found[13, "torch.nn.functional.gumbel_sofmax"]).startswith("p.py:13: torch.nn.fun")
 
 
+def test_variables_are_no_modules_and_what_is_not_known_is_missing() -> None:
+    source = """
+import torch.utils.data as data
+import torch
+
+def read(path, loader):
+    with open(path) as data:
+        data.read()
+    for data in loader:
+        [data.sort() for data in loader]
+
+class Reader:
+    def __call__(self, data): return (lambda: data.read())()
+
+data.nothing
+torch.classes.Native.interpreter
+torch.distributed.fsdp.no_such_class
+torch.zeros(2, 2).to_sparse()._indices()
+"""
+    found = {f.name: f.reason for f in missing_names(source, "p.py")}
+    assert found == {
+        "torch.utils.data.nothing": "is no name of PyTorch's",
+        "torch.classes.Native": "is missing",
+        "torch.distributed.fsdp.no_such_class": "is missing",
+    }
+
+
 def test_the_exit_status_says_whether_something_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

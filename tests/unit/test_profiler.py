@@ -239,3 +239,12 @@ def test_older_names():
     for refused in (profiler.emit_nvtx, profiler.emit_itt):
         with pytest.raises(NotImplementedError, match="profiler.profile"):
             refused()
+
+
+def test_the_operators_of_a_block() -> None:
+    with profile() as recorded:
+        handle = cd.ops.profiler._record_function_enter("a block")
+        cd.ones(2).relu()
+        cd.ops.profiler._record_function_exit(handle)
+    names = [event.key for event in recorded.key_averages()]
+    assert "a block" in names

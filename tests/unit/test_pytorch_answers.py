@@ -190,6 +190,7 @@ MISMATCHES: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
 @pytest.mark.parametrize("name", MISMATCHES)
 def test_an_error_names_both_values_that_do_not_fit(name: str) -> None:
     call, parts = MISMATCHES[name]

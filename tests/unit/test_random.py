@@ -23,6 +23,28 @@ def test_samples_keep_to_their_rules(sampled: Any) -> None:
     family.check_samples(name, dtype)
 
 
+# -- complex numbers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("how", ["rand", "rand_like", "uniform_", "composite"])
+def test_both_parts_of_complex_numbers_are_uniform(how: str, dtype: str) -> None:
+    kind = getattr(cd, dtype)
+    cd.manual_seed(5)
+    drawn = {
+        "rand": lambda: cd.rand(3, 4000, dtype=kind),
+        "rand_like": lambda: cd.rand_like(cd.empty(3, 4000, dtype=kind)),
+        "uniform_": lambda: cd.empty(3, 4000, dtype=kind).uniform_(0.0, 1.0),
+        "composite": lambda: cd.ops.rand.decomposition((3, 4000), kind, None, None),
+    }[how]()
+    assert drawn.dtype is kind and drawn.shape == (3, 4000)
+    parts = cd.view_as_real(drawn).numpy()
+    assert parts.min() >= 0 and parts.max() < 1
+    assert np.allclose(parts.mean((0, 1)), 0.5, atol=0.02)
+    assert np.allclose(parts.var((0, 1)), 1 / 12, rtol=0.05)
+    assert abs(np.corrcoef(parts.reshape(-1, 2).T)[0, 1]) < 0.05
+
+
 # -- generators ----------------------------------------------------------------------------------
 
 DRAWS: dict[str, Callable[[Any], Any]] = {
@@ -303,3 +325,10 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
     x = cd.randn(50000)
     y = F.alpha_dropout(x, 0.3, training=True)
     assert abs(float(y.mean())) < 0.02 and abs(float(y.var()) - 1) < 0.03
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16, cd.float32, cd.float64])
+def test_uniform_far_from_zero_stays_below_its_end(dtype):
+    cd.manual_seed(0)
+    drawn = cd.empty(20_000, dtype=dtype).uniform_(96.0, 96.5)
+    assert drawn.min() >= 96.0 and drawn.max() < 96.5

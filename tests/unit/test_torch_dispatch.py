@@ -208,3 +208,40 @@ class TestWrapperSubclasses:
 
         with pytest.raises(TypeError, match="returned NotImplemented"):
             cd.Tensor._make_wrapper_subclass(Declines, (2,)) + 1
+
+    def test_a_saved_result_is_of_the_class_again(self):
+        """Its derivative reads the result, of which autograd keeps no tensor."""
+
+        class Held(cd.Tensor):
+            __torch_function__ = _C._disabled_torch_function_impl
+
+            @classmethod
+            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+                args = [a.elem if isinstance(a, cls) else a for a in args]
+                return held(func(*args, **(kwargs or {})))
+
+        def held(elem, requires_grad=False):
+            made = cd.Tensor._make_wrapper_subclass(
+                Held, elem.size(), dtype=elem.dtype, requires_grad=requires_grad
+            )
+            made.elem = elem
+            return made
+
+        x = held(cd.tensor([-1.0, 2.0]), requires_grad=True)
+        x.relu().tanh().sum().backward()
+        assert type(x.grad) is Held
+        assert x.grad.elem.tolist() == pytest.approx([0.0, 1 - cd.tensor(2.0).tanh().item() ** 2])
+
+    def test_functions_take_them(self):
+        class Twice(cd.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return Wrapped(x.elem * 2)
+
+            @staticmethod
+            def backward(ctx, grad):
+                return Wrapped(grad.elem * 2)
+
+        x = Wrapped(cd.ones(2), requires_grad=True)
+        Twice.apply(x).sum().backward()
+        assert x.grad.elem.tolist() == [2.0, 2.0]

@@ -104,8 +104,8 @@ def gelu(x: np.ndarray, approximate: str) -> Any:
     t *= math.sqrt(2 / math.pi)
     np.tanh(t, t)
     t += 1
+    t *= 0.5  # before x, or numbers near the largest overflow
     t *= x
-    t *= 0.5
     return t
 
 

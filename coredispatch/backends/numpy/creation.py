@@ -46,25 +46,39 @@ def empty(size: tuple[int, ...], dtype: DType | None, device: Any) -> np.ndarray
 
 
 def full_like(x: np.ndarray, value: Any, dtype: DType | None) -> np.ndarray:
-    """An array of one value in the shape of ``x``."""
-    return _filled(x.shape, value, x.dtype if dtype is None else numpy_dtype(dtype))
+    """An array of one value in the shape and the order of ``x``."""
+    wanted = x.dtype if dtype is None else numpy_dtype(dtype)
+    if _has_order(x) and wanted.names is None:
+        return np.full_like(x, value, wanted, "K", False)
+    return _filled(x.shape, value, wanted)
 
 
 def zeros_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
-    """An array of zeros in the shape of ``x``."""
-    return np.zeros(x.shape, x.dtype if dtype is None else numpy_dtype(dtype))
+    """An array of zeros in the shape and the order of ``x``."""
+    wanted = x.dtype if dtype is None else numpy_dtype(dtype)
+    if _has_order(x):
+        return np.zeros_like(x, wanted, "K", False)
+    return np.zeros(x.shape, wanted)
 
 
 def ones_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
-    """An array of ones in the shape of ``x``."""
-    out = np.empty(x.shape, x.dtype if dtype is None else numpy_dtype(dtype))
+    """An array of ones in the shape and the order of ``x``."""
+    out = empty_like(x, dtype)
     out.fill(1)  # every backward pass begins here; np.ones takes three times as long
     return out
 
 
 def empty_like(x: np.ndarray, dtype: DType | None) -> np.ndarray:
-    """An array of whatever was in memory in the shape of ``x``."""
-    return np.empty(x.shape, x.dtype if dtype is None else numpy_dtype(dtype))
+    """An array of whatever was in memory in the shape and the order of ``x``."""
+    wanted = x.dtype if dtype is None else numpy_dtype(dtype)
+    if _has_order(x):
+        return np.empty_like(x, wanted, "K", False)
+    return np.empty(x.shape, wanted)
+
+
+def _has_order(x: np.ndarray) -> bool:
+    """Whether the dimensions of ``x`` lie in memory in another order than the row-major one."""
+    return not x.flags.c_contiguous and 0 not in x.strides
 
 
 def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> np.ndarray:

@@ -324,7 +324,8 @@ def adaptive_avg_pool_backward(grad: Array, input_shape: Ints, output_size: Ints
     x = widen(grad)
     if prod(output_size) == 1:
         share = x / prod(input_shape[-n:])
-        return np.broadcast_to(share, input_shape).astype(grad.dtype)
+        share = share.astype(grad.dtype, copy=False)
+        return np.broadcast_to(share, input_shape).copy()
     for i in range(n):
         axis, size, count = i - n, input_shape[i - n], output_size[i]
         if size == count:

@@ -74,8 +74,14 @@ class Stream:
     def uniform(
         self, size: tuple[int, ...], low: float, high: float, dtype: DType | np.dtype | None
     ) -> np.ndarray:
-        """Uniform numbers in [low, high), of a floating ``dtype`` (None: the default one)."""
+        """Uniform numbers in [low, high), of a floating ``dtype`` (None: the default one).
+
+        Both parts of complex numbers are such.
+        """
         wanted, drawn = _float_dtype(dtype)
+        if wanted.kind == "c":
+            real = _DOUBLE if wanted.itemsize == 16 else _SINGLE
+            return self.uniform((*size, 2), low, high, real).view(wanted)[..., 0]
         out = self.rng.random(size, drawn)
         if type(out) is not np.ndarray:
             out = np.asarray(out)
@@ -86,9 +92,13 @@ class Stream:
         if low != 0 or high != 1:
             out *= drawn.type(high - low)
             out += drawn.type(low)
-            if high > low:
-                np.minimum(out, np.nextafter(drawn.type(high), drawn.type(low)), out=out)
-        return out if wanted == drawn else out.astype(wanted)
+            if wanted != drawn:
+                out = out.astype(wanted)
+            if high > low:  # a sum far from 0 rounds up to the end
+                end, least = wanted.type(high), wanted.type(low)
+                if end > least and end >= high:
+                    np.minimum(out, np.nextafter(end, least), out=out)
+        return out if wanted == drawn else out.astype(wanted, copy=False)
 
     def normal(
         self, size: tuple[int, ...], mean: float, std: float, dtype: DType | np.dtype | None

@@ -91,16 +91,50 @@ def _chain(node: ast.AST) -> list[str]:
 def _chains(tree: ast.AST, bound: dict[str, str], file: str) -> set[Finding]:
     inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
     found: set[Finding] = set()
-    for node in ast.walk(tree):
+    for node, meant in _with_names(tree, bound):
         if isinstance(node, ast.Attribute) and id(node) not in inner:
             head, *rest = _chain(node) or [""]
-            if head in bound:
-                found |= _checked(".".join([bound[head], *rest]), node.lineno, file)
+            if head in meant:
+                found |= _checked(".".join([meant[head], *rest]), node.lineno, file)
     return found
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def _with_names(node: ast.AST, bound: dict[str, str]) -> Iterator[tuple[ast.AST, dict[str, str]]]:
+    """Each node below ``node``, with what the imported names mean there.
+
+    A function in which ``data`` is a parameter or a variable does not mean the module by it.
+    """
+    own = set(_assigned(node))
+    meant = {name: meaning for name, meaning in bound.items() if name not in own}
+    waiting = list(ast.iter_child_nodes(node))
+    while waiting:
+        part = waiting.pop()
+        yield part, meant
+        if isinstance(part, _FUNCTIONS):
+            yield from _with_names(part, meant)
+        else:
+            waiting += ast.iter_child_nodes(part)
+
+
+def _assigned(scope: ast.AST) -> Iterator[str]:
+    """The names that ``scope`` itself gives a value, those of its inner functions left out."""
+    waiting = list(ast.iter_child_nodes(scope))
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+            yield part.id
+        elif isinstance(part, ast.arg):
+            yield part.arg
+        if not isinstance(part, _FUNCTIONS):
+            waiting += ast.iter_child_nodes(part)
 
 
 def _methods(tree: ast.AST, bound: dict[str, str], file: str) -> set[Finding]:
     """Calls of what looks like a method of a tensor that our tensors have not."""
+    coredispatch.plugins.discover()  # from here on tensors have the methods that plugins bring
     ours = set(dir(coredispatch.Tensor))
     others = {name for cls in (str, bytes, list, tuple, dict, set) for name in dir(cls)}
     theirs = {name for name in known_names("Tensor") if name not in ours | others}
@@ -129,7 +163,7 @@ def _checked(name: str, line: int, file: str) -> set[Finding]:
         value = _attribute(holder, below, part)
         if value is None:
             shown = f"{_TOP}.{below}"
-            reason = "is missing" if _pytorch_has(path, part) else "is no name of PyTorch's"
+            reason = "is no name of PyTorch's" if _pytorch_lacks(path, part) else "is missing"
             return {Finding(file, line, shown, reason, tuple(nearest(part, dir(holder))))}
         holder, path = value, below
     fix = getattr(holder, "announced", None) if callable(holder) else None
@@ -141,6 +175,8 @@ def _attribute(holder: Any, below: str, part: str) -> Any:
         found = getattr(holder, part)
     except ImportError:  # there, over a package that is not installed
         return ...
+    except RuntimeError:  # torch.classes and torch.ops: what a library of C++ would have brought
+        return None
     except AttributeError:
         if isinstance(holder, ModuleType) and below in record() and is_provided(below):
             return importlib.import_module(f"coredispatch.{below}")
@@ -148,8 +184,10 @@ def _attribute(holder: Any, below: str, part: str) -> Any:
     return ... if found is None else found  # a name that is None, such as version.cuda
 
 
-def _pytorch_has(path: str, part: str) -> bool:
-    return part in known_names(path) or f"{path}.{part}".lstrip(".") in record()
+def _pytorch_lacks(path: str, part: str) -> bool:
+    """Whether ``path`` is a namespace whose names are known, and ``part`` is none of them."""
+    known = known_names(path)
+    return bool(known) and part not in known and f"{path}.{part}".lstrip(".") not in record()
 
 
 def _files(paths: Sequence[str]) -> Iterator[Path]:

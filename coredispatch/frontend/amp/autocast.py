@@ -106,11 +106,19 @@ class autocast(Mode):
                 f"autocast: there is no backend {device_type!r}",
                 fix=f"use one of {', '.join(backends())}",
             )
-        if dtype is not None and dtype not in _HALF:
+        if dtype is not None and not isinstance(dtype, DType):
             raise ArgumentError(
-                f"autocast: dtype must be float16 or bfloat16, not {dtype}",
+                f"autocast: dtype must be float16 or bfloat16, not {dtype!r}",
                 fix="leave dtype away for the device's default",
             )
+        if enabled and dtype is not None and dtype not in _HALF:
+            warnings.warn(
+                f"In {device_type.upper()} autocast, but the target dtype is not supported. "
+                f"Disabling autocast.\n{device_type.upper()} Autocast only supports dtypes of "
+                f"{', '.join(map(str, reversed(_HALF)))} currently.",
+                stacklevel=2,
+            )
+            enabled = False
         self.device_type = self.part = device_type
         self.dtype = dtype or DEFAULT_DTYPES.get(device_type, dtypes.bfloat16)
         self.enabled = bool(enabled)

@@ -31,7 +31,6 @@ _add_: Final = _op("add_")
 _clone: Final = _op("clone")
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _MAKING: Final = allocate_lock()  # a leaf has one node, whoever asks first
-_ACCUMULATING: Final = RLock()
 
 
 class AccumulateGrad(Node):
@@ -50,6 +49,7 @@ class AccumulateGrad(Node):
         self.count = 1
         self.sequence = next(SEQUENCE)
         self._leaf: Any = weakref.ref(leaf)
+        self.lock: Any = RLock()
 
     @property
     def variable(self) -> Any:
@@ -106,8 +106,10 @@ def accumulate(leaf: TensorBase, grad: Any, owned: bool, create: bool) -> None:
     if owned and leaf._grad is None:  # nothing is called in between: no other thread runs
         leaf._grad = grad
         return
-    # Threads that run backward at once share their leaves.
-    _ACCUMULATING.acquire()
+    # Threads that run backward at once share their leaves. One lock for all leaves would not do:
+    # the sum of a tensor in parts waits for other ranks, which may be threads.
+    lock = accumulator(leaf).lock
+    lock.acquire()
     try:
         present = leaf._grad
         if present is None:
@@ -117,7 +119,7 @@ def accumulate(leaf: TensorBase, grad: Any, owned: bool, create: bool) -> None:
         else:
             dispatch_two(_add_, present, grad)  # one with a history keeps it
     finally:
-        _ACCUMULATING.release()
+        lock.release()
 
 
 def accumulator(leaf: TensorBase) -> AccumulateGrad:

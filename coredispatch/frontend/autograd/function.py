@@ -233,7 +233,7 @@ class Function(metaclass=FunctionMeta):
         ctx.needs_input_grad = tuple(
             isinstance(a, TensorBase) and bool(a.keys & AUTOGRAD) for a in args
         )
-        if any(isinstance(a, TensorBase) and isinstance(a.raw, Wrapper) for a in args):
+        if any(isinstance(a, TensorBase) and _is_transformed(a.raw) for a in args):
             from coredispatch.frontend.transforms import custom
 
             args, output = custom.transformed(cls, ctx, args, kwargs)
@@ -389,6 +389,11 @@ class _OnceNode(Node):
     def name(self) -> str:
         """Name of the node."""
         return "torch::autograd::Error"
+
+
+def _is_transformed(raw: Any) -> bool:
+    """Whether a transform put it there; what a wrapper subclass holds is an ordinary input."""
+    return isinstance(raw, Wrapper) and raw.layer != "torch_dispatch"
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:

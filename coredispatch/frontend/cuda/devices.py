@@ -64,11 +64,17 @@ def backend_or_none() -> Backend | None:
 
 
 def present() -> Any:
-    """The backend ``cuda``; :class:`NoDeviceError` where it has no device."""
+    """The backend ``cuda``; :class:`NoDeviceError` where it has no device.
+
+    What is to be done says the backend, which knows what is missing: CuPy, a driver or a device.
+    """
     backend = backend_or_none()
-    if backend is None or backend.device_count() == 0:
-        reason = "" if backend is None else f": {backend.device_name()}"
-        raise NoDeviceError(f"no CUDA device{reason}", fix=plugins.hint_for_key("cuda"))
+    if backend is None:
+        raise NoDeviceError(
+            "no CUDA device: no plugin brings 'cuda'", fix=plugins.hint_for_key("cuda")
+        )
+    if backend.device_count() == 0:
+        backend.check_device(None)  # raises, with the reason
     return backend
 
 
@@ -157,6 +163,10 @@ def synchronize(device: Any = None) -> None:
 # ---- facts ---------------------------------------------------------------------------------------
 
 
+#: what PyTorch shows of a device, in its order
+_SHOWN = ("name", "major", "minor", "total_memory", "multi_processor_count", "L2_cache_size")
+
+
 class DeviceProperties:
     """Facts about a device: ``name``, ``major``, ``minor``, ``total_memory`` and others."""
 
@@ -167,8 +177,13 @@ class DeviceProperties:
         raise AttributeError(f"the driver's properties have no {name!r}: {sorted(self.__dict__)}")
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in sorted(self.__dict__.items()))
-        return f"_CudaDeviceProperties({shown})"
+        shown = []
+        for name in _SHOWN:
+            if name in self.__dict__:
+                value = self.__dict__[name]
+                in_megabytes = name in ("total_memory", "L2_cache_size")
+                shown.append(f"{name}={f'{value // 2**20}MB' if in_megabytes else repr(value)}")
+        return f"_CudaDeviceProperties({', '.join(shown)})"
 
 
 def get_device_name(device: Any = None) -> str:
@@ -194,9 +209,15 @@ def can_device_access_peer(device: Any, peer_device: Any) -> bool:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the backend takes bfloat16. False without a device; CuPy has no such dtype."""
+    """Whether the backend takes bfloat16: with CuPy 14 or newer. False without a device.
+
+    Without ``including_emulation``: whether the current device also computes in it, which those of
+    compute capability 8.0 and higher do.
+    """
     backend = backend_or_none()
-    return is_available() and bool(getattr(backend, "supports_bfloat16", False))
+    if not is_available() or not getattr(backend, "supports_bfloat16", False):
+        return False
+    return including_emulation or get_device_capability()[0] >= 8
 
 
 def is_tf32_supported() -> bool:
@@ -205,13 +226,17 @@ def is_tf32_supported() -> bool:
 
 
 def get_arch_list() -> list[str]:
-    """Architectures that kernels were compiled for: none, they are compiled when they are used."""
-    return []
+    """Architectures that kernels can be compiled for; empty without a device.
+
+    No kernel is compiled beforehand: NVRTC compiles one for the device when it is used first.
+    """
+    return list(asked("architectures")) if is_available() else []
 
 
 def get_gencode_flags() -> str:
-    """Compiler flags: none, see :func:`get_arch_list`."""
-    return ""
+    """The flags that NVCC would take for :func:`get_arch_list`; empty without a device."""
+    numbers = [name.partition("_")[2] for name in get_arch_list()]
+    return " ".join(f"-gencode compute=compute_{n},code=sm_{n}" for n in numbers)
 
 
 def current_blas_handle() -> int:

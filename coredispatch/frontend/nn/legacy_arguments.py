@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from coredispatch.frontend.nn.call_warnings import WARNINGS
 from coredispatch.registry.dispatch.dispatcher import spelled
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -40,6 +41,7 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
         "label_smoothing": 0.0,
     },
     "hinge_embedding_loss": {"margin": 1.0, **_AVERAGE, "reduction": "mean"},
+    "huber_loss": {"reduction": "mean", "delta": 1.0, "weight": None},
     "kl_div": {**_AVERAGE, "reduction": "mean", "log_target": False},
     "l1_loss": {**_AVERAGE, "reduction": "mean", "weight": None},
     "mse_loss": {**_AVERAGE, "reduction": "mean", "weight": None},
@@ -133,7 +135,8 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
     operator: Any = TABLE.operator(name)
     names = list(layout)
     legacy = [n for n in names if n in _LEGACY]
-    plain = min(names.index(n) for n in legacy)  # so many positions mean the same in both
+    # so many positions mean the same in both
+    plain = min((names.index(n) for n in legacy), default=_plain(operator, names))
 
     def rewritten(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if len(args) > len(names):
@@ -153,7 +156,7 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
         chosen = TABLE.operator(name + "_") if flags.get("inplace") else operator
         return chosen(*first, **kwargs)
 
-    function = spelled(operator, plain, frozenset(legacy), rewritten)
+    function = _warning(name, spelled(operator, plain, frozenset(legacy), rewritten))
     function.__name__ = function.__qualname__ = name
     function.__module__ = "coredispatch.nn.functional"
     function.__doc__ = operator.__doc__
@@ -166,6 +169,27 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
     )
     made: Callable[..., Any] = function
     return made
+
+
+def _plain(operator: Any, names: list[str]) -> int:
+    """How many of the first positions are the operator's own."""
+    own = [p.name for p in operator.schema.params if not p.keyword_only]
+    return next(
+        (n for n, (a, b) in enumerate(zip(names, own)) if a != b), min(len(own), len(names))
+    )
+
+
+def _warning(name: str, function: Any) -> Any:
+    """``function``, or one that first looks whether PyTorch would warn about the call."""
+    check = WARNINGS.get(name)
+    if check is None:
+        return function
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def _by_name(function: Any) -> str:

@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch.frontend.serialization.errors import UnsafeGlobalError
+from coredispatch.registry.dispatch.operator import Operator
+
 __all__ = [
     "add_safe_globals",
     "allowed",
@@ -16,6 +19,8 @@ __all__ = [
 ]
 
 _added: dict[tuple[str, str], Any] = {}
+#: the function that gives an operator by its name, as which operators are saved
+_OPERATOR = ("coredispatch.registry.dispatch.operator", "_find")
 
 
 def add_safe_globals(safe_globals: list[Any]) -> None:
@@ -69,7 +74,21 @@ def safe_globals(things: list[Any]) -> Iterator[None]:
 
 def allowed(module: str, name: str) -> Any:
     """The class or function of that name if it was added, else None."""
-    return _added.get((module, name))
+    found = _added.get((module, name))
+    if found is None and (module, name) == _OPERATOR:
+        return _added_operator
+    return found
+
+
+def _added_operator(name: str) -> Operator:
+    for thing in _added.values():
+        if isinstance(thing, Operator) and thing.name == name:
+            return thing
+    raise UnsafeGlobalError(
+        f"the file holds the operator {name!r}, which load(weights_only=True) does not make",
+        fix="if you trust the file, weights_only=False; or allow this operator alone with "
+        f"serialization.add_safe_globals([ops.{name}])",
+    )
 
 
 def allowed_as(module: str, name: str) -> Any:

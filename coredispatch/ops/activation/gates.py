@@ -29,6 +29,7 @@ from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, exact, promote, require_one_of, ulp
 from coredispatch.ops.support.samples import Sample, with_options
 from coredispatch.registry import composite
@@ -87,13 +88,14 @@ def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tenso
     """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
     grad_of_gelu, self = common(promote, grad_of_gelu, self)
     if approximate == "tanh":
+        like, grad_of_gelu, self = self, wide(grad_of_gelu), wide(self)  # squares leave float16
         root = math.sqrt(2 / math.pi)
         square = mul(self, self)
         inner = mul(mul(self, add(mul(square, 0.044715), 1)), root)
         t = trigonometric.tanh(inner)
         steep = mul(add(mul(square, 3 * 0.044715), 1), root)
         slope = add(mul(add(t, 1), 0.5), mul(mul(mul(self, 0.5), sub(1, mul(t, t))), steep))
-        return mul(grad_of_gelu, slope)
+        return narrow(mul(grad_of_gelu, slope), like)
     cumulative = mul(error_functions.erfc(mul(self, -math.sqrt(0.5))), 0.5)
     density = mul(exponential.exp(mul(mul(self, self), -0.5)), 1 / math.sqrt(2 * math.pi))
     return mul(grad_of_gelu, add(cumulative, mul(self, density)))
@@ -102,7 +104,7 @@ def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tenso
 gelu_backward.vjp(
     grad_of_gelu=lambda grad, self, approximate: gelu_backward(grad, self, approximate),
     self=lambda grad, grad_of_gelu, self, approximate: mul(
-        mul(grad, grad_of_gelu), _gelu_second(self, approximate)
+        mul(grad, grad_of_gelu), narrow(_gelu_second(wide(self), approximate), self)
     ),
 )
 
@@ -174,7 +176,10 @@ def mish_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`mish`."""
     grad, self = common(promote, grad, self)
     t = trigonometric.tanh(softplus(self))
-    inner = mul(mul(self, logistic.sigmoid(self)), sub(1, mul(t, t)))
+    # 1 - t * t would cancel: with q = exp(-softplus(x)) it is (2 q / (1 + q * q)) ** 2.
+    q = logistic.sigmoid(neg(self))
+    root = div(mul(q, 2), add(mul(q, q), 1))
+    inner = mul(mul(self, logistic.sigmoid(self)), mul(root, root))
     return mul(grad, add(t, inner))
 
 

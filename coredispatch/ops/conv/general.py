@@ -155,6 +155,15 @@ def _correlate(
     return result if fits else result[tuple(slice(n) for n in result_shape)]
 
 
+def _placed(piece: Tensor, amounts: list[int]) -> Tensor:
+    """``piece`` padded by ``amounts``, of which a negative one may crop all that there was."""
+    lengths = [n for n in reversed(piece.shape[2:]) for _ in range(2)]
+    if all(-amount <= n for amount, n in zip(amounts, lengths, strict=True)):
+        return lazy.pad(piece, amounts)
+    grown = lazy.pad(piece, [max(amount, 0) for amount in amounts])
+    return lazy.pad(grown, [min(amount, 0) for amount in amounts])
+
+
 @composite(
     out=input_grad_shape,
     dtype=promote,
@@ -201,7 +210,7 @@ def conv_input_grad(
         for i in reversed(range(n)):
             before = offset[i] * dilation[i] - padding[i]
             amounts += [before, spatial[i] - before - apart[i]]
-        piece = lazy.pad(piece, amounts)
+        piece = _placed(piece, amounts)
         total = piece if total is None else total + piece
     return total
 

@@ -12,7 +12,7 @@ from coredispatch.ops.support.annotations import DType, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, same, same_shape
 from coredispatch.ops.support.samples import Sample, unary
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import complex128, float64
+from coredispatch.registry.model.dtypes import complex128, float32, float64
 from coredispatch.registry.model.errors import ShapeError
 
 __all__ = [
@@ -75,6 +75,9 @@ def _conversions(make: Any) -> Iterator[Sample]:
         yield Sample(*sample.args, sample.args[0].dtype)
     for dtype in (float64, complex128):
         yield Sample(make((3, 5)), dtype)
+    x = make((3, 5))
+    if x.dtype.itemsize <= 2:  # a double would lose the digits that a derivative is judged by
+        yield Sample(x, float32)
 
 
 @primitive(

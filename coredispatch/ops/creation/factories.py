@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, same_shape
 from coredispatch.ops.support.samples import Sample, unary
@@ -142,7 +143,8 @@ def empty(size: IntList, *, dtype: DType | None = None, device: Device | None = 
 def full_like(self: Tensor, fill_value: Scalar, *, dtype: DType | None = None) -> Tensor:
     """A tensor with the shape, dtype and device of ``self`` and ``fill_value`` everywhere.
 
-    The keywords ``dtype`` and ``device`` replace those of ``self``.
+    The keywords ``dtype`` and ``device`` replace those of ``self``. ``memory_format``: None or
+    ``preserve_format`` keeps the order of dense strides, where the backend has strides.
     """
     return full(tuple(self.shape), fill_value, dtype=dtype or self.dtype, device=self.device)
 
@@ -175,8 +177,20 @@ def _accept_device(like: Operator, factory: Any) -> None:
         layout: object = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        made = factory(tuple(self.shape), dtype=dtype or self.dtype, device=device or self.device)
+        if device is None or device == self.device:
+            made = like(self, dtype=dtype)
+        else:
+            made = factory(tuple(self.shape), dtype=dtype or self.dtype, device=device)
+        made = _laid_out(made, memory_format)
         return made.requires_grad_() if requires_grad else made
+
+
+def _laid_out(made: Tensor, memory_format: Any) -> Tensor:
+    """``made``, or where a memory format is asked for, the same in it."""
+    if memory_format is None or str(memory_format).endswith("preserve_format"):
+        return made
+    found: Tensor = lazy.contiguous(made, memory_format=memory_format)
+    return found
 
 
 zeros_like = _like(zeros, "of zeros", reference=np.zeros_like, tolerance=exact)
@@ -195,9 +209,11 @@ def _(
     layout: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    made = full(
-        tuple(self.shape), fill_value, dtype=dtype or self.dtype, device=device or self.device
-    )
+    if device is None or device == self.device:
+        made = full_like(self, fill_value, dtype=dtype)
+    else:
+        made = full(tuple(self.shape), fill_value, dtype=dtype or self.dtype, device=device)
+    made = _laid_out(made, memory_format)
     return made.requires_grad_() if requires_grad else made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from coredispatch.ops.elementwise.arithmetic import mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.precision import of_bits
 from coredispatch.ops.support.rules import (
     NUMBER,
     broadcast,
@@ -157,10 +159,16 @@ def _(grad, self):
     return comparison.where(comparison.isfinite(self), grad, 0)
 
 
+@of_bits
+def _nextafter_reference(self: Any, other: Any) -> Any:
+    return np.nextafter(self, other)
+
+
 @primitive(
     out=broadcast,
     dtype=promote_float,
     samples=tensor_pairs,
+    reference=_nextafter_reference,
     takes="float",
     differentiable=None,
     tolerance=exact,

@@ -277,7 +277,7 @@ def nll_loss(
     index, kept = _kept(target, ignore_index, input.shape[dim], target_shape(tuple(input.shape)))
     own = kept.to(input.dtype) if weight is None else weight[index].masked_fill(~kept, 0)
     picked = input.gather(dim, index.unsqueeze(dim)).squeeze(dim)
-    loss = -(picked * own).masked_fill(~kept, 0)
+    loss = -(picked if weight is None else picked * own).masked_fill(~kept, 0)
     if reduction == "mean":
         loss = loss.sum() / own.sum()
     elif reduction == "sum":

@@ -6,7 +6,7 @@ the same seed, calls and device; see :class:`coredispatch.registry.model.generat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from coredispatch.ops.creation.factories import given_or_default, given_or_same, sized
@@ -111,6 +111,14 @@ def random_integers(
     """Integers uniform in [low, high), int64 by default. Raises :class:`ArgumentError`."""
 
 
+def uniform(size: Any, low: float = 0.0, high: float = 1.0, *, dtype: Any, **where: Any) -> Any:
+    """Numbers uniform in [low, high), and both parts of complex ones."""
+    if dtype is None or not dtype.is_complex:
+        return random_uniform(size, low, high, dtype=dtype, **where)
+    parts = random_uniform((*size, 2), low, high, dtype=dtype.to_real(), **where)
+    return lazy.view_as_complex(parts)
+
+
 # ---- factories ----------------------------------------------------------------------------------
 
 
@@ -129,9 +137,9 @@ def rand(
     device: Device | None = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Numbers uniform in [0, 1)."""
+    """Numbers uniform in [0, 1), and so are both parts of complex ones."""
     _require_floating(dtype)
-    return random_uniform(size, dtype=dtype, device=device, generator=generator)
+    return uniform(size, dtype=dtype, device=device, generator=generator)
 
 
 @composite(
@@ -217,7 +225,7 @@ def _likes(make: Any) -> Iterator[Sample]:
         yield Sample(make(size))
 
 
-def _like(factory: Operator, draw: Operator) -> Operator:
+def _like(factory: Operator, draw: Callable[..., Any]) -> Operator:
     """The ``*_like`` form of :func:`rand` or :func:`randn`, whose numbers ``draw`` draws."""
 
     def like(
@@ -249,7 +257,7 @@ def _like(factory: Operator, draw: Operator) -> Operator:
     )(like)
 
 
-rand_like, randn_like = _like(rand, random_uniform), _like(randn, random_normal)
+rand_like, randn_like = _like(rand, uniform), _like(randn, random_normal)
 
 
 @composite(

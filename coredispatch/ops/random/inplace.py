@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.random.factories import random_integers, random_normal, random_uniform
+from coredispatch.ops.random.factories import (
+    random_integers,
+    random_normal,
+    random_uniform,
+    uniform,
+)
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Scalar, Tensor
 from coredispatch.ops.support.inspection import all_true, any_true, greatest
@@ -73,7 +78,7 @@ _IN_PLACE: dict[str, Any] = {
 def uniform_(
     self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill ``self`` with numbers uniform in [low, high)."""
+    """Fill ``self`` with numbers uniform in [low, high), in both parts of complex ones."""
     _require_floating(self)
     if low > high:
         raise ArgumentError(
@@ -81,7 +86,7 @@ def uniform_(
         )
     return lazy.copy_(
         self,
-        random_uniform(
+        uniform(
             tuple(self.shape),
             low,
             high,

@@ -15,6 +15,7 @@ from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
     "backends",
+    "call_raw",
     "check",
     "check_index",
     "device_count",
@@ -55,6 +56,31 @@ def from_raw(
     if not keys & order.backend_bits:
         raise RegistrationError("from_raw(): give keys_like= or backend=")
     return new_value(HOOKS.value_type, raw, keys)
+
+
+def call_raw(op: str, backend: str, *args: Any) -> Any:
+    """The result of operator ``op`` by the backend's kernels, for raw arguments.
+
+    For kernels that bring their arguments into another form and have the other kernels of the
+    table compute: no layer and no mode sees the call. Raises as the operator does.
+
+        >>> call_raw("add", "cpu", np.ones(2), np.ones(2))
+        array([2., 2.])
+    """
+    snapshot = TABLE.snapshot
+    keys = _bit(snapshot.order, backend, "backend")
+    array_type = snapshot.backends[backend][0].array_type
+    called = operator(op)
+    entry = called.memo.entries.get(keys)
+    if entry is None:
+        entry = HOOKS.resolve(called, keys, 0)
+    values = [
+        new_value(HOOKS.value_type, a, keys) if isinstance(a, array_type) else a for a in args
+    ]
+    result = entry.call(tuple(values))
+    if isinstance(result, tuple):
+        return tuple([getattr(r, "raw", r) for r in result])
+    return getattr(result, "raw", result)
 
 
 def _bit(order: KeyOrder, name: str, kind: str) -> int:

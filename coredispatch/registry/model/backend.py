@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DeviceError, KernelError
+from coredispatch.registry.model.errors import DeviceError, KernelError, NoDeviceError
 from coredispatch.registry.model.kernel_context import KernelContext
 
 __all__ = ["Backend", "ContextKernel", "Kernel", "Layer", "Layout"]
@@ -172,7 +172,7 @@ class Backend:
         """``index`` (None: 0) if there is such a device, else :class:`DeviceError`."""
         count = self.device_count()
         if count == 0:
-            raise DeviceError(f"no {self.name} device: {self.device_name()}")
+            raise NoDeviceError(f"no {self.name} device: {self.device_name()}")
         if index is not None and not 0 <= index < count:
             raise DeviceError(
                 f"no device {self.name}:{index}: there {'is' if count == 1 else 'are'} {count}",

@@ -11,6 +11,7 @@ the pieces are added in float64 (exact up to ``2**53``).
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,7 +203,8 @@ def linear(
     columns = weight.cache.get("columns")
     if columns is None:
         columns = weight.cache["columns"] = np.ascontiguousarray(centred(weight).T)
-    rows = centred(x).reshape(-1, x.shape[-1])
+    # -1 would have no meaning where k is 0.
+    rows = centred(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
     data = output.finish(exact_matmul(rows, columns, output.bound), k)
     return QuantizedArray(data.reshape(*x.shape[:-1], n), output.scale, output.zero_point)
 

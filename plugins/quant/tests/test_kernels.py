@@ -293,3 +293,12 @@ def test_a_convolution_of_nothing_and_one_without_windows():
     ):
         with pytest.raises(ShapeError, match="at least 1, padding"):
             kernels.conv2d(x, w, None, 0.1, 120, stride, padding, dilation, 1)
+
+
+@pytest.mark.parametrize("lead", [(0,), (2,), (2, 0)])
+def test_a_linear_without_rows_or_without_features(lead):
+    x = quantized((*lead, 0), np.uint8, 0.1, 3)
+    weight = quantized((4, 0), np.int8, 0.2, 0)
+    out = kernels.linear(x, weight, np.full(4, 1.0, np.float32), 0.1, 5)
+    assert out.shape == (*lead, 4)
+    assert (out.data == 15).all()

@@ -165,6 +165,16 @@ def test_other_classes_need_permission() -> None:
     assert cd.serialization.get_safe_globals() == []
 
 
+def test_operators_need_permission_one_by_one() -> None:
+    state = {"activation": cd.relu, "other": cd.nn.functional.relu}
+    with pytest.raises(UnsafeGlobalError, match=r"operator 'relu'.*weights_only(.|\n)*ops.relu"):
+        through_file(state)
+    with cd.serialization.safe_globals([cd.tanh]), pytest.raises(UnsafeGlobalError, match="relu"):
+        through_file(state)
+    with cd.serialization.safe_globals([cd.nn.functional.relu]):
+        assert through_file(state) == state
+
+
 class Exploit:
     def __reduce__(self) -> Any:
         return os.system, ("echo this must not run",)

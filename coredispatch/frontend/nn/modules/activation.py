@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch.frontend.nn.call_warnings import warn_implicit_dim
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.attention import MultiheadAttention as MultiheadAttention
 from coredispatch.frontend.nn.parameter import Parameter
@@ -319,6 +320,7 @@ class _Softmax(_Activation):
         """The normalized exponentials; without ``dim`` as PyTorch chooses it."""
         dim = self.dim
         if dim is None:
+            warn_implicit_dim(self._name, 4)
             dim = 0 if input.ndim in (0, 1, 3) else 1
         return self._op(input, dim)
 

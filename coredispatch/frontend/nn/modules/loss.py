@@ -77,7 +77,7 @@ class L1Loss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return lazy.l1_loss(input, target, self.reduction)
+        return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class MSELoss(_Loss):
@@ -85,7 +85,7 @@ class MSELoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return lazy.mse_loss(input, target, self.reduction)
+        return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
@@ -103,7 +103,7 @@ class SmoothL1Loss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return lazy.smooth_l1_loss(input, target, self.reduction, self.beta)
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
 class HuberLoss(_Loss):
@@ -115,7 +115,7 @@ class HuberLoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return lazy.huber_loss(input, target, self.reduction, self.delta)
+        return F.huber_loss(input, target, self.reduction, self.delta)
 
 
 class CrossEntropyLoss(_WeightedLoss):
@@ -209,7 +209,7 @@ class KLDivLoss(_Loss):
 
     def forward(self, input: Any, target: Any) -> Any:
         """The loss."""
-        return lazy.kl_div(input, target, self.reduction, self.log_target)
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
 class GaussianNLLLoss(_Loss):
