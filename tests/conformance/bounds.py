@@ -33,6 +33,9 @@ SELECTING = (
     "relu",
     "hardtanh",
 )
+#: operators whose results go on from the results before them: what passes the largest number on the
+#: way, or the smallest, comes back in a wider accumulator and in no other
+RUNNING_PRODUCTS = ("cumprod",)
 #: in which the inputs of a conditioned operator move: up, down, and the others at random
 DIRECTIONS = 6
 #: class of an op whose block names none: conditioned, with the rounding of intermediate results
@@ -296,13 +299,22 @@ def _spread(reference: Reference, r: Any, directions: int, number: int, *, doubl
             tipped = (np.isnan(moved) != np.isnan(r)) | (np.isinf(moved) != np.isinf(r))
             spread = np.maximum(spread, np.where(tipped, np.inf, _distance(moved, r)))
     if directions > DIRECTIONS:  # half precision is computed in single
+        running = reference.op.name in RUNNING_PRODUCTS
         share = np.finfo(np.float64).eps / np.finfo(np.float32).eps if double else 1.0
         for direction in range(directions):
             single, exact = (_shaped(run, r, number) for run in reference.single(direction))
             if single is not None and exact is not None:
                 distance = _distance(single, exact) * share
                 spread = np.maximum(spread, np.where(np.isinf(distance), 0.0, distance))
+            if single is not None and exact is not None and running and not double:
+                spread = np.where(_left_the_range(single, exact), np.inf, spread)
     return spread
+
+
+def _left_the_range(single: Any, exact: Any) -> Any:
+    """Where single precision turned a product into zero, infinity or NaN, and double did not."""
+    kinds = (np.isnan, np.isinf, lambda x: x == 0)
+    return np.any([kind(single) != kind(exact) for kind in kinds], axis=0)
 
 
 def _shaped(result: Any, r: Any, number: int) -> Any:

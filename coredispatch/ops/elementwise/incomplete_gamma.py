@@ -31,28 +31,41 @@ _MOST_TERMS = 2000
 _BIG = 2.0**52
 
 
-def _log_below(mu: Any) -> Any:
-    """``log(1 + mu) - mu``, without cancellation near zero: 2 atanh(s) - mu, s = mu / (2 + mu)."""
+def _log_below(a: Any, x: Any) -> Any:
+    """``log(1 + mu) - mu`` of ``mu = x / a - 1``: near zero 2 atanh(s) - mu, s = mu / (2 + mu)."""
+    mu = div(sub(x, a), a)
     near = comparison.lt(magnitude.abs(mu), 0.3)
     inside = comparison.where(near, mu, 0.0)
     s = div(inside, add(inside, 2))
     square = mul(s, s)
     series = polynomial(square, *[2.0 / (2 * k + 3) for k in range(14)])
     close = sub(mul(mul(s, square), series), mul(inside, s))
-    return comparison.where(near, close, sub(exponential.log1p(mu), mu))
+    return comparison.where(near, close, sub(exponential.log(div(x, a)), mu))
 
 
 def _factor(a: Any, x: Any) -> Any:
-    """``x**a exp(-x) / gamma(a + 1)``: by Stirling's series where ``a`` is large."""
+    """``x**a exp(-x) / gamma(a + 1)``: by Stirling's series where ``a`` is large.
+
+    A power is taken where it can be: the rounding of an exponent of hundreds is an error of as
+    many units in the result.
+    """
     large = comparison.ge(a, 10.0)
     b = comparison.where(large, a, 10.0)
     inverse = div(1.0, b)
     terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
     stirling = mul(inverse, polynomial(mul(inverse, inverse), *terms))
-    exponent = sub(mul(b, _log_below(div(sub(x, b), b))), stirling)
-    far = div(exponential.exp(exponent), exponential.sqrt(mul(b, 2 * math.pi)))
+    distant = comparison.ge(magnitude.abs(sub(x, b)), mul(b, 0.3))
+    distant = comparison.logical_and(distant, comparison.lt(b, 200.0))
+    below = comparison.where(distant, div(x, b), 1.0)
+    power = exponential.pow(mul(below, exponential.exp(sub(1, below))), b)
+    exponent = comparison.where(distant, 0.0, mul(b, _log_below(b, x)))
+    far = mul(power, exponential.exp(sub(exponent, stirling)))
+    far = div(far, exponential.sqrt(mul(b, 2 * math.pi)))
     c = comparison.where(large, 1.0, a)
-    near = exponential.exp(sub(sub(mul(c, exponential.log(x)), x), lgamma(add(c, 1))))
+    small = comparison.lt(x, 600.0)
+    power = exponential.pow(comparison.where(small, x, 1.0), c)
+    logarithm = comparison.where(small, 0.0, mul(c, exponential.log(x)))
+    near = mul(power, exponential.exp(sub(sub(logarithm, x), lgamma(add(c, 1)))))
     return comparison.where(large, far, near)
 
 
@@ -126,7 +139,7 @@ def _upper_fraction(a: Any, x: Any) -> Any:
 
 def _uniform(a: Any, x: Any, sign: float) -> Any:
     """Q (sign 1) or P (-1) where ``a`` is large and ``x`` near it: DLMF 8.12.3 and 8.12.4."""
-    square = mul(_log_below(div(sub(x, a), a)), -2)
+    square = mul(_log_below(a, x), -2)
     root = exponential.sqrt(magnitude.clamp(square, 0.0))
     eta = mul(root, magnitude.sign(sub(x, a)))
     total: Any = 0.0

@@ -27,10 +27,11 @@ _TERMS, _POWERS = 10, 22
 
 
 @_scalar
-def _log_below(mu):
-    """``log(1 + mu) - mu``"""
+def _log_below(a, x):
+    """``log(1 + mu) - mu`` of ``mu = x / a - 1``"""
+    mu = (x - a) / a
     if abs(mu) >= 0.3:
-        return math.log1p(mu) - mu
+        return math.log(x / a) - mu
     s = mu / (2 + mu)
     square = s * s
     series = 0.0
@@ -41,7 +42,13 @@ def _log_below(mu):
 
 @_scalar
 def _factor(a, x):
-    """``x**a exp(-x) / gamma(a + 1)``"""
+    """``x**a exp(-x) / gamma(a + 1)``
+
+    A power is taken where it can be: the rounding of an exponent of hundreds is an error of as
+    many units in the result.
+    """
+    if a < 10 and x < 600:
+        return x**a * math.exp(-x - _lgamma(a + 1))
     if a < 10:
         return math.exp(a * math.log(x) - x - _lgamma(a + 1))
     inverse = 1 / a
@@ -49,7 +56,12 @@ def _factor(a, x):
     stirling = 1 / 1188 + square * (-691 / 360360 + square / 156)
     stirling = 1 / 1260 + square * (-1 / 1680 + square * stirling)
     stirling = inverse * (1 / 12 + square * (-1 / 360 + square * stirling))
-    return math.exp(a * _log_below((x - a) / a) - stirling) / math.sqrt(2 * math.pi * a)
+    if a < 200 and abs(x - a) >= 0.3 * a:
+        below = x / a
+        power = (below * math.exp(1 - below)) ** a * math.exp(-stirling)
+    else:
+        power = math.exp(a * _log_below(a, x) - stirling)
+    return power / math.sqrt(2 * math.pi * a)
 
 
 @_scalar
@@ -101,7 +113,7 @@ def _upper_fraction(a, x):
 
 @_scalar
 def _uniform(a, x, sign, table):
-    square = -2 * _log_below((x - a) / a)
+    square = -2 * _log_below(a, x)
     eta = math.copysign(math.sqrt(max(square, 0.0)), x - a)
     total = 0.0
     for k in range(_TERMS - 1, -1, -1):
