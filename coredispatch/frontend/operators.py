@@ -24,12 +24,18 @@ class _Operators:
     ``import coredispatch.ops.support.samples as samples`` asks here.
     """
 
+    def __init__(self) -> None:
+        self._known: tuple[Any, set[str]] = (None, set())
+
     def __getattr__(self, name: str) -> Any:
+        found = TABLE.snapshot.ops.get(name)
+        if found is not None:
+            return found
         if name == "profiler":
             from coredispatch.frontend.profiler import record_operators
 
             return record_operators
-        if name == "aten" or any(n.startswith(name + "::") for n in TABLE.snapshot.ops):
+        if name == "aten" or name in self._namespaces():
             from coredispatch.frontend.library.overloads import OpNamespace
 
             return OpNamespace(name)
@@ -44,6 +50,13 @@ class _Operators:
             except RegistrationError as error:
                 raise AttributeError(str(error)) from None
         return found
+
+    def _namespaces(self) -> set[str]:
+        """What stands before ``::`` in the names of operators, of one state of the table."""
+        ops = TABLE.snapshot.ops
+        if self._known[0] is not ops:
+            self._known = (ops, {name.partition("::")[0] for name in ops if "::" in name})
+        return self._known[1]
 
     @property
     def loaded_libraries(self) -> set[str]:

@@ -11,6 +11,17 @@ import numpy as np
 import coredispatch as cd
 
 
+def collection() -> tuple[list[Callable[[], Any]], Callable[[Callable[[], Any]], Any]]:
+    """The cases of a file, and the decorator that adds one."""
+    cases: list[Callable[[], Any]] = []
+
+    def case(function: Callable[[], Any]) -> Callable[[], Any]:
+        cases.append(function)
+        return function
+
+    return cases, case
+
+
 def comp(function: Any, **options: Any) -> Any:
     return cd.compile(function, backend="eager", **options)
 
@@ -56,3 +67,15 @@ def check_served(case: Callable[[], Any], eager: set[str], moving: set[str]) -> 
         assert calls == 0 and (fast.problems or fast.eager_calls or fast.fullgraph)
     elif case.__name__ not in moving:
         assert calls > 0, (fast.problems, fast.recompilations)
+
+
+def check_changes(program: Any, changes: list[Any], arguments: Any) -> None:
+    """Each change is seen by the next call, and by the one after it."""
+    fast = cd.compile(program, backend="eager")
+    for change in [lambda: None, *changes]:
+        change()
+        for _ in range(2):
+            given = arguments()
+            wanted, got = program(*given), fast(*given)
+            cd.testing.assert_close(got, wanted)
+            assert wanted.requires_grad == got.requires_grad and wanted.dtype is got.dtype

@@ -9,6 +9,7 @@ import itertools
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +26,9 @@ from coredispatch.registry.around.checks import participants
 from coredispatch.registry.dispatch.dispatcher import canonicalized
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion
+
+# What several tests of this folder share lies in modules beside them.
+sys.path.insert(0, str(Path(__file__).parent))
 
 # One dtype of each kind; the conformance suite runs them all.
 SAMPLED = ("bool", "uint8", "int64", "bfloat16", "float32", "float64", "complex64")

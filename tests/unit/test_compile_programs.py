@@ -9,25 +9,16 @@ import functools
 import itertools
 import os
 import random
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from compile_programs import X, check, check_served, collection, comp, same
 
 import coredispatch as cd
 from coredispatch import nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-from compile_programs import X, check, check_served, comp, same
-
-CASES: list[Callable[[], Any]] = []
-
-
-def case(function: Callable[[], Any]) -> Callable[[], Any]:
-    CASES.append(function)
-    return function
+CASES, case = collection()
 
 
 @case

@@ -7,27 +7,18 @@ import contextlib
 import json
 import math
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from compile_programs import X, check, check_served, collection, comp, same
 
 import coredispatch as cd
 import coredispatch.nn.functional as F
 from coredispatch import nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-from compile_programs import X, check, check_served, comp, same
-
-CASES: list[Callable[[], Any]] = []
-
-
-def case(function: Callable[[], Any]) -> Callable[[], Any]:
-    CASES.append(function)
-    return function
+CASES, case = collection()
 
 
 @case

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from func_programs import PROGRAMS, Numbers
 
 import coredispatch as cd
 import coredispatch.autograd.forward_ad
 import coredispatch.autograd.functional
 import coredispatch.func
 from coredispatch.utils._pytree import keystr, tree_flatten_with_path
-
-sys.path.insert(0, str(Path(__file__).parent))
-from func_programs import PROGRAMS, Numbers
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.autograd.forward_ad")

@@ -1,4 +1,7 @@
-"""Optimizer steps: one pass over the parameter, its gradient and its state, in place."""
+"""Optimizer steps: one pass over the parameter, its gradient and its state, in place.
+
+Without a penalty nothing is added: 0 times an infinite weight is NaN.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ __all__ = ["LOOPS"]
 
 def _adam(char: str) -> Callable[..., None]:
     """Kingma and Ba 2015, algorithm 1; ``shrink`` is AdamW's decay, ``penalty`` the L2 one."""
-    one = elementary[char].T(1.0)
+    one, zero = elementary[char].T(1.0), elementary[char].T(0.0)
 
     def loop(
         param,
@@ -42,7 +45,7 @@ def _adam(char: str) -> Callable[..., None]:
         )
         for i in range(p.size):
             weight = p[i] * shrink
-            d = sign * g[i] + penalty * weight
+            d = sign * g[i] + (penalty * weight if penalty != zero else zero)
             first = m[i] + (one - beta1) * (d - m[i])
             second = beta2 * v[i] + (one - beta2) * (d * d)
             m[i] = first
@@ -54,12 +57,15 @@ def _adam(char: str) -> Callable[..., None]:
 
 def _sgd(char: str) -> Callable[..., None]:
     """Without momentum."""
+    zero = elementary[char].T(0.0)
 
     def loop(param, grad, sign, penalty, rate, lo, hi):
         full_vectors()
         p, g = part(param, lo, hi), part(grad, lo, hi)
         for i in range(p.size):
-            p[i] -= rate * (sign * g[i] + penalty * p[i])
+            weight = p[i]
+            decay = penalty * weight if penalty != zero else zero
+            p[i] = weight - rate * (sign * g[i] + decay)
 
     return loop
 
@@ -68,14 +74,17 @@ def _sgd_momentum(nesterov: bool) -> Callable[[str], Callable[..., None]]:
     """Sutskever et al. 2013; on the first step ``momentum`` is 0 and ``fresh`` 1."""
 
     def build(char: str) -> Callable[..., None]:
+        zero = elementary[char].T(0.0)
+
         def loop(param, grad, buffer, sign, penalty, momentum, fresh, ahead, rate, lo, hi):
             full_vectors()
             p, g, b = part(param, lo, hi), part(grad, lo, hi), part(buffer, lo, hi)
             for i in range(p.size):
-                d = sign * g[i] + penalty * p[i]
+                weight = p[i]
+                d = sign * g[i] + (penalty * weight if penalty != zero else zero)
                 velocity = momentum * b[i] + fresh * d
                 b[i] = velocity
-                p[i] -= rate * (d + ahead * velocity if nesterov else velocity)
+                p[i] = weight - rate * (d + ahead * velocity if nesterov else velocity)
 
         return loop
 

@@ -1,0 +1,191 @@
+"""Scripted beside traced, script methods, compilation units, frozen and ignored parts."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from script_cases import INPUTS, MODULE_CASES, agree, filled, made, named, programs, reloaded, shown
+
+import coredispatch as cd
+
+# ---- traced and scripted, one in the other -----------------------------------------------------
+
+
+@cd.jit.script
+def by_sign(x, n: int):  # type: ignore[no-untyped-def]
+    for _ in range(n):
+        if x.sum() > 0:
+            x = x - 1
+        else:
+            x = x + 2
+    return x, x.sum()
+
+
+class Calls(cd.nn.Module):
+    """A traced module that calls a scripted function and a scripted module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = cd.jit.script(filled(programs.Gate()))
+        self.fc = cd.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y, total = by_sign(self.fc(x), 3)
+        return self.inner(y) + total
+
+
+def test_a_trace_keeps_the_branches_of_scripted_programs() -> None:
+    outer = cd.nn.Sequential(Calls(), cd.nn.Tanh())
+    traced = cd.jit.trace(outer, cd.ones(1, 4))
+    for program in (traced, reloaded(traced)):
+        for x in (cd.ones(1, 4), -cd.ones(2, 4), 9 * cd.ones(3, 4)):
+            cd.testing.assert_close(program(x), outer(x))
+    assert "while" in traced[0].code
+    assert "self.inner(" in traced[0].code
+
+
+def test_script_if_tracing_keeps_a_loop() -> None:
+    @cd.jit.script_if_tracing
+    def doubled(x):  # type: ignore[no-untyped-def]
+        for _ in range(x.size(0)):
+            x = x * 2
+        return x
+
+    traced = cd.jit.trace(lambda x: doubled(x) + 1, cd.ones(2))
+    assert traced(cd.ones(3)).tolist() == [9.0] * 3
+    assert doubled(cd.ones(1)).tolist() == [2.0]
+
+
+# ---- other doors -------------------------------------------------------------------------------
+
+
+class Methods(cd.jit.ScriptModule):
+    """A class of the first kind: methods are marked, constants listed."""
+
+    __constants__ = ["turns"]
+
+    def __init__(self, turns: int) -> None:
+        super().__init__()
+        self.turns = turns
+        self.fc = cd.nn.Linear(2, 2)
+
+    @cd.jit.script_method
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        for _ in range(self.turns):
+            x = self.step(self.fc(x))
+        return x
+
+    @cd.jit.script_method
+    def step(self, x):  # type: ignore[no-untyped-def]
+        return x + 1
+
+
+class CallsMethods(cd.nn.Module):
+    """Calls the forward and another method of a module that is compiled already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Methods(2)
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return self.inner(x) + self.inner.step(x)
+
+
+def test_script_methods() -> None:
+    module, x = Methods(3), cd.ones(1, 2)
+    wanted = x
+    for _ in range(3):
+        wanted = module.fc(wanted) + 1
+    cd.testing.assert_close(module(x), wanted)
+    cd.testing.assert_close(reloaded(module)(x), wanted)
+    outer = CallsMethods()
+    cd.testing.assert_close(reloaded(cd.jit.script(outer))(x), outer(x))
+
+
+def test_a_text_of_functions_is_a_compilation_unit() -> None:
+    unit = cd.jit.CompilationUnit(
+        """
+        def double(x):
+            return x * 2
+
+        def quad(x, n: int = 1):
+            return double(double(x)) * n
+        """
+    )
+    assert unit.quad(cd.ones(2), n=2).tolist() == [8.0, 8.0]
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        unit.other  # noqa: B018
+
+
+def no_grad_inside(x, w):  # type: ignore[no-untyped-def]
+    with cd.no_grad():
+        y = x * w
+        if y.sum() > 100:
+            return y
+    return y * w
+
+
+def fails_inside(x, n: int):  # type: ignore[no-untyped-def]
+    with cd.no_grad():
+        assert n > 0
+    return x
+
+
+def test_gradient_modes_end_with_their_block() -> None:
+    program, w = cd.jit.script(no_grad_inside), cd.ones(2, requires_grad=True)
+    assert program(cd.ones(2), w).requires_grad
+    assert not program(1000 * cd.ones(2), w).requires_grad
+    assert cd.is_grad_enabled()
+    with pytest.raises(cd.jit.Error):
+        cd.jit.script(fails_inside)(cd.ones(2), 0)
+    assert cd.is_grad_enabled()
+
+
+@pytest.mark.parametrize(("cls", "number"), MODULE_CASES, ids=named)
+def test_a_frozen_module_gives_the_same_without_parameters(cls: Any, number: int) -> None:
+    compiled = cd.jit.script(filled(cls())).eval()
+    frozen = cd.jit.freeze(compiled)
+    wanted = copy.deepcopy(compiled)(*made(INPUTS[cls][number]))
+    got = frozen(*made(INPUTS[cls][number]))
+    assert agree(shown(got), shown(wanted))
+    if not list(frozen.children()):  # recurrent layers and transformers stay modules
+        assert not list(frozen.parameters())
+    once_more = reloaded(cd.jit.freeze(compiled))
+    assert agree(shown(once_more(*made(INPUTS[cls][number]))), shown(wanted))
+
+
+def test_freezing_folds_normalizations_into_convolutions() -> None:
+    module = filled(programs.ResNet()).eval()
+    x = programs.ramp(2, 3, 16, 16)
+    module.train()(x)  # statistics that are not 0 and 1
+    compiled = cd.jit.script(module.eval())
+    fast = cd.jit.optimize_for_inference(compiled)
+    assert "batch_norm" in cd.jit.freeze(compiled, optimize_numerics=False).code
+    assert "batch_norm" not in fast.code
+    cd.testing.assert_close(fast(x), module(x), rtol=1e-3, atol=1e-4)
+
+
+def test_what_cannot_be_frozen_says_so() -> None:
+    with pytest.raises(RuntimeError, match="eval mode"):
+        cd.jit.freeze(cd.jit.script(programs.Gate()))
+    with pytest.raises(RuntimeError, match="expects a ScriptModule"):
+        cd.jit.freeze(programs.Gate().eval())
+
+
+def test_freezing_keeps_what_it_is_told_to() -> None:
+    compiled = cd.jit.script(filled(programs.Exported())).eval()
+    frozen = cd.jit.freeze(compiled, preserved_attrs=["encode", "use"])
+    x = programs.ramp(2, 4)
+    cd.testing.assert_close(frozen.encode(x), compiled.encode(x))
+    frozen.use = False
+    cd.testing.assert_close(frozen(x), compiled(x) - 1)
+
+
+def test_the_inlined_graph_has_no_calls_of_modules() -> None:
+    compiled = cd.jit.script(filled(programs.ResNet()).eval())
+    graph = compiled.inlined_graph
+    assert not graph.find_nodes(op="call_module")
+    assert "batch_norm" in graph.code
+    assert cd.jit.export_opnames(compiled) != []
