@@ -12,7 +12,7 @@ import operator
 import types
 from typing import Any
 
-from coredispatch.frontend.compiling.state import LISTS, MISSING, Record
+from coredispatch.frontend.compiling.records import LISTS, MISSING, Record
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.nn.members import Namespace
 

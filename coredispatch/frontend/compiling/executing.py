@@ -14,7 +14,7 @@ from coredispatch.frontend.compiling.graphs import OFF, masked_call
 from coredispatch.frontend.compiling.joint import CompiledProgram
 from coredispatch.frontend.compiling.program import Leaf, Program, Segment, Unseen
 from coredispatch.frontend.compiling.recording import Origin
-from coredispatch.frontend.compiling.state import MISSING, Record
+from coredispatch.frontend.compiling.records import MISSING, Record
 from coredispatch.frontend.compiling.templates import Constant, Row, Taken
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.frontend.compiling.writing import Gradient

@@ -8,7 +8,7 @@ from typing import Any
 
 from coredispatch.frontend.compiling.checking import HELD, MOVED, base_of, checker
 from coredispatch.frontend.compiling.gradient_hooks import any_leaf_hooks, hooks_of
-from coredispatch.frontend.compiling.state import Record
+from coredispatch.frontend.compiling.records import Record
 from coredispatch.plugin import Value
 
 __all__ = ["Guards"]

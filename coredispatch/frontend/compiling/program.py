@@ -12,7 +12,7 @@ from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.graphs import extracted, masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.recording import Decision, Origin
-from coredispatch.frontend.compiling.state import equal
+from coredispatch.frontend.compiling.records import equal
 from coredispatch.graph import Graph, Node, map_arg
 from coredispatch.plugin import Value, to_raw
 

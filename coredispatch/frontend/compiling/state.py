@@ -21,25 +21,18 @@ import numpy as np
 
 from coredispatch.frontend.compiling.appending import only_appended
 from coredispatch.frontend.compiling.gradient_hooks import hooks_of
-from coredispatch.frontend.compiling.numbers import Sym, plain
+from coredispatch.frontend.compiling.numbers import Sym
+from coredispatch.frontend.compiling.records import MISSING, PLAIN, READ, Element, Record
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
-__all__ = ["LISTS", "MISSING", "Record", "State", "alike", "attributes_of"]
+__all__ = ["State", "attributes_of"]
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-MISSING: Any = _Missing()
 PACKAGE = __name__.partition(".")[0]
 
-#: values that never change, compared by type and value
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
 #: values that never change, or whose state is part of no program: compared by identity
 _ATOMS: tuple[type, ...] = (
     DType,
@@ -67,171 +60,8 @@ _ATOMS: tuple[type, ...] = (
 )
 #: functions that remember what they gave, where nobody can look
 _CACHING = type(functools.lru_cache(len))
-#: kinds of records whose values are the elements of a container
-LISTS = ("list", "keys")
 _OWN_KEYS = {"training", "_hooks", "_parameter_names", "_buffer_names", "_module_names"}
 _MOST = 4096  # elements of a container beyond which nobody wants to compare them in each call
-
-
-class Record:
-    """One thing that was read: ``kind`` says how, ``value`` what it was."""
-
-    __slots__ = ("dynamic", "holder", "how", "key", "kind", "moving", "symbol", "value")
-
-    def __init__(self, kind: str, holder: Any, key: Any, value: Any, how: str) -> None:
-        self.kind, self.holder, self.key, self.value, self.how = kind, holder, key, value, how
-        self.dynamic = False
-        self.symbol: Any = None  # what stands there while the program runs
-        self.moving: set[int] = set()  # of a list: the numbers that are inputs
-
-    def now(self) -> Any:
-        """What it is now."""
-        return _READ[self.kind](self.holder, self.key)
-
-    def put(self, value: Any) -> None:
-        """Make it ``value``."""
-        _WRITE[self.kind](self.holder, self.key, value)
-
-    def held(self) -> bool:
-        """Whether it is what it was."""
-        now = self.now()
-        if now is self.value:
-            return True
-        if self.moving:
-            return self.same_but_moving(now)
-        return equal(now, self.value)
-
-    def fits(self) -> bool:
-        """Whether what is there now can be an input in the place of what was."""
-        return alike(self.now(), self.value)
-
-    def same_but_moving(self, now: Any) -> bool:
-        """Whether a list is what it was, whatever the numbers in it that are inputs."""
-        if len(now) != len(self.value):
-            return False
-        pairs = enumerate(zip(now, self.value))
-        return all(
-            (type(plain(a)) is type(b)) if i in self.moving else equal(a, b) for i, (a, b) in pairs
-        )
-
-
-def equal(now: Any, then: Any) -> bool:
-    """Whether two values are the same to every program: identical, or equal and unchangeable."""
-    if now is then:
-        return True
-    if type(now) is not type(then):
-        return False
-    if isinstance(now, float):
-        return now == then or (now != now and then != then)
-    if isinstance(now, (*_PLAIN, np.dtype, np.generic, slice, range, Device, frozenset)):
-        return bool(now == then)
-    if isinstance(now, tuple):
-        return len(now) == len(then) and all(map(equal, now, then))
-    if isinstance(now, types.MethodType):
-        return now.__func__ is then.__func__ and now.__self__ is then.__self__
-    if isinstance(now, _Array):
-        return bool(np.array_equal(now.data, then.data))
-    return False
-
-
-def alike(now: Any, then: Any) -> bool:
-    """Whether two values differ in nothing but numbers: alone, or in tuples."""
-    if type(now) is not type(then):
-        return False
-    if type(then) is tuple and len(now) == len(then):
-        pairs = list(zip(now, then))
-        return all(alike(a, b) if type(b) in (int, float) else equal(a, b) for a, b in pairs)
-    return type(then) in (int, float) or isinstance(then, Value)
-
-
-class Element:
-    """A number in a tuple, as a record of its own."""
-
-    kind = "element"
-
-    def __init__(self, record: Record, index: int) -> None:
-        self.record, self.index, self.holder = record, index, record.holder
-        self.key, self.value = f"{record.key}_{index}", record.value[index]
-
-    def now(self) -> Any:
-        """What it is now."""
-        return self.record.now()[self.index]
-
-
-class _Array:
-    """A copy of a NumPy array."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data.copy()
-
-
-def _put_item(holder: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        holder.pop(key, None)
-    else:
-        holder[key] = value
-
-
-def _put_list(holder: Any, key: Any, value: Any) -> None:
-    if isinstance(holder, collections.deque):
-        holder.clear()
-        holder.extend(value)
-    elif isinstance(holder, set):
-        holder.clear()
-        holder.update(value)
-    else:
-        holder[:] = value
-
-
-def _refuse(holder: Any, key: Any, value: Any) -> None:
-    raise AssertionError("what cannot be written is refused when it is captured")
-
-
-def _cell(holder: Any, key: Any) -> Any:
-    try:
-        return holder.cell_contents
-    except ValueError:
-        return MISSING
-
-
-def _put_cell(holder: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        del holder.cell_contents
-    else:
-        holder.cell_contents = value
-
-
-def _put_attribute(holder: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        delattr(holder, key)
-    else:
-        setattr(holder, key, value)
-
-
-_READ: dict[str, Callable[[Any, Any], Any]] = {
-    "item": lambda holder, key: holder.get(key, MISSING),
-    "keys": lambda holder, key: tuple(holder),
-    "list": lambda holder, key: tuple(holder),
-    "cell": _cell,
-    "attribute": lambda holder, key: getattr(holder, key, MISSING),
-    "entry": lambda holder, key: holder[key] if key < len(holder) else MISSING,
-    "class": lambda holder, key: type(holder),
-    "member": lambda holder, key: vars(holder).get(key, MISSING),
-    "members": lambda holder, key: tuple(vars(holder)),
-    "array": lambda holder, key: _Array(holder),
-}
-_WRITE: dict[str, Callable[[Any, Any, Any], None]] = {
-    "item": _put_item,
-    "keys": _refuse,
-    "list": _put_list,
-    "cell": _put_cell,
-    "attribute": _put_attribute,
-    "entry": lambda holder, key, value: holder.__setitem__(key, value),
-    "class": _refuse,
-    "member": _put_attribute,
-    "members": _refuse,
-    "array": _refuse,
-}
 
 
 class State:
@@ -324,7 +154,7 @@ class State:
         if place in self.records:
             return
         self.seen[id(holder)] = holder
-        value = _READ[kind](holder, key)
+        value = READ[kind](holder, key)
         found = Record(kind, holder, key, value, how)
         self.records[place] = found
         if place in self.dynamic and value is not MISSING:
@@ -359,7 +189,7 @@ class State:
 
     def walk(self, value: Any, how: str, where: Record | None = None) -> None:
         """Everything that a program can reach from ``value``."""
-        if value is MISSING or isinstance(value, _PLAIN) or isinstance(value, Sym):
+        if value is MISSING or isinstance(value, PLAIN) or isinstance(value, Sym):
             return
         if isinstance(value, Value):
             self._tensor(value, where)
@@ -603,4 +433,4 @@ def _imports(code: types.CodeType) -> bool:
 
 
 def _short(key: Any) -> str:
-    return repr(key) if isinstance(key, _PLAIN) else type(key).__name__
+    return repr(key) if isinstance(key, PLAIN) else type(key).__name__

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.compiling.numbers import Sym
-from coredispatch.frontend.compiling.state import MISSING, State, _by_user, _python_class
+from coredispatch.frontend.compiling.records import MISSING
+from coredispatch.frontend.compiling.state import State, _by_user, _python_class
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_arg

@@ -1,0 +1,189 @@
+"""What was read of Python's state, one record each: how to read it again, and how to write it."""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch.frontend.compiling.numbers import plain
+from coredispatch.plugin import Device, Value
+
+__all__ = ["LISTS", "MISSING", "PLAIN", "READ", "Element", "Record", "Snapshot", "alike", "equal"]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+MISSING: Any = _Missing()
+
+#: values that never change, compared by type and value
+PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
+#: kinds of records whose values are the elements of a container
+LISTS = ("list", "keys")
+
+
+class Record:
+    """One thing that was read: ``kind`` says how, ``value`` what it was."""
+
+    __slots__ = ("dynamic", "holder", "how", "key", "kind", "moving", "symbol", "value")
+
+    def __init__(self, kind: str, holder: Any, key: Any, value: Any, how: str) -> None:
+        self.kind, self.holder, self.key, self.value, self.how = kind, holder, key, value, how
+        self.dynamic = False
+        self.symbol: Any = None  # what stands there while the program runs
+        self.moving: set[int] = set()  # of a list: the numbers that are inputs
+
+    def now(self) -> Any:
+        """What it is now."""
+        return READ[self.kind](self.holder, self.key)
+
+    def put(self, value: Any) -> None:
+        """Make it ``value``."""
+        _WRITE[self.kind](self.holder, self.key, value)
+
+    def held(self) -> bool:
+        """Whether it is what it was."""
+        now = self.now()
+        if now is self.value:
+            return True
+        if self.moving:
+            return self.same_but_moving(now)
+        return equal(now, self.value)
+
+    def fits(self) -> bool:
+        """Whether what is there now can be an input in the place of what was."""
+        return alike(self.now(), self.value)
+
+    def same_but_moving(self, now: Any) -> bool:
+        """Whether a list is what it was, whatever the numbers in it that are inputs."""
+        if len(now) != len(self.value):
+            return False
+        pairs = enumerate(zip(now, self.value))
+        return all(
+            (type(plain(a)) is type(b)) if i in self.moving else equal(a, b) for i, (a, b) in pairs
+        )
+
+
+def equal(now: Any, then: Any) -> bool:
+    """Whether two values are the same to every program: identical, or equal and unchangeable."""
+    if now is then:
+        return True
+    if type(now) is not type(then):
+        return False
+    if isinstance(now, float):
+        return now == then or (now != now and then != then)
+    if isinstance(now, (*PLAIN, np.dtype, np.generic, slice, range, Device, frozenset)):
+        return bool(now == then)
+    if isinstance(now, tuple):
+        return len(now) == len(then) and all(map(equal, now, then))
+    if isinstance(now, types.MethodType):
+        return now.__func__ is then.__func__ and now.__self__ is then.__self__
+    if isinstance(now, Snapshot):
+        return bool(np.array_equal(now.data, then.data))
+    return False
+
+
+def alike(now: Any, then: Any) -> bool:
+    """Whether two values differ in nothing but numbers: alone, or in tuples."""
+    if type(now) is not type(then):
+        return False
+    if type(then) is tuple and len(now) == len(then):
+        pairs = list(zip(now, then))
+        return all(alike(a, b) if type(b) in (int, float) else equal(a, b) for a, b in pairs)
+    return type(then) in (int, float) or isinstance(then, Value)
+
+
+class Element:
+    """A number in a tuple, as a record of its own."""
+
+    kind = "element"
+
+    def __init__(self, record: Record, index: int) -> None:
+        self.record, self.index, self.holder = record, index, record.holder
+        self.key, self.value = f"{record.key}_{index}", record.value[index]
+
+    def now(self) -> Any:
+        """What it is now."""
+        return self.record.now()[self.index]
+
+
+class Snapshot:
+    """A copy of a NumPy array."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data.copy()
+
+
+def _put_item(holder: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        holder.pop(key, None)
+    else:
+        holder[key] = value
+
+
+def _put_list(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(holder, collections.deque):
+        holder.clear()
+        holder.extend(value)
+    elif isinstance(holder, set):
+        holder.clear()
+        holder.update(value)
+    else:
+        holder[:] = value
+
+
+def _refuse(holder: Any, key: Any, value: Any) -> None:
+    raise AssertionError("what cannot be written is refused when it is captured")
+
+
+def _cell(holder: Any, key: Any) -> Any:
+    try:
+        return holder.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _put_cell(holder: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        del holder.cell_contents
+    else:
+        holder.cell_contents = value
+
+
+def _put_attribute(holder: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        delattr(holder, key)
+    else:
+        setattr(holder, key, value)
+
+
+READ: dict[str, Callable[[Any, Any], Any]] = {
+    "item": lambda holder, key: holder.get(key, MISSING),
+    "keys": lambda holder, key: tuple(holder),
+    "list": lambda holder, key: tuple(holder),
+    "cell": _cell,
+    "attribute": lambda holder, key: getattr(holder, key, MISSING),
+    "entry": lambda holder, key: holder[key] if key < len(holder) else MISSING,
+    "class": lambda holder, key: type(holder),
+    "member": lambda holder, key: vars(holder).get(key, MISSING),
+    "members": lambda holder, key: tuple(vars(holder)),
+    "array": lambda holder, key: Snapshot(holder),
+}
+_WRITE: dict[str, Callable[[Any, Any, Any], None]] = {
+    "item": _put_item,
+    "keys": _refuse,
+    "list": _put_list,
+    "cell": _put_cell,
+    "attribute": _put_attribute,
+    "entry": lambda holder, key, value: holder.__setitem__(key, value),
+    "class": _refuse,
+    "member": _put_attribute,
+    "members": _refuse,
+    "array": _refuse,
+}
