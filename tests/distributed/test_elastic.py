@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
 import re
+import runpy
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import coredispatch as cd
 import coredispatch.distributed as dist
 from coredispatch import nn
 from coredispatch.distributed.elastic import ElasticState
 
 ROOT = Path(__file__).resolve().parents[2]
+KILLED = Path(__file__).parent / "killed_program.py"
+killed_program = SimpleNamespace(**runpy.run_path(str(KILLED)))
 
 
 @pytest.fixture
@@ -25,7 +36,7 @@ def launch(run_program: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("losses", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("losses", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_ranks_killed_at_random_moments(launch: Any, tmp_path: Path, losses: int) -> None:
     """Losses in one job: at each start one rank kills itself some random time later."""
     program = str(Path(__file__).parent / "lossy_program.py")
@@ -33,6 +44,64 @@ def test_ranks_killed_at_random_moments(launch: Any, tmp_path: Path, losses: int
     done = launch(*arguments, str(losses))
     assert done.stderr.count("was killed by SIGKILL") == losses
     assert "ended after 30 steps with the sum 435" in done.stdout
+
+
+def _kill_one(logs: Path, diary: Path, job: subprocess.Popen[str], chance: random.Random) -> bool:
+    """Kill a rank while it starts, or some milliseconds after one of its commits, or in one."""
+    rank, commits = chance.randrange(2), chance.randrange(-1, killed_program.STEPS)
+    while job.poll() is None:
+        started = list(logs.glob(f"*/attempt_0/{rank}.pid"))
+        done = diary.read_text().count("committed") if diary.exists() else -1
+        if started and done >= commits and (pid := started[0].read_text()):
+            time.sleep(chance.uniform(0.0, 0.5 if commits < 0 else 0.05))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+                return True
+        time.sleep(0.002)
+    return False  # it has ended before
+
+
+def _lose_a_rank(folder: Path, launcher: str, seed: int) -> bool:
+    """One job; whether a rank was killed in it."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "coredispatch", "launch", "--launcher", launcher]
+    command += ["--nproc-per-node", "2", "--max-restarts", "1", "--log-dir", str(folder / "logs")]
+    job = subprocess.Popen(
+        [*command, str(KILLED), str(folder)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        killed = _kill_one(folder / "logs", folder / "diary", job, random.Random(seed))
+        out, err = job.communicate()
+    finally:
+        if job.poll() is None:
+            job.terminate()
+            job.communicate()
+    assert job.returncode == 0, err
+    assert f"ended after {killed_program.STEPS} steps" in out
+    assert not killed or "was killed by SIGKILL" in err
+    committed = 0
+    for line in (folder / "diary").read_text().splitlines():
+        what, step = line.split()
+        assert what == "committed" or int(step) >= committed, f"lost: {line} after {committed}"
+        committed = int(step)
+    return killed
+
+
+@pytest.mark.parametrize("runs", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_rank_killed_from_outside(tmp_path: Path, mpirun: Any, runs: int) -> None:
+    """No hang, no lost commit, and the weights of training that nothing has disturbed."""
+    model, optimizer = killed_program.model_and_optimizer()
+    for step in range(killed_program.STEPS):
+        killed_program.train(model, optimizer, step, slice(None))
+    killed = 0
+    for seed in range(runs):
+        folder = tmp_path / str(seed)
+        killed += _lose_a_rank(folder, ("mpi", "processes")[seed % 2], seed)
+        for name, value in cd.load(folder / "end.cd").items():
+            assert cd.allclose(value, model.state_dict()[name], atol=1e-5), (seed, name)
+    assert killed >= runs // 2
 
 
 @pytest.mark.slow

@@ -23,15 +23,25 @@ class MPIRequest(Request):
         self._peer, self._receives = peer, receives
         self._arrays: Any = arrays
         self._status = MPI.Status()
+        self._failure = MPI.Exception
 
     def done(self) -> bool:
         if self._arrays is None:
             return True
-        if not self._request.Test(self._status):
+        if not self._test():
             return False
         self.source = self._status.Get_source()
         self._arrays = None
         return True
+
+    def _test(self) -> bool:
+        try:
+            return bool(self._request.Test(self._status))
+        except self._failure as error:
+            raise RuntimeError(
+                f"{error}\n  the ranks may call with tensors of different sizes\n"
+                "  fix: use the same shape and dtype on all ranks, and see DISTRIBUTED_DEBUG=DETAIL"
+            ) from None
 
     def wait(self, seconds: float) -> None:
         if self.done():
