@@ -13,22 +13,22 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.core.registry import cpu_target
 
-__all__ = ["add_pairs", "features", "has_pairs"]
+__all__ = ["BFloat", "add_pairs", "features", "has_pairs"]
 
 _LLVM = 17  # before, the operands of the instruction had other types
 
 
-class _BFloat(ir.Type):
+class BFloat(ir.Type):
     """LLVM's ``bfloat``, which llvmlite does not have."""
 
     def _to_string(self) -> str:
         return "bfloat"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
+        return isinstance(other, BFloat)
 
     def __hash__(self) -> int:
-        return hash(_BFloat)
+        return hash(BFloat)
 
 
 @memoized
@@ -45,7 +45,7 @@ def has_pairs() -> bool:
 
 def add_pairs(builder: Any, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
     """``total`` (16 float32) plus the products of ``x`` and ``y`` (16 pairs each)."""
-    kind = ir.VectorType(_BFloat(), 32)
+    kind = ir.VectorType(BFloat(), 32)
     signature = ir.FunctionType(total.type, [total.type, kind, kind])
     name = "llvm.x86.avx512bf16.dpbf16ps.512"
     function = cgutils.get_or_insert_function(builder.module, signature, name)

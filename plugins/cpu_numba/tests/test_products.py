@@ -33,8 +33,8 @@ def test_linear(rows: int, depth: int, columns: int, dtype: str, biased: bool) -
     x, w = drawn((rows, depth), dtype, 0), drawn((columns, depth), dtype, 1)
     bias = drawn((columns,), dtype, 2) if biased else None
     wanted = x.astype(float) @ w.T.astype(float) + (0 if bias is None else bias)
-    close(products.linear(x, w, bias), wanted, depth)
-    stacked = products.linear(x.reshape(1, rows, depth), w, bias)
+    close(products.FORMS["linear"](x, w, bias), wanted, depth)
+    stacked = products.FORMS["linear"](x.reshape(1, rows, depth), w, bias)
     close(stacked, wanted[None], depth)
 
 
@@ -45,10 +45,10 @@ def test_weight_gradient_and_plain_products(
 ) -> None:
     grad, x = drawn((depth, rows), dtype, 0), drawn((depth, columns), dtype, 1)
     wanted = grad.T.astype(float) @ x.astype(float)
-    close(products.linear_weight_grad(grad, x), wanted, depth)
+    close(products.FORMS["linear_weight_grad"](grad, x), wanted, depth)
     left = np.ascontiguousarray(grad.T)
-    close(products.matmul(left, x), wanted, depth)
-    close(products.matmul(left, np.ascontiguousarray(x.T).T), wanted, depth)
+    close(products.FORMS["matmul"](left, x), wanted, depth)
+    close(products.FORMS["matmul"](left, np.ascontiguousarray(x.T).T), wanted, depth)
 
 
 def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
@@ -57,7 +57,9 @@ def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
     try:
         for threads in (1, 2, 5):
             cd.set_num_threads(threads)
-            found.append((products.linear(x, w, None), products.linear_weight_grad(x, x)))
+            found.append(
+                (products.FORMS["linear"](x, w, None), products.FORMS["linear_weight_grad"](x, x))
+            )
     finally:
         cd.set_num_threads(before)
     for other in found[1:]:
@@ -67,7 +69,7 @@ def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
 def test_what_is_no_number_reaches_its_row_and_its_column_only() -> None:
     x, w = drawn((200, 256), "float32", 0), drawn((64, 256), "float32", 1)
     x[3, 7], w[5, 9] = np.nan, np.inf
-    lost = ~np.isfinite(products.linear(x, w, None))
+    lost = ~np.isfinite(products.FORMS["linear"](x, w, None))
     wanted = np.zeros_like(lost)
     wanted[3], wanted[:, 5] = True, True
     assert np.array_equal(lost, wanted)
@@ -79,6 +81,6 @@ def test_what_is_small_or_lies_otherwise_is_left_to_others() -> None:
         (x[:10], w), (x, w[:9]), (x[:, ::2], w[:, ::2]), (x, w.astype(float)),
         (x.astype(np.float16), w.astype(np.float16)),
     ):  # fmt: skip
-        assert products.linear(a, b, None) is NotImplemented
-    assert products.linear(x, w, drawn((1,), "float32", 0)) is NotImplemented
-    assert products.matmul(x, x) is NotImplemented
+        assert products.FORMS["linear"](a, b, None) is NotImplemented
+    assert products.FORMS["linear"](x, w, drawn((1,), "float32", 0)) is NotImplemented
+    assert products.FORMS["matmul"](x, x) is NotImplemented

@@ -1,10 +1,11 @@
-"""Products of bfloat16 matrices in pairs, against float64 products by NumPy.
+"""Products of bfloat16 matrices on tiles and in pairs, against float64 products by NumPy.
 
 Where the processor has no such instructions, the kernels decline, which is tested too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,20 @@ from coredispatch_cpu_numba.kernels import products_bfloat16 as products
 BFLOAT16 = products.BFLOAT16
 SERVED = products.has_pairs()
 SIZES = st.sampled_from([64, 65, 96, 130])
-DEPTHS = st.sampled_from([64, 171, 512, 530, 1025])
+DEPTHS = st.sampled_from([64, 171, 512, 530, 1025, 2100])
+
+
+@pytest.fixture(params=["tiles", "pairs"], scope="module", autouse=True)
+def instructions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs on AMX tiles, where there are any, and without them."""
+    if request.param == "tiles":
+        if not products.has_panels():
+            pytest.skip("no AMX tiles of bfloat16")
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "has_panels", lambda: False)
+        yield
 
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
@@ -44,8 +58,8 @@ def test_linear(rows: int, depth: int, columns: int, biased: bool) -> None:
     x, w = drawn(rows, depth), drawn(columns, depth, seed=1)
     bias = drawn(columns, seed=2) if biased else None
     added = 0.0 if bias is None else bias.astype(np.float64)
-    close(products.linear(x, w, bias), x, w.T, bias=added)
-    stacked = products.linear(x.reshape(1, rows, depth), w, bias)
+    close(products.KERNELS["linear"](x, w, bias), x, w.T, bias=added)
+    stacked = products.KERNELS["linear"](x.reshape(1, rows, depth), w, bias)
     if SERVED:
         assert stacked.shape == (1, rows, columns)
         close(stacked[0], x, w.T, bias=added)
@@ -55,11 +69,11 @@ def test_linear(rows: int, depth: int, columns: int, biased: bool) -> None:
 @given(SIZES, DEPTHS, SIZES)
 def test_gradients_and_plain_products(rows: int, depth: int, columns: int) -> None:
     grad, x = drawn(depth, rows), drawn(depth, columns, seed=1)
-    close(products.linear_weight_grad(grad, x), grad.T, x)
+    close(products.KERNELS["linear_weight_grad"](grad, x), grad.T, x)
     left, turned = np.ascontiguousarray(grad.T), np.ascontiguousarray(x.T).T
     for a in (left, grad.T):
         for b in (x, turned):
-            close(products.matmul(a, b), a, b)
+            close(products.KERNELS["matmul"](a, b), a, b)
 
 
 @pytest.mark.skipif(not SERVED, reason="the processor has no AVX512-BF16")
@@ -69,7 +83,12 @@ def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
     try:
         for threads in (1, 2, 5):
             cd.set_num_threads(threads)
-            found.append((products.linear(x, w, None), products.linear_weight_grad(x, x)))
+            found.append(
+                (
+                    products.KERNELS["linear"](x, w, None),
+                    products.KERNELS["linear_weight_grad"](x, x),
+                )
+            )
     finally:
         cd.set_num_threads(before)
     for other in found[1:]:
@@ -83,7 +102,7 @@ def test_special_values() -> None:
     x, w = np.ones((64, 64), BFLOAT16), np.ones((64, 64), BFLOAT16)
     x[3, 5], x[7, 0], x[9, :] = np.inf, np.nan, 3e38
     w[2, 5] = 0
-    out = products.linear(x, w, None).astype(np.float32)
+    out = products.KERNELS["linear"](x, w, None).astype(np.float32)
     assert np.isnan(out[3, 2])
     assert np.isinf(np.delete(out[3], 2)).all()
     assert np.isnan(out[7]).all()
@@ -93,12 +112,12 @@ def test_special_values() -> None:
 
 def test_what_the_loops_do_not_take_is_left_to_others() -> None:
     x, w = drawn(64, 64), drawn(64, 64, seed=1)
-    assert products.linear(x[:4], w, None) is NotImplemented  # few rows
-    assert products.linear(x, w[:, :32], None) is NotImplemented
-    assert products.linear(x, w, np.ones(64, np.float32)) is NotImplemented
-    assert products.linear(x, w.astype(np.float32), None) is NotImplemented
-    assert products.linear(x[:, ::-1], w, None) is NotImplemented
-    assert products.matmul(x, np.stack([w, w])) is NotImplemented
+    assert products.KERNELS["linear"](x[:4], w, None) is NotImplemented  # few rows
+    assert products.KERNELS["linear"](x, w[:, :32], None) is NotImplemented
+    assert products.KERNELS["linear"](x, w, np.ones(64, np.float32)) is NotImplemented
+    assert products.KERNELS["linear"](x, w.astype(np.float32), None) is NotImplemented
+    assert products.KERNELS["linear"](x[:, ::-1], w, None) is NotImplemented
+    assert products.KERNELS["matmul"](x, np.stack([w, w])) is NotImplemented
 
 
 def test_a_network_trains_under_autocast_as_without_the_pack() -> None:

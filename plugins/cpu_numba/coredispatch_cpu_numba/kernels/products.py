@@ -18,7 +18,7 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import is_dense
 from coredispatch_cpu_numba.entries import Loop
 
-__all__ = ["KERNELS", "LEAST"]
+__all__ = ["FORMS", "KERNELS", "LEAST", "forms_over"]
 
 _LEAST = 1 << 15  # elements of the first factor
 _ROWS, _DEPTH, _WIDTH = 64, 256, 32  # as in the loops; the last is the widest panel
@@ -73,40 +73,45 @@ def _multiplied(
     return out
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: Any) -> Any:
-    """``x @ weight.T + bias``"""
-    if weight.ndim != 2 or x.ndim < 2 or x.shape[-1] != weight.shape[1]:
-        return NotImplemented
-    rows, (columns, depth) = prod(x.shape[:-1]), weight.shape
-    out = _multiplied(x, weight, bias, rows, depth, columns, "b")
-    return out if out is NotImplemented else out.reshape(*x.shape[:-1], columns)
+def forms_over(multiplied: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """The operators that are one product of matrices, by name.
+
+    ``multiplied(a, b, bias, rows, depth, columns, turned)`` is ``bias + a @ b``; ``turned`` has an
+    ``a`` or a ``b`` where that lies there as its transposed. It checks dtypes and layouts.
+    """
+
+    def linear(x: np.ndarray, weight: np.ndarray, bias: Any) -> Any:
+        """``x @ weight.T + bias``"""
+        if weight.ndim != 2 or x.ndim < 2 or x.shape[-1] != weight.shape[1]:
+            return NotImplemented
+        rows, (columns, depth) = prod(x.shape[:-1]), weight.shape
+        out = multiplied(x, weight, bias, rows, depth, columns, "b")
+        return out if out is NotImplemented else out.reshape(*x.shape[:-1], columns)
+
+    def linear_weight_grad(grad: np.ndarray, x: np.ndarray) -> Any:
+        """``grad.T @ x`` over all rows"""
+        if grad.ndim < 2 or grad.shape[:-1] != x.shape[:-1]:
+            return NotImplemented
+        rows, columns = grad.shape[-1], x.shape[-1]
+        return multiplied(grad, x, None, rows, prod(x.shape[:-1]), columns, "a")
+
+    def matmul(a: np.ndarray, b: np.ndarray) -> Any:
+        """``a @ b`` of one matrix ``b``"""
+        if type(b) is not np.ndarray or b.ndim != 2 or a.ndim < 2 or a.shape[-1] != b.shape[0]:
+            return NotImplemented
+        turned = ""
+        if a.ndim == 2 and not a.flags.c_contiguous:
+            a, turned = a.T, "a"
+        rows, (depth, columns) = prod(a.shape[:-1]) if not turned else a.shape[1], b.shape
+        if not b.flags.c_contiguous:
+            b, turned = b.T, turned + "b"
+        out = multiplied(a, b, None, rows, depth, columns, turned)
+        shape = (rows,) if "a" in turned else a.shape[:-1]
+        return out if out is NotImplemented else out.reshape(*shape, columns)
+
+    return {"linear": linear, "linear_weight_grad": linear_weight_grad, "matmul": matmul}
 
 
-def linear_weight_grad(grad: np.ndarray, x: np.ndarray) -> Any:
-    """``grad.T @ x`` over all rows"""
-    if grad.ndim < 2 or grad.shape[:-1] != x.shape[:-1]:
-        return NotImplemented
-    rows, columns = grad.shape[-1], x.shape[-1]
-    return _multiplied(grad, x, None, rows, prod(x.shape[:-1]), columns, "a")
-
-
-def matmul(a: np.ndarray, b: np.ndarray) -> Any:
-    """``a @ b`` of one matrix ``b``"""
-    if b.ndim != 2 or a.ndim < 2 or a.shape[-1] != b.shape[0]:
-        return NotImplemented
-    turned = ""
-    if not b.flags.c_contiguous:
-        b, turned = b.T, "b"
-    depth, columns = b.shape[::-1] if turned else b.shape
-    out = _multiplied(a, b, None, prod(a.shape[:-1]), depth, columns, turned)
-    return out if out is NotImplemented else out.reshape(*a.shape[:-1], columns)
-
-
-KERNELS: dict[str, Callable[..., Any]] = {
-    "linear": linear,
-    "linear_weight_grad": linear_weight_grad,
-    "matmul": matmul,
-}
-if not _serves():
-    KERNELS.clear()
+FORMS = forms_over(_multiplied)
+KERNELS: dict[str, Callable[..., Any]] = FORMS if _serves() else {}
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -1,14 +1,14 @@
 """Products of bfloat16 matrices, where the processor has instructions for them.
 
-Sums are float32 and round once. As in PyTorch on such a processor, subnormal numbers count as zero:
-that is what the instructions do. Elsewhere, and for few numbers, ``halves`` converts.
+AMX takes them as tiles, AVX512-BF16 in pairs; ``NUMBA_CPU_FEATURES`` says what there is. Sums are
+float32 and round once. As in PyTorch on such a processor, subnormal numbers count as zero: that is
+what the instructions do. Elsewhere, and for few numbers, ``halves`` converts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache as memoized
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy as np
 from coredispatch.plugin import dtypes, numpy_dtype
 from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.kernels.products import forms_over
 
-__all__ = ["BFLOAT16", "KERNELS", "LEAST", "PRIORITY", "WHEN", "has_pairs", "packed"]
+__all__ = ["BFLOAT16", "KERNELS", "LEAST", "PRIORITY", "WHEN", "has_panels", "has_pairs", "packed"]
 
 #: above ``halves``, below the kernels for float32, whose calls never meet a predicate of these
 PRIORITY = 7
@@ -30,6 +31,11 @@ _pack, _pack_turned, _product, _product_turned = (
     Loop("products_bfloat16", name, _SPLIT)
     for name in ("pack", "pack_turned", "product", "product_turned")
 )
+_TILE_DEPTH, _TILE_ROWS, _PANEL, _DEEP = 1024, 64, 16, 32  # as in the loops on tiles
+_tiles_pack, _tiles_pack_turned, _tiles_product, _tiles_product_turned = (
+    Loop("products_amx", name, _SPLIT)
+    for name in ("pack", "pack_turned", "product", "product_turned")
+)
 
 
 @memoized
@@ -38,6 +44,14 @@ def has_pairs() -> bool:
     from coredispatch_cpu_numba.dots import has_pairs
 
     return has_pairs()
+
+
+@memoized
+def has_panels() -> bool:
+    """Whether the loops on AMX tiles are there. Imports Numba."""
+    from coredispatch_cpu_numba.tile_panels import has_panels
+
+    return has_panels()
 
 
 def packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.ndarray:
@@ -70,6 +84,8 @@ def _multiplied(
         return NotImplemented
     if not has_pairs():
         return NotImplemented
+    if has_panels():
+        return _on_tiles(a, b, start, rows, depth, columns, turned)
     if depth % 2 and "a" not in turned:
         wider = np.zeros((rows, depth + 1), BFLOAT16)
         wider[:, :depth] = a.reshape(rows, depth)
@@ -84,47 +100,27 @@ def _multiplied(
     return out
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: Any) -> Any:
-    """``x @ weight.T + bias``"""
-    if weight.ndim != 2 or x.ndim < 2 or x.shape[-1] != weight.shape[1]:
-        return NotImplemented
-    rows, (columns, depth) = prod(x.shape[:-1]), weight.shape
-    out = _multiplied(x, weight, bias, rows, depth, columns, "b")
-    return out if out is NotImplemented else out.reshape(*x.shape[:-1], columns)
-
-
-def linear_weight_grad(grad: np.ndarray, x: np.ndarray) -> Any:
-    """``grad.T @ x`` over all rows"""
-    if grad.ndim < 2 or grad.shape[:-1] != x.shape[:-1]:
-        return NotImplemented
-    rows, columns = grad.shape[-1], x.shape[-1]
-    return _multiplied(grad, x, None, rows, prod(x.shape[:-1]), columns, "a")
-
-
-def matmul(a: np.ndarray, b: np.ndarray) -> Any:
-    """``a @ b`` of one matrix ``b``"""
-    if type(b) is not np.ndarray or b.ndim != 2 or a.ndim < 2 or a.shape[-1] != b.shape[0]:
-        return NotImplemented
-    turned = ""
-    if a.ndim == 2 and not a.flags.c_contiguous:
-        a, turned = a.T, "a"
-    rows, (depth, columns) = prod(a.shape[:-1]) if not turned else a.shape[1], b.shape
-    if not b.flags.c_contiguous:
-        b, turned = b.T, turned + "b"
-    out = _multiplied(a, b, None, rows, depth, columns, turned)
-    shape = (rows,) if "a" in turned else a.shape[:-1]
-    return out if out is NotImplemented else out.reshape(*shape, columns)
+def _on_tiles(
+    a: np.ndarray, b: np.ndarray, start: Any, rows: int, depth: int, columns: int, turned: str
+) -> np.ndarray:
+    """``start + a @ b`` on AMX tiles."""
+    panels = -(-columns // (2 * _PANEL)) * 2
+    slices, deep = -(-depth // _TILE_DEPTH), -(-depth // _DEEP) * _DEEP
+    right = np.empty(panels * _PANEL * deep, BFLOAT16)
+    pack = _tiles_pack_turned if "b" in turned else _tiles_pack
+    pack(BFLOAT16, depth * columns, slices * panels, b, depth, columns, right, grain=4)
+    out, blocks = np.empty((rows, columns), BFLOAT16), -(-rows // _TILE_ROWS)
+    run = _tiles_product_turned if "a" in turned else _tiles_product
+    grain = -(-blocks // min(4 * thread_count.wanted, blocks))
+    run(BFLOAT16, rows * columns, blocks, a, rows, depth, right, columns, start, out, grain=grain)
+    return out
 
 
 def _accepts(x: Any, *others: Any) -> bool:
     return type(x) is np.ndarray and x.dtype == BFLOAT16
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "linear": linear,
-    "linear_weight_grad": linear_weight_grad,
-    "matmul": matmul,
-    "mm": matmul,
-}
+_FORMS = forms_over(_multiplied)
+KERNELS: dict[str, Callable[..., Any]] = {**_FORMS, "mm": _FORMS["matmul"]}
 WHEN: dict[str, Callable[..., bool]] = dict.fromkeys(KERNELS, _accepts)
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
