@@ -111,6 +111,9 @@ class set_grad_enabled(Recording):
             self._first = None
         return super().__call__(function)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}(mode={self.mode})"
+
 
 class inference_mode(Recording):
     """Like :class:`no_grad`, for results that never meet autograd. Also a decorator.

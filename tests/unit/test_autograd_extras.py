@@ -142,7 +142,10 @@ class TestFunction:
             Empty.apply(w)
         with pytest.raises(NotImplementedError, match="backward or vjp"):
             NoBackward.apply(w).sum().backward()
-        with pytest.raises(RuntimeError, match="Legacy autograd function"):
+        with (
+            pytest.warns(DeprecationWarning, match="instantiated"),
+            pytest.raises(RuntimeError, match="Legacy autograd function"),
+        ):
             Double()(w)
         with pytest.raises(NotImplementedError, match="flat tensors"):
             NestedIOFunction()
@@ -277,7 +280,7 @@ class TestSettings:
 
     def test_anomaly(self):
         assert not cd.is_anomaly_enabled() and cd.is_anomaly_check_nan_enabled()
-        with cd.autograd.detect_anomaly(check_nan=False):
+        with pytest.warns(UserWarning), cd.autograd.detect_anomaly(check_nan=False):
             assert cd.is_anomaly_enabled() and not cd.is_anomaly_check_nan_enabled()
 
     def test_nodes(self, w):

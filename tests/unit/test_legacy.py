@@ -144,3 +144,59 @@ def test_an_optimizer_shows_its_groups_apart() -> None:
     text = repr(cd.optim.SGD([{"params": [one]}, {"params": [two], "lr": 0.5}], lr=0.1))
     assert text.startswith("SGD (\nParameter Group 0\n    dampening: 0\n")
     assert "    weight_decay: 0\n\nParameter Group 1\n" in text and text.endswith("\n)")
+
+
+class TestNumberFirst:
+    """Calls with a number before the tensors, which PyTorch deprecates and still takes."""
+
+    @pytest.mark.parametrize(
+        ("call", "expected"),
+        [
+            (lambda x: x.clone().add_(-0.5, x), [0.5, 1.0]),
+            (lambda x: x.sub(2, x), [-1.0, -2.0]),
+            (lambda x: cd.add(x, 2, x), [3.0, 6.0]),
+            (lambda x: x.clone().addcmul_(0.5, x, x), [1.5, 4.0]),
+            (lambda x: cd.addcdiv(x, 2.0, x, x), [3.0, 4.0]),
+            (lambda x: x.addmv(0, 2, cd.eye(2), x), [2.0, 4.0]),
+            (lambda x: cd.addmv(0, x, 2, cd.eye(2), x), [2.0, 4.0]),
+            (lambda x: x.addmm(0.5, cd.ones(1, 2), cd.eye(2)), [[1.5, 2.0]]),
+            (lambda x: cd.addmm(0.5, x, cd.ones(1, 2), cd.eye(2)), [[1.5, 2.0]]),
+        ],
+    )
+    def test_is_the_keyword_with_a_warning(self, call, expected):
+        with pytest.warns(UserWarning, match="This overload of add|This overload of sub"):
+            result = call(cd.tensor([1.0, 2.0]))
+        assert result.tolist() == expected
+
+    def test_has_a_gradient(self):
+        x = cd.tensor([1.0, 2.0], requires_grad=True)
+        with pytest.warns(UserWarning, match="add"):
+            (x * 1).add_(3, x).sum().backward()
+        assert x.grad.tolist() == [4.0, 4.0]
+
+    def test_keeps_the_common_calls_short(self):
+        assert not cd.add.ambiguous and not cd.addmm.ambiguous
+
+
+def test_functions_are_not_instantiated() -> None:
+    class Twice(cd.autograd.Function):
+        pass
+
+    with pytest.warns(DeprecationWarning, match="instantiated"):
+        Twice()
+
+
+def test_a_schedule_that_begins_later_does_not_warn_of_an_epoch() -> None:
+    optimizer = cd.optim.SGD([cd.ones(1, requires_grad=True)], lr=0.1)
+    schedules = cd.optim.lr_scheduler
+    schedule = schedules.SequentialLR(
+        optimizer,
+        [schedules.ConstantLR(optimizer, 0.1, 2), schedules.ExponentialLR(optimizer, 0.9)],
+        [1],
+    )
+    rates = []
+    for _ in range(3):
+        optimizer.step()
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    assert rates == pytest.approx([0.1, 0.09, 0.081])

@@ -213,7 +213,7 @@ def test_a_data_loader_is_marked():
 
 def test_anomaly_mode_and_a_profiler():
     x = cd.zeros(1, requires_grad=True)
-    with profile(), cd.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="NaN"):
+    with profile(), cd.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match="NaN"):
         (x.sqrt() * 0).sum().backward()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from coredispatch.frontend.autograd import checks
@@ -50,6 +51,11 @@ class detect_anomaly:
     """``with detect_anomaly():`` - see :func:`is_anomaly_enabled`."""
 
     def __init__(self, check_nan: bool = True) -> None:
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
+            stacklevel=2,
+        )
         self._check_nan = check_nan
         self._inner: list[set_detect_anomaly] = []
 

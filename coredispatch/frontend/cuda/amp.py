@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend import amp
@@ -64,5 +64,15 @@ class GradScaler(amp.GradScaler):
         )
 
 
-custom_fwd = functools.partial(amp.custom_fwd, device_type="cuda")
-custom_bwd = functools.partial(amp.custom_bwd, device_type="cuda")
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, cast_inputs: Any = None
+) -> Callable[..., Any]:
+    """``amp.custom_fwd(..., device_type="cuda")``, which it asks to be written."""
+    _deprecated("custom_fwd", "custom_fwd(args..., device_type='cuda')")
+    return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Callable[..., Any]) -> Callable[..., Any]:
+    """``amp.custom_bwd(..., device_type="cuda")``, which it asks to be written."""
+    _deprecated("custom_bwd", "custom_bwd(args..., device_type='cuda')")
+    return amp.custom_bwd(bwd, device_type="cuda")

@@ -64,7 +64,7 @@ class SequentialLR(LRScheduler):
         index = bisect_right(self._milestones, self.last_epoch)
         schedule = self._schedulers[index]
         if index > 0 and self._milestones[index - 1] == self.last_epoch:
-            schedule.step(0)
+            schedule._update_lr(0)  # step(0) would warn of its argument
         else:
             schedule.step()
         self._last_lr = schedule.get_last_lr()

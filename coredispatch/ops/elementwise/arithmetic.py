@@ -10,6 +10,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.number_first import accept_alpha_first, accept_value_first
 from coredispatch.ops.support.rules import (
     NUMBER,
     broadcast,
@@ -76,6 +77,9 @@ def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor
     return add(self, _times_alpha(alpha, other, self))
 
 
+accept_alpha_first(add)
+
+
 @primitive(
     out=broadcast,
     dtype=promote,
@@ -101,6 +105,9 @@ sub.vjp(self=lambda grad: grad, other=lambda grad: -grad)
 @sub.overload
 def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor:
     return sub(self, _times_alpha(alpha, other, self))
+
+
+accept_alpha_first(sub)
 
 
 @composite(out=broadcast, dtype=promote, samples=pairs, dtypes=NUMBER)
@@ -203,6 +210,9 @@ def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     return add(self, product if value == 1 else mul(product, value))
 
 
+accept_value_first(addcmul)
+
+
 def _times(grad: Any, factor: Any, value: Any) -> Any:
     return mul(grad if value == 1 else mul(grad, adjoint(value)), adjoint(factor))
 
@@ -228,6 +238,9 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1
     self, tensor1, tensor2 = common(promote_float, self, tensor1, tensor2)
     quotient = lazy.div(tensor1, tensor2)
     return add(self, quotient if value == 1 else mul(quotient, value))
+
+
+accept_value_first(addcdiv)
 
 
 @composite(out=broadcast, dtype=promote_float, samples=triples, takes="float+complex", inplace=True)

@@ -12,6 +12,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.number_first import accept_factors_first
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import broadcast_shapes, promote
 from coredispatch.ops.support.rules import dot as dot_tolerance
@@ -470,3 +471,7 @@ def addbmm(
     # Said, because sums of small integers are int64 otherwise.
     total = lazy.sum(product, 0, dtype=product.dtype)
     return narrow(_plus(wide(self), total, beta, alpha), self)
+
+
+for _op in (addmm, addmv, addr, baddbmm, addbmm):
+    accept_factors_first(_op)

@@ -471,6 +471,8 @@ class Operator(Dispatcher):
         factory = "Device" in kinds and "Tensor" not in kinds
         other = Operator(function, "composite", name=self.name, factory=factory)
         self.overloads.append(other)
+        if other.required > self.positional:
+            return function  # no call of so many arguments is the main signature's
         for mine, theirs in zip(self.schema.params, other.schema.params, strict=False):
             if theirs.keyword_only or mine.keyword_only:
                 break
