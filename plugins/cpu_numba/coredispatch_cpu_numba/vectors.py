@@ -27,7 +27,7 @@ class Machine:
 
     def lanes(self, char: str) -> int:
         """Elements of a vector of dtype ``char``."""
-        return self.bytes // (4 if char == "f" else 8)
+        return self.bytes // {"f": 4, "d": 8, "E": 2}[char]
 
 
 def machine() -> Machine:
@@ -48,7 +48,12 @@ def _vector_at(builder: Any, data: ir.Value, index: ir.Value, kind: ir.Type) -> 
 
 def _size(kind: ir.Type) -> int:
     """Bytes of an element: vectors lie at any of them."""
-    return 4 if str(kind.element) == "float" else 8
+    return {"float": 4, "double": 8, "i16": 2}[str(kind.element)]
+
+
+def _suffix(kind: ir.Type) -> str:
+    """What names of LLVM's functions of ``kind`` end in."""
+    return f"v{kind.count}{'i' if _size(kind) == 2 else 'f'}{8 * _size(kind)}"
 
 
 def _load(builder: Any, data: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:
@@ -63,7 +68,7 @@ def _splat(builder: Any, value: ir.Value, kind: ir.Type) -> ir.Value:
 
 def _fma(builder: Any, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     kind = x.type
-    suffix = f"v{kind.count}f{8 * _size(kind)}"
+    suffix = _suffix(kind)
     signature = ir.FunctionType(kind, [kind] * 3)
     function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.fmuladd.{suffix}")
     return builder.call(function, [x, y, z])
@@ -195,8 +200,8 @@ def dot_tile(rows: int, taps: int, lanes: int) -> Any:
 
 def _across(builder: Any, vector: ir.Value) -> ir.Value:
     """The sum of the elements of ``vector``, halves added to halves."""
-    element, count = vector.type.element, vector.type.count
-    suffix = f"v{count}f{8 * _size(vector.type)}"
+    element = vector.type.element
+    suffix = _suffix(vector.type)
     signature = ir.FunctionType(element, [element, vector.type])
     name = f"llvm.vector.reduce.fadd.{suffix}"
     function = cgutils.get_or_insert_function(builder.module, signature, name)
@@ -253,16 +258,16 @@ def _below(builder: Any, count: ir.Value, first: int, kind: ir.Type) -> ir.Value
 
 def _load_some(builder: Any, source: ir.Value, mask: ir.Value) -> ir.Value:
     kind, short = source.type.pointee, ir.IntType(32)
-    name = f"llvm.masked.load.v{kind.count}f{8 * _size(kind)}.p0"
+    name = f"llvm.masked.load.{_suffix(kind)}.p0"
     signature = ir.FunctionType(kind, [source.type, short, mask.type, kind])
     load = cgutils.get_or_insert_function(builder.module, signature, name)
-    nothing = ir.Constant(kind, [0.0] * kind.count)
+    nothing = ir.Constant(kind, [kind.element(0)] * kind.count)
     return builder.call(load, [source, short(_size(kind)), mask, nothing])
 
 
 def _store_some(builder: Any, value: ir.Value, target: ir.Value, mask: ir.Value) -> None:
     kind, short = value.type, ir.IntType(32)
-    name = f"llvm.masked.store.v{kind.count}f{8 * _size(kind)}.p0"
+    name = f"llvm.masked.store.{_suffix(kind)}.p0"
     signature = ir.FunctionType(ir.VoidType(), [kind, target.type, short, mask.type])
     store = cgutils.get_or_insert_function(builder.module, signature, name)
     builder.call(store, [value, target, short(_size(kind)), mask])

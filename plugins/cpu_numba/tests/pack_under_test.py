@@ -9,6 +9,7 @@ import numpy as np
 
 from coredispatch_cpu_numba.kernels import (
     MODULES,
+    conv_bfloat16,
     halves,
     products_bfloat16,
     recurrent_bfloat16,
@@ -20,7 +21,13 @@ __all__ = ["DTYPES", "KERNELS", "WHEN", "Reference"]
 #: kernels by op name, as the embedded backend's are
 Reference = dict[str, Callable[..., Any]]
 
-_OTHERS = small, halves, products_bfloat16, recurrent_bfloat16  # of names that come twice
+_OTHERS = (
+    small,
+    halves,
+    conv_bfloat16,
+    products_bfloat16,
+    recurrent_bfloat16,
+)  # of names that come twice
 _LARGE = [module for module in MODULES if module not in _OTHERS]
 KERNELS: Reference = {k: v for m in _LARGE for k, v in m.KERNELS.items()}
 WHEN: dict[str, Callable[..., bool]] = {

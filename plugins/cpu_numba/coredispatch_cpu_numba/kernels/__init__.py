@@ -14,6 +14,7 @@ from __future__ import annotations
 from coredispatch_cpu_numba.kernels import (
     batch_norm,
     conv,
+    conv_bfloat16,
     ctc,
     elementwise,
     grids,
@@ -46,6 +47,7 @@ MODULES = (
     loss,
     optim_steps,
     conv,
+    conv_bfloat16,
     grids,
     ctc,
     incomplete_gamma,

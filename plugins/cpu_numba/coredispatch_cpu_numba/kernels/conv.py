@@ -24,7 +24,7 @@ from coredispatch_cpu_numba.kernels.conv_plans import (
     weight_grad_plan,
 )
 
-__all__ = ["KERNELS", "LEAST"]
+__all__ = ["KERNELS", "LEAST", "forms_over"]
 
 _LEAST = 64
 _SPLIT = 200_000  # multiplications
@@ -32,7 +32,7 @@ _SMALL = 500
 _POINTWISE, _FEW, _MANY_WEIGHTS = 512, 64, 4096
 _pack = Loop("conv", "pack", 1 << 62)
 _correlate = Loop("conv", "correlate", _SPLIT)
-_weight_grad = Loop("conv", "weight_grad", _SPLIT)
+_products = Loop("conv", "weight_grad", _SPLIT)
 
 
 @lru_cache(maxsize=256)
@@ -165,83 +165,12 @@ def _worth(c: Convolution | None) -> bool:
     return positions >= needed and positions * weights * c.groups >= _SMALL
 
 
-def convolution(
-    input: np.ndarray,
-    weight: np.ndarray,
-    bias: Any,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
-    """``input`` correlated with ``weight``, plus ``bias``; transposed, the adjoint of that."""
-    if not (_fit(input, weight) and (bias is None or _fit(input, bias))):
-        return NotImplemented
-    ndim = input.ndim - 2
-    stride, padding, dilation, more = _options(stride, padding, dilation, output_padding)
-    if min(more, default=0) < 0:
-        return NotImplemented  # the rule of the operator says what is wrong
-    shape = input.shape
-    if transposed:
-        if groups < 1 or not 1 <= ndim <= 3 or weight.ndim != input.ndim:
-            return NotImplemented
-        stride, padding, dilation, more = (
-            v * ndim if len(v) == 1 else v for v in (stride, padding, dilation, more)
-        )
-        given = zip(shape[2:], weight.shape[2:], stride, padding, dilation, more)
-        sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, k, s, p, d, o in given)
-        shape = (shape[0], weight.shape[1] * groups, *sizes)
-        c = _described(shape, weight.shape, stride, padding, dilation, groups, input.shape)
-        channels = weight.shape[1] * groups
-    else:
-        c = _described(shape, weight.shape, stride, padding, dilation, groups, None)
-        channels = weight.shape[0]
-    if c is None or not _worth(c) or (bias is not None and bias.shape != (channels,)):
-        return NotImplemented
-    return (_backward if transposed else _forward)(c, input, weight, bias, ndim)
-
-
-def conv_input_grad(
-    grad: np.ndarray,
-    weight: np.ndarray,
-    input_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    """The gradient of the input."""
-    if not _fit(grad, weight):
-        return NotImplemented
-    options = _options(stride, padding, dilation)
-    c = _described(tuple(input_shape), weight.shape, *options, groups, grad.shape)
-    if c is None or not _worth(c):
-        return NotImplemented
-    return _backward(c, grad, weight, None, grad.ndim - 2)
-
-
-def conv_weight_grad(
-    grad: np.ndarray,
-    input: np.ndarray,
-    weight_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Any:
-    """The gradient of the weight, sums of blocks of images added up in the end."""
-    if not _fit(grad, input):
-        return NotImplemented
-    options = _options(stride, padding, dilation)
-    c = _described(input.shape, tuple(weight_shape), *options, groups, grad.shape)
-    if c is None or not _worth(c):
-        return NotImplemented
-    result = _weight_sums(c, grad, input, tuple(weight_shape), False)
-    if _is_finite(result):
-        return result
-    return _weight_sums(c, grad, input, tuple(weight_shape), True)
+def _weight_grad(
+    c: Convolution, grad: np.ndarray, input: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Sums of blocks of images, added up in the end."""
+    result = _weight_sums(c, grad, input, shape, False)
+    return result if _is_finite(result) else _weight_sums(c, grad, input, shape, True)
 
 
 def _weight_sums(
@@ -250,13 +179,104 @@ def _weight_sums(
     plan, own = weight_grad_plan(c, exact), input.dtype
     out = np.empty((plan.units // c.groups, *shape), own)
     arguments = (grad, input, out, plan.source, plan.phases, plan.taps, plan.target)
-    _weight_grad(own, plan.work, plan.units, *arguments, weight=16384)
+    _products(own, plan.work, plan.units, *arguments, weight=16384)
     return out[0] if len(out) == 1 else np.add.reduce(out, 0)
 
 
-KERNELS: dict[str, Callable[..., Any]] = {
-    "convolution": convolution,
-    "conv_input_grad": conv_input_grad,
-    "conv_weight_grad": conv_weight_grad,
-}
+def forms_over(
+    fit: Callable[..., bool],
+    forward: Callable[..., Any],
+    backward: Callable[..., Any],
+    weight_grad: Callable[..., Any],
+) -> dict[str, Callable[..., Any]]:
+    """The operators of convolution, by name.
+
+    Args:
+        fit: whether arrays have the layout and the dtype that the others take
+        forward: ``(c, x, weight, bias, ndim)``
+        backward: its adjoint, ``(c, grad, weight, bias, ndim)``
+        weight_grad: ``(c, grad, x, shape)``
+    """
+
+    def convolution(
+        input: np.ndarray,
+        weight: np.ndarray,
+        bias: Any,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+    ) -> Any:
+        """``input`` correlated with ``weight``, plus ``bias``; transposed, the adjoint of that."""
+        if not (fit(input, weight) and (bias is None or fit(input, bias))):
+            return NotImplemented
+        ndim = input.ndim - 2
+        stride, padding, dilation, more = _options(stride, padding, dilation, output_padding)
+        if min(more, default=0) < 0:
+            return NotImplemented  # the rule of the operator says what is wrong
+        shape = input.shape
+        if transposed:
+            if groups < 1 or not 1 <= ndim <= 3 or weight.ndim != input.ndim:
+                return NotImplemented
+            stride, padding, dilation, more = (
+                v * ndim if len(v) == 1 else v for v in (stride, padding, dilation, more)
+            )
+            given = zip(shape[2:], weight.shape[2:], stride, padding, dilation, more)
+            sizes = tuple((n - 1) * s - 2 * p + d * (k - 1) + o + 1 for n, k, s, p, d, o in given)
+            shape = (shape[0], weight.shape[1] * groups, *sizes)
+            c = _described(shape, weight.shape, stride, padding, dilation, groups, input.shape)
+            channels = weight.shape[1] * groups
+        else:
+            c = _described(shape, weight.shape, stride, padding, dilation, groups, None)
+            channels = weight.shape[0]
+        if c is None or not _worth(c) or (bias is not None and bias.shape != (channels,)):
+            return NotImplemented
+        return (backward if transposed else forward)(c, input, weight, bias, ndim)
+
+    def conv_input_grad(
+        grad: np.ndarray,
+        weight: np.ndarray,
+        input_shape: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Any:
+        """The gradient of the input."""
+        if not fit(grad, weight):
+            return NotImplemented
+        options = _options(stride, padding, dilation)
+        c = _described(tuple(input_shape), weight.shape, *options, groups, grad.shape)
+        if c is None or not _worth(c):
+            return NotImplemented
+        return backward(c, grad, weight, None, grad.ndim - 2)
+
+    def conv_weight_grad(
+        grad: np.ndarray,
+        input: np.ndarray,
+        weight_shape: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Any:
+        """The gradient of the weight."""
+        if not fit(grad, input):
+            return NotImplemented
+        options = _options(stride, padding, dilation)
+        c = _described(input.shape, tuple(weight_shape), *options, groups, grad.shape)
+        if c is None or not _worth(c):
+            return NotImplemented
+        return weight_grad(c, grad, input, tuple(weight_shape))
+
+    return {
+        "convolution": convolution,
+        "conv_input_grad": conv_input_grad,
+        "conv_weight_grad": conv_weight_grad,
+    }
+
+
+KERNELS: dict[str, Callable[..., Any]] = forms_over(_fit, _forward, _backward, _weight_grad)
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

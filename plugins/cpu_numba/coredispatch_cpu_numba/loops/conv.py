@@ -30,7 +30,7 @@ from coredispatch_cpu_numba.loops.softmax import dot_of
 from coredispatch_cpu_numba.spans import fill, part
 from coredispatch_cpu_numba.vectors import copied, dot_tile, halved, machine, product_tile
 
-__all__ = ["LOOPS"]
+__all__ = ["LOOPS", "filled_planes"]
 
 
 @inlined
@@ -43,7 +43,7 @@ _machine = machine()
 MOST = 8 if _machine.registers >= 32 else 4
 
 
-def _filled(char: str) -> Callable[..., None]:
+def filled_planes(char: str) -> Callable[..., None]:
     """A compiled function that lays out the planes of some channels of some images.
 
     It writes what lies inside the input. The padding around it is 0 from the beginning, and is at
@@ -119,7 +119,7 @@ def _correlate(char: str) -> Callable[..., None]:
             product_tile(r, v, lanes) for r, v in ((4, 2), (4, 2), (2, 4), (1, 8))
         )
         wide, middle, narrow = 2 * lanes, 4 * lanes, 8 * lanes
-    filled, copy_row = _filled(char), copied(lanes)
+    filled, copy_row = filled_planes(char), copied(lanes)
 
     def loop(x, packed, bias, out, source, phases, taps, target, lo, hi):
         full_vectors()
@@ -190,7 +190,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
     zero, lanes = elementary[char].T(0.0), _machine.lanes(char)
     many, taps_many, taps_one = (4, 6, 9) if MOST == 8 else (2, 4, 8)
     several, single = dot_tile(many, taps_many, lanes), dot_tile(1, taps_one, lanes)
-    filled, copy_row, dot = _filled(char), copied(lanes), dot_of(char)
+    filled, copy_row, dot = filled_planes(char), copied(lanes), dot_of(char)
 
     def loop(grad, x, out, source, phases, taps, target, lo, hi):
         full_vectors()
