@@ -220,9 +220,33 @@ def test_writing_and_copies() -> None:
         cd.testing.assert_close(x.full_tensor(), (expected * 2).cumsum(0) + 1)
         twin = copy.deepcopy(x)
         twin.zero_()
+        with pytest.raises(RuntimeError, match="only leaf tensors"):
+            copy.deepcopy(distribute_tensor(cd.ones(2, requires_grad=True), mesh) * 2)
         assert x.full_tensor().abs().sum() > 0 and twin.full_tensor().abs().sum() == 0
         assert x.sum().item() == pytest.approx(float(((expected * 2).cumsum(0) + 1).sum()))
         assert "placements=(Shard(dim=0),)" in repr(x) and "local_tensor=" in repr(x)
+
+    on_mesh((2,), program)
+
+
+def test_dtypes_and_layouts_of_what_is_sent() -> None:
+    """``redistribute`` in other dtypes, and the layout in which ``from_local`` wants gradients."""
+
+    def program(mesh: Any) -> None:
+        x = distribute_tensor(numbers(4, 3).float(), mesh, [S0]).requires_grad_()
+        y = x.redistribute(placements=[R], forward_dtype=cd.bfloat16, backward_dtype=cd.float16)
+        assert y.dtype is cd.bfloat16 and y.placements == (R,)
+        cd.testing.assert_close(y.to_local(), numbers(4, 3).bfloat16())
+        (y * 1.0078125).sum().backward()
+        assert x.grad.dtype is cd.float32 and x.grad.placements == (S0,)
+        assert (x.grad.full_tensor() == 1.0078125).all()
+
+        a = cd.ones(2, requires_grad=True)
+        whole = DTensor.from_local(a, mesh, [R], grad_placements=[P])
+        (whole.redistribute(placements=[S0]) * (mesh.get_rank() + 1)).to_local().sum().backward()
+        every = [cd.zeros(2) for _ in range(2)]
+        dist.all_gather(every, a.grad)
+        assert sum(every).tolist() == [1.0, 2.0]
 
     on_mesh((2,), program)
 

@@ -23,6 +23,8 @@ from coredispatch.frontend.distributed.tensor.transfers import moved
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.torch_dispatch import make_wrapper_subclass
 from coredispatch.frontend.torch_function import disabled_torch_function
+from coredispatch.registry.model.errors import AutogradError
+from coredispatch.registry.model.sizes import contiguous_strides
 
 __all__ = ["DTensor", "global_shape", "normalized", "wrapped"]
 
@@ -64,21 +66,13 @@ def wrapped(
     made = make_wrapper_subclass(
         DTensor,
         tuple(shape),
-        strides=_strides(shape),
+        strides=contiguous_strides(tuple(shape)),
         dtype=local.dtype,
         device=local.device,
         requires_grad=requires_grad,
     )
     made._local_tensor, made.device_mesh, made.placements = local, mesh, placements
     return made
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
 
 
 def global_shape(
@@ -128,7 +122,7 @@ class DTensor(Tensor):
         run_check: bool = False,
         shape: Sequence[int] | None = None,
         stride: Sequence[int] | None = None,
-        **options: Any,
+        grad_placements: Sequence[Placement] | None = None,
     ) -> DTensor:
         """The tensor whose parts the ranks have; differentiable.
 
@@ -136,6 +130,8 @@ class DTensor(Tensor):
             placements: how they lie; ``[Replicate()]`` by default.
             run_check: let all ranks take replicated values from the first of the mesh.
             shape: of the whole, where the parts are not of one size.
+            stride: accepted; strides are those of a contiguous tensor.
+            grad_placements: how the gradient that `local_tensor` gets lies; as the tensor does.
         """
         mesh = current_mesh() if device_mesh is None else device_mesh
         found = normalized(placements, mesh, local_tensor.ndim)
@@ -146,7 +142,10 @@ class DTensor(Tensor):
             for dim, placement in enumerate(found):
                 if placement.is_replicate():
                     broadcast(local_tensor, group=mesh.get_group(dim), group_src=0)
-        return _FromLocal.apply(local_tensor, mesh, found, whole)  # type: ignore[no-any-return]
+        back = _of_gradient(found)
+        if grad_placements is not None:
+            back = normalized(grad_placements, mesh, len(whole))
+        return _FromLocal.apply(local_tensor, mesh, found, whole, back)  # type: ignore[no-any-return]
 
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Any:
         """This rank's part, as a tensor; differentiable.
@@ -169,9 +168,16 @@ class DTensor(Tensor):
         placements: Sequence[Placement] | None = None,
         *,
         async_op: bool = False,
-        **options: Any,
+        forward_dtype: Any = None,
+        backward_dtype: Any = None,
     ) -> DTensor:
-        """The same tensor in another layout; all ranks of the mesh call it. Differentiable."""
+        """The same tensor in another layout; all ranks of the mesh call it. Differentiable.
+
+        Args:
+            async_op: accepted; the parts are there when this returns.
+            forward_dtype: of the result; parts are converted before they are sent.
+            backward_dtype: in which parts of the gradient are sent; it is converted back.
+        """
         if device_mesh is not None and device_mesh != self.device_mesh:
             raise NotImplementedError(
                 "redistribute to another mesh is not there\n  fix: full_tensor(), then "
@@ -185,11 +191,12 @@ class DTensor(Tensor):
         ):
             raise RuntimeError("Can not redistribute from non-Partial to Partial!\n"
                                "  fix: DTensor.from_local(tensor, mesh, [Partial()])")  # fmt: skip
-        return _Redistribute.apply(self, target)  # type: ignore[no-any-return]
+        given: Any = self if forward_dtype is None else self.to(forward_dtype)
+        return _Redistribute.apply(given, target, backward_dtype)  # type: ignore[no-any-return]
 
     def stride(self, dim: int | None = None) -> Any:
         """The strides of the whole, as if it were contiguous."""
-        strides = _strides(self.shape)
+        strides = contiguous_strides(tuple(self.shape))
         return strides if dim is None else strides[dim]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
@@ -232,6 +239,11 @@ class DTensor(Tensor):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if not self.is_leaf:
+            raise AutogradError(
+                "only leaf tensors can be deep-copied: the copy would not know its history",
+                fix="copy tensor.detach(), or use tensor.clone()",
+            )
         copy = wrapped(
             self._local_tensor.detach().clone(),
             self.device_mesh,
@@ -256,11 +268,15 @@ class DTensor(Tensor):
         return [(offsets, sizes)]
 
 
-def _as_placed(grad: Any, mesh: DeviceMesh, placements: Sequence[Placement]) -> Any:
-    """A gradient in the layout of its tensor, in memory of its own; that of a sum is whole."""
-    target = tuple(Replicate() if p.is_partial() else p for p in placements)
+def _of_gradient(placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """How the gradient of a tensor lies: as the tensor does, but that of a sum is whole."""
+    return tuple(Replicate() if p.is_partial() else p for p in placements)
+
+
+def _as_placed(grad: Any, mesh: DeviceMesh, target: tuple[Placement, ...]) -> Any:
+    """This rank's part of a gradient in the layout `target`, in memory of its own."""
     local = moved(grad._local_tensor, grad.shape, mesh, grad.placements, target)
-    return (local.clone() if local is grad._local_tensor else local), target
+    return local.clone() if local is grad._local_tensor else local
 
 
 _DATA: Any = Tensor.data
@@ -320,13 +336,13 @@ for _name in (
 
 class _FromLocal(Function):
     @staticmethod
-    def forward(ctx: Any, local: Any, mesh: Any, placements: Any, shape: Any) -> Any:
-        ctx.mesh, ctx.placements = mesh, placements
+    def forward(ctx: Any, local: Any, mesh: Any, placements: Any, shape: Any, back: Any) -> Any:
+        ctx.mesh, ctx.placements = mesh, back
         return wrapped(local.detach(), mesh, placements, shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return _as_placed(grad, ctx.mesh, ctx.placements)[0], None, None, None
+        return _as_placed(grad, ctx.mesh, ctx.placements), None, None, None, None
 
 
 class _ToLocal(Function):
@@ -334,9 +350,7 @@ class _ToLocal(Function):
     def forward(ctx: Any, tensor: DTensor, grad_placements: Any) -> Any:
         ctx.mesh, ctx.shape = tensor.device_mesh, tuple(tensor.shape)
         placements = tensor.placements if grad_placements is None else grad_placements
-        ctx.placements = tuple(
-            Replicate() if p.is_partial() and grad_placements is None else p for p in placements
-        )
+        ctx.placements = _of_gradient(placements) if grad_placements is None else tuple(placements)
         return tensor._local_tensor.detach().view_as(tensor._local_tensor)
 
     @staticmethod
@@ -346,13 +360,17 @@ class _ToLocal(Function):
 
 class _Redistribute(Function):
     @staticmethod
-    def forward(ctx: Any, tensor: DTensor, target: Any) -> Any:
+    def forward(ctx: Any, tensor: DTensor, target: Any, backward_dtype: Any) -> Any:
         ctx.mesh, ctx.source = tensor.device_mesh, tensor.placements
+        ctx.own_dtype, ctx.sent_dtype = tensor.dtype, backward_dtype
         local = tensor._local_tensor
         found = moved(local, tensor.shape, ctx.mesh, tensor.placements, target)
         return wrapped(found.view_as(found), ctx.mesh, target, tensor.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        local, placements = _as_placed(grad, ctx.mesh, ctx.source)
-        return wrapped(local, ctx.mesh, placements, grad.shape), None
+        if ctx.sent_dtype is not None:
+            grad = grad.to(ctx.sent_dtype)
+        target = _of_gradient(ctx.source)
+        local = _as_placed(grad, ctx.mesh, target).to(ctx.own_dtype)
+        return wrapped(local, ctx.mesh, target, grad.shape), None, None

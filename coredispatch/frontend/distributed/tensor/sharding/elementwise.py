@@ -6,6 +6,7 @@ from typing import Any
 
 from coredispatch.frontend.distributed.tensor.placements import Partial, Placement, Shard
 from coredispatch.frontend.distributed.tensor.sharding.choices import Call, Choice, Plan, R
+from coredispatch.ops.support.rules import broadcast_shapes
 
 __all__ = ["RULES", "pointwise"]
 
@@ -15,20 +16,10 @@ _SUMS = frozenset("add sub rsub neg positive clone detach contiguous to_dtype co
 _SCALED = frozenset("mul div".split())
 
 
-def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    ndim = max((len(shape) for shape in shapes), default=0)
-    out = [1] * ndim
-    for shape in shapes:
-        for i, length in enumerate(reversed(shape)):
-            if length != 1:
-                out[ndim - 1 - i] = length
-    return tuple(out)
-
-
 def pointwise(call: Call) -> Plan | None:
     """Any dimension of the result, in all operands that have it."""
     shapes = [tuple(t.shape) for t in call.tensors]
-    out = _broadcast(shapes)
+    out = broadcast_shapes(shapes)
     choices = []
     for dim, length in enumerate(out):
         inputs: list[Placement] = []
