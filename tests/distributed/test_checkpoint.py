@@ -235,3 +235,25 @@ def test_sharded_tensors_without_elements(tmp_path: Path) -> None:
     dist.threads.spawn(program, nprocs=2)
     found = read_whole(tmp_path / "c")
     assert found["empty"].shape == (0, 3) and found["row"].tolist() == [5.0]
+
+
+def test_a_place_without_a_tensor_gets_the_whole(tmp_path: Path) -> None:
+    def program(rank: int) -> None:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        rows = distribute_tensor(cd.arange(4.0), mesh, [Shard(0)])
+        dcp.save({"rows": rows, "own": cd.ones(3)}, checkpoint_id=tmp_path / "c")
+
+    dist.threads.spawn(program, nprocs=2)
+    state: dict[str, Any] = {"rows": None, "own": None}
+    dcp.load(state, checkpoint_id=tmp_path / "c")
+    assert state["rows"].tolist() == [0.0, 1.0, 2.0, 3.0] and state["own"].tolist() == [1.0] * 3
+
+
+def test_a_checkpoint_that_is_not_to_be_overwritten(tmp_path: Path) -> None:
+    writer = dcp.FileSystemWriter(tmp_path / "c", overwrite=False)
+    dcp.save({"step": 1}, storage_writer=writer)
+    with pytest.raises(dcp.CheckpointException, match="already exists"):
+        dcp.save({"step": 2}, storage_writer=writer)
+    state = {"step": 0}
+    dcp.load(state, storage_reader=dcp.FileSystemReader(tmp_path / "c"))
+    assert state == {"step": 1}

@@ -67,7 +67,10 @@ def read_into(folder: str | os.PathLike[str], state_dict: dict[str, Any]) -> Non
             raise CheckpointException(
                 f"the checkpoint has no {name!r}", fix=f"it has {', '.join(list(entries)[:8])}"
             )
-        if isinstance(value, (Tensor, ShardedPart)) and "chunks" in entry:
+        if "chunks" in entry:
+            if not isinstance(value, (Tensor, ShardedPart)):
+                value = cd.empty(entry["shape"], dtype=getattr(cd, entry["dtype"]))
+                holder[key] = value
             part = (
                 ShardedPart(value, tuple(value.shape), (0,) * value.ndim)
                 if isinstance(value, Tensor)
@@ -79,13 +82,6 @@ def read_into(folder: str | os.PathLike[str], state_dict: dict[str, Any]) -> Non
                     f"{tuple(part.global_shape)} here"
                 )
             wanted += [(chunk["file"], name, chunk, part) for chunk in entry["chunks"]]
-        elif "chunks" in entry:
-            chunks = entry["chunks"]
-            holder[key] = (
-                files[chunks[0]["file"]][name]
-                if chunks
-                else cd.empty(entry["shape"], dtype=getattr(cd, entry["dtype"]))
-            )
         else:
             holder[key] = files[entry["file"]][name]
     with no_grad():
@@ -142,13 +138,11 @@ def read_whole(folder: Path) -> dict[str, Any]:
     """All that a checkpoint has, tensors whole, in nested dicts."""
     metadata = _metadata(folder)
     state: dict[str, Any] = {}
-    for name, entry in metadata["entries"].items():
+    for name in metadata["entries"]:
         *path, last = name.split("/")
         holder = state
         for key in path:
             holder = holder.setdefault(key, {})
         holder[last] = None
-        if "chunks" in entry:
-            holder[last] = cd.empty(entry["shape"], dtype=getattr(cd, entry["dtype"]))
     read_into(folder, state)
     return state

@@ -131,9 +131,11 @@ def save(
         storage_writer: a :class:`FileSystemWriter`, instead of `checkpoint_id`.
         process_group: the ranks; the default group, or this process alone where there is none.
         no_dist: this process alone.
+        use_collectives: accepted; the ranks agree on every checkpoint.
 
     Raises:
-        CheckpointException: on all ranks, when one could not write.
+        CheckpointException: on all ranks, when one could not write, or when there is a checkpoint
+            that the `storage_writer` is not to overwrite.
     """
     if planner is not None:
         raise NotImplementedError("checkpoint.save(planner=) is not there\n  fix: leave it out")
@@ -144,7 +146,10 @@ def save(
     part = target.with_name(target.name + ".part")
     failure: str | None = None
     if rank == 0:
-        failure = _attempt(lambda: _clear(part))
+        if not getattr(storage_writer, "overwrite", True) and (target / METADATA).exists():
+            failure = f"Checkpoint already exists in {str(target)!r} and overwrite=False."
+        else:
+            failure = _attempt(lambda: _clear(part))
     _agree([failure], group)
     entries: Entries = {}
     try:

@@ -26,7 +26,8 @@ class FileSystemReader:
 class FileSystemWriter(FileSystemReader):
     """A folder to write to; each rank writes one file.
 
-    The other arguments are PyTorch's and make no difference.
+    With ``overwrite=False`` a checkpoint that is there is kept: ``save`` raises. The other
+    arguments are PyTorch's and make no difference.
     """
 
     def __init__(
