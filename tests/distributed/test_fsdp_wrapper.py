@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -36,6 +36,11 @@ from coredispatch.distributed.fsdp.wrap import (
     wrap,
 )
 from coredispatch.distributed.tensor import DTensor
+
+
+class Pair(NamedTuple):
+    values: Any
+    name: str
 
 
 class Block(nn.Module):
@@ -181,9 +186,14 @@ def test_states_of_model_and_optimizer_go_into_another_run() -> None:
         other = FSDP(zeros(), auto_wrap_policy=POLICIES["blocks"])
         again = cd.optim.Adam(other.parameters(), lr=0.5)
         assert not other.load_state_dict(weights).missing_keys
-        again.load_state_dict(FSDP.optim_state_dict_to_load(other, again, everywhere))
+        loaded = FSDP.optim_state_dict_to_load(other, again, everywhere)
+        assert not again.state and again.param_groups[0]["lr"] == 0.5
+        again.load_state_dict(loaded)
         assert again.param_groups[0]["lr"] == 0.01
         assert trained(model, optimizer, 2, rank) == trained(other, again, 2, rank)
+        moments = again.state[next(other.parameters())]["exp_avg"].full_tensor()
+        FSDP.optim_state_dict_to_load(other, again, everywhere)
+        assert cd.equal(again.state[next(other.parameters())]["exp_avg"].full_tensor(), moments)
 
         with pytest.raises(RuntimeError, match="size mismatch"):
             other.load_state_dict(weights | {"0.weight": weights["0.weight"].t()})
@@ -302,6 +312,17 @@ def test_mixed_precision() -> None:
         assert model.module.shift.dtype is cd.bfloat16
         assert model.state_dict()["shift"].dtype is cd.float32
         assert model.state_dict()["linear.weight"].dtype is cd.float32
+
+        class Named(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = nn.Linear(2, 2)
+
+            def forward(self, pair: Pair) -> Pair:
+                return Pair(self.linear(pair.values), pair.name)
+
+        found = FSDP(Named(), mixed_precision=half)(Pair(cd.ones(1, 2), "x"))
+        assert isinstance(found, Pair) and found.values.dtype is cd.bfloat16
         with pytest.raises(NotImplementedError, match="keep_low_precision_grads"):
             FSDP(Shifted(), mixed_precision=MixedPrecision(keep_low_precision_grads=True))
 

@@ -386,10 +386,13 @@ class FullyShardedDataParallel(Module):
         load_directly: bool = False,
         group: Any = None,
     ) -> dict[str, Any]:
-        """What ``optim.load_state_dict`` takes, of what :meth:`optim_state_dict` gave."""
-        before = optim.state_dict()
+        """What ``optim.load_state_dict`` takes, of what :meth:`optim_state_dict` gave.
+
+        With `load_directly` the optimizer has it already; else it stays as it is.
+        """
+        before = _with_own_dicts(optim.state_dict())
         set_optimizer_state_dict(model, optim, optim_state_dict)
-        found: dict[str, Any] = optim.state_dict()
+        found = _with_own_dicts(optim.state_dict())
         if not load_directly:
             optim.load_state_dict(before)
         return found
@@ -405,6 +408,11 @@ class FullyShardedDataParallel(Module):
         """The whole state of an optimizer, by default on rank 0 alone."""
         state = get_optimizer_state_dict(model, optim, options=StateDictOptions(True))
         return {} if rank0_only and get_rank(group) else state
+
+
+def _with_own_dicts(state: dict[str, Any]) -> dict[str, Any]:
+    """A state whose dicts are not those that the optimizer goes on to change."""
+    return {**state, "state": {key: dict(values) for key, values in state["state"].items()}}
 
 
 def _is_wrapped(module: Module) -> bool:

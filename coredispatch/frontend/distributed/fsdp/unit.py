@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from typing import Any
 
 import coredispatch as cd
@@ -16,6 +16,7 @@ from coredispatch.frontend.distributed.collectives import (
 )
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh
 from coredispatch.frontend.distributed.fsdp.policies import MixedPrecisionPolicy
+from coredispatch.frontend.distributed.reducer import tensors_in
 from coredispatch.frontend.distributed.reductions import ReduceOp
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
 from coredispatch.frontend.distributed.tensor.placements import (
@@ -28,6 +29,7 @@ from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.utils._pytree import tree_map_only
 from coredispatch.registry.dispatch.masks import current_pass
 
 __all__ = ["Unit"]
@@ -74,7 +76,7 @@ class Unit:
         self.shapes = [tuple(w.shape) or (1,) for w in wholes]
         size = self.group.size()
         self.rows = [[chunk(shape[0], size, r) for r in range(size)] for shape in self.shapes]
-        self.widths = [_width(shape) for shape in self.shapes]
+        self.widths = [math.prod(shape[1:]) for shape in self.shapes]
         #: elements of a rank's message: the largest part of each parameter
         self.stride = sum(r[0][1] * w for r, w in zip(self.rows, self.widths, strict=True))
         self.own_shapes = [tuple(w.shape) for w in wholes]  # those of no dimension have one here
@@ -222,7 +224,7 @@ class Unit:
                 self._begin_backward(wholes)
                 begun, wholes = True, None
 
-        for tensor in _tensors(output):
+        for tensor in tensors_in(output):
             if tensor.requires_grad:
                 tensor.register_hook(begin)
 
@@ -295,30 +297,6 @@ class _Gather(Function):
         return None, None, *found
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Those in nested tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-
-
-def _width(shape: tuple[int, ...]) -> int:
-    width = 1
-    for length in shape[1:]:
-        width *= length
-    return width
-
-
 def _cast(value: Any, dtype: Any) -> Any:
-    """Floating-point tensors in nested tuples, lists and dicts, in another dtype."""
-    if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, (tuple, list)):
-        return type(value)([_cast(item, dtype) for item in value])
-    if isinstance(value, dict):
-        return {key: _cast(item, dtype) for key, item in value.items()}
-    return value
+    """Floating-point tensors in containers, in another dtype."""
+    return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, value)

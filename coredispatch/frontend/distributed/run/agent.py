@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from coredispatch.frontend.distributed.backend_names import mpi_is_there
+from coredispatch.frontend.distributed.monitoring import DASHBOARD
 from coredispatch.frontend.distributed.run import rank as rank_program
 from coredispatch.frontend.distributed.run.arguments import local_ranks, parse_args, streams
 from coredispatch.frontend.distributed.run.dashboard import Dashboard
@@ -169,7 +170,7 @@ class _Round:
             "PYTHONUNBUFFERED": "1",
         }
         if options.dashboard:
-            environment["COREDISPATCH_DASHBOARD"] = str(self.folder)
+            environment[DASHBOARD] = str(self.folder)
         if job.local_size > 1:  # ranks that each use all cores would only fight
             environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
         return {
