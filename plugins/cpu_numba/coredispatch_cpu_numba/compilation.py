@@ -35,9 +35,17 @@ ELEMENTWISE = frozenset({"contract"})
 #: sums may also be reordered, or they would not vectorize
 REDUCTION = frozenset({"contract", "reassoc"})
 
-#: what lies in arrays, by dtype character; half precision is computed with as float32
-_TYPES = {"f": types.float32, "d": types.float64, "E": BFLOAT16, "e": FLOAT16}
-_COMPUTED = {"f": "f", "d": "d", "E": "f", "e": "f"}
+#: what lies in arrays, by dtype character; half precision is computed with as float32, and
+#: bytes, signed or not, as int32
+_TYPES = {
+    "f": types.float32,
+    "d": types.float64,
+    "E": BFLOAT16,
+    "e": FLOAT16,
+    "B": types.uint8,
+    "i": types.int32,
+}
+_COMPUTED = {"f": "f", "d": "d", "E": "f", "e": "f", "B": "i"}
 _ARRAYS = "abdiw"
 _lock = threading.Lock()
 
@@ -50,7 +58,7 @@ class Loop:
         arguments: one letter each: ``a`` an array of the dtype; ``b``, ``d``, ``i`` an array of
             bool, float64, int64; ``w`` an array of the dtype that is computed with; ``s`` a scalar
             of that one; ``e`` a float64; ``n`` an int
-        build: takes ``"f"`` or ``"d"`` and returns the function to compile
+        build: takes the character of what is computed with, and returns the function to compile
         fastmath: ELEMENTWISE or REDUCTION
         dtypes: the characters of the dtypes it can be built for; those of half precision where it
             reads and writes its arrays by ``spans.item`` and ``spans.put`` only
@@ -93,7 +101,14 @@ def launch({parameters}, count, grain, task, pool):
     run(pool, task, address, count, grain)
 """
 _DTYPES = {"b": "boolean", "d": "float64", "i": "int64", "a": "stored", "w": "own"}
-_STORED = {"f": np.float32, "d": np.float64, "E": np.uint16, "e": np.int16}
+_STORED = {
+    "f": np.float32,
+    "d": np.float64,
+    "E": np.uint16,
+    "e": np.int16,
+    "B": np.uint8,
+    "i": np.int32,
+}
 
 
 def _compile(

@@ -6,7 +6,8 @@ panel's columns; it stays in vector registers while the inner dimension is run t
 packs at every call, and chooses kernels without AVX-512 on processors that it does not know.
 
 Of bfloat16 (``"E"``), two neighbours along the inner dimension make one element of 32 bits, in the
-rows of ``a`` and in panels, and the depth counts these pairs; results are float32.
+rows of ``a`` and in panels, and the depth counts these pairs; results are float32. Of bytes
+(``"B"``), as many do as :func:`dots.add_bytes` takes at once; results are int32.
 
 Each element of a result is one chain of fused multiply-adds along the inner dimension, whatever
 tile it is in: a result does not depend on how the rows are shared among threads.
@@ -23,7 +24,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from .atomics import address_of, array_at
-from .dots import add_pairs, features
+from .dots import add_bytes, add_pairs, vector_bytes
 from .elementary.inlined import inlined
 from .intrinsics import full_vectors
 from .spans import copy, fill, part
@@ -32,15 +33,14 @@ __all__ = ["interleave", "multiplier", "packer", "pair_packer", "panel_width", "
 
 _BLOCK = 16  # elements of a row that packing reads at once
 _WORD = ir.IntType(64)
-_FLOAT, _DOUBLE = ir.FloatType(), ir.DoubleType()
+_FLOAT, _DOUBLE, _INT = ir.FloatType(), ir.DoubleType(), ir.IntType(32)
 #: elements of the factors, elements of the results, and their bytes
-_ITEM = {"f": (_FLOAT, _FLOAT, 4), "d": (_DOUBLE, _DOUBLE, 8), "E": (ir.IntType(32), _FLOAT, 4)}
-
-
-@memoized
-def vector_bytes() -> int:
-    """How wide the vector registers are; 16 bytes are everywhere."""
-    return 64 if "avx512f" in features() else 32 if "avx2" in features() else 16
+_ITEM = {
+    "f": (_FLOAT, _FLOAT, 4),
+    "d": (_DOUBLE, _DOUBLE, 8),
+    "E": (_INT, _FLOAT, 4),
+    "B": (_INT, _INT, 4),
+}
 
 
 def panel_width(char: str) -> int:
@@ -57,6 +57,8 @@ def _fused(builder: Any, char: str, x: Any, y: Any, total: Any) -> Any:
     """``total`` plus the products of two vectors."""
     if char == "E":
         return add_pairs(builder, x, y, total)
+    if char == "B":
+        return add_bytes(builder, x, y, total)
     kind = total.type
     function = builder.module.declare_intrinsic(
         f"llvm.fmuladd.v{kind.count}f{8 * _ITEM[char][2]}",
@@ -108,7 +110,7 @@ def _tile(char: str, height: int, start: bool) -> Any:
                         found = builder.load(vector_at(place(c_in, c_in_row, i, half)))
                         found.align = size
                     else:
-                        found = ir.Constant(vector, [0.0] * lanes)
+                        found = ir.Constant(vector, None)
                     sums.append(found)
             rows = [place(a, a_row, i, 0) for i in range(height)]
             before = builder.block

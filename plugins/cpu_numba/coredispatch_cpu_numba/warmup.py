@@ -19,8 +19,8 @@ from . import cache_place
 
 __all__ = ["compile_share", "jobs", "run"]
 
-DTYPES = ("float32", "float64", "bfloat16", "float16")
-_CHARS = {"float32": "f", "float64": "d", "bfloat16": "E", "float16": "e"}
+DTYPES = ("float32", "float64", "bfloat16", "float16", "uint8")
+_CHARS = {"float32": "f", "float64": "d", "bfloat16": "E", "float16": "e", "uint8": "B"}
 
 
 def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, str, str]]:

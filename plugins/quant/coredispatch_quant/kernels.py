@@ -12,17 +12,33 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import ArgumentError, DTypeError, MissingKernel, OpError, ShapeError
+from coredispatch.plugin import (
+    ArgumentError,
+    DTypeError,
+    MissingKernel,
+    OpError,
+    ShapeError,
+    call_raw,
+)
 from coredispatch_quant.array import QuantizedArray, limits, storage_dtype, tensor_parameters
-from coredispatch_quant.requantize import requantize
-from coredispatch_quant.windows import output_size
+from coredispatch_quant.requantize import multiplier_and_shift, rescale
+from coredispatch_quant.windows import output_size, pair
 
-__all__ = ["conv2d", "dequantize", "linear", "max_pool", "quantize", "relu"]
+__all__ = [
+    "INTEGER_KERNELS",
+    "conv2d",
+    "dequantize",
+    "linear",
+    "max_pool",
+    "quantize",
+    "relu",
+]
 
 _EXACT = 1 << 24  # every integer up to here is a float32
 _INT32 = np.iinfo(np.int32)
@@ -63,9 +79,7 @@ def centred(q: QuantizedArray) -> np.ndarray:
 
 def magnitude(q: QuantizedArray) -> int:
     """An upper bound of ``|data - zero_point|`` that needs no look at the data."""
-    low, high = limits(q.dtype)
-    zero = np.asarray(q.zero_point)  # of no channel there is none
-    return int(max(1, zero.max(initial=low) - low, high - zero.min(initial=high)))
+    return farthest(q.data, q.zero_point)
 
 
 def exact_matmul(a: np.ndarray, b: np.ndarray, bound: int) -> np.ndarray:
@@ -141,16 +155,20 @@ def check_operands(x: QuantizedArray, weight: QuantizedArray) -> None:
 
 @dataclass
 class Output:
-    """How accumulators become 8-bit integers; per-channel parameters lie along ``axis``."""
+    """How accumulators become 8-bit integers.
+
+    ``channels`` are int64 arrays, one number for each output channel, as the operators
+    ``requantized_linear`` and ``requantized_conv2d`` take them: the weight's zero points, bias,
+    multipliers and shifts.
+    """
 
     scale: float
     zero_point: int
-    factor: np.ndarray
-    bias: np.ndarray | None
+    channels: tuple[np.ndarray, ...]
     low: int
     high: int
-    dtype: np.dtype
     bound: int
+    added: int
 
     @classmethod
     def of(
@@ -161,32 +179,94 @@ class Output:
         scale: float,
         zero_point: int,
         relu: bool,
-        axis: int,
     ) -> Output:
-        """Check and combine the parameters of the operands and of the result."""
+        """Check and combine the parameters of the operands and of the result.
+
+        The last is kept with the weight: a layer is called with one set of them.
+        """
+        given = None if bias is None else (bias.dtype, bias.shape, bias.tobytes())
+        asked = (x.dtype, x.axis, x.scale, x.zero_point, given, scale, zero_point, relu)
+        known = weight.cache.get("output")
+        if x.axis is None and known is not None and known[0] == asked:
+            return known[1]
         check_operands(x, weight)
         scale, zero = tensor_parameters(scale, zero_point, x.dtype)
-        along = (-1, 1) if axis == 0 else (1, -1)
-        steps = bias_steps(bias, x.scale * weight.scale, weight.shape[0])
-        factor = x.scale * np.asarray(weight.scale) / scale
+        n = weight.shape[0]
+        steps = bias_steps(bias, x.scale * weight.scale, n)
+        split = multiplier_and_shift(x.scale * np.asarray(weight.scale) / scale)
+        numbers = (weight.zero_point, 0 if steps is None else steps, *split)
+        channels = tuple(np.array(np.broadcast_to(v, (n,)), np.int64) for v in numbers)
         low, high = limits(x.dtype)
-        return cls(
+        made = cls(
             scale,
             zero,
-            factor.reshape(along) if factor.ndim else factor,
-            None if steps is None else steps.reshape(along),
+            channels,
             zero if relu else low,
             high,
-            x.data.dtype,
             magnitude(x) * magnitude(weight),
+            0 if steps is None else int(np.abs(steps).max(initial=0)),
         )
+        weight.cache["output"] = asked, made
+        return made
 
-    def finish(self, products: np.ndarray, terms: int) -> np.ndarray:
-        """The stored integers of a matrix of sums over ``terms`` products each."""
-        check_accumulator(products, self.bias, self.bound * terms)
-        return requantize(
-            products, self.factor, self.zero_point, self.low, self.high, self.dtype, self.bias
-        )
+    def fits(self, terms: int) -> bool:
+        """Whether no sum over ``terms`` products each can leave int32, whatever the data."""
+        return self.bound * terms + self.added <= _INT32.max
+
+
+def finished(
+    products: np.ndarray, parameters: Any, axis: int, bound: int, zero_point: int,
+    low: int, high: int, dtype: np.dtype,
+) -> np.ndarray:  # fmt: skip
+    """The stored integers of a matrix of sums of at most ``bound``, with its channels on ``axis``.
+
+    ``parameters`` are bias, multipliers and shifts.
+
+    Raises OpError where a sum does not fit int32.
+    """
+    bias, multiplier, shift = (v[:, None] if axis == 0 else v[None] for v in parameters)
+    check_accumulator(products, bias, bound)
+    return rescale(products, multiplier, shift, zero_point, low, high, dtype, bias)
+
+
+def centred_weight(
+    weight: np.ndarray, zeros: np.ndarray, kept: dict[str, Any] | None, turned: bool
+) -> np.ndarray:
+    """``weight - zero point`` as contiguous float32, transposed where ``turned``; kept."""
+    kept = {} if kept is None else kept
+    name = "columns" if turned else "rows"
+    found = kept.get(name)
+    if found is None:
+        zero = zeros.reshape(-1, *[1] * (weight.ndim - 1)).astype(np.float32)
+        steps = np.subtract(weight, zero, dtype=np.float32)
+        found = kept[name] = np.ascontiguousarray(steps.T if turned else steps)
+    return found
+
+
+def farthest(x: np.ndarray, zero: Any) -> int:
+    """An upper bound of ``|x - zero|`` that needs no look at ``x``."""
+    limit = np.iinfo(x.dtype)
+    zeros = np.asarray(zero)  # of no channel there is none
+    return int(
+        max(1, zeros.max(initial=limit.min) - limit.min, limit.max - zeros.min(initial=limit.max))
+    )
+
+
+def requantized_linear(
+    x: np.ndarray, weight: np.ndarray, zeros: np.ndarray, bias: np.ndarray,
+    multiplier: np.ndarray, shift: np.ndarray, x_zero: int, zero_point: int, low: int, high: int,
+    kept: dict[str, Any] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """The operator of that name, by floating-point BLAS."""
+    n, k = weight.shape
+    columns = centred_weight(weight, zeros, kept, True)
+    rows = np.subtract(x, np.float32(x_zero), dtype=np.float32)
+    # -1 would have no meaning where k is 0.
+    rows = rows.reshape(math.prod(x.shape[:-1]), k)
+    bound = farthest(x, x_zero) * farthest(weight, zeros)
+    products, parameters = exact_matmul(rows, columns, bound), (bias, multiplier, shift)
+    data = finished(products, parameters, 1, bound * k, zero_point, low, high, x.dtype)
+    return data.reshape(*x.shape[:-1], n)
 
 
 def linear(
@@ -198,15 +278,56 @@ def linear(
     relu: bool = False,
 ) -> QuantizedArray:
     """``x @ weight.T + bias`` in integers; ``x`` is ``(..., k)``, ``weight`` ``(n, k)``."""
-    output = Output.of(x, weight, bias, scale, zero_point, relu, axis=1)
-    n, k = weight.shape
-    columns = weight.cache.get("columns")
-    if columns is None:
-        columns = weight.cache["columns"] = np.ascontiguousarray(centred(weight).T)
-    # -1 would have no meaning where k is 0.
-    rows = centred(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    data = output.finish(exact_matmul(rows, columns, output.bound), k)
-    return QuantizedArray(data.reshape(*x.shape[:-1], n), output.scale, output.zero_point)
+    output = Output.of(x, weight, bias, scale, zero_point, relu)
+    data = computed("requantized_linear", x, weight, output)
+    return QuantizedArray(data, output.scale, output.zero_point)
+
+
+def computed(
+    name: str, x: QuantizedArray, weight: QuantizedArray, output: Output, *options: Any
+) -> np.ndarray:
+    """The best kernel there is for the integers of ``x`` and ``weight``."""
+    arguments = (
+        x.data, weight.data, *output.channels, x.zero_point, output.zero_point, output.low,
+        output.high, *options, weight.cache,
+    )  # fmt: skip
+    if output.fits(math.prod(weight.shape[1:])):
+        found: np.ndarray = call_raw(name, "cpu", *arguments)
+        return found
+    return INTEGER_KERNELS[name](*arguments)  # which looks whether the sums do
+
+
+def requantized_conv2d(
+    x: np.ndarray, weight: np.ndarray, zeros: np.ndarray, bias: np.ndarray,
+    multiplier: np.ndarray, shift: np.ndarray, x_zero: int, zero_point: int, low: int, high: int,
+    stride: Any, padding: Any, dilation: Any, groups: int,
+    kept: dict[str, Any] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """The operator of that name, by floating-point BLAS over unfolded images."""
+    stride, padding, dilation = pair(stride), pair(padding), pair(dilation)
+    batch, given, height, width = x.shape
+    n, per_group, kh, kw = weight.shape
+    k = per_group * kh * kw
+    (top, left) = padding
+    oh, ow = output_size((height, width), (kh, kw), stride, padding, dilation)
+    kernel = centred_weight(weight, zeros, kept, False).reshape(groups, n // groups, k)
+    # Channels first, so that one matrix product serves many images. The zero point stands for
+    # real zero: padding comes after subtracting it.
+    padded = np.zeros((given, batch, height + 2 * top, width + 2 * left), np.float32)
+    inside = padded[:, :, top : top + height, left : left + width]
+    np.subtract(x.swapaxes(0, 1), np.float32(x_zero), out=inside, dtype=np.float32)
+    bound = farthest(x, x_zero) * farthest(weight, zeros)
+    data, parameters = np.empty((batch, n, oh, ow), x.dtype), (bias, multiplier, shift)
+    step = max(1, _COLUMNS // max(1, groups * k * oh * ow))
+    for first in range(0, batch, step):
+        images = padded[:, first : first + step]
+        count = images.shape[1]
+        windows = unfold(images, (kh, kw), stride, dilation, (oh, ow))
+        columns = windows.reshape(groups, k, count * oh * ow)
+        products = exact_matmul(kernel, columns, bound).reshape(n, count * oh * ow)
+        part = finished(products, parameters, 0, bound * k, zero_point, low, high, x.dtype)
+        data[first : first + step] = part.reshape(n, count, oh, ow).swapaxes(0, 1)
+    return data
 
 
 def conv2d(
@@ -222,31 +343,21 @@ def conv2d(
     relu: bool = False,
 ) -> QuantizedArray:
     """Cross-correlation in integers; NCHW input, OIHW weight, padded with the zero point."""
-    output = Output.of(x, weight, bias, scale, zero_point, relu, axis=0)
-    batch, channels, height, width = x.shape
-    n, per_group, kh, kw = weight.shape
-    k = per_group * kh * kw
-    (top, left) = padding
-    oh, ow = output_size((height, width), (kh, kw), stride, padding, dilation)
-    kernel = weight.cache.get("rows")
-    if kernel is None:
-        kernel = weight.cache["rows"] = np.ascontiguousarray(centred(weight))
-    kernel = kernel.reshape(groups, n // groups, k)
-    # Channels first, so that one matrix product serves many images. The zero point stands for
-    # real zero: padding comes after subtracting it.
-    padded = np.zeros((channels, batch, height + 2 * top, width + 2 * left), np.float32)
-    padded[:, :, top : top + height, left : left + width] = centred(x).swapaxes(0, 1)
-    data = np.empty((batch, n, oh, ow), output.dtype)
-    step = max(1, _COLUMNS // max(1, groups * k * oh * ow))
-    for first in range(0, batch, step):
-        images = padded[:, first : first + step]
-        count = images.shape[1]
-        windows = unfold(images, (kh, kw), stride, dilation, (oh, ow))
-        columns = windows.reshape(groups, k, count * oh * ow)
-        products = exact_matmul(kernel, columns, output.bound)
-        part = output.finish(products.reshape(n, count * oh * ow), k)
-        data[first : first + step] = part.reshape(n, count, oh, ow).swapaxes(0, 1)
+    # Raises where there are no windows.
+    output_size(
+        (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3]), stride, padding, dilation
+    )
+    output = Output.of(x, weight, bias, scale, zero_point, relu)
+    options = stride, padding, dilation, groups
+    data = computed("requantized_conv2d", x, weight, output, *options)
     return QuantizedArray(data, output.scale, output.zero_point)
+
+
+#: kernels of operators of the table, over the integers
+INTEGER_KERNELS: dict[str, Callable[..., np.ndarray]] = {
+    "requantized_linear": requantized_linear,
+    "requantized_conv2d": requantized_conv2d,
+}
 
 
 def unfold(

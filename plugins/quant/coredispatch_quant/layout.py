@@ -17,11 +17,13 @@ from coredispatch_quant.array import QuantizedArray, qint8, quantized_dtype, qui
 from coredispatch_quant.ops import (
     channel_axis,
     channel_parameter,
+    conv2d_shape,
     dequantize,
-    pair,
+    linear_shape,
     tensor_parameter,
 )
 from coredispatch_quant.printing import describe
+from coredispatch_quant.windows import pair
 
 __all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
 
@@ -64,9 +66,9 @@ def quantized_linear(
     self: Any, weight: Any, bias: Any, scale: float, zero_point: int, relu: bool
 ) -> QuantizedArray:
     """Raw kernel of the operator of that name."""
-    return kernels.linear(
-        quantized(self, "input"), quantized(weight, "weight"), bias, scale, zero_point, relu
-    )
+    x, w = quantized(self, "input"), quantized(weight, "weight")
+    linear_shape(x, w, bias)  # raises where they do not fit
+    return kernels.linear(x, w, bias, scale, zero_point, relu)
 
 
 def quantized_conv2d(
@@ -74,10 +76,10 @@ def quantized_conv2d(
     dilation: Any, groups: int, relu: bool,
 ) -> QuantizedArray:  # fmt: skip
     """Raw kernel of the operator of that name."""
-    return kernels.conv2d(
-        quantized(self, "input"), quantized(weight, "weight"), bias, scale, zero_point,
-        pair(stride), pair(padding), pair(dilation), groups, relu,
-    )  # fmt: skip
+    x, w = quantized(self, "input"), quantized(weight, "weight")
+    window = pair(stride), pair(padding), pair(dilation)
+    conv2d_shape(x, w, bias, scale, zero_point, *window, groups, relu)
+    return kernels.conv2d(x, w, bias, scale, zero_point, *window, groups, relu)
 
 
 def channel(name: str) -> Callable[[QuantizedArray], np.ndarray]:
@@ -163,10 +165,11 @@ FACTS: dict[str, Callable[..., Any]] = {
     "q_per_channel_axis": channel_axis,
 }
 
-#: rows of cpu: from strided tensors to quantized ones
+#: rows of cpu: from strided tensors to quantized ones, and products of their integers
 FROM_STRIDED: dict[str, Callable[..., Any]] = {
     "quantize_per_tensor": quantize_per_tensor,
     "quantize_per_channel": quantize_per_channel,
+    **kernels.INTEGER_KERNELS,
 }
 
 

@@ -8,11 +8,11 @@ from coredispatch.plugin import Tensor, nn
 from coredispatch_quant.array import quantized_dtype
 from coredispatch_quant.ops import (
     dequantize,
-    pair,
     quantize_per_tensor,
     quantized_conv2d,
     quantized_linear,
 )
+from coredispatch_quant.windows import pair
 
 __all__ = ["DeQuantize", "Quantize", "QuantizedConv2d", "QuantizedLinear"]
 

@@ -25,7 +25,7 @@ from coredispatch_quant.array import (
     quint8,
     storage_dtype,
 )
-from coredispatch_quant.windows import output_size
+from coredispatch_quant.windows import output_size, pair
 
 if TYPE_CHECKING:
     from coredispatch.plugin import Tensor
@@ -34,8 +34,10 @@ IntList: TypeAlias = int | Sequence[int]
 
 __all__ = [
     "OPERATORS",
+    "conv2d_shape",
     "dequantize",
     "int_repr",
+    "linear_shape",
     "q_per_channel_axis",
     "q_per_channel_scales",
     "q_per_channel_zero_points",
@@ -62,7 +64,7 @@ def _storage(self: Any) -> DType:
     return DType.of(storage_dtype(quantized_dtype(self.dtype)))
 
 
-def _linear_shape(self: Any, weight: Any, bias: Any, *_: Any) -> tuple[int, ...]:
+def linear_shape(self: Any, weight: Any, bias: Any, *_: Any) -> tuple[int, ...]:
     if len(weight.shape) != 2 or len(self.shape) < 1 or self.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"input {tuple(self.shape)} and weight {tuple(weight.shape)}",
@@ -71,7 +73,7 @@ def _linear_shape(self: Any, weight: Any, bias: Any, *_: Any) -> tuple[int, ...]
     return (*self.shape[:-1], weight.shape[0])
 
 
-def _conv2d_shape(
+def conv2d_shape(
     self: Any, weight: Any, bias: Any, scale: Any, zero_point: Any, stride: Any, padding: Any,
     dilation: Any, groups: int, relu: bool,
 ) -> tuple[int, ...]:  # fmt: skip
@@ -91,14 +93,6 @@ def _conv2d_shape(
         tuple(self.shape[2:]), tuple(weight.shape[2:]), pair(stride), pair(padding), pair(dilation)
     )
     return (self.shape[0], n, *size)
-
-
-def pair(value: Any) -> tuple[int, int]:
-    """One number for both spatial dimensions, or one for each. Raises ShapeError otherwise."""
-    numbers = (value,) if isinstance(value, int) else tuple(value)
-    if len(numbers) not in (1, 2):
-        raise ShapeError(f"{numbers} has {len(numbers)} entries for 2 spatial dimensions")
-    return numbers * 2 if len(numbers) == 1 else numbers
 
 
 def _channels(self: Any) -> tuple[int, ...]:
@@ -216,7 +210,7 @@ def q_per_channel_zero_points(self: Tensor) -> Tensor:
 
 
 @primitive(
-    out=_linear_shape,
+    out=linear_shape,
     dtype=rules.same,
     differentiable=False,
     method=False,
@@ -246,7 +240,7 @@ def quantized_linear(
 
 
 @primitive(
-    out=_conv2d_shape,
+    out=conv2d_shape,
     dtype=rules.same,
     differentiable=False,
     method=False,

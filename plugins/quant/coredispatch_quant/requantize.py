@@ -24,7 +24,7 @@ import numpy as np
 
 from coredispatch.plugin import ArgumentError
 
-__all__ = ["multiplier_and_shift", "requantize"]
+__all__ = ["multiplier_and_shift", "requantize", "rescale"]
 
 
 def multiplier_and_shift(factor: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +65,21 @@ def requantize(
         low, high: bounds of the stored result (a fused ReLU has ``low = zero_point``).
         bias: int64, one number, ``(m, 1)`` or ``(1, n)``.
     """
-    multiplier, shift = multiplier_and_shift(factor)
+    split = multiplier_and_shift(factor)
+    return rescale(accumulator, *split, zero_point, low, high, dtype, bias)
+
+
+def rescale(
+    accumulator: np.ndarray,
+    multiplier: np.ndarray,
+    shift: np.ndarray,
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: np.dtype,
+    bias: np.ndarray | None = None,
+) -> np.ndarray:
+    """:func:`requantize` with the factor split already."""
     first = 31 - np.maximum(-shift, 0)
     second = np.maximum(shift, 0)
     # Half of each divisor. Adding it rounds midpoints up; the second division sends those of

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coredispatch.plugin import ShapeError
+
+__all__ = ["output_size", "pair"]
 
 Pair = tuple[int, int]
 
@@ -24,3 +28,11 @@ def output_size(size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation:
     if min(height, width) < 1:
         raise ShapeError(f"the kernel {kernel} reaches beyond the padded input")
     return height, width
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """One number for both spatial dimensions, or one for each. Raises ShapeError otherwise."""
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    if len(numbers) not in (1, 2):
+        raise ShapeError(f"{numbers} has {len(numbers)} entries for 2 spatial dimensions")
+    return numbers * 2 if len(numbers) == 1 else numbers

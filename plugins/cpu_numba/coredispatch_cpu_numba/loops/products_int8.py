@@ -1,0 +1,213 @@
+"""Products of 8-bit integers, requantized to 8 bits while they are in the first cache.
+
+A unit of work is a block of rows of the result and some of its *slabs*, a few panels of columns
+each. Rows of the first factor are gathered as unsigned bytes (signed ones plus 128), a
+convolution's windows of pixels among them; the other factor is packed as signed bytes, by
+``kernels/products_int8.py``. The sums of raw integers wrap around, and so do the parts that zero
+points add: what is left in the end, and fits 32 bits, is exact.
+
+Where the processor has AMX, tiles of 16 rows and 16 columns are multiplied at once, four together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from coredispatch_cpu_numba import amx
+from coredispatch_cpu_numba.atomics import address_of
+from coredispatch_cpu_numba.compilation import Loop
+from coredispatch_cpu_numba.dots import has_quads
+from coredispatch_cpu_numba.elementary.inlined import inlined
+from coredispatch_cpu_numba.intrinsics import full_vectors
+from coredispatch_cpu_numba.requantization import requantized, requantized_wide
+from coredispatch_cpu_numba.spans import item, part, put
+from coredispatch_cpu_numba.tiles import multiplier, panel_width
+
+__all__ = ["LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
+
+#: rows of a block, panels of a slab, columns of a panel
+ROWS, SLAB = 64, 4
+PANEL = panel_width("B")
+#: how many numbers 32 bits of a row and of a panel hold, as bytes or 16 bits each
+PER_WORD = 4 if has_quads() else 2
+#: whether tiles compute; panels are then two tiles wide
+TILES = has_quads() and PANEL == 2 * amx.COLUMNS and amx.has_int8()
+#: depths are padded to so many words
+STEP = 16 if TILES else 1
+_STORED: Any = np.uint8 if has_quads() else np.int16
+
+
+@inlined
+def _finish(total, row, count, used, sums, at, parameters, padded, target, target_at, width, plan):
+    """Bytes from the sums of a slab; ``at`` is its first column."""
+    zero, low, high, wide, shifted = plan[4], plan[5], plan[6], plan[7], plan[8]
+    zeros = part(parameters, at, at + used)
+    start = part(parameters, padded + at, padded + at + used)
+    factor = part(parameters, 2 * padded + at, 2 * padded + at + used)
+    shift = part(parameters, 3 * padded + at, 3 * padded + at + used)
+    for i in range(count):
+        line = part(total, i * row, i * row + used)
+        out = part(target, target_at + i * width, target_at + i * width + used)
+        if shifted:
+            for j in range(used):
+                line[j] = np.int32(line[j] - zeros[j] * sums[i])
+        if wide:
+            for j in range(used):
+                value = np.int64(np.int32(line[j] + start[j]))
+                found = requantized_wide(value, factor[j], shift[j], zero, low, high)
+                out[j] = np.uint8(found)
+        else:
+            for j in range(used):
+                value = np.int32(item(line, j) + item(start, j))
+                put(out, j, requantized(value, item(factor, j), item(shift, j), zero, low, high))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _tiled(rows, rows_at, row_words, count, words, packed, packed_at, columns, total):
+    """``total = rows @ packed`` by tiles: the last of them reads, and writes, all its rows."""
+    full_vectors()
+    row, width = 4 * row_words, 4 * columns
+    panel_row = 4 * PANEL
+    start = address_of(rows) + 4 * rows_at
+    for at in range(0, columns, PANEL):
+        panel = address_of(packed) + 4 * (packed_at + at * words)
+        for i in range(0, count, 2 * amx.ROWS):
+            a, out = start + i * row, address_of(total) + i * width + 4 * at
+            amx.zero(0)
+            amx.zero(1)
+            if count - i > amx.ROWS:
+                amx.zero(2)
+                amx.zero(3)
+                for k in range(0, words, 16):
+                    amx.load(4, a + 4 * k, row)
+                    amx.load(6, panel + k * panel_row, panel_row)
+                    amx.load(7, panel + k * panel_row + 64, panel_row)
+                    amx.add_uint8_int8(0, 4, 6)
+                    amx.load(5, a + 4 * k + amx.ROWS * row, row)
+                    amx.add_uint8_int8(1, 4, 7)
+                    amx.add_uint8_int8(2, 5, 6)
+                    amx.add_uint8_int8(3, 5, 7)
+                amx.store(2, out + amx.ROWS * width, width)
+                amx.store(3, out + amx.ROWS * width + 64, width)
+            else:
+                for k in range(0, words, 16):
+                    amx.load(4, a + 4 * k, row)
+                    amx.load(6, panel + k * panel_row, panel_row)
+                    amx.load(7, panel + k * panel_row + 64, panel_row)
+                    amx.add_uint8_int8(0, 4, 6)
+                    amx.add_uint8_int8(1, 4, 7)
+            amx.store(0, out, width)
+            amx.store(1, out + 64, width)
+
+
+def _multiplier() -> Any:
+    """``multiply(rows, rows_at, row_words, count, words, packed, packed_at, columns, total)``."""
+    if TILES:
+        return _tiled
+    general = multiplier("B", False)
+
+    @njit(error_model="numpy", no_cpython_wrapper=True)
+    def multiply(rows, rows_at, row_words, count, words, packed, packed_at, columns, total):
+        general(
+            rows, rows_at, row_words, 1, count, words, packed, packed_at, columns, total, 0, 0,
+            total, 0, total, 0,
+        )  # fmt: skip
+
+    return multiply
+
+
+@inlined
+def _begin():
+    """What a loop calls before its first product."""
+    if TILES:
+        amx.configure()
+
+
+@inlined
+def _end():
+    if TILES:
+        amx.release()
+
+
+def _columns() -> Any:
+    """The sums of a block for some slabs of columns, brought to bytes."""
+    multiply = _multiplier()
+    panel, wide = PANEL, PANEL * SLAB
+    finish = _finish
+
+    @njit(error_model="numpy", no_cpython_wrapper=True)
+    def columns_of(
+        rows, rows_at, row_words, count, sums, packed, parameters, plan, first, stop, total, target,
+        target_at, width,
+    ):  # fmt: skip
+        full_vectors()
+        words, columns = plan[2], plan[3]
+        padded = (columns + panel - 1) // panel * panel
+        for slab in range(first, stop):
+            at = slab * wide
+            filled = min(wide, padded - at)
+            multiply(rows, rows_at, row_words, count, words, packed, at * words, filled, total)
+            used = min(wide, columns - at)
+            finish(
+                total, filled, count, used, sums, at, parameters, padded, target, target_at + at,
+                width, plan,
+            )  # fmt: skip
+
+    return columns_of
+
+
+def _linear(char: str) -> Callable[..., None]:
+    columns_of = _columns()
+    per_word, stored, wide = PER_WORD, _STORED, PANEL * SLAB
+
+    def loop(x, packed, parameters, out, plan, lo, hi):
+        full_vectors()
+        rows, depth, words, columns = plan[0], plan[1], plan[2], plan[3]
+        shifted, flip, direct, portions = plan[8], plan[9], plan[10], plan[11]
+        slabs = (columns + wide - 1) // wide
+        share = (slabs + portions - 1) // portions
+        room = plan[12]  # words between gathered rows
+        total = np.empty(ROWS * wide, np.int32)
+        sums = np.zeros(ROWS, np.int32)
+        block = np.zeros(1 if direct else ROWS * room * per_word, stored)
+        gathered = -1
+        _begin()
+        for unit in range(lo, hi):
+            b, portion = unit // portions, unit % portions
+            begin = b * ROWS
+            count = min(ROWS, rows - begin)
+            first = portion * share
+            stop = min(slabs, first + share)
+            target_at = begin * columns
+            if direct:
+                columns_of(
+                    x, begin * words, words, count, sums, packed, parameters, plan, first, stop,
+                    total, out, target_at, columns,
+                )  # fmt: skip
+                continue
+            if gathered != b:
+                gathered = b
+                for i in range(count):
+                    source = part(x, (begin + i) * depth, (begin + i + 1) * depth)
+                    line = part(block, i * room * per_word, i * room * per_word + depth)
+                    for k in range(depth):
+                        line[k] = stored(source[k] ^ flip)
+                    if shifted:
+                        found = np.int32(0)
+                        for k in range(depth):
+                            found += np.int32(line[k])
+                        sums[i] = found
+            columns_of(
+                block, 0, room, count, sums, packed, parameters, plan, first, stop, total, out,
+                target_at, columns,
+            )  # fmt: skip
+        _end()
+
+    return loop
+
+
+LOOPS: dict[str, Loop] = {"linear": Loop("aawai", _linear, dtypes="B")}

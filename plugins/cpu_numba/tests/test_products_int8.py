@@ -1,0 +1,175 @@
+"""Products of bytes bit for bit, by every instruction that this processor has for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requantized_reference as exact
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coredispatch as cd
+from coredispatch_cpu_numba.kernels import products_int8 as products
+
+DTYPES = st.sampled_from([np.uint8, np.int8])
+DEPTHS = st.sampled_from([1, 3, 4, 63, 64, 65, 128, 257, 2048])
+KIND = st.sampled_from(["symmetric", "zero points", "wide"])
+
+
+def checked_linear(
+    rows: int, depth: int, columns: int, of_x: Any, of_weight: Any, kind: str, seed: int
+) -> None:
+    """One product, compared with 64-bit integers; twice, with what was kept of the weight."""
+    rng = np.random.default_rng(seed)
+    x, w = exact.drawn(rng, of_x, rows, depth), exact.drawn(rng, of_weight, columns, depth)
+    limits, weights = np.iinfo(of_x), np.iinfo(of_weight)
+    middle = 0 if of_weight is np.int8 else 128
+    zero = rng.integers(weights.min, weights.max + 1, columns) if kind == "zero points" else middle
+    channels = exact.channels_of(rng, w, zero, 128 * 128 * depth**0.5, kind == "wide")
+    x_zero = int(rng.choice([limits.min, limits.max, limits.min + 77]))
+    kept: dict[str, Any] = {}
+    for low in (limits.min, limits.min + 90):
+        options = *channels, x_zero, limits.min + 90, low, limits.max
+        found = products.requantized_linear(x, w, *options, kept)
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(found, exact.linear(x, w, *options))
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of any size are served."""
+    monkeypatch.setattr(products, "_LEAST", 0)
+
+
+ROWS = st.sampled_from([1, 2, 15, 16, 17, 33, 64, 80, 130])
+COLUMNS = st.sampled_from([1, 5, 31, 32, 33, 127, 129, 300])
+
+
+@settings(max_examples=60)
+@given(ROWS, DEPTHS, COLUMNS, DTYPES, DTYPES, KIND, st.integers(0, 2**32 - 1))
+def test_linear(
+    rows: int, depth: int, columns: int, of_x: Any, of_weight: Any, kind: str, seed: int
+) -> None:
+    checked_linear(rows, depth, columns, of_x, of_weight, kind, seed)
+
+
+def test_no_sum_saturates() -> None:
+    """The largest products of either sign, alone and side by side: 16 bits could not hold them."""
+    depth = 256
+    x = np.full((4, depth), 255, np.uint8)
+    w = np.full((4, depth), -128, np.int8)
+    w[1], w[2, ::2], w[3, 1::2] = 127, 127, 127
+    x[1, ::2], x[2, 1::2], x[3, 2:] = 0, 0, 0
+    multiplier, shift = 2**30, 16  # a factor of 2**-17
+    channels = [np.full(4, number) for number in (0, 0, multiplier, shift)]
+    for of_x, flip in ((x, 0), ((x ^ 128).view(np.int8), 128)):
+        low, high = (0, 255) if flip == 0 else (-128, 127)
+        options = *channels, -flip, low + 128, low, high
+        found = products.requantized_linear(of_x, w, *options, {})
+        np.testing.assert_array_equal(found, exact.linear(of_x, w, *options))
+        assert len(np.unique(found)) > 4
+
+
+def test_raw_sums_wrap_around_and_the_rest_is_exact() -> None:
+    """What zero points take away is more than 32 bits hold; what is left is not."""
+    depth = 70_000
+    x = np.full((3, depth), 255, np.uint8)
+    x[1, ::2] = 254
+    w = np.full((5, depth), 127, np.int8)
+    w[2, ::3] = 126
+    zeros = np.array([127, 126, 127, 120, 127])
+    channels = [zeros, *(np.full(5, number) for number in (0, 2**30, 9))]
+    options = *channels, 255, 128, 0, 255
+    found = products.requantized_linear(x, w, *options, {})
+    np.testing.assert_array_equal(found, exact.linear(x, w, *options))
+
+
+def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(3)
+    x, w = exact.drawn(rng, np.uint8, 300, 130), exact.drawn(rng, np.int8, 520, 130)
+    channels = exact.channels_of(rng, w, 3, 1e5)
+    before, found = cd.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            cd.set_num_threads(threads)
+            for rows in (300, 40):
+                options = *channels, 7, 100, 0, 255
+                found = products.requantized_linear(x[:rows], w, *options, {})
+                np.testing.assert_array_equal(found, exact.linear(x[:rows], w, *options))
+    finally:
+        cd.set_num_threads(before)
+
+
+def test_what_is_kept_follows_the_channels() -> None:
+    rng = np.random.default_rng(5)
+    x, w = exact.drawn(rng, np.uint8, 20, 40), exact.drawn(rng, np.int8, 30, 40)
+    kept: dict[str, Any] = {}
+    for x_zero in (0, 9):
+        for _ in range(2):
+            options = *exact.channels_of(rng, w, 0, 1e5), x_zero, 100, 0, 255
+            found = products.requantized_linear(x, w, *options, kept)
+            np.testing.assert_array_equal(found, exact.linear(x, w, *options))
+    assert "cpu_numba.packed" in kept
+
+
+def test_what_the_loops_do_not_take_is_left_to_others() -> None:
+    rng = np.random.default_rng(6)
+    x, w = exact.drawn(rng, np.uint8, 20, 40), exact.drawn(rng, np.int8, 30, 40)
+    channels = exact.channels_of(rng, w, 0, 1e5)
+    run = products.requantized_linear
+    assert run(x[:, ::2], w[:, ::2], *channels, 0, 100, 0, 255, {}) is NotImplemented
+    assert run(x.astype(np.int32), w, *channels, 0, 100, 0, 255, {}) is NotImplemented
+    assert run(x, w, *(v[:4] for v in channels), 0, 100, 0, 255, {}) is NotImplemented
+    assert run(x, w, *(v.astype(np.int32) for v in channels), 0, 100, 0, 255, {}) is NotImplemented
+    products._LEAST = 1 << 20
+    assert run(x, w, *channels, 0, 100, 0, 255, {}) is NotImplemented
+
+
+_AVX2 = "+avx,+avx2,+fma"
+_AVX512 = _AVX2 + ",+avx512f,+avx512bw,+avx512dq,+avx512vl"
+#: what the processor must have; Numba's name and features of one that has no more; numbers in 32
+#: bits, columns of a panel, tiles
+_MODELS = {
+    "AVX-512 VNNI": ("avx512_vnni", "cascadelake", _AVX512 + ",+avx512vnni", (4, 32, False)),
+    "AVX-512": ("avx512bw", "skylake-avx512", _AVX512, (2, 32, False)),
+    "AVX-VNNI": ("avx_vnni", "haswell", _AVX2 + ",+avxvnni", (4, 16, False)),
+    "AVX2": ("avx2", "haswell", _AVX2, (2, 16, False)),
+    "SSE2": ("sse2", "x86-64", "+sse2", (2, 8, False)),
+    "plain": ("sse2", "generic", "", (2, 8, False)),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="x86-64")
+@pytest.mark.parametrize("model", _MODELS)
+def test_every_path(model: str) -> None:
+    """The same bits by the instructions of other processors, which ``NUMBA_CPU_*`` choose."""
+    needed, name, features, layout = _MODELS[model]
+    if needed not in Path("/proc/cpuinfo").read_text().split():
+        pytest.skip(f"no {model}")
+    program = f"""
+import itertools, sys
+sys.path.append({str(Path(__file__).parent)!r})
+import numpy as np
+import test_products_int8 as tests
+from coredispatch_cpu_numba.loops import products_int8 as loops
+assert (loops.PER_WORD, loops.PANEL, loops.TILES) == {layout}, (loops.PER_WORD, loops.PANEL)
+tests.products._LEAST = 0
+kinds = "symmetric", "zero points", "wide"
+types = np.uint8, np.int8
+for seed, (of_x, of_weight, kind) in enumerate(itertools.product(types, types, kinds)):
+    for rows, depth, columns in ((17, 65, 33), (70, 64, 128), (1, 3, 5)):
+        tests.checked_linear(rows, depth, columns, of_x, of_weight, kind, seed)
+tests.test_no_sum_saturates()
+tests.test_raw_sums_wrap_around_and_the_rest_is_exact()
+"""
+    environment = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
