@@ -23,7 +23,7 @@ N = 8
 
 
 def cases() -> list[Case]:
-    """The 20 calls, on 8 x 8 float32 tensors unless the name says otherwise."""
+    """The 25 calls, on 8 x 8 float32 tensors unless the name says otherwise."""
     import numpy as np
     import torch
     import torch.nn.functional as tf
@@ -45,6 +45,7 @@ def cases() -> list[Case]:
     (c, tc) = pair(N, N)
     labels = rng.integers(0, N, N)
     y, ty = cd.tensor(labels), torch.tensor(labels)
+    one, tone = a.sum(), ta.sum()
 
     def graph_ours() -> None:
         g.grad = h.grad = None
@@ -68,6 +69,11 @@ def cases() -> list[Case]:
         Case("slice a[1:3]", lambda: a[1:3], lambda: ta[1:3]),
         Case("matmul", lambda: a @ b, lambda: ta @ tb),
         Case("sum", lambda: a.sum(), lambda: ta.sum()),
+        Case("sum over a dim", lambda: a.sum(0), lambda: ta.sum(0)),
+        Case("mean", lambda: a.mean(), lambda: ta.mean()),
+        Case("item", lambda: one.item(), lambda: tone.item()),
+        Case("cat", lambda: cd.cat([a, b]), lambda: torch.cat([ta, tb])),
+        Case("mixed dtypes a + y", lambda: a + y, lambda: ta + ty),
         Case("relu", lambda: a.relu(), lambda: ta.relu()),
         Case("softmax", lambda: a.softmax(1), lambda: ta.softmax(1)),
         Case("linear", lambda: cf.linear(a, w, bias), lambda: tf.linear(ta, tw, tbias)),

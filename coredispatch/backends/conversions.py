@@ -9,16 +9,17 @@ from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["rounded_once", "to_dtype"]
 
-_SINGLE = np.dtype(np.float32)
+#: type codes of NumPy's own real numbers, which NumPy converts among each other in one rounding
+_OWN = frozenset("?bBhHiIlLqQefd")
 
 
 def to_dtype(x: np.ndarray, dtype: DType) -> np.ndarray:
     """A copy of ``x`` in ``dtype``; out-of-range values as C casts them, without warnings."""
-    target = numpy_dtype(dtype)
+    target, given = numpy_dtype(dtype), x.dtype.char
+    if given in _OWN and (target.char in _OWN or given == "f" and target.names is None):
+        return x.astype(target)  # the commonest; single precision rounds once wherever it goes
     if target.names is not None or x.dtype.names is not None:
         return stored(x, target)
-    if x.dtype == _SINGLE:  # the commonest; it rounds once wherever it goes
-        return x.astype(target)
     if x.dtype.kind == "c" and target.kind not in "cb":
         x = x.real
     return rounded_once(x, target).astype(target)

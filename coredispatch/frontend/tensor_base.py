@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 import coredispatch.ops  # noqa: F401  (the operators must be in the table)
+from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.size import Size
 from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
@@ -18,14 +21,18 @@ from coredispatch.registry.dispatch.dispatcher import (
     dispatch_one,
     dispatch_two,
 )
+from coredispatch.registry.dispatch.masks import includes_layers
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Value, dtype_of, version_of
-from coredispatch.registry.wiring import SLOTS
+from coredispatch.registry.wiring import HOOKS, SLOTS
 
 AUTOGRAD: Final[int] = TABLE.bit("autograd")
+#: keys of a tensor whose reads no layer sees: autograd has nothing to say to them
+UNLAYERED: Final[int] = TABLE.bit("cpu") | AUTOGRAD
+_ndarray: Final = np.ndarray
 
 
 def _op(name: str) -> Dispatcher:
@@ -107,6 +114,17 @@ class TensorBase(Value):
         self.keys = keys
 
     # -- facts -----------------------------------------------------------------------------
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number (also a complex one)."""
+        raw = self.raw
+        if type(raw) is _ndarray and not self.keys & ~UNLAYERED and raw.size == 1:
+            if MARKS.item is None and HOOKS.observe is None and not includes_layers():
+                value = raw.item()
+                kind = type(value)
+                if kind is float or kind is int or kind is bool or kind is complex:
+                    return value
+        return self._item()  # type: ignore[attr-defined]
 
     @property
     def shape(self) -> Size:

@@ -12,7 +12,7 @@ import numpy as np
 from coredispatch.backends.dtypes import readable
 from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.subclasses import kept_class
-from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.tensor_base import AUTOGRAD, UNLAYERED, TensorBase
 from coredispatch.frontend.torch_function import OVERRIDE
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.masks import includes_layers
@@ -37,9 +37,6 @@ else:
     _Above = object
 
 __all__ = ["TensorConversions"]
-
-#: keys of a tensor whose reads no layer sees: autograd has nothing to say to them
-_UNLAYERED = TABLE.bit("cpu") | AUTOGRAD
 
 _TYPE_NAMES = {
     "float32": "Float",
@@ -99,7 +96,7 @@ class TensorConversions(_Above):
             raise DTypeError(
                 f"can't convert a {self.device} tensor to NumPy", fix="use tensor.cpu() first"
             )
-        if self.keys & ~_UNLAYERED or HOOKS.observe is not None or includes_layers():
+        if self.keys & ~UNLAYERED or HOOKS.observe is not None or includes_layers():
             result = _op("to_host")(self)
         else:  # nobody stands between the call and the array: 2 us less
             result = backend.to_numpy(self.raw)
@@ -113,8 +110,8 @@ class TensorConversions(_Above):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def item(self) -> int | float | bool:
-        """The value of a one-element tensor as a Python number (also a complex one)."""
+    def _item(self) -> int | float | bool:
+        """What :meth:`item` gives where more than an array of numbers is to be asked."""
         if self.numel() != 1:
             raise ArgumentError(
                 f"a tensor with {self.numel()} elements cannot be converted to a number",

@@ -38,7 +38,7 @@ from coredispatch.registry.dispatch.linking import link_results
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.backend import Backend
+from coredispatch.registry.model.backend import Backend, ContextKernel
 from coredispatch.registry.model.device import current_device
 from coredispatch.registry.model.dtypes import DType, Promotion, scalar_dtype
 from coredispatch.registry.model.errors import (
@@ -50,6 +50,7 @@ from coredispatch.registry.model.errors import (
     MissingKernel,
     OpError,
 )
+from coredispatch.registry.model.kernel_context import KernelContext
 from coredispatch.registry.model.results import plain_result
 from coredispatch.registry.model.scalars import operand, python_number, stored
 from coredispatch.registry.model.sizes import as_int
@@ -117,9 +118,24 @@ def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:
             )
         else:
             raws.append(argument)
+    if len(args) == 2 and isinstance(args[0], Value) and isinstance(args[1], Value):
+        _remember(entry, op.dtype_rule, args[0], args[1], dtype)
     if all(not isinstance(args[p], Value) for p in op.tensors) and op.tensors:
         raise DTypeError("none of the tensor arguments is a tensor", fix="pass cd.tensor(...)")
     return raws
+
+
+def _remember(entry: RawEntry, rule: Promotion, a: Value, b: Value, dtype: DType) -> None:
+    """Save the next call of two tensors of these dtypes the way here, where nothing else counts.
+
+    What becomes of two integers in an operator of floating results is a setting.
+    """
+    one, other = dtype_of(a), dtype_of(b)
+    if not all(entry.tensor_flags) or rule.skip:
+        return
+    if not rule.to_float or one.category > 1 or other.category > 1:
+        entry.promotions[one, other, not a.raw.shape, not b.raw.shape] = dtype
+        entry.cast, entry.cast_context = entry.wrap_output.caster()
 
 
 def _number(op: Operator, position: int, argument: Any, dtype: DType) -> Any:
@@ -237,6 +253,16 @@ class OutputWrapper:
         if not isinstance(out, self.backend.array_type):
             out = self.backend.coerce(out)
         return new_value(entry.wrap, out, self.out_keys)
+
+    def caster(self) -> tuple[Any, KernelContext | None]:
+        """What :meth:`cast` calls for an array of the backend, and the context it runs in."""
+        backend = self.backend
+        if type(backend).cast is not Backend.cast or backend.device_count() > 1:
+            return self.cast, None
+        kernel = backend.kernels.get("to_dtype", backend.cast)
+        if isinstance(kernel, ContextKernel):
+            return kernel.fn, kernel.kernel_context
+        return kernel, None
 
     def cast(self, raw: Any, dtype: DType) -> Any:
         """``raw`` in ``dtype``; a layout casts itself through its ``astype``."""

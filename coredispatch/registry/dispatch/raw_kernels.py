@@ -48,6 +48,11 @@ class RawEntry(Entry):
         # tensor to be looked at (or -1), and the dtypes.
         self.checked: int = -1
         self.taken: frozenset[DType] = frozenset()
+        # Of two tensors: the dtype that a pair of dtypes was found to compute in, with whether
+        # each tensor has no dimensions
+        self.promotions: dict[Any, DType] = {}
+        self.cast: Any = None  # (array, dtype) -> array, once there are such
+        self.cast_context: KernelContext | None = None
         self.tensor_flags: list[bool] = []  # per position: may hold a tensor or a scalar
         self.optional: list[bool] = []  # per position: may hold None
         self.simple: bool = False  # no list or index parameters
@@ -233,8 +238,26 @@ class RawEntry(Entry):
         return raws
 
     def promoted(self, args: tuple[Any, ...]) -> list[Any]:
+        if len(args) == 2 and self.promotions:
+            a, b = args
+            if isinstance(a, Value) and isinstance(b, Value):
+                one, other = dtype_of(a), dtype_of(b)
+                known = self.promotions.get((one, other, not a.raw.shape, not b.raw.shape))
+                if known is not None:
+                    return [self.converted(a, one, known), self.converted(b, other, known)]
         raws: list[Any] = HOOKS.promoted(self, args)
         return raws
+
+    def converted(self, value: Value, dtype: DType, wanted: DType) -> Any:
+        """The raw form of a tensor of ``dtype`` in the dtype that is wanted."""
+        raw = value.raw
+        if dtype is wanted:
+            return raw
+        if type(raw) is self.array_type:
+            if self.cast_context is not None:
+                return self.cast_context.call(self.cast, (raw, wanted))
+            return self.cast(raw, wanted)
+        return self.wrap_output.cast(raw, wanted)
 
 
 def raw_items(items: Any) -> Any:

@@ -34,6 +34,8 @@ class ContextKernel:
         self.kernel_context = kernel_context
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return self.kernel_context.call(self.fn, args)
         # A copy (constant time), because two threads cannot enter one context at once.
         return self.kernel_context.context.copy().run(self.fn, *args, **kwargs)
 

@@ -5,6 +5,7 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextvars import Context
 from typing import Any
 
@@ -24,7 +25,7 @@ class KernelContext:
         self.run: Any = context.run
         self.busy: bool = False
 
-    def call(self, fn: Any, raws: list[Any]) -> Any:
+    def call(self, fn: Any, raws: Sequence[Any]) -> Any:
         """``fn(*raws)`` inside the context."""
         if self.busy:
             return self.context.copy().run(fn, *raws)

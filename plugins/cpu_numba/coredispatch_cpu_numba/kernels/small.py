@@ -90,21 +90,37 @@ def _constant(n: int, dtype: np.dtype[Any], value: float) -> np.ndarray:
     return np.full(n, value, dtype)
 
 
-def sum(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
-    """The sum of all elements."""
-    if dim is None and not keepdim and dtype is None and x.size <= MOST:
-        f = _functions(x)
-        if f is not None:
-            if x.ndim == 2:
-                name = "sum_2"
-            elif x.ndim == 1:
-                name = "sum_1"
+def _totals(name: str) -> Callable[..., Any]:
+    """``sum`` or ``mean`` of all elements, and the sums of the rows or columns of a matrix."""
+    of_matrix, of_vector = f"{name}_2", f"{name}_1"
+
+    def kernel(x: np.ndarray, dim: Any, keepdim: bool, dtype: Any) -> Any:
+        if keepdim or dtype is not None or x.size > MOST:
+            return NotImplemented
+        f, ndim = _functions(x), x.ndim
+        if f is None:
+            return NotImplemented
+        if not dim:
+            if ndim == 2:
+                function = f[of_matrix]
+            elif ndim == 1:
+                function = f[of_vector]
             else:
                 return NotImplemented
             out = np.empty((), x.dtype)
-            f[name](x, out)
-            return out
-    return NotImplemented
+        elif ndim == 2 and name == "sum" and (dim == (1,) or dim == (-1,)):
+            function = f["sum_rows"]
+            out = np.empty(x.shape[0], x.dtype)
+        elif ndim == 2 and name == "sum" and (dim == (0,) or dim == (-2,)):
+            function = f["sum_columns"]
+            out = np.empty(x.shape[1], x.dtype)
+        else:
+            return NotImplemented
+        function(x, out)
+        return out
+
+    kernel.__name__ = name
+    return kernel
 
 
 def _rows(name: str) -> Callable[..., Any]:
@@ -232,8 +248,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "linear": linear,
     "log_softmax": _rows("log_softmax"),
     "log_softmax_backward": _rows_backward("log_softmax_backward"),
+    "mean": _totals("mean"),
     "softmax": _rows("softmax"),
     "softmax_backward": _rows_backward("softmax_backward"),
-    "sum": sum,
+    "sum": _totals("sum"),
     "threshold_backward": threshold_backward,
 }

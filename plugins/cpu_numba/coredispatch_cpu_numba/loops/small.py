@@ -100,6 +100,41 @@ def sum_1(x, out):
     out[()] = total
 
 
+@_compiled(2, 0)
+def mean_2(x, out):
+    total = 0.0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            total += x[i, j]
+    out[()] = total / x.size
+
+
+@_compiled(1, 0)
+def mean_1(x, out):
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i]
+    out[()] = total / x.size
+
+
+@_compiled(2, 1)
+def sum_columns(x, out):
+    for j in range(x.shape[1]):
+        total = 0.0
+        for i in range(x.shape[0]):
+            total += x[i, j]
+        out[j] = total
+
+
+@_compiled(2, 1)
+def sum_rows(x, out):
+    for i in range(x.shape[0]):
+        total = 0.0
+        for j in range(x.shape[1]):
+            total += x[i, j]
+        out[i] = total
+
+
 @_compiled(2, 2)
 def softmax(x, out):
     if x.shape[1] == 0:
