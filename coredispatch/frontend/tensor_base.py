@@ -124,7 +124,7 @@ class TensorBase(Value):
                 kind = type(value)
                 if kind is float or kind is int or kind is bool or kind is complex:
                     return value
-        return self._item()  # type: ignore[attr-defined]
+        return SLOTS.item(self)
 
     @property
     def shape(self) -> Size:

@@ -26,7 +26,7 @@ from coredispatch.registry.model.errors import (
     DTypeError,
 )
 from coredispatch.registry.model.spelling import SPELLING
-from coredispatch.registry.wiring import HOOKS
+from coredispatch.registry.wiring import HOOKS, SLOTS
 
 if TYPE_CHECKING:
     from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
@@ -110,8 +110,11 @@ class TensorConversions(_Above):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def _item(self) -> int | float | bool:
-        """What :meth:`item` gives where more than an array of numbers is to be asked."""
+    def item(self) -> int | float | bool:
+        """The value of a one-element tensor as a Python number (also a complex one).
+
+        :class:`TensorBase` asks here where an array of NumPy is not all there is to it.
+        """
         if self.numel() != 1:
             raise ArgumentError(
                 f"a tensor with {self.numel()} elements cannot be converted to a number",
@@ -334,6 +337,9 @@ class TensorConversions(_Above):
     def where(self, condition: Tensor, other: Any) -> Tensor:
         """``self`` where ``condition`` holds, else ``other``."""
         return _op("where")(condition, self, other)
+
+
+SLOTS.item = TensorConversions.item
 
 
 def _plain(array: np.ndarray[Any, Any]) -> Any:

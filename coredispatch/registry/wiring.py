@@ -114,6 +114,9 @@ class TensorHooks:
         self.index: Callable[..., Any] = call
         # (operand of an arithmetic operator) -> operand or NotImplemented  [frontend.indexing]
         self.operand: Callable[..., Any] = call
+        # (tensor) -> its number, where layers, profilers and compilers are to be asked, or another
+        # library than NumPy  [frontend.tensor_conversions]
+        self.item: Callable[..., Any] = call
         # (view whose base was written), gives it its new grad_fn  [frontend.autograd.inplace]
         self.refresh: Callable[..., None] = call
 
