@@ -72,6 +72,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "add": (lambda a, b: a + b * 2, [(4, 6), (6,)]),
     "mul": (lambda a, b: (a * b).exp() - a, [(4, 6), (4, 1)]),
     "where": (lambda a, b: cd.where(a > b, a, b * 3), [(4, 6), (4, 6)]),
+    "type_as": (lambda a, b: a.type_as(b) + b.sum(), [(3, 4), (2,)]),
     "relu": (lambda a: a.relu().tanh(), [(5, 3)]),
     "gelu": (lambda a: F.gelu(a) + F.silu(a), [(5, 3)]),
     "matmul": (lambda a, b: a @ b, [(5, 4), (4, 6)]),

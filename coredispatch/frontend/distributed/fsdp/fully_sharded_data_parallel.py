@@ -286,7 +286,7 @@ class FullyShardedDataParallel(Module):
                 "summon_full_params(writeback=True, rank0_only=True) is not supported\n"
                 "  fix: writeback=False"
             )
-        parts = wrapped_modules(module) if recurse else [m for m in [module] if _is_wrapped(m)]
+        parts = [part for part in wrapped_modules(module) if recurse or part is module]
         for part in parts:
             part._unit.unshard(_stored(part._unit))
             if rank0_only and get_rank(part._unit.group):
@@ -413,10 +413,6 @@ class FullyShardedDataParallel(Module):
 def _with_own_dicts(state: dict[str, Any]) -> dict[str, Any]:
     """A state whose dicts are not those that the optimizer goes on to change."""
     return {**state, "state": {key: dict(values) for key, values in state["state"].items()}}
-
-
-def _is_wrapped(module: Module) -> bool:
-    return isinstance(module, FullyShardedDataParallel)
 
 
 def _stored(unit: Any) -> Any:

@@ -17,10 +17,12 @@ _S = ShardingStrategy
 
 
 def modules_among(states: Iterable[Any] | None) -> list[Module]:
+    """The modules in a list that may have parameters as well."""
     return [state for state in states or () if isinstance(state, Module)]
 
 
 def parameters_among(states: Iterable[Any] | None) -> list[Any]:
+    """The parameters in a list that may have modules as well."""
     return [state for state in states or () if not isinstance(state, Module)]
 
 
@@ -42,6 +44,7 @@ def mesh_of(strategy: ShardingStrategy, process_group: Any) -> DeviceMesh:
 
 
 def materialize(module: Module, init: Callable[[Module], None] | None) -> None:
+    """Let `init` give the modules on the meta device their values. ValueError where it is None."""
     for part in module.modules():
         own = [*part._parameters.values(), *part._buffers.values()]
         if any(t is not None and t.is_meta for t in own):

@@ -139,12 +139,18 @@ def replicate(module: Module, mesh: DeviceMesh) -> None:
             module._buffers[name] = distribute_tensor(buffer, mesh, whole)
 
 
+def _asked(size: Any, options: dict[str, Any]) -> tuple[Any, Any, Any, bool]:
+    """Shape, mesh, placements and whether a gradient is wanted; the rest stays in `options`."""
+    shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
+    mesh = options.pop("device_mesh", None)
+    mesh = current_mesh() if mesh is None else mesh
+    placements = normalized(options.pop("placements", None), mesh, len(shape))
+    return shape, mesh, placements, options.pop("requires_grad", False)
+
+
 def _made(make: Any, size: Any, options: dict[str, Any]) -> DTensor:
     """A DTensor whose parts are made where they lie."""
-    shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
-    mesh = options.pop("device_mesh", None) or current_mesh()
-    placements = normalized(options.pop("placements", None), mesh, len(shape))
-    grad = options.pop("requires_grad", False)
+    shape, mesh, placements, grad = _asked(size, options)
     local, _ = local_layout(shape, mesh, placements)
     made: DTensor = wrapped(make(local, **options), mesh, placements, shape, grad)
     return made
@@ -172,10 +178,7 @@ def full(size: Any, fill_value: float, **options: Any) -> DTensor:
 
 def _random(make: Any, size: Any, options: dict[str, Any]) -> DTensor:
     """All ranks draw the whole and keep their parts: the values do not depend on the layout."""
-    shape = tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
-    mesh = options.pop("device_mesh", None) or current_mesh()
-    placements = options.pop("placements", None)
-    grad = options.pop("requires_grad", False)
+    shape, mesh, placements, grad = _asked(size, options)
     made = distribute_tensor(make(shape, **options), mesh, placements)
     return made.requires_grad_(grad)  # type: ignore[return-value]
 

@@ -89,14 +89,15 @@ def reduction(call: Call) -> Plan | None:
 
 
 def like(call: Call) -> Plan | None:
-    """``zeros_like`` and its kin."""
-    (tensor,) = call.tensors
-    choices = [Choice((Shard(d),), (Shard(d),)) for d in range(tensor.ndim)]
+    """``zeros_like`` and others whose result lies as the first tensor does."""
+    tensor, *others = call.tensors
+    rest = (R,) * len(others)
+    choices = [Choice((Shard(d), *rest), (Shard(d),)) for d in range(tensor.ndim)]
     return Plan(choices, [tuple(tensor.shape)])
 
 
 RULES = {
-    **dict.fromkeys("zeros_like ones_like empty_like full_like".split(), like),
-    **dict.fromkeys("fill zero clone detach contiguous copy type_as".split(), pointwise),
+    **dict.fromkeys("zeros_like ones_like empty_like full_like type_as".split(), like),
+    **dict.fromkeys("fill zero clone detach contiguous copy".split(), pointwise),
     **dict.fromkeys(_PARTIAL, reduction),
 }

@@ -51,6 +51,7 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     written = [t for t in op.schema.written(full) if isinstance(t, DTensor)]
     call = Call(op.name, full, tensors, mesh, tuple(p.name for p in op.schema.params))
     plan = rule_of(op)(call) or Plan([])
+    plan.random = plan.random or bool(op.random and not plan.choices)
     if not in_backward():
         views.check_current(tensors, op.name)
     if written:
@@ -65,7 +66,7 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inputs, outputs = _chosen([whole, *plan.choices], call)
     local = _moved(call, inputs)
     result = _run(func, plan, local, outputs)
-    if plan.random or (op.random and not plan.choices):
+    if plan.random:
         result = _map(result, lambda local: _agreed(local.clone(), mesh))
     if in_backward() and (func.is_view or call.name in shapes.RULES):
         # The engine adds to gradients in place, and cannot see that two share their parts.
@@ -139,15 +140,20 @@ def in_backward() -> bool:
 
 
 def _chosen(choices: list[Choice], call: Call) -> tuple[list[Layout], list[Layout]]:
-    """Layouts of the operands and of the results: one choice for each mesh dimension."""
-    picked = [
-        best(choices, call.tensors, [t.placements[dim] for t in call.tensors])
-        for dim in range(call.mesh.ndim)
-    ]
-    inputs = [tuple(c.inputs[i] for c in picked) for i in range(len(call.tensors))]
+    """Layouts of the operands and of the results."""
+    picked, inputs = _picked([choices] * call.mesh.ndim, call)
     results = max(len(c.outputs) for c in picked)
     outputs = [tuple(c.outputs[min(i, len(c.outputs) - 1)] for c in picked) for i in range(results)]
     return inputs, outputs
+
+
+def _picked(choices: list[list[Choice]], call: Call) -> tuple[list[Choice], list[Layout]]:
+    """The best of the choices for each mesh dimension, and the layouts of the operands."""
+    picked = [
+        best(options, call.tensors, [t.placements[dim] for t in call.tensors])
+        for dim, options in enumerate(choices)
+    ]
+    return picked, [tuple(c.inputs[i] for c in picked) for i in range(len(call.tensors))]
 
 
 def _moved(call: Call, inputs: list[Layout]) -> Any:
@@ -183,13 +189,9 @@ def _in_place(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
         for dim in range(call.mesh.ndim)
     ]  # fmt: skip
     if all(fitting):
-        picked = [
-            best(options, call.tensors, [t.placements[dim] for t in call.tensors])
-            for dim, options in enumerate(fitting)
-        ]
-        inputs = [tuple(c.inputs[i] for c in picked) for i in range(len(call.tensors))]
+        _, inputs = _picked(fitting, call)
         _run(func, plan, _moved(call, inputs), [])
-        if func._op.random and not plan.choices:
+        if plan.random:
             for t in written:
                 _agreed(t._local_tensor, call.mesh)
         return written[0]
@@ -205,7 +207,7 @@ def _in_place(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
         return moved(t._local_tensor, t.shape, call.mesh, t.placements, whole)
 
     _call(func, _map(call.args, local))
-    if func._op.random and not plan.choices:
+    if plan.random:
         for copy in copies.values():
             _agreed(copy, call.mesh)
     for key, t in own.items():
