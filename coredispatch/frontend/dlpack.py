@@ -102,10 +102,12 @@ class _Integers:
     def __init__(self, source: Any) -> None:
         self.source = source
         self.rewritten = False
+        self.versioned = False
 
     def __dlpack__(self, **options: Any) -> Any:
         capsule = self.source.__dlpack__(**options)
         dtype = _element_type(capsule)
+        self.versioned = _name_of(capsule) == b"dltensor_versioned"
         if (dtype.code, dtype.bits) == (_BFLOAT, 16):
             dtype.code = _UINT
             self.rewritten = True
@@ -115,8 +117,25 @@ class _Integers:
         return self.source.__dlpack_device__()
 
 
+def _writable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """``array`` to be written to: capsules of the first version do not say that nobody may.
+
+    NumPy takes them all for read-only. The memory that the result lies in keeps ``array``, and so
+    the exporter.
+    """
+    if array.size == 0:
+        return array
+    low, high = np.lib.array_utils.byte_bounds(array)
+    memory: Any = (ctypes.c_byte * (high - low)).from_address(low)
+    memory.owner = array
+    offset = array.ctypes.data - low
+    return np.ndarray(array.shape, array.dtype, memory, offset, array.strides)
+
+
 def read(source: Any) -> np.ndarray[Any, Any]:
     """The array in the CPU memory of ``source``, shared; bfloat16 included."""
     integers = _Integers(source)
     array = np.from_dlpack(integers)
+    if not integers.versioned and not array.flags.writeable:
+        array = _writable(array)
     return array.view(BFLOAT16) if integers.rewritten else array

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import coredispatch as cd
 import coredispatch.nn.functional as F
 from coredispatch import nn
+from coredispatch.frontend.private.functorch import make_functional
 from coredispatch.nn.utils import rnn
 from coredispatch.utils.data import DataLoader, RandomSampler, TensorDataset
 
@@ -330,7 +332,7 @@ def test_copies_and_transposes_warn() -> None:
         assert cd.tensor(x).shape == x.shape
     with pytest.warns(UserWarning, match="The use of `x.T` on tensors of dimension other than 2"):
         assert x.T.shape == (4, 3, 2)
-    assert x[0].T.shape == (4, 3) and x[0, 0, 0].T.shape == ()
+    assert x[0].T.shape == (4, 3)
 
 
 def test_autocast_to_what_is_no_half_warns_and_does_nothing() -> None:
@@ -369,3 +371,94 @@ def test_likes_keep_the_order_of_dense_strides() -> None:
         assert plain.stride() == (60, 20, 5, 1)
         assert like(plain, memory_format=cd.channels_last).stride() == last.stride()
         assert like(turned, memory_format=cd.preserve_format).stride() == (1, 3)
+
+
+def test_a_capsule_is_written_through() -> None:
+    x = cd.ones(2, 3).t()
+    y = cd.utils.dlpack.from_dlpack(cd.utils.dlpack.to_dlpack(x))
+    y[0, 1] = 5
+    assert x.tolist() == [[1, 5], [1, 1], [1, 1]]
+    assert cd.from_dlpack(cd.to_dlpack(cd.zeros(0, 2))).shape == (0, 2)
+
+
+def test_older_spellings_are_taken() -> None:
+    with pytest.warns(FutureWarning, match="min_value"):
+        assert cd.nn.Hardtanh(min_value=-2).min_val == -2
+    with pytest.warns(FutureWarning, match=r"torch.cpu.amp.autocast"):
+        autocast = cd.cpu.amp.autocast()
+    with autocast:
+        assert (cd.ones(2, 2) @ cd.ones(2, 2)).dtype is cd.bfloat16
+    with pytest.warns(FutureWarning, match="functional_call"):
+        make_functional(cd.nn.Linear(1, 1))
+    loader = cd.utils.data.DataLoader([1, 2], pin_memory_device="", in_order=False)
+    assert [batch.item() for batch in loader] == [1, 2]
+    plateau = cd.optim.lr_scheduler.ReduceLROnPlateau(
+        cd.optim.SGD([cd.ones(1, requires_grad=True)], lr=0.1)
+    )
+    with pytest.warns(UserWarning, match="epoch parameter"):
+        plateau.step(1.0, 3)
+    with pytest.warns(UserWarning, match="0-D"):
+        assert cd.tensor(1.0).T.item() == 1
+
+
+def test_adagrad_shares_its_sums() -> None:
+    weight = cd.ones(2, requires_grad=True)
+    optimizer = cd.optim.Adagrad([weight], lr=0.1, initial_accumulator_value=1.0)
+    optimizer.share_memory()
+    assert optimizer.state[weight]["sum"].is_shared()
+    weight.grad = cd.ones(2)
+    optimizer.step()
+    assert optimizer.state[weight]["sum"].tolist() == [2.0, 2.0]
+
+
+def test_dropout3d_of_three_dimensions_drops_the_first() -> None:
+    kept = cd.nn.functional.dropout3d(cd.ones(64, 2, 3), 0.5).flatten(1)
+    assert bool((kept == kept[:, :1]).all()) and kept[:, 0].unique().tolist() == [0.0, 2.0]
+
+
+def test_files_and_devices_that_are_missing_raise_what_programs_catch(tmp_path: Path) -> None:
+    (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "text.pt").write_bytes(b"hello world")
+    with pytest.raises(EOFError):
+        cd.load(tmp_path / "empty.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        cd.load(tmp_path / "text.pt")
+    with pytest.raises(AssertionError):
+        cd.ones(1).to("nodevice")
+
+
+class TestConvolutionsOfOnesOwn:
+    """Layers that call the constructor and methods of PyTorch's base classes."""
+
+    def test_plain(self) -> None:
+        class Standardized(nn.modules.conv._ConvNd):
+            def __init__(self) -> None:
+                pair = nn.modules.utils._pair
+                super().__init__(
+                    2, 3, pair(3), pair(1), pair(1), pair(1), False, pair(0), 1, True, "zeros"
+                )
+
+            def forward(self, x: Any) -> Any:
+                weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+                return F.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+        layer = Standardized()
+        assert repr(layer) == (
+            "Standardized(2, 3, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))"
+        )
+        assert layer(cd.ones(1, 2, 4, 4)).shape == (1, 3, 4, 4)
+        assert layer._reversed_padding_repeated_twice == (1, 1, 1, 1)
+
+    def test_transposed(self) -> None:
+        class Scaled(nn.ConvTranspose2d):
+            def forward(self, x: Any, output_size: Any = None) -> Any:
+                extra = self._output_padding(
+                    x, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation
+                )
+                return F.conv_transpose2d(
+                    x, self.weight, self.bias, self.stride, self.padding, extra
+                )
+
+        layer = Scaled(1, 1, 3, stride=2)
+        assert layer(cd.ones(1, 1, 3, 3)).shape == (1, 1, 7, 7)
+        assert layer(cd.ones(1, 1, 3, 3), output_size=(8, 8)).shape == (1, 1, 8, 8)

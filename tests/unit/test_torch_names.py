@@ -236,6 +236,7 @@ import torch, functorch, functorch.einops
 from functorch import combine_state_for_ensemble, grad, make_functional, vmap
 from functorch.experimental import functionalize
 model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+import warnings; warnings.simplefilter("ignore", FutureWarning)
 function, params = make_functional(model)
 assert torch.equal(function(params, x), model(x)) and params[0] is not model.weight
 each = vmap(grad(lambda p, x: function(p, x).sum()), in_dims=(None, 0))(params, x)

@@ -19,6 +19,8 @@ PLACES: dict[str, dict[str, str]] = {
         "_IncompatibleKeys": f"{_NN}.state",
         "_addindent": f"{_NN}.module",
     },
+    "cpu.amp.grad_scaler": {"GradScaler": "coredispatch.frontend.cpu.amp"},
+    "cpu.amp.autocast_mode": {"autocast": "coredispatch.frontend.cpu.amp"},
     "cuda.amp.grad_scaler": {"GradScaler": "coredispatch.frontend.cuda.amp"},
     "cuda.amp.autocast_mode": dict.fromkeys(
         ("autocast", "custom_bwd", "custom_fwd"), "coredispatch.frontend.cuda.amp"

@@ -89,6 +89,8 @@ class DataLoader(Generic[T_co]):
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         streaming = isinstance(dataset, IterableDataset)
@@ -121,6 +123,8 @@ class DataLoader(Generic[T_co]):
         self.batch_sampler = batch_sampler
         self.num_workers = num_workers
         self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.in_order = in_order
         self.drop_last = drop_last
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn

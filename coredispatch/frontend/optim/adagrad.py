@@ -58,6 +58,20 @@ class Adagrad(Optimizer):
             },
         )
 
+    def _begun(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+        """The state of a parameter, which begins with the value that the group asks for."""
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state["step"] = 0
+            state["sum"] = _full_like(parameter, group["initial_accumulator_value"])
+        return state
+
+    def share_memory(self) -> None:
+        """Let the sums lie in memory that processes share."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._begun(parameter, group)["sum"].share_memory_()
+
     def update(self, group: dict[str, Any]) -> None:
         """One step of every parameter that has a gradient."""
         step_op = step_of(_adagrad_step, group)
@@ -65,10 +79,7 @@ class Adagrad(Optimizer):
             grad = parameter.grad
             if grad is None:
                 continue
-            state = self.state[parameter]
-            if not state:
-                state["step"] = 0
-                state["sum"] = _full_like(parameter, group["initial_accumulator_value"])
+            state = self._begun(parameter, group)
             step = state["step"] = next_step(state["step"])
             lr = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
             if grad.is_sparse:

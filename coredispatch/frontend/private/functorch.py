@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -45,6 +46,16 @@ class FunctionalModule(FunctionalModuleWithBuffers):
         return super().__call__(params, (), *args, **kwargs)
 
 
+def _integrated(name: str) -> None:
+    warnings.warn(
+        "We've integrated functorch into PyTorch. As the final step of the integration, "
+        f"`functorch.{name}` is deprecated as of PyTorch 2.0 and will be deleted in a future "
+        "version of PyTorch >= 2.3. Please use `torch.func.functional_call` instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
 def make_functional(
     model: Any, disable_autograd_tracking: bool = False
 ) -> tuple[FunctionalModule, tuple[Any, ...]]:
@@ -55,6 +66,7 @@ def make_functional(
     >>> function, params = make_functional(nn.Linear(3, 2))
     >>> function(params, x)
     """
+    _integrated("make_functional")
     if any(True for _ in model.buffers()):
         raise RuntimeError(
             "make_functional(model): `model` has buffers. Please use "
@@ -71,6 +83,7 @@ def make_functional_with_buffers(
 
     With ``disable_autograd_tracking`` the parameters require no gradient.
     """
+    _integrated("make_functional_with_buffers")
     params, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     function = FunctionalModuleWithBuffers(copy.deepcopy(model), [*params], [*buffers])
     wanted = not disable_autograd_tracking

@@ -8,7 +8,15 @@ from typing import Any
 
 from coredispatch.registry.model.errors import CoreDispatchError
 
-__all__ = ["Damage", "SerializationError", "UnsafeGlobalError", "UnsavableObjectError", "shown"]
+__all__ = [
+    "Damage",
+    "EmptyFileError",
+    "ForeignFileError",
+    "SerializationError",
+    "UnsafeGlobalError",
+    "UnsavableObjectError",
+    "shown",
+]
 
 
 class SerializationError(CoreDispatchError, RuntimeError):
@@ -17,6 +25,14 @@ class SerializationError(CoreDispatchError, RuntimeError):
 
 class UnsafeGlobalError(SerializationError, pickle.UnpicklingError):
     """A file names a class or function that ``load(weights_only=True)`` does not trust."""
+
+
+class ForeignFileError(SerializationError, pickle.UnpicklingError):
+    """A file in no format that ``load`` knows."""
+
+
+class EmptyFileError(SerializationError, EOFError):
+    """A file without contents."""
 
 
 class UnsavableObjectError(SerializationError, pickle.PicklingError):

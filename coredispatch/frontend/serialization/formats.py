@@ -7,7 +7,11 @@ from typing import IO, Any
 
 from coredispatch.frontend.serialization import safetensors_files
 from coredispatch.frontend.serialization.container import Archive
-from coredispatch.frontend.serialization.errors import SerializationError
+from coredispatch.frontend.serialization.errors import (
+    EmptyFileError,
+    ForeignFileError,
+    SerializationError,
+)
 from coredispatch.frontend.serialization.options import Options
 from coredispatch.frontend.serialization.stored_zip import StoredZip
 from coredispatch.frontend.serialization.torch_files import (
@@ -41,7 +45,7 @@ def open_archive(file: IO[bytes], name: str, options: Options) -> Any:
     if safetensors_files.looks_like(start):
         return safetensors_files.SafetensorsArchive(file, mapped(file) if options.mmap else None)
     if not start:
-        raise SerializationError(f"{name} is empty")
+        raise EmptyFileError(f"{name} is empty")
     place, mark = _TAR_MARK
     if start[place : place + len(mark)] == mark:
         raise SerializationError(
@@ -53,7 +57,7 @@ def open_archive(file: IO[bytes], name: str, options: Options) -> Any:
             f"{name} is a pickle, but no file of torch.save",
             fix="load it with pickle.load if you trust it",
         )
-    raise SerializationError(
+    raise ForeignFileError(
         f"{name} was not written by coredispatch.save, torch.save or safetensors"
     )
 

@@ -146,7 +146,7 @@ def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[
         return input
     _require_floating(input)
     # PyTorch reads the three dimensions of dropout2d as (N, C, L).
-    lead = 2 if planes else input.ndim - max(ndims) + 2
+    lead = 2 if planes else max(input.ndim - max(ndims) + 2, 1)
     mask = _channel_mask(input, p, lead)
     return _finished(input, input * (mask * _scale(p)).to_dtype(input.dtype), inplace)
 
@@ -184,7 +184,8 @@ def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
 
 dropout1d = _channel_dropout("dropout1d", (2, 3), "(N, C, L)")
 dropout2d = _channel_dropout("dropout2d", (3, 4), "(N, C, H, W)")
-dropout3d = _channel_dropout("dropout3d", (4, 5), "(N, C, D, H, W)")
+# PyTorch reads three dimensions of dropout3d as (C, H, W).
+dropout3d = _channel_dropout("dropout3d", (3, 4, 5), "(N, C, D, H, W)")
 
 # The value that SELU saturates at: -scale * alpha.
 _SATURATION = -1.7580993408473766

@@ -15,7 +15,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device, current_device
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DeviceError
+from coredispatch.registry.model.errors import DeviceError, NoDeviceError
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = [
@@ -42,7 +42,7 @@ def backend_of_device(device: Device | str | None) -> tuple[Backend, int]:
         HOOKS.load_plugins()
         found = TABLE.snapshot.backends.get(device.type)
     if found is None:
-        raise DeviceError(
+        raise NoDeviceError(
             f"there is no device {str(device)!r}; known: {', '.join(TABLE.snapshot.backends)}",
             fix=HOOKS.hint_for_key(device.type),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from coredispatch.frontend.nn.call_warnings import warn_implicit_dim
@@ -208,9 +209,25 @@ class Hardtanh(_Activation):
 
     _name, _options = "hardtanh", ("min_val", "max_val")
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
         super().__init__()
-        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+        for old, new in (("min_value", "min_val"), ("max_value", "max_val")):
+            if (min_value if old == "min_value" else max_value) is not None:
+                warnings.warn(
+                    f"keyword argument `{old}` is deprecated and renamed to `{new}`",
+                    FutureWarning,
+                    stacklevel=2,
+                )
+        self.min_val = min_val if min_value is None else min_value
+        self.max_val = max_val if max_value is None else max_value
+        self.inplace = inplace
 
 
 class Threshold(_Activation):

@@ -36,10 +36,13 @@ def _tuple(value: Any, n: int) -> tuple[int, ...]:
 
 
 class _ConvNd(Module):
-    """What all convolution layers share: sizes, parameters, ``repr``."""
+    """What all convolution layers share: sizes, parameters, ``repr``.
+
+    The arguments are in PyTorch's order, by which programs call it from layers of their own;
+    sizes are tuples there, numbers only where the class knows its dimensions.
+    """
 
     _n = 0
-    _transposed = False
     _op: Any = None
 
     def __init__(
@@ -50,15 +53,16 @@ class _ConvNd(Module):
         stride: Any,
         padding: Any,
         dilation: Any,
+        transposed: bool,
+        output_padding: Any,
         groups: int,
         bias: bool,
         padding_mode: str,
-        device: Any,
-        dtype: Any,
-        output_padding: Any = 0,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__()
-        n = self._n
+        n = self._n or len(kernel_size)
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
         if in_channels % groups or out_channels % groups:
@@ -68,7 +72,7 @@ class _ConvNd(Module):
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(f"Invalid padding string {padding!r}, should be 'same' or 'valid'")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.transposed = self._transposed
+        self.transposed = transposed
         self.kernel_size, self.stride = _tuple(kernel_size, n), _tuple(stride, n)
         self.padding = padding if isinstance(padding, str) else _tuple(padding, n)
         self.dilation, self.output_padding = _tuple(dilation, n), _tuple(output_padding, n)
@@ -76,7 +80,7 @@ class _ConvNd(Module):
             raise ValueError("padding='same' is not supported for strided convolutions")
         self.padding_mode = padding_mode
         first, second = out_channels, in_channels
-        if self._transposed:
+        if transposed:
             first, second = second, first
         where = {"device": device, "dtype": dtype}
         self.weight = Parameter(_empty((first, second // groups, *self.kernel_size), **where))
@@ -95,18 +99,19 @@ class _ConvNd(Module):
             init.uniform_(self.bias, -bound, bound)
 
     @property
-    def _reversed_padding_repeated_twice(self) -> list[int]:
+    def _reversed_padding_repeated_twice(self) -> list[int] | tuple[int, ...]:
         """Amounts for ``pad``, which counts from the last dimension."""
+        n = len(self.kernel_size)
         if self.padding == "valid":
-            return [0] * (2 * self._n)
+            return [0] * (2 * n)
         amounts: list[int] = []
-        for i in reversed(range(self._n)):
+        for i in reversed(range(n)):
             if isinstance(self.padding, str):  # "same"
                 total = self.dilation[i] * (self.kernel_size[i] - 1)
                 amounts += [total // 2, total - total // 2]
             else:
                 amounts += [self.padding[i]] * 2
-        return amounts
+        return amounts if isinstance(self.padding, str) else tuple(amounts)
 
     def forward(self, input: Any) -> Any:
         """The convolution."""
@@ -122,7 +127,7 @@ class _ConvNd(Module):
 
     def extra_repr(self) -> str:
         """Channels and sizes, and what differs from the defaults."""
-        n = self._n
+        n = len(self.kernel_size)
         text = (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={self.stride}"
@@ -164,6 +169,8 @@ class _PlainConv(_ConvNd):
             stride,
             padding,
             dilation,
+            False,
+            0,
             groups,
             bias,
             padding_mode,
@@ -191,8 +198,6 @@ class Conv3d(_PlainConv):
 
 
 class _ConvTransposeNd(_ConvNd):
-    _transposed = True
-
     def __init__(
         self,
         in_channels: int,
@@ -217,19 +222,20 @@ class _ConvTransposeNd(_ConvNd):
             stride,
             padding,
             dilation,
+            True,
+            output_padding,
             groups,
             bias,
             padding_mode,
             device,
             dtype,
-            output_padding,
         )
 
     def forward(self, input: Any, output_size: Any = None) -> Any:
         """The transposed convolution; ``output_size`` settles which of the possible sizes."""
-        extra = self.output_padding
-        if output_size is not None:
-            extra = self._output_padding(input, tuple(output_size)[-self._n :])
+        extra = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, self._n, self.dilation
+        )
         return self._op(
             input,
             self.weight,
@@ -241,19 +247,35 @@ class _ConvTransposeNd(_ConvNd):
             self.dilation,
         )
 
-    def _output_padding(self, input: Any, output_size: tuple[int, ...]) -> tuple[int, ...]:
-        extra = []
-        for i, wanted in enumerate(output_size):
+    def _output_padding(
+        self,
+        input: Any,
+        output_size: Any,
+        stride: tuple[int, ...],
+        padding: Any,
+        kernel_size: tuple[int, ...],
+        num_spatial_dims: int,
+        dilation: tuple[int, ...] | None = None,
+    ) -> tuple[int, ...]:
+        """What is added at one end for ``output_size``; the layer's own amounts where it is None.
+
+        Subclasses that convolve by themselves call it with PyTorch's arguments.
+        """
+        if output_size is None:
+            return self.output_padding
+        n, extra = num_spatial_dims, []
+        for i, wanted in enumerate(tuple(output_size)[-n:]):
+            spread = 1 if dilation is None else dilation[i]
             least = (
-                (input.shape[i - self._n] - 1) * self.stride[i]
-                - 2 * self.padding[i]
-                + self.dilation[i] * (self.kernel_size[i] - 1)
+                (input.shape[i - n] - 1) * stride[i]
+                - 2 * padding[i]
+                + spread * (kernel_size[i] - 1)
                 + 1
             )
-            if not least <= wanted <= least + self.stride[i] - 1:
+            if not least <= wanted <= least + stride[i] - 1:
                 raise ValueError(
-                    f"requested an output size of {output_size}, but valid sizes of dimension "
-                    f"{i} range from {least} to {least + self.stride[i] - 1}"
+                    f"requested an output size of {tuple(output_size)[-n:]}, but valid sizes of "
+                    f"dimension {i} range from {least} to {least + stride[i] - 1}"
                 )
             extra.append(wanted - least)
         return tuple(extra)
@@ -281,7 +303,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
     """A convolution whose ``in_channels`` is the number of channels of its first input."""
 
     _n: int
-    _transposed: bool
+    transposed: bool
     in_channels: int
     weight: Any
     bias: Any
@@ -336,7 +358,7 @@ class _LazyConvXdMixin(LazyModuleMixin):
         if self.in_channels % self.groups:
             raise ValueError("in_channels must be divisible by groups")
         first, second = self.out_channels, self.in_channels
-        if self._transposed:
+        if self.transposed:
             first, second = second, first
         self.weight.materialize((first, second // self.groups, *self.kernel_size))
         if self.bias is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from coredispatch.frontend.cpu import amp as amp
 from coredispatch.registry.model.device import Device
 
 __all__ = [
     "Stream",
     "StreamContext",
+    "amp",
     "current_device",
     "current_stream",
     "device_count",
