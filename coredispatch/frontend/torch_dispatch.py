@@ -34,6 +34,7 @@ __all__ = [
     "disabled_torch_dispatch",
     "make_wrapper_subclass",
     "without_dispatch",
+    "in_its_class",
 ]
 
 DISPATCH = key_bit("torch_dispatch")
@@ -115,11 +116,11 @@ def make_wrapper_subclass(
     return made
 
 
-def _in_its_class(item: Any) -> Any:
+def in_its_class(item: Any) -> Any:
     """A tensor that autograd made anew from what it saved, in the class it was of."""
     if isinstance(item, (list, tuple)):
         if any(isinstance(part, Value) for part in item):
-            return type(item)([_in_its_class(part) for part in item])
+            return type(item)([in_its_class(part) for part in item])
         return item
     raw = item.raw if isinstance(item, Value) else None
     if not isinstance(raw, SubclassData) or isinstance(item, raw.kind) or raw.attributes is None:
@@ -182,7 +183,7 @@ class SubclassEntry(_DispatchEntry):
     """Asks the class of the first argument that has the method, subclasses first."""
 
     def call(self, args: tuple[Any, ...]) -> Any:
-        args = tuple([_in_its_class(item) for item in args])
+        args = tuple([in_its_class(item) for item in args])
         kinds: list[Any] = []
         for item in flat(args):
             kind: Any = type(item)

@@ -1,4 +1,4 @@
-"""Sharded, tensor-parallel and pipelined: the losses of one process, on several ranks.
+"""Sharded, tensor-parallel, both, and pipelined: the losses of one process, on several ranks.
 
 Three models: a perceptron, a convolutional net with normalization over the batch, and a small GPT.
 """
@@ -179,6 +179,33 @@ def tensor_parallel(kind: str, rank: int, size: int) -> None:
             close(state[name].flatten().tolist(), value.flatten().tolist(), 5e-4)
 
 
+def sharded_tensor_parallel(kind: str, rank: int, size: int) -> None:
+    """Layers divided over the columns of a mesh, and their parts sharded over its rows."""
+    if size != 4:
+        return
+    expected, reference = train(kind, lambda m: m, slice(None))
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    row = mesh["dp"].get_local_rank()
+    share = slice(row * BATCH // 2, (row + 1) * BATCH // 2)
+    for plan in plans(kind):
+
+        def prepare(model: Any, plan: Any = plan) -> Any:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model, mesh.get_group("dp"))
+            parallelize_module(model, mesh["tp"], plan)
+            for layer in model:
+                if list(layer.parameters()):
+                    fully_shard(layer, mesh=mesh["dp"])
+            return fully_shard(model, mesh=mesh["dp"])
+
+        found, model = train(kind, prepare, share)
+        for loss in found:
+            dist.all_reduce(loss, dist.ReduceOp.AVG)
+        close(values(found), values(expected))
+        state = full_state_dict(model)
+        for name, value in reference.state_dict().items():
+            close(state[name].flatten().tolist(), value.flatten().tolist(), 5e-4)
+
+
 def pipelined(kind: str, rank: int, size: int) -> None:
     kind = "cnn by groups" if kind == "cnn" else kind  # a part of a batch has other statistics
     expected, _ = train(kind, lambda m: m, slice(None))
@@ -207,7 +234,7 @@ def pipelined(kind: str, rank: int, size: int) -> None:
 
 def check_all() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    for form in (sharded, tensor_parallel, pipelined):
+    for form in (sharded, tensor_parallel, sharded_tensor_parallel, pipelined):
         for kind in ("mlp", "cnn", "gpt"):
             form(kind, rank, size)
             dist.barrier()

@@ -179,6 +179,33 @@ def test_random_values_are_equal_on_all_ranks_whatever_their_seeds() -> None:
     on_two_ranks(program)
 
 
+@pytest.mark.parametrize("layout", [R, S0, S1])
+def test_dropout_of_every_kind_takes_the_same_everywhere(layout: Any) -> None:
+    """Also of channels, which lie on several ranks; gradients are those of what was kept."""
+    drops = [F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, F.dropout3d]
+
+    def program(mesh: Any) -> None:
+        dist.barrier()
+        cd.manual_seed(9 + mesh.get_local_rank())
+        for drop in drops:
+            shape = (6, 8, 2, 3, 1)[: 3 if drop is F.dropout1d else 4 if drop is F.dropout2d else 5]
+            x = placed(mesh, layout, cd.ones(shape, dtype=cd.float64)).requires_grad_()
+            y = drop(x, 0.5, training=True)
+            whole = y.full_tensor()
+            if layout is R:
+                equal_on_all(y)
+            assert whole.unique().numel() == 2, drop
+            if drop is not F.alpha_dropout:
+                channels = whole.flatten(2)
+                assert cd.equal(channels, channels[..., :1].expand(channels.shape)), drop
+            y.sum().backward()
+            assert x.grad.full_tensor().ne(0).equal(whole == whole.max())
+        noisy = F.gumbel_softmax(placed(mesh, layout, cd.zeros(4, 5)), hard=True)
+        assert noisy.full_tensor().sum(-1).tolist() == [1.0] * 4
+
+    on_two_ranks(program)
+
+
 def test_several_results_and_new_tensors() -> None:
     def program(mesh: Any) -> None:
         x = placed(mesh, S0)

@@ -103,12 +103,12 @@ def test_a_shared_weight_and_a_state() -> None:
     assert dist.threads.spawn(program, nprocs=2) == [True, True]
 
 
-def test_tensor_parallel_parameters_are_not_sharded_again() -> None:
+def test_tensor_parallel_parameters_are_not_sharded_over_the_same_ranks() -> None:
     def program(rank: int) -> None:
         mesh = dist.init_device_mesh("cpu", (2,))
         model = nn.Sequential(nn.Linear(2, 2))
         parallelize_module(model, mesh, {"0": ColwiseParallel()})
-        with pytest.raises(NotImplementedError, match="DTensors already"):
+        with pytest.raises(ValueError, match="not two parts of one mesh"):
             fully_shard(model, mesh=mesh)
 
     dist.threads.spawn(program, nprocs=2)

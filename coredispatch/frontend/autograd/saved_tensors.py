@@ -16,6 +16,7 @@ from coredispatch.frontend.autograd.node import GraphTask, Node, OpNode
 from coredispatch.frontend.autograd.recording import add_edge, alias_of, assign_sequence_number
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.frontend.torch_dispatch import in_its_class
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.value import version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS
@@ -124,7 +125,7 @@ class Packed:
             if self.node is None:
                 self.leaf = tensor
         with no_grad():
-            self.content = pack(alias_of(tensor))
+            self.content = pack(in_its_class(alias_of(tensor)))
         if version_of(tensor) != before:
             raise AutogradError(
                 "a saved tensor pack hook is modifying its input in place",

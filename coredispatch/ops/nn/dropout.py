@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coredispatch.ops.random.factories import random_uniform
+from coredispatch.ops.random.factories import rand_like, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Tensor
 from coredispatch.ops.support.rules import same, same_shape
@@ -152,8 +152,9 @@ def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[
 
 
 def _channel_mask(input: Any, p: float, lead: int) -> Any:
-    size = (*input.shape[:lead], *(1,) * (input.ndim - lead))
-    return lazy.ge(random_uniform(size, dtype=float32, device=input.device), p)
+    # Of a view rather than of a shape: what wraps the input draws for itself.
+    places = (slice(None),) * lead + (slice(0, 1),) * (input.ndim - lead)
+    return lazy.ge(rand_like(lazy.getitem(input, places), dtype=float32), p)
 
 
 def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
@@ -208,7 +209,7 @@ def alpha_dropout(
     if not training or p == 0:
         return input
     _require_floating(input)
-    kept = lazy.ge(random_uniform(tuple(input.shape), dtype=float32, device=input.device), p)
+    kept = lazy.ge(rand_like(input, dtype=float32), p)
     return _finished(input, _alpha(input, p, kept), inplace)
 
 

@@ -81,6 +81,9 @@ def fully_shard(
     optimizer updates. Each rank trains on its part of the batch; gradients are averages. The class
     of the module becomes one that is also an :class:`FSDPModule`.
 
+    What ``parallelize_module`` has divided over another dimension of the same mesh is divided once
+    more: parameters lie on both dimensions then (``mesh["dp"]`` here, ``mesh["tp"]`` there).
+
     Args:
         mesh: of one dimension, or of two: copies of what is sharded along the second. The default
             group by default.
@@ -92,7 +95,8 @@ def fully_shard(
         process_group: instead of a mesh.
 
     Raises:
-        ValueError: the module itself is sharded already, or its parameters have several dtypes.
+        ValueError: the module itself is sharded already, its parameters have several dtypes, or
+            DTensors among them lie on ranks that are no part of the same mesh.
         NotImplementedError: ``shard_placement_fn``.
 
     Example::

@@ -15,10 +15,11 @@ from coredispatch.frontend.distributed.collectives import (
     reduce_scatter_tensor,
 )
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh
+from coredispatch.frontend.distributed.fsdp.inner import inner_of, part_of
 from coredispatch.frontend.distributed.fsdp.policies import MixedPrecisionPolicy
 from coredispatch.frontend.distributed.reducer import tensors_in
 from coredispatch.frontend.distributed.reductions import ReduceOp
-from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
+from coredispatch.frontend.distributed.tensor.dtensor import wrapped
 from coredispatch.frontend.distributed.tensor.placements import (
     Placement,
     Replicate,
@@ -40,7 +41,8 @@ class Unit:
 
     Attributes:
         places: the modules and names of the parameters.
-        shapes: of the whole parameters.
+        shapes: of what is gathered: the whole parameters, or parts of tensor parallelism.
+        inner: how they lie among the ranks of tensor parallelism; None for plain parameters.
         locals: the parameters as DTensors, sharded by rows.
         sync: whether gradients are reduced; else they are kept whole until they are.
     """
@@ -58,13 +60,9 @@ class Unit:
         self.copies = mesh.get_group(0) if mesh.ndim == 2 else None
         self.sync = True
         self.pending: dict[int, Tensor] = {}
-        wholes: list[Any] = [module._parameters[name] for module, name in places]
-        if any(isinstance(w, DTensor) for w in wholes):
-            raise NotImplementedError(
-                "fully_shard: some parameters are DTensors already, divided by tensor parallelism, "
-                "say; both at once is not there\n"
-                "  fix: ignored_params= for them, or parallelize_module alone"
-            )
+        params: list[Any] = [module._parameters[name] for module, name in places]
+        self.inner = [inner_of(param) for param in params]
+        wholes = [part_of(param) for param in params]
         if len({(w.dtype, w.device) for w in wholes}) > 1:
             raise ValueError(
                 "fully_shard: the parameters of a unit have several dtypes or devices\n"
@@ -79,28 +77,32 @@ class Unit:
         self.widths = [math.prod(shape[1:]) for shape in self.shapes]
         #: elements of a rank's message: the largest part of each parameter
         self.stride = sum(r[0][1] * w for r, w in zip(self.rows, self.widths, strict=True))
-        self.own_shapes = [tuple(w.shape) for w in wholes]  # those of no dimension have one here
-        self.locals = self._divide(wholes)
+        self.own_shapes = [tuple(p.shape) for p in params]  # those of no dimension have one here
+        self.locals = self._divide(params)
         self.gathered: dict[int, int] = {}  # address of a gathered weight -> which one
         self._hooks: list[Any] = []
         #: calls of forward whose derivative is being computed, and the parameters in place for it
         self._under_way = 0
         self._backward_wholes: list[Tensor] = []
 
-    def _divide(self, wholes: list[Any]) -> list[Any]:
+    def _divide(self, params: list[Any]) -> list[Any]:
         copies: tuple[Placement, ...] = (Replicate(),) * (self.mesh.ndim - 1)
         made: dict[int, Any] = {}
         found = []
-        for whole, shape, rows, (module, name) in zip(
-            wholes, self.shapes, self.rows, self.places, strict=True
+        for param, inner, shape, rows, (module, name) in zip(
+            params, self.inner, self.shapes, self.rows, self.places, strict=True
         ):
-            if id(whole) not in made:
+            if id(param) not in made:
                 begin, end = rows[self.group.rank()]
-                part = whole.detach().reshape(shape)[begin:end].clone()
-                tensor = wrapped(part, self.mesh, (*copies, Shard(0)), shape)
-                made[id(whole)] = Parameter(tensor, requires_grad=whole.requires_grad)
-            module._parameters[name] = made[id(whole)]
-            found.append(made[id(whole)])
+                part = part_of(param).detach().reshape(shape)[begin:end].clone()
+                if inner is None:
+                    tensor = wrapped(part, self.mesh, (*copies, Shard(0)), shape)
+                else:
+                    placements = (*copies, inner.divided(), *inner.placements)
+                    tensor = wrapped(part, inner.joined(self.mesh), placements, inner.shape or (1,))
+                made[id(param)] = Parameter(tensor, requires_grad=param.requires_grad)
+            module._parameters[name] = made[id(param)]
+            found.append(made[id(param)])
         return found
 
     # -- messages -----------------------------------------------------------------------------
@@ -119,17 +121,24 @@ class Unit:
         every = cd.empty(self.stride * self.group.size(), dtype=dtype, device=own.device)
         all_gather_into_tensor(every, own, self.group)
         table, at, wholes = every.view(self.group.size(), self.stride), 0, []
-        for shape, rows, width, own_shape in zip(
-            self.shapes, self.rows, self.widths, self.own_shapes, strict=True
+        for shape, rows, width, own_shape, inner in zip(
+            self.shapes, self.rows, self.widths, self.own_shapes, self.inner, strict=True
         ):
             most = rows[0][1] * width
             whole = table[:, at : at + most].reshape(-1)[: rows[-1][1] * width].view(shape)
-            wholes.append(whole.reshape(own_shape).clone())  # memory that ends with it
+            whole = whole.clone()  # memory that ends with it
+            if own_shape == ():
+                whole = whole.reshape(())
+            wholes.append(whole if inner is None else inner.close(whole))
             at += most
         return wholes
 
     def scatter(self, grads: Any) -> list[Any]:
         """This rank's rows of the average of the gradients over the ranks, as DTensors."""
+        grads = [
+            grad if grad is None or inner is None else inner.open(grad)
+            for grad, inner in zip(grads, self.inner, strict=True)
+        ]
         grads = self._with_pending(grads)
         if not self.sync:
             self.pending = {i: g for i, g in enumerate(grads) if g is not None}
@@ -155,7 +164,7 @@ class Unit:
         for local, rows, width in zip(self.locals, self.rows, self.widths, strict=True):
             part = local._local_tensor
             grad = own[at : at + part.numel()].view(part.shape).clone().to(part.dtype)
-            found.append(wrapped(grad, self.mesh, local.placements, local.shape))
+            found.append(wrapped(grad, local.device_mesh, local.placements, local.shape))
             at += rows[0][1] * width
         return found
 
@@ -206,7 +215,7 @@ class Unit:
     def _place(self, wholes: Any) -> None:
         for (owner, name), whole in zip(self.places, wholes, strict=True):
             owner._parameters[name] = whole
-            self.gathered[whole.untyped_storage().data_ptr()] = len(self.gathered)
+            self.gathered[part_of(whole).untyped_storage().data_ptr()] = len(self.gathered)
 
     # -- around the backward ------------------------------------------------------------------
 
@@ -260,7 +269,8 @@ class Unit:
             ):
                 begin, end = rows[self.group.rank()]
                 whole: Any = owner._parameters[name]
-                local._local_tensor.copy_(whole.detach().reshape(shape)[begin:end])
+                part = part_of(whole).detach().reshape(shape)[begin:end]
+                local._local_tensor.copy_(part)
 
     def reshard(self) -> None:
         """Put the parts in place."""
@@ -268,19 +278,21 @@ class Unit:
             owner._parameters[name] = local
 
     def _pack(self, tensor: Tensor) -> Any:
-        number = self.gathered.get(tensor.untyped_storage().data_ptr())
+        part = part_of(tensor)
+        number = self.gathered.get(part.untyped_storage().data_ptr())
         if number is None:
             return tensor
-        return number, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        inner = inner_of(tensor)  # of a view of the parameter, maybe
+        return number, inner, tuple(part.shape), part.stride(), part.storage_offset()
 
     def _unpack(self, packed: Any) -> Tensor:
         if isinstance(packed, Tensor):
             return packed
-        number, shape, strides, offset = packed
+        number, inner, shape, strides, offset = packed
         with no_grad():
             wholes = self._backward_wholes or self.gather()
-            found: Tensor = wholes[number].detach().as_strided(shape, strides, offset)
-        return found
+            part: Tensor = part_of(wholes[number]).detach().as_strided(shape, strides, offset)
+            return part if inner is None else inner.close(part)
 
 
 class _Gather(Function):

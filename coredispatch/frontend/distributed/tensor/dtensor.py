@@ -8,6 +8,7 @@ which moves the operands to layouts with which the operator can run on the parts
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from coredispatch.frontend.autograd.function import Function
@@ -50,7 +51,7 @@ def normalized(
                 raise IndexError(
                     f"{placement!r}: the tensor has {ndim} dimensions\n  fix: shard one of them"
                 )
-            placement = Shard(placement.dim % ndim)
+            placement = replace(placement, dim=placement.dim % ndim)
         found.append(placement)
     return tuple(found)
 

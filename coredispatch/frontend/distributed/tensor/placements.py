@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Partial", "Placement", "Replicate", "Shard", "chunk", "local_layout"]
+__all__ = [
+    "Partial",
+    "Placement",
+    "Replicate",
+    "Shard",
+    "_StridedShard",
+    "chunk",
+    "division_order",
+    "local_layout",
+]
 
 
 class Placement:
@@ -36,6 +45,21 @@ class Shard(Placement):
 
 
 @dataclass(frozen=True)
+class _StridedShard(Shard):
+    """A part of what later dimensions of the mesh have divided along `dim` first.
+
+    ``fully_shard`` over tensor parallelism makes it: what tensor parallelism gave a rank is divided
+    once more, by a dimension of the mesh that stands in front. `split_factor` says into how many
+    parts it was divided before.
+    """
+
+    split_factor: int = field(kw_only=True)
+
+    def __str__(self) -> str:
+        return f"_S({self.dim}, {self.split_factor})"
+
+
+@dataclass(frozen=True)
 class Replicate(Placement):
     """All ranks have all of it."""
 
@@ -62,12 +86,19 @@ def chunk(length: int, parts: int, index: int) -> tuple[int, int]:
     return min(index * size, length), min((index + 1) * size, length)
 
 
+def division_order(placements: Sequence[Placement]) -> list[int]:
+    """The dimensions of a mesh in the order in which they divide a tensor: strided ones last."""
+    dims = range(len(placements))
+    return sorted(dims, key=lambda dim: isinstance(placements[dim], _StridedShard))
+
+
 def local_layout(
     shape: Sequence[int], mesh: Any, placements: Sequence[Placement]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shape of this rank's part of a tensor, and where the part begins."""
     sizes, offsets = list(shape), [0] * len(shape)
-    for mesh_dim, placement in enumerate(placements):
+    for mesh_dim in division_order(placements):
+        placement = placements[mesh_dim]
         if isinstance(placement, Shard):
             dim = placement.dim
             begin, end = chunk(sizes[dim], mesh.size(mesh_dim), mesh.get_local_rank(mesh_dim))

@@ -13,6 +13,7 @@ from coredispatch.frontend.distributed.tensor.placements import (
     Replicate,
     Shard,
     chunk,
+    division_order,
 )
 
 __all__ = ["moved"]
@@ -29,29 +30,35 @@ def moved(
         local: its part in the layout `source`.
         shape: of the whole tensor.
     """
-    first = next((i for i, (a, b) in enumerate(zip(source, target, strict=True)) if a != b), None)
-    if first is None:
+    if tuple(source) == tuple(target):
         return local
     if mesh.ndim == 1:
         return _step(local, shape, mesh, 0, source[0], target[0])
     # Parts of parts are joined from the inside out, then cut from the outside in.
-    current = list(source)
-    for dim in range(mesh.ndim - 1, first - 1, -1):
+    before, after, current = division_order(source), division_order(target), list(source)
+    same = 0
+    while before[same] == after[same] and source[before[same]] == target[after[same]]:
+        same += 1
+    for i in range(mesh.ndim - 1, same - 1, -1):
+        dim = before[i]
         if source[dim] != target[dim] or isinstance(source[dim], Shard):
-            seen = _seen(shape, mesh, current, dim)
+            seen = _seen(shape, mesh, current, before[:i])
             local = _step(local, seen, mesh, dim, current[dim], Replicate())
             current[dim] = Replicate()
-    for dim in range(first, mesh.ndim):
-        seen = _seen(shape, mesh, current, dim)
+    for i in range(same, mesh.ndim):
+        dim = after[i]
+        seen = _seen(shape, mesh, current, after[:i])
         local = _step(local, seen, mesh, dim, current[dim], target[dim])
         current[dim] = target[dim]
     return local
 
 
-def _seen(shape: Sequence[int], mesh: Any, placements: Placements, dim: int) -> list[int]:
-    """The shape of what the ranks along mesh dimension `dim` have together."""
+def _seen(
+    shape: Sequence[int], mesh: Any, placements: Placements, outside: Sequence[int]
+) -> list[int]:
+    """The shape of what ranks have together that lie in one part of what `outside` divides."""
     sizes = list(shape)
-    for outer in range(dim):
+    for outer in outside:
         placement = placements[outer]
         if isinstance(placement, Shard):
             begin, end = chunk(sizes[placement.dim], mesh.size(outer), mesh.get_local_rank(outer))

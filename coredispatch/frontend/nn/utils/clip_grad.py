@@ -33,6 +33,15 @@ def _norm(x: Any, p: float) -> Any:
     return (x.abs() ** p).sum() ** (1.0 / p)
 
 
+def _on_one_mesh(norms: list[Any]) -> list[Any]:
+    """Norms of DTensors that lie on several meshes: as plain tensors, which all ranks have."""
+    meshes = {getattr(norm, "device_mesh", None) for norm in norms}
+    if len(meshes) == 1:
+        return norms
+    return [norm if getattr(norm, "device_mesh", None) is None else norm.full_tensor()
+            for norm in norms]  # fmt: skip
+
+
 def get_total_norm(
     tensors: Tensor | Iterable[Tensor],
     norm_type: float = 2.0,
@@ -50,7 +59,7 @@ def get_total_norm(
         return total
     norm_type = float(norm_type)
     with no_grad():
-        norms = [_norm(tensor, norm_type).to(each[0].device) for tensor in each]
+        norms = _on_one_mesh([_norm(t, norm_type).to(each[0].device) for t in each])
         total = norms[0] if len(norms) == 1 else _norm(TABLE.operator("stack")(norms), norm_type)
     if error_if_nonfinite and not math.isfinite(float(total)):
         raise RuntimeError(

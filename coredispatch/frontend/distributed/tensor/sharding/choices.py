@@ -12,9 +12,10 @@ from coredispatch.frontend.distributed.tensor.placements import (
     Placement,
     Replicate,
     Shard,
+    _StridedShard,
 )
 
-__all__ = ["R", "Call", "Choice", "Plan", "cost"]
+__all__ = ["R", "Call", "Choice", "Plan", "best", "cost", "with_strided"]
 
 R = Replicate()
 
@@ -84,3 +85,24 @@ def best(choices: Sequence[Choice], tensors: Sequence[Any], current: Sequence[Pl
             cost(t, a, b) for t, a, b in zip(tensors, current, c.inputs, strict=True)
         ),
     )
+
+
+def with_strided(choices: list[Choice], current: Sequence[Placement]) -> list[Choice]:
+    """The choices, and where parts lie strided the same choices of parts that do.
+
+    A rule says which dimension is divided; in what order mesh dimensions divide it is all the same.
+    """
+    factors = {p.split_factor for p in current if isinstance(p, _StridedShard)}
+
+    def strided(placements: tuple[Placement, ...], factor: int) -> tuple[Placement, ...]:
+        return tuple(
+            _StridedShard(p.dim, split_factor=factor) if isinstance(p, Shard) else p
+            for p in placements
+        )
+
+    more = [
+        Choice(strided(c.inputs, factor), strided(c.outputs, factor))
+        for factor in factors
+        for c in choices
+    ]
+    return [*choices, *more] if more else choices

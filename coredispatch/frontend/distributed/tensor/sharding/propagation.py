@@ -10,7 +10,14 @@ from coredispatch.frontend.distributed.collectives import broadcast
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
 from coredispatch.frontend.distributed.tensor.placements import Placement, Replicate
 from coredispatch.frontend.distributed.tensor.sharding import shapes, views
-from coredispatch.frontend.distributed.tensor.sharding.choices import Call, Choice, Plan, R, best
+from coredispatch.frontend.distributed.tensor.sharding.choices import (
+    Call,
+    Choice,
+    Plan,
+    R,
+    best,
+    with_strided,
+)
 from coredispatch.frontend.distributed.tensor.sharding.rules import rule_of
 from coredispatch.frontend.distributed.tensor.transfers import moved
 from coredispatch.frontend.tensor import Tensor
@@ -141,10 +148,18 @@ def in_backward() -> bool:
 
 def _chosen(choices: list[Choice], call: Call) -> tuple[list[Layout], list[Layout]]:
     """Layouts of the operands and of the results."""
-    picked, inputs = _picked([choices] * call.mesh.ndim, call)
+    picked, inputs = _picked(_options(choices, call), call)
     results = max(len(c.outputs) for c in picked)
     outputs = [tuple(c.outputs[min(i, len(c.outputs) - 1)] for c in picked) for i in range(results)]
     return inputs, outputs
+
+
+def _options(choices: list[Choice], call: Call) -> list[list[Choice]]:
+    """The choices for each mesh dimension; where parts lie strided along it, of such parts too."""
+    return [
+        with_strided(choices, [t.placements[dim] for t in call.tensors])
+        for dim in range(call.mesh.ndim)
+    ]
 
 
 def _picked(choices: list[list[Choice]], call: Call) -> tuple[list[Choice], list[Layout]]:
@@ -182,11 +197,11 @@ def _in_place(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
     own = {id(t): t for t in written}
     choices = [Choice(tuple(R for _ in call.tensors), (R,)), *plan.choices]
     fitting = [
-        [c for c in choices if all(
+        [c for c in options if all(
             id(t) not in own or _stays(t, t.placements[dim], p, c, plan)
             for t, p in zip(call.tensors, c.inputs, strict=True)
         )]
-        for dim in range(call.mesh.ndim)
+        for dim, options in enumerate(_options(choices, call))
     ]  # fmt: skip
     if all(fitting):
         _, inputs = _picked(fitting, call)
