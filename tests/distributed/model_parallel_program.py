@@ -84,7 +84,7 @@ def fresh(kind: str) -> tuple[Any, Any, Any, Any]:
     return model, x, y, nn.CrossEntropyLoss()
 
 
-def close(a: Any, b: Any, tolerance: float = 2e-6) -> None:
+def close(a: Any, b: Any, tolerance: float = 1e-6) -> None:
     assert len(a) == len(b)
     assert all(abs(p - q) <= tolerance * (1 + abs(q)) for p, q in zip(a, b, strict=True)), (a, b)
 

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from coredispatch.frontend.distributed.backend_names import mpi_is_there
+from coredispatch.frontend.distributed.errors import DistError
 from coredispatch.frontend.distributed.monitoring import DASHBOARD
 from coredispatch.frontend.distributed.run import rank as rank_program
 from coredispatch.frontend.distributed.run.arguments import local_ranks, parse_args, streams
 from coredispatch.frontend.distributed.run.dashboard import Dashboard
+from coredispatch.frontend.distributed.run.membership import Membership, Place, Settings
 from coredispatch.frontend.distributed.run.output import Tail, console
 from coredispatch.registry.around.loader import plugins
 
@@ -41,14 +43,43 @@ def run(options: argparse.Namespace) -> int:
         print(f"coredispatch launch: {error}", file=sys.stderr)
         return 2
     with job.folder() as folder, _ends_with_signals():
+        if job.elastic:
+            return _run_elastic(job, folder)
         for attempt in range(options.max_restarts + 1):
-            status = _Round(job, folder / f"attempt_{attempt}", attempt).run()
+            status = _Round(job, folder / f"attempt_{attempt}", job.place(attempt)).run()
             if status == 0:
                 return 0
             left = options.max_restarts - attempt
             if left:
                 _say(f"starting {job.local_size} ranks again ({left} restarts left)")
     return status
+
+
+def _run_elastic(job: _Job, folder: Path) -> int:
+    """Rounds of as many machines as there are; one that joins later makes another round."""
+    restarts = job.options.max_restarts
+    try:
+        members = Membership(*job.endpoint(), job.options.rdzv_id, job.local_size, job.settings)
+        while (place := members.join()) is not None:
+            _say(
+                f"round {place.number}: machine {place.machine} of {place.machines}, "
+                f"{place.world_size} ranks in all"
+            )
+            status = _Round(job, folder / f"attempt_{place.number}", place, members).run()
+            text = f"ranks of machine {place.machine} failed"
+            reason = members.failed(text) if status else members.finished()
+            if reason == "done":
+                break
+            left = restarts - members.failures()
+            if left < 0:
+                _say(f"{members.why()}, and no restarts are left")
+                return status or 1
+            _say(f"{members.why()}: starting again ({left} restarts left)")
+        members.leave()
+    except DistError as error:
+        _say(str(error))
+        return 1
+    return 0
 
 
 def _say(text: str) -> None:
@@ -85,14 +116,18 @@ class _Job:
             raise ValueError(f"--nnodes {options.nnodes!r} is neither N nor MIN:MAX") from None
         if not 1 <= self.nodes <= most_nodes:
             raise ValueError(f"--nnodes {options.nnodes}: the least is not between 1 and the most")
-        if self.nodes > 1 and not 0 <= options.node_rank < self.nodes:
+        outside = not 0 <= options.node_rank < self.nodes
+        if self.nodes == most_nodes > 1 and outside:
             raise ValueError(f"--node-rank {options.node_rank} is not one of {self.nodes} machines")
+        self.settings = Settings.read(self.nodes, most_nodes, str(options.rdzv_conf))
+        self.elastic = most_nodes > self.nodes and not options.standalone
         self.mpiexec = self._mpiexec()
         self._check_streams()
 
     def _mpiexec(self) -> str | None:
         wanted = self.options.launcher
-        if wanted == "processes" or (wanted == "auto" and self.nodes > 1):
+        several = self.nodes > 1 or self.elastic
+        if wanted == "processes" or (wanted == "auto" and several):
             return None
         found = str(plugins.info("mpi").get("mpiexec", "")) if mpi_is_there() else ""
         if Path(found).exists() and found:
@@ -131,39 +166,48 @@ class _Job:
             host, _, text = options.rdzv_endpoint.rpartition(":")
             host, port = (host, int(text)) if host else (options.rdzv_endpoint, 29400)
         if port is None or options.standalone:
-            if self.nodes > 1:
+            if self.nodes > 1 or self.elastic:
                 return host, 29500
             with socket.create_server(("127.0.0.1", 0)) as probe:
                 port = int(probe.getsockname()[1])
         return host, port
 
+    def place(self, attempt: int) -> Place:
+        """What this machine's ranks are, where the number of machines is fixed."""
+        machine, size = self.options.node_rank if self.nodes > 1 else 0, self.local_size
+        return Place(
+            attempt, attempt, machine, self.nodes, machine * size, self.nodes * size,
+            *self.endpoint(),
+        )  # fmt: skip
+
 
 class _Round:
     """The ranks, from their start until all have ended."""
 
-    def __init__(self, job: _Job, folder: Path, attempt: int) -> None:
-        self.job, self.folder = job, folder
+    def __init__(
+        self, job: _Job, folder: Path, place: Place, members: Membership | None = None
+    ) -> None:
+        self.job, self.folder, self.members = job, folder, members
         folder.mkdir()
-        self.first_rank = job.options.node_rank * job.local_size if job.nodes > 1 else 0
+        self.first_rank = place.first_rank
         self.specification = folder / "round.json"
-        self.specification.write_text(json.dumps(self._facts(attempt)))
+        self.specification.write_text(json.dumps(self._facts(place)))
         self.tails = list(self._tails())
         self.dashboard = Dashboard(folder) if job.options.dashboard else None
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def _facts(self, attempt: int) -> dict[str, Any]:
+    def _facts(self, place: Place) -> dict[str, Any]:
         job, options = self.job, self.job.options
-        host, port = job.endpoint()
-        size = str(job.nodes * job.local_size)
+        size = str(place.world_size)
         environment = {
-            "MASTER_ADDR": host,
-            "MASTER_PORT": str(port),
+            "MASTER_ADDR": place.host,
+            "MASTER_PORT": str(place.port),
             "WORLD_SIZE": size,
             "ROLE_WORLD_SIZE": size,
             "ROLE_NAME": options.role,
-            "GROUP_RANK": str(options.node_rank),
-            "GROUP_WORLD_SIZE": str(job.nodes),
-            "TORCHELASTIC_RESTART_COUNT": str(attempt),
+            "GROUP_RANK": str(place.machine),
+            "GROUP_WORLD_SIZE": str(place.machines),
+            "TORCHELASTIC_RESTART_COUNT": str(place.failures),
             "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
             "TORCHELASTIC_RUN_ID": options.rdzv_id,
             "TORCHELASTIC_USE_AGENT_STORE": "False",
@@ -248,6 +292,8 @@ class _Round:
                 return self._status(codes)
             if all(code == 0 for code in codes):
                 return 0
+            if self.members is not None and self.members.ended():
+                return 0  # elsewhere, or one more machine joins: nothing to explain here
             if any(self.folder.glob("*.error")):
                 self._let_end(1.0)  # the rank, or mpiexec, is about to say so itself
                 return self._status([process.poll() for process in self.processes])

@@ -24,12 +24,12 @@ def get_args_parser() -> argparse.ArgumentParser:
         both = dict.fromkeys([*names, long, "--" + long[2:].replace("-", "_")])
         parser.add_argument(*both, **facts)  # type: ignore[arg-type]
 
-    add("--nnodes", default="1:1", help="machines: a number, or min:max")
+    add("--nnodes", default="1:1", help="machines: a number, or min:max, which may join later")
     add("--nproc-per-node", default="1", help="ranks on this machine: a number, auto, cpu or gpu")
     add("--rdzv-backend", default="static", help="static or c10d; the ranks meet at the endpoint")
     add("--rdzv-endpoint", default="", help="host:port where the ranks meet")
     add("--rdzv-id", default="none", help="a name for the job")
-    add("--rdzv-conf", default="", help="accepted; unused")
+    add("--rdzv-conf", default="", help="join_timeout=,last_call_timeout=,keep_alive_timeout=")
     add("--standalone", action="store_true", help="one machine, a free port")
     add("--max-restarts", type=int, default=0, help="how often to start again after a failure")
     add("--monitor-interval", type=float, default=0.1, help="seconds between looks at the ranks")
