@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import coredispatch as cd
 import coredispatch.distributed as dist
 from coredispatch import nn
+from coredispatch.compat.torch.places import PLACES
 from coredispatch.distributed import checkpoint as dcp
 from coredispatch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
@@ -198,3 +200,10 @@ def test_a_sum_is_no_parameter() -> None:
             fully_shard(model, mesh=mesh["dp"])
 
     dist.threads.spawn(program, nprocs=4)
+
+
+def test_pytorchs_places_have_the_placements_that_compute() -> None:
+    for name in ("distributed.tensor.placement_types", "distributed._tensor"):
+        for kind, where in PLACES[name].items():
+            found = getattr(importlib.import_module(where), kind)
+            assert found is _StridedShard or found is getattr(dist.tensor, kind)

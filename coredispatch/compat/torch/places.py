@@ -7,7 +7,8 @@ __all__ = ["PLACES"]
 _NN = "coredispatch.frontend.nn"
 
 _PLACEMENTS = dict.fromkeys(
-    ("Partial", "Placement", "Replicate", "Shard"), "coredispatch.frontend.private.placements"
+    ("Partial", "Placement", "Replicate", "Shard", "_StridedShard"),
+    "coredispatch.frontend.distributed.tensor.placements",
 )
 _TYPES = "Float Double Half BFloat16 Long Int Short Char Byte Bool".split()
 
@@ -19,8 +20,6 @@ PLACES: dict[str, dict[str, str]] = {
         "_IncompatibleKeys": f"{_NN}.state",
         "_addindent": f"{_NN}.module",
     },
-    "cpu.amp.grad_scaler": {"GradScaler": "coredispatch.frontend.cpu.amp"},
-    "cpu.amp.autocast_mode": {"autocast": "coredispatch.frontend.cpu.amp"},
     "cuda.amp.grad_scaler": {"GradScaler": "coredispatch.frontend.cuda.amp"},
     "cuda.amp.autocast_mode": dict.fromkeys(
         ("autocast", "custom_bwd", "custom_fwd"), "coredispatch.frontend.cuda.amp"
