@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from .elementary.inlined import inlined
 from .halves import STORED, narrowed, widened
 
-__all__ = ["add_to", "copy", "fill", "item", "part", "put", "row_of"]
+__all__ = ["add_to", "copy", "fill", "floats", "item", "part", "put", "row_of"]
 
 
 @intrinsic
@@ -70,6 +70,24 @@ def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.float32 if half else array.dtype), codegen
+
+
+def floats(array: Any, room: Any) -> Any:
+    """``array``, or of half precision its numbers in float32, which ``room`` takes."""
+    raise NotImplementedError("in compiled code only")
+
+
+@overload(floats, inline="always")
+def _floats(array, room):
+    if array.dtype not in STORED:
+        return lambda array, room: array
+
+    def widen(array, room):
+        for i in range(array.size):
+            room[i] = item(array, i)
+        return part(room, 0, array.size)
+
+    return widen
 
 
 @intrinsic

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pack_under_test import DTYPES, KERNELS, WHEN, Reference
 
-from coredispatch.plugin import DimError
+import coredispatch as cd
+from coredispatch.plugin import DimError, numpy_dtype
 
 TOLERANCE: dict[Any, float] = {np.float32: 2e-5, np.float64: 1e-12}
 
@@ -56,6 +57,41 @@ def test_batch_norm(reference: Reference, shape: Any, affine: bool, dtype: Any) 
         dtype,
         10,
     )
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_batch_norm_of_half_precision(name: str) -> None:
+    """As of the same numbers in float32, rounded once; what is per channel is float32."""
+    rng, dtype = np.random.default_rng(0), numpy_dtype(getattr(cd, name))
+    x, grad = (rng.standard_normal((3, 5, 20, 31)).astype(dtype) for _ in range(2))
+    weight, bias, of_mean, of_var = rng.random((4, 5)).astype(np.float32)
+    wide, wide_grad = x.astype(np.float32), grad.astype(np.float32)
+    train, back, inference = (
+        KERNELS[f"batch_norm_{kind}"] for kind in ("train", "train_backward", "inference")
+    )
+    ours, theirs = train(x, weight, bias, 1e-5), train(wide, weight, bias, 1e-5)
+    _, mean, var = theirs
+    given = (of_mean, of_var)
+    pairs = [
+        (ours, theirs),
+        (
+            back(grad, *given, x, weight, mean, var, 1e-5),
+            back(wide_grad, *given, wide, weight, mean, var, 1e-5),
+        ),
+        (
+            [inference(x, mean, var, weight, bias, 1e-5)],
+            [inference(wide, mean, var, weight, bias, 1e-5)],
+        ),
+    ]
+    for found, wanted in pairs:
+        for i, (a, b) in enumerate(zip(found, wanted, strict=True)):
+            assert a.dtype == (np.float32 if i else dtype)
+            step = 0 if i else 2.0 ** (-8 if name == "bfloat16" else -11)
+            np.testing.assert_allclose(
+                a.astype(np.float32), b, rtol=step + 1e-5, atol=1e-5 * np.abs(b).max()
+            )
+    assert WHEN["batch_norm_train"](x, weight, bias, 1e-5)
+    assert not WHEN["batch_norm_train"](x, weight.astype(dtype), bias, 1e-5)
 
 
 def test_batch_norm_of_special_values() -> None:

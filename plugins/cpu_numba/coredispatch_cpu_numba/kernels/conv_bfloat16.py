@@ -85,7 +85,12 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
         return NotImplemented
     out = np.empty((c.images, c.groups * c.given, *c.spatial[3 - ndim :]), BFLOAT16)
     step, level = prod(c.kernel), _level(bias, c.groups * c.given)
-    for plan in input_grad_plans(c):
+    plans = input_grad_plans(c)
+    if not all(plan.taps.size for plan in plans):  # no window reaches these phases
+        out[:] = level.reshape(-1, *[1] * ndim)
+    for plan in plans:
+        if not plan.taps.size:
+            continue
         _run(plan, grad, weight, False, c.channels * c.given * step, step, level, out)
     return out
 

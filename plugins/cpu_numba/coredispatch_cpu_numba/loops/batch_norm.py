@@ -2,7 +2,8 @@
 
 An array is seen as ``(images, channels, n)``. Sums are taken by rows of ``n`` elements and carried
 in float64 from row to row. The variance is the mean of squared deviations from the mean, which a
-second pass corrects for what rounding left of the mean, as in ``loops/norm.py``.
+second pass corrects for what rounding left of the mean, as in ``loops/norm.py``. Rows of half
+precision are widened one at a time; vectors of one number per channel are then float32.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.layout import BLOCK
 from coredispatch_cpu_numba.loops.norm import deviations_of
 from coredispatch_cpu_numba.loops.reduction import total_of
-from coredispatch_cpu_numba.spans import part, row_of
+from coredispatch_cpu_numba.spans import floats, item, part, put, row_of
 
 __all__ = ["LOOPS"]
 
@@ -37,14 +38,15 @@ def _train(char: str) -> Callable[..., None]:
         full_vectors()
         images = x.size // (channels * n)
         share = 1.0 / (images * n)
+        room = np.empty(n, means.dtype)
         for c in range(lo, hi):
             whole = 0.0
             for i in range(images):
-                whole += total(row_of(x, i * channels + c, n))
+                whole += total(floats(row_of(x, i * channels + c, n), room))
             mean = T(whole * share)
             plain, squares = 0.0, 0.0
             for i in range(images):
-                p, s = sums(row_of(x, i * channels + c, n), mean)
+                p, s = sums(floats(row_of(x, i * channels + c, n), room), mean)
                 plain += p
                 squares += s
             rest = plain * share
@@ -58,7 +60,7 @@ def _train(char: str) -> Callable[..., None]:
                 row = row_of(x, i * channels + c, n)
                 result = row_of(out, i * channels + c, n)
                 for j in range(n):
-                    result[j] = ((row[j] - mean) - shift) * factor + level
+                    put(result, j, ((item(row, j) - mean) - shift) * factor + level)
 
     return loop
 
@@ -100,12 +102,13 @@ def _train_backward(char: str) -> Callable[..., None]:
         full_vectors()
         images = x.size // (channels * n)
         share = 1.0 / (images * n)
+        room, other = np.empty(n, means.dtype), np.empty(n, means.dtype)
         for c in range(lo, hi):
             mean = means[c]
             given, along = 0.0, 0.0
             for i in range(images):
                 g, row = row_of(grad, i * channels + c, n), row_of(x, i * channels + c, n)
-                p, s = products(g, row, mean)
+                p, s = products(floats(g, room), floats(row, other), mean)
                 given += p
                 along += s
             scale = 1.0 / math.sqrt(np.float64(variances[c]) + eps)
@@ -118,7 +121,7 @@ def _train_backward(char: str) -> Callable[..., None]:
                 g, row = row_of(grad, i * channels + c, n), row_of(x, i * channels + c, n)
                 result = row_of(out, i * channels + c, n)
                 for j in range(n):
-                    result[j] = (row[j] - mean) * b + level + g[j] * a
+                    put(result, j, (item(row, j) - mean) * b + level + item(g, j) * a)
 
     return loop
 
@@ -133,13 +136,13 @@ def _inference(char: str) -> Callable[..., None]:
             mean, factor, level = means[c], factors[c], bias[c]
             row, result = row_of(x, r, n), row_of(out, r, n)
             for j in range(n):
-                result[j] = (row[j] - mean) * factor + level
+                put(result, j, (item(row, j) - mean) * factor + level)
 
     return loop
 
 
 LOOPS: dict[str, Loop] = {
-    "inference": Loop("aaaanna", _inference),
-    "train": Loop("aaanneaaa", _train),
-    "train_backward": Loop("aaaaaaanneaaa", _train_backward),
+    "inference": Loop("awwwnna", _inference, dtypes="fdEe"),
+    "train": Loop("awwnneaww", _train, dtypes="fdEe"),
+    "train_backward": Loop("awwawwwnneaww", _train_backward, dtypes="fdEe"),
 }

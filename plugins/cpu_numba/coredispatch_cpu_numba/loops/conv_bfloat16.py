@@ -119,20 +119,20 @@ def _correlate(char: str) -> Callable[..., None]:
                             line, place = to + 128 * m, lines + 2 * (c * pitch + p)
                             round_line(line, line + 64, bias[g * channels + c], place)
                 amx.release()
-                for c in range(channels):
-                    for r in range(have):
-                        y, z = (row + r) % ph, (row + r) // ph
-                        i, z = first + z // pd, z % pd
-                        if y >= oh or z >= od:
-                            continue
-                        base = (i * groups * channels + g * channels + c) * dd + z * td + rd
-                        base = (base * dh + y * th + rh) * dw + rw
-                        place = c * pitch + r * pw
+                for r in range(have):
+                    y, z = (row + r) % ph, (row + r) // ph
+                    i, z = first + z // pd, z % pd
+                    if y >= oh or z >= od:
+                        continue
+                    base = (i * groups + g) * channels * dd + z * td + rd
+                    base = (base * dh + y * th + rh) * dw + rw
+                    for c in range(channels):
+                        place, begin = c * pitch + r * pw, base + c * dd * dh * dw
                         if tw == 1:
-                            copy_row(out, base, result, place, ow)
+                            copy_row(out, begin, result, place, ow)
                         else:
                             for w in range(ow):
-                                out[base + w * tw] = result[place + w]
+                                out[begin + w * tw] = result[place + w]
 
     return loop
 
