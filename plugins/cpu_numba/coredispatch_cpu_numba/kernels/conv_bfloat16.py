@@ -87,7 +87,7 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
     step, level = prod(c.kernel), _level(bias, c.groups * c.given)
     plans = input_grad_plans(c)
     if not all(plan.taps.size for plan in plans):  # no window reaches these phases
-        out[:] = level.reshape(-1, *[1] * ndim)
+        out[:] = level.astype(BFLOAT16).reshape(-1, *[1] * ndim)
     for plan in plans:
         if not plan.taps.size:
             continue
