@@ -120,13 +120,20 @@ def _arrays(template: Template, dtype: Any, rng: np.random.Generator) -> list[An
     return found
 
 
-def _held_back(dividend: Any, divisor: Any) -> Any:
-    """The divisor where the dtype holds each whole quotient; the dividend itself elsewhere."""
+def _held_back(dividend: Any, divisor: Any, divided: bool) -> Any:
+    """The divisor where the dtype holds each whole quotient; the dividend itself elsewhere.
+
+    What cuts off the fraction of a quotient that was ``divided`` finds it rounded, now and then up
+    to the next integer. It is held to the others.
+    """
     if dividend.dtype.kind in "iu":
         return divisor
     with np.errstate(all="ignore"):
         quotient = np.abs(dividend.astype(np.float64) / divisor.astype(np.float64))
-    beyond = np.isfinite(quotient) & (quotient >= 1 / float(limits(dividend.dtype).eps))
+        rounded = quotient.astype(np.float32 if dividend.dtype.itemsize < 8 else np.float64)
+        beyond = np.isfinite(quotient) & (quotient >= 1 / float(limits(dividend.dtype).eps))
+        if divided:
+            beyond |= np.isfinite(quotient) & (np.floor(rounded) != np.floor(quotient))
     return np.where(beyond, dividend, divisor).astype(divisor.dtype)
 
 
@@ -147,7 +154,7 @@ def _calls(context: Context) -> Iterator[Any]:
             continue
         seen.add(options)
         if context.op.name in QUOTIENTS and len(made) == 2:
-            made[1] = _held_back(*made)
+            made[1] = _held_back(*made, divided=context.op.name == "trunc_divide")
         by_id = {id(a): m for a, m in zip(template.arrays, made, strict=True)}
         yield template.sample.map(lambda a, by_id=by_id: by_id[id(a)])
 
