@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["channels_of", "drawn", "linear", "rescaled"]
+__all__ = ["channels_of", "conv2d", "drawn", "linear", "rescaled"]
 
 Array = np.ndarray[Any, Any]
 
@@ -53,3 +53,26 @@ def linear(
     """The operator ``requantized_linear``."""
     sums = (x.astype(np.int64) - x_zero) @ (weight.astype(np.int64) - zeros[:, None]).T
     return rescaled(sums, bias, multiplier, shift, zero, low, high, x.dtype)
+
+
+def conv2d(
+    x: Array, weight: Array, zeros: Array, bias: Array, multiplier: Array, shift: Array,
+    x_zero: int, zero: int, low: int, high: int, stride: Any, padding: Any, dilation: Any,
+    groups: int,
+) -> Array:  # fmt: skip
+    """The operator ``requantized_conv2d``, place by place."""
+    (sh, sw), (ph, pw), (dh, dw) = stride, padding, dilation
+    steps = np.pad(x.astype(np.int64) - x_zero, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    w = weight.astype(np.int64) - zeros[:, None, None, None]
+    n, own, kh, kw = w.shape
+    oh = (steps.shape[2] - dh * (kh - 1) - 1) // sh + 1
+    ow = (steps.shape[3] - dw * (kw - 1) - 1) // sw + 1
+    sums = np.zeros((len(x), oh, ow, n), np.int64)
+    for o in range(n):
+        first = o // (n // groups) * own
+        for c, i, j in np.ndindex(own, kh, kw):
+            rows = slice(i * dh, i * dh + (oh - 1) * sh + 1, sh)
+            columns = slice(j * dw, j * dw + (ow - 1) * sw + 1, sw)
+            sums[..., o] += steps[:, first + c, rows, columns] * w[o, c, i, j]
+    found = rescaled(sums, bias, multiplier, shift, zero, low, high, x.dtype)
+    return np.moveaxis(found, -1, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -57,6 +58,45 @@ def test_linear(
     rows: int, depth: int, columns: int, of_x: Any, of_weight: Any, kind: str, seed: int
 ) -> None:
     checked_linear(rows, depth, columns, of_x, of_weight, kind, seed)
+
+
+#: shape of the input, of the weight, stride, padding, dilation, groups
+CONVOLUTIONS = [
+    ((2, 3, 9, 8), (33, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((1, 16, 7, 11), (5, 16, 2, 3), (2, 1), (0, 2), (1, 2), 1),
+    ((2, 5, 6, 6), (40, 5, 1, 1), (1, 1), (0, 0), (1, 1), 1),
+    ((2, 5, 6, 7), (8, 5, 1, 1), (2, 2), (0, 0), (1, 1), 1),
+    ((1, 6, 8, 8), (16, 3, 3, 3), (1, 2), (1, 1), (1, 1), 2),
+    ((2, 19, 8, 6), (19, 1, 3, 3), (1, 1), (1, 1), (1, 1), 19),
+    ((1, 4, 9, 9), (4, 1, 3, 2), (2, 1), (1, 3), (2, 1), 4),
+    ((1, 64, 10, 9), (130, 64, 3, 3), (1, 1), (1, 1), (1, 1), 1),
+]
+
+
+def checked_conv2d(case: Any, of_x: Any, of_weight: Any, kind: str, seed: int) -> None:
+    """One convolution, of images with channels first and last in memory."""
+    rng = np.random.default_rng(seed)
+    shape, weight_shape, *window = case
+    x, w = exact.drawn(rng, of_x, *shape), exact.drawn(rng, of_weight, *weight_shape)
+    limits, weights = np.iinfo(of_x), np.iinfo(of_weight)
+    middle = 0 if of_weight is np.int8 else 128
+    zero = rng.integers(weights.min, weights.max + 1, len(w)) if kind == "zero points" else middle
+    channels = exact.channels_of(rng, w, zero, 128 * 128 * w[0].size ** 0.5, kind == "wide")
+    x_zero = int(rng.choice([limits.min, limits.max, limits.min + 77]))
+    options = *channels, x_zero, limits.min + 90, limits.min, limits.max, *window
+    wanted, kept = exact.conv2d(x, w, *options), {}
+    last = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    for images in (x, last):
+        found = products.requantized_conv2d(images, w, *options, kept)
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("kind", ["symmetric", "zero points", "wide"])
+def test_conv2d(case: Any, kind: str) -> None:
+    for seed, (of_x, of_weight) in enumerate(itertools.product((np.uint8, np.int8), repeat=2)):
+        checked_conv2d(case, of_x, of_weight, kind, seed)
 
 
 def test_no_sum_saturates() -> None:
@@ -165,6 +205,8 @@ types = np.uint8, np.int8
 for seed, (of_x, of_weight, kind) in enumerate(itertools.product(types, types, kinds)):
     for rows, depth, columns in ((17, 65, 33), (70, 64, 128), (1, 3, 5)):
         tests.checked_linear(rows, depth, columns, of_x, of_weight, kind, seed)
+    for case in tests.CONVOLUTIONS:
+        tests.checked_conv2d(case, of_x, of_weight, kind, seed)
 tests.test_no_sum_saturates()
 tests.test_raw_sums_wrap_around_and_the_rest_is_exact()
 """

@@ -27,7 +27,10 @@ __all__ = ["KERNELS"]
 _BYTES = np.dtype(np.uint8), np.dtype(np.int8)
 _LEAST = 1 << 14  # multiplications
 _SPLIT = 1 << 18
-_linear = Loop("products_int8", "linear", _SPLIT)
+_linear, _convolution, _depthwise = (
+    Loop("products_int8", name, _SPLIT) for name in ("linear", "convolution", "depthwise")
+)
+_FEWEST_COLUMNS = 8  # of a group, which a panel is filled up from
 
 
 @memoized
@@ -39,59 +42,108 @@ def _layout() -> tuple[int, int, int, int, int]:
 
 
 class _Packed:
-    """A weight ``(columns, depth)`` in panels, and what its zero points come to."""
+    """A weight ``(groups, columns, depth)`` in panels, and what its zero points come to."""
 
     def __init__(self, weight: np.ndarray) -> None:
         _, _, panel, per_word, step = _layout()
-        columns, depth = weight.shape
+        groups, columns, depth = weight.shape
         self.words = -(-depth // (per_word * step)) * step
         panels = -(-columns // panel)
         signed = weight if weight.dtype == np.int8 else (weight ^ np.uint8(128)).view(np.int8)
-        shape = (panels * panel, self.words * per_word)
+        shape = (groups, panels * panel, self.words * per_word)
         padded = np.zeros(shape, np.int8 if per_word == 4 else np.int16)
-        padded[:columns, :depth] = signed
-        cut = padded.reshape(panels, panel, self.words, per_word).transpose(0, 2, 1, 3)
+        padded[:, :columns, :depth] = signed
+        cut = padded.reshape(groups * panels, panel, self.words, per_word).transpose(0, 2, 1, 3)
         self.panels = np.ascontiguousarray(cut)
-        self.sums = signed.sum(1, dtype=np.int64)
+        self.shape = weight.shape
+        self.sums = signed.sum(2, dtype=np.int64).reshape(-1)
         self.offset = 0 if weight.dtype == np.int8 else 128
 
 
 class _Parameters:
     """What becomes of the sums of one product, column by column."""
 
-    def __init__(
-        self, weight: _Packed, channels: tuple[np.ndarray, ...], depth: int, zero: int
-    ) -> None:
+    def __init__(self, weight: _Packed, channels: tuple[np.ndarray, ...], zero: int) -> None:
         panel = _layout()[2]
-        columns = len(channels[0])
+        groups, columns, depth = weight.shape
         zeros, bias, multiplier, shift = channels
         zeros = zeros - weight.offset
         start = bias - zero * weight.sums + depth * zero * zeros
-        self.rows = np.zeros((4, -(-columns // panel) * panel), np.int32)
+        self.rows = np.zeros((groups, 4, -(-columns // panel) * panel), np.int32)
         # A conversion of numbers that do not fit wraps around, as the sums do.
-        for row, values in zip(self.rows, (zeros, start, multiplier, shift), strict=True):
-            row[:columns] = values.astype(np.int32)
+        for row, values in enumerate((zeros, start, multiplier, shift)):
+            self.rows[:, row, :columns] = values.astype(np.int32).reshape(groups, columns)
         self.wide = bool((shift < 0).any())
         self.shifted = bool(zeros.any())
 
 
 def _prepared(
-    weight: np.ndarray, channels: tuple[np.ndarray, ...], zero: int, kept: Any
+    weight: np.ndarray,
+    channels: tuple[np.ndarray, ...],
+    zero: int,
+    kept: Any,
+    grouped: Callable[[np.ndarray], np.ndarray],
 ) -> tuple[_Packed, _Parameters]:
-    """The packed weight and the parameters, from ``kept`` where they are there."""
+    """The packed weight and the parameters, from ``kept`` where they are there.
+
+    ``grouped`` brings a weight into the form ``(groups, columns, depth)``.
+    """
     kept = {} if kept is None else kept
     packed = kept.get("cpu_numba.packed")
     if packed is None:
-        packed = kept["cpu_numba.packed"] = _Packed(weight)
+        packed = kept["cpu_numba.packed"] = _Packed(grouped(weight))
     known = kept.get("cpu_numba.parameters")
     if known is None or known[1] != zero or not all(map(is_, known[0], channels)):
-        parameters = _Parameters(packed, channels, weight.shape[1], zero)
+        parameters = _Parameters(packed, channels, zero)
         known = kept["cpu_numba.parameters"] = channels, zero, parameters
     return packed, known[2]
 
 
 def _is_bytes(x: Any) -> bool:
     return type(x) is np.ndarray and x.dtype in _BYTES and bool(x.flags.c_contiguous)
+
+
+def _shared(blocks: int, columns: int) -> int:
+    """Into how many portions the columns are cut, so that all threads have something to do."""
+    slab, threads = _layout()[1], thread_count.wanted
+    if threads == 1 or blocks >= 4 * threads:
+        return 1
+    return min(-(-columns // slab), -(-4 * threads // blocks))
+
+
+def _room(words: int) -> int:
+    """Words between gathered rows. For tiles an odd number of lines of the first cache."""
+    return words + (16 if _layout()[4] > 1 and words // 16 % 2 == 0 else 0)
+
+
+def _run(
+    loop: Loop, x: np.ndarray, weights: np.ndarray, parameters: np.ndarray, out: np.ndarray,
+    plan: list[int], work: int, units: int,
+) -> None:  # fmt: skip
+    grain = -(-units // (4 * thread_count.wanted))
+    loop(_BYTES[0], work, units, x, weights, parameters, out, np.array(plan, INT64), grain=grain)
+
+
+def _multiplied(
+    x: np.ndarray, out: np.ndarray, rows: int, packed: _Packed, parameters: _Parameters,
+    zero: int, low: int, high: int,
+) -> None:  # fmt: skip
+    """Rows of bytes times a weight of one group."""
+    block, _, _, per_word, step = _layout()
+    _, columns, depth = packed.shape
+    flip, words, blocks = 0 if x.dtype == np.uint8 else 128, packed.words, -(-rows // block)
+    direct = per_word == 4 and not flip and depth == 4 * words and not parameters.shifted
+    if step > 1:
+        # Tiles are read whole, and rows that lie a multiple of 2048 bytes apart would share few
+        # lines of the first cache.
+        direct = direct and rows % 16 == 0 and depth % 2048 != 0
+    portions = _shared(blocks, columns)
+    plan = [
+        rows, depth, words, columns, zero, low, high, parameters.wide, parameters.shifted, flip,
+        direct, portions, _room(words),
+    ]  # fmt: skip
+    work, units = rows * columns * depth, blocks * portions
+    _run(_linear, x, packed.panels, parameters.rows, out, plan, work, units)
 
 
 def requantized_linear(
@@ -108,32 +160,77 @@ def requantized_linear(
     channels = zeros, bias, multiplier, shift
     if any(v.shape != (columns,) or v.dtype != INT64 for v in channels):
         return NotImplemented
-    block, slab, _, per_word, step = _layout()
     flip = 0 if x.dtype == np.uint8 else 128
-    packed, parameters = _prepared(weight, channels, x_zero + flip, kept)
-    blocks, slabs = -(-rows // block), -(-columns // slab)
-    threads = thread_count.wanted
-    portions = 1 if threads == 1 or blocks >= 4 * threads else min(slabs, -(-4 * threads // blocks))
-    words = packed.words
-    direct = per_word == 4 and not flip and depth == 4 * words and not parameters.shifted
-    room = words
-    if step > 1:
-        # Tiles are read whole, and rows that lie a multiple of 2048 bytes apart would share few
-        # lines of the first cache: gathered ones lie an odd number of lines apart.
-        direct = direct and rows % 16 == 0 and depth % 2048 != 0
-        room += 0 if words // 16 % 2 else 16
-    plan = np.array(
-        [
-            rows, depth, words, columns, zero, low, high, parameters.wide, parameters.shifted, flip,
-            direct, portions, room,
-        ]
-    )  # fmt: skip
+    packed, parameters = _prepared(weight, channels, x_zero + flip, kept, lambda w: w[None])
     out = np.empty((*x.shape[:-1], columns), x.dtype)
-    units = blocks * portions
-    grain = -(-units // (4 * threads))
-    given = (x, packed.panels, parameters.rows, out, plan)
-    _linear(_BYTES[0], rows * columns * depth, units, *given, grain=grain)
+    _multiplied(x, out, rows, packed, parameters, zero, low, high)
     return out
 
 
-KERNELS: dict[str, Callable[..., Any]] = {"requantized_linear": requantized_linear}
+def _of_windows(groups: int) -> Callable[[np.ndarray], np.ndarray]:
+    """From ``(n, channels, height, width)`` to rows with the channels of each place together."""
+
+    def grouped(weight: np.ndarray) -> np.ndarray:
+        n = len(weight)
+        return weight.transpose(0, 2, 3, 1).reshape(groups, n // groups, prod(weight.shape[1:]))
+
+    return grouped
+
+
+def requantized_conv2d(
+    x: np.ndarray, weight: np.ndarray, zeros: np.ndarray, bias: np.ndarray,
+    multiplier: np.ndarray, shift: np.ndarray, x_zero: int, zero: int, low: int, high: int,
+    stride: Any, padding: Any, dilation: Any, groups: int, kept: Any = None,
+) -> Any:  # fmt: skip
+    """The bytes of a cross-correlation; the result has its channels last in memory."""
+    if not all(type(a) is np.ndarray and a.dtype in _BYTES and a.ndim == 4 for a in (x, weight)):
+        return NotImplemented
+    (images, given, height, width), (n, own, kh, kw) = x.shape, weight.shape
+    options = [
+        (v, v) if type(v) is int else tuple(v) * (3 - len(v)) for v in (stride, padding, dilation)
+    ]
+    (sh, sw), (ph, pw), (dh, dw) = options
+    channels = zeros, bias, multiplier, shift
+    if any(v.shape != (n,) or v.dtype != INT64 for v in channels):
+        return NotImplemented
+    oh = (height + 2 * ph - dh * (kh - 1) - 1) // sh + 1
+    ow = (width + 2 * pw - dw * (kw - 1) - 1) // sw + 1
+    rows, depth = images * oh * ow, own * kh * kw
+    if min(oh, ow) < 1 or own * groups != given or n % groups or rows * n * depth < _LEAST:
+        return NotImplemented
+    columns, flip = n // groups, 0 if x.dtype == np.uint8 else 128
+    alone = own == columns == 1
+    if groups > 1 and columns < _FEWEST_COLUMNS and not alone:
+        return NotImplemented
+    pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    out = np.empty((images, oh, ow, n), x.dtype)
+    work = rows * n * depth
+    window = [
+        height, width, given, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups, x_zero + flip, own,
+    ]  # fmt: skip
+    if alone:
+        steps = weight.reshape(n, kh * kw).T - zeros
+        parameters = np.stack([np.zeros(n, np.int64), bias, multiplier, shift]).astype(np.int32)
+        is_wide = bool((shift < 0).any())
+        plan = [rows, depth, 0, n, zero, low, high, is_wide, 0, flip, 0, 1, 0, *window]
+        taps = np.ascontiguousarray(steps, np.int32)
+        _run(_depthwise, pixels, taps, parameters, out, plan, work, images * oh)
+        return out.transpose(0, 3, 1, 2)
+    packed, found = _prepared(weight, channels, x_zero + flip, kept, _of_windows(groups))
+    if groups == kh == kw == sh == sw == 1 and ph == pw == 0:
+        _multiplied(pixels, out, rows, packed, found, zero, low, high)
+        return out.transpose(0, 3, 1, 2)
+    blocks = -(-rows // _layout()[0]) * groups
+    portions = _shared(blocks, columns)
+    plan = [
+        rows, depth, packed.words, columns, zero, low, high, found.wide, found.shifted, flip, 0,
+        portions, _room(packed.words), *window,
+    ]  # fmt: skip
+    _run(_convolution, pixels, packed.panels, found.rows, out, plan, work, blocks * portions)
+    return out.transpose(0, 3, 1, 2)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "requantized_conv2d": requantized_conv2d,
+    "requantized_linear": requantized_linear,
+}

@@ -210,4 +210,120 @@ def _linear(char: str) -> Callable[..., None]:
     return loop
 
 
-LOOPS: dict[str, Loop] = {"linear": Loop("aawai", _linear, dtypes="B")}
+@inlined
+def _window(x, plan, image, oy, ox, group, line, at, stored):
+    """A window of pixels, whose channels lie together, into ``line`` from ``at`` on."""
+    flip, height, width, channels, kernel, across = (
+        plan[9], plan[13], plan[14], plan[15], plan[18], plan[19],
+    )  # fmt: skip
+    given, fill = plan[28], plan[27]
+    x0 = ox * plan[21] - plan[23]
+    together = given == channels and plan[25] == 1 and x0 >= 0 and x0 + across <= width
+    for ky in range(kernel):
+        y = oy * plan[20] - plan[22] + ky * plan[24]
+        for kx in range(1 if together else across):
+            z = x0 + kx * plan[25]
+            count = given * across if together else given
+            target = part(line, at, at + count)
+            if 0 <= y < height and 0 <= z < width:
+                place = ((image * height + y) * width + z) * channels + group * given
+                source = part(x, place, place + count)
+                for k in range(count):
+                    target[k] = stored(source[k] ^ flip)
+            else:
+                for k in range(count):
+                    target[k] = stored(fill)
+            at += count
+
+
+def _convolution(char: str) -> Callable[..., None]:
+    """As ``_linear``, a row for each place of each image, and the channels of a group apart."""
+    columns_of = _columns()
+    per_word, stored, panel, wide = PER_WORD, _STORED, PANEL, PANEL * SLAB
+    window = _window
+
+    def loop(x, packed, parameters, out, plan, lo, hi):
+        full_vectors()
+        rows, depth, words, columns = plan[0], plan[1], plan[2], plan[3]
+        shifted, portions, room = plan[8], plan[11], plan[12]
+        high, across, groups = plan[16], plan[17], plan[26]
+        slabs = (columns + wide - 1) // wide
+        share = (slabs + portions - 1) // portions
+        padded = (columns + panel - 1) // panel * panel
+        blocks = (rows + ROWS - 1) // ROWS
+        total = np.empty(ROWS * wide, np.int32)
+        sums = np.zeros(ROWS, np.int32)
+        block = np.zeros(ROWS * room * per_word, stored)
+        gathered = -1
+        _begin()
+        for unit in range(lo, hi):
+            b, portion = unit // portions, unit % portions
+            group, begin = b // blocks, b % blocks * ROWS
+            count = min(ROWS, rows - begin)
+            first = portion * share
+            stop = min(slabs, first + share)
+            if gathered != b:
+                gathered = b
+                for i in range(count):
+                    line = begin + i
+                    ox, oy, image = line % across, line // across % high, line // across // high
+                    at = i * room * per_word
+                    window(x, plan, image, oy, ox, group, block, at, stored)
+                    if shifted:
+                        found = np.int32(0)
+                        for k in range(at, at + depth):
+                            found += np.int32(item(block, k))
+                        sums[i] = found
+            weights = part(packed, 4 * group * padded * words, 4 * (group + 1) * padded * words)
+            own = part(parameters, 4 * group * padded, 4 * (group + 1) * padded)
+            columns_of(
+                block, 0, room, count, sums, weights, own, plan, first, stop, total, out,
+                begin * columns * groups + group * columns, columns * groups,
+            )  # fmt: skip
+        _end()
+
+    return loop
+
+
+def _depthwise(char: str) -> Callable[..., None]:
+    """Each channel alone; a unit is a row of places of an image, all their channels at once."""
+    finish = _finish
+
+    def loop(x, weights, parameters, out, plan, lo, hi):
+        full_vectors()
+        flip, height, width, channels = plan[9], plan[13], plan[14], plan[15]
+        high, across, kernel, wide, zero = plan[16], plan[17], plan[18], plan[19], plan[27]
+        total, sums = np.empty(channels, np.int32), np.zeros(1, np.int32)
+        for unit in range(lo, hi):
+            image, oy = unit // high, unit % high
+            for ox in range(across):
+                for c in range(channels):
+                    total[c] = 0
+                for ky in range(kernel):
+                    y = oy * plan[20] - plan[22] + ky * plan[24]
+                    if y < 0 or y >= height:
+                        continue
+                    for kx in range(wide):
+                        z = ox * plan[21] - plan[23] + kx * plan[25]
+                        if z < 0 or z >= width:
+                            continue
+                        place = ((image * height + y) * width + z) * channels
+                        source = part(x, place, place + channels)
+                        tap = (ky * wide + kx) * channels
+                        factor = part(weights, tap, tap + channels)
+                        for c in range(channels):
+                            step = np.int32(np.int32(source[c] ^ flip) - zero)
+                            total[c] = np.int32(total[c] + step * factor[c])
+                finish(
+                    total, channels, 1, channels, sums, 0, parameters, channels, out,
+                    (unit * across + ox) * channels, channels, plan,
+                )  # fmt: skip
+
+    return loop
+
+
+LOOPS: dict[str, Loop] = {
+    "linear": Loop("aawai", _linear, dtypes="B"),
+    "convolution": Loop("aawai", _convolution, dtypes="B"),
+    "depthwise": Loop("awwai", _depthwise, dtypes="B"),
+}
