@@ -72,15 +72,15 @@ class _Writer:
             parts = (argument.start, argument.stop, argument.step)
             return f"slice({', '.join(self.value(part) for part in parts)})"
         if isinstance(argument, float):
-            plain = repr(argument)
+            plain = repr(float(argument))  # NumPy's numbers have other texts
             return plain if re.fullmatch(r"-?[\d.e+-]+", plain) else f"float('{plain}')"
         if isinstance(argument, DType):
             return f"{self.package()}.{argument.name}"
         if isinstance(argument, Device):
             return f"{self.package()}.device({str(argument)!r})"
-        if argument is None or argument is ... or isinstance(argument, (bool, int, str, complex)):
-            return repr(argument)
-        if isinstance(argument, bytes):
+        if isinstance(argument, complex):
+            return repr(complex(argument))
+        if argument is None or argument is ... or type(argument) in (bool, int, str, bytes):
             return repr(argument)
         return self.name(f"_{type(argument).__name__.lower()}", argument)
 

@@ -473,6 +473,14 @@ def fullgraph_clean():
     return c
 
 
+@case
+def numpy_numbers():
+    def mk():
+        return lambda x: (x * np.sqrt(2.0) + np.log(3.0)).sum() * np.complex128(1 + 2j)
+
+    return check(mk, [X()] * 3)
+
+
 #: those that run eagerly as long as they do what they do
 EAGER: set[str] = set(
     "requires_out new_param np_out foreign_after_item under_vmap fullgraph_clean".split()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import operator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import coredispatch as cd
@@ -162,6 +164,16 @@ def test_lint_finds_what_an_edit_broke() -> None:
         graph.lint()
     with pytest.raises(GraphError, match="another graph"):
         Graph().call_function(cd.ops.relu, (x,))
+
+
+def test_the_text_holds_numbers_of_every_class() -> None:
+    class Axis(enum.IntEnum):
+        ROWS = 1
+
+    traced = cd.fx.symbolic_trace(lambda x: (x * np.sqrt(2.0)).sum(Axis.ROWS) * np.complex128(2j))
+    x = cd.ones(2, 3)
+    assert cd.allclose(traced(x), (x * np.sqrt(2.0)).sum(1) * 2j)
+    assert "1.4142135623730951" in traced.code
 
 
 def test_an_interpreter_that_sees_every_node() -> None:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from coredispatch._version import __version__
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.frontend.marks import MARKS
@@ -187,6 +189,8 @@ class Recorder:
                 return item.node
             if isinstance(item, Expression):
                 return self.size(item)
+            if isinstance(item, np.generic) and isinstance(item, (float, complex)):
+                return item.item()  # a number like any other, which compilers write as one
             return self.node_of(item) if isinstance(item, Value) else item
 
         return map_aggregate(value, leaf)

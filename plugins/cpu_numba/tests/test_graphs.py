@@ -371,3 +371,7 @@ def test_the_gradient_of_a_weight_for_a_single_row_is_no_product_of_matrices(dty
     strided = (cd.randn(1, 14, dtype=dtype)[:, ::2], cd.randn(5, 1, dtype=dtype).T, given[2])
     agrees(program, *strided)
     agrees(program, cd.randn(3, 7, dtype=dtype), cd.randn(3, 5, dtype=dtype), given[2])
+
+
+def test_numbers_of_numpy_are_numbers():
+    agrees(lambda x: (x * np.sqrt(2.0) + np.float64(0.3)).exp(), cd.randn(64, 64))

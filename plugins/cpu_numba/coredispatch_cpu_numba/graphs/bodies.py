@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .layout import Unfit
 from .operands import NAMES, Operand
 from .phases import Phases
@@ -192,6 +194,8 @@ class Bodies(Phases):
         return value not in _KEPT and abs(value) < 2**53
 
     def number(self, value: Any, letter: str) -> str:
+        if isinstance(value, np.generic):
+            value = value.item()  # whose text is that of a number
         if isinstance(value, (bool, int, float)):
             if not self.may_differ(value):
                 return f"{NAMES[letter]}({value!r})"
