@@ -175,11 +175,6 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
     return self.view(tensor.shape)
 
 
-def mvlgamma_(self: Tensor, p: int) -> Tensor:
-    """``mvlgamma`` in place."""
-    return self.copy_(self.mvlgamma(p))
-
-
 def to_mkldnn(self: Tensor, dtype: Any = None) -> Tensor:
     """Refused: there is no such layout; the strided one is what every operator takes."""
     raise NotImplementedError(
@@ -219,7 +214,7 @@ def volatile(self: Tensor) -> bool:
 _FACTS = (is_mkldnn, is_nested, is_sparse_csr, name, volatile)
 _HERE = (
     apply_, map_, map2_, as_strided_, const_data_ptr, is_set_to, dim_order, narrow_copy,
-    new_empty_strided, record_stream, module_load, resize, resize_as, mvlgamma_, to_mkldnn,
+    new_empty_strided, record_stream, module_load, resize, resize_as, to_mkldnn,
     __delitem__,
 )  # fmt: skip
 

@@ -208,3 +208,46 @@ def test_autocast_leaves_in_place_forms_alone_with_and_without_gradients() -> No
             target.addmm_(a, b)
             assert x.addmm(a, b).dtype is cd.bfloat16
         np.testing.assert_allclose(target.detach().numpy(), exact.numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_a_recorded_write_looks_only_at_views_that_the_last_one_did_not_see() -> None:
+    x = cd.ones(100, requires_grad=True) * 1
+    views = [x[i] for i in range(100)]
+    for i, view in enumerate(views):
+        view.mul_(i)
+        assert x._storage.marked is x._storage.aliases[-1]
+    with cd.no_grad():
+        late = x[3:5]
+    assert not late.requires_grad
+    views[3].mul_(2)  # x required grad before: the newer view is still found
+    assert late.requires_grad and x._storage.marked is x._storage.aliases[-1]
+    (late * 2).sum().backward()
+
+
+def test_each_of_two_bases_over_one_memory_marks_its_own_views() -> None:
+    w = cd.ones(4, requires_grad=True)
+    x = w * 1
+    twin = x.detach()
+    with cd.no_grad():
+        of_x, of_twin = x[:2], twin[:2]
+    twin.mul_(w)  # twin requires grad from here on; the views of x are not its own
+    assert of_twin.requires_grad and not of_x.requires_grad
+    x.mul_(2)
+    assert of_x.requires_grad
+    with cd.no_grad():
+        later = twin[2:], x[2:]
+    x.mul_(2)
+    assert later[1].requires_grad and not later[0].requires_grad
+    twin.mul_(2)
+    assert later[0].requires_grad
+
+
+def test_views_are_marked_though_the_list_of_them_was_pruned() -> None:
+    x = cd.ones(200, requires_grad=True) * 1
+    x[0].mul_(2)  # marks a view that is gone soon
+    with cd.no_grad():
+        kept = x[1]
+        for i in range(150):
+            x[i]
+    x[2].mul_(2)
+    assert kept.requires_grad

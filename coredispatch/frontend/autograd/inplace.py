@@ -309,6 +309,7 @@ def _past(value: TensorBase, copied: bool) -> TensorBase:
 def _rebase(target: TensorBase, node: Node, output: int) -> None:
     """Output ``output`` of ``node`` is what ``target`` holds now; its bases change with it."""
     root, path = _differentiable_root(target)
+    required = bool(root.keys & AUTOGRAD)
     if not path:
         target._node, target._output_nr = node, output
         target.keys |= AUTOGRAD
@@ -325,19 +326,32 @@ def _rebase(target: TensorBase, node: Node, output: int) -> None:
         link = target._view
         assert link is not None
         link.version = -1
-    _mark_aliases(root)
+    _mark_aliases(root, required)
 
 
-def _mark_aliases(root: TensorBase) -> None:
-    """Views of a base that now requires grad require grad too."""
+def _mark_aliases(root: TensorBase, required: bool) -> None:
+    """Views of a base that now requires grad require grad too.
+
+    Where the base required grad before (``required``), the views that the last write to it marked
+    still do: only those made since then are looked at, so that writes to many views of one base
+    cost linearly.
+    """
     storage = root._storage
-    if storage is None:
+    if storage is None or not storage.aliases:
         return
+    marked = storage.marked if required and storage.marked_for == id(root) else None
+    storage.marked, storage.marked_for = storage.aliases[-1], id(root)
     follows = {id(root): True}  # whether a tensor's history follows that of root
-    for reference in list(storage.aliases):
-        alias = reference()
-        if alias is not None and _follows(alias, follows):
-            alias.keys |= AUTOGRAD
+    end = len(storage.aliases)
+    while end:  # from the newest on, in slices: another thread may prune the list meanwhile
+        start = max(0, end - 64)
+        for reference in reversed(storage.aliases[start:end]):
+            if reference is marked:
+                return
+            alias = reference()
+            if alias is not None and _follows(alias, follows):
+                alias.keys |= AUTOGRAD
+        end = start
 
 
 def _follows(value: Any, known: dict[int, bool]) -> bool:

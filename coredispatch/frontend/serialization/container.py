@@ -96,11 +96,18 @@ class Archive:
         sizes: bytes of each block, which the file really has.
         records: one per tensor, as they stand in the file.
         structure_size: bytes of the structure.
+        structure_place, records_place: where these stand in the file, for errors.
 
     Raises:
         SerializationError: the file is not one that this release reads.
         Damage: it is cut off or damaged.
     """
+
+    records_place = "format.json, tensors"
+
+    @property
+    def structure_place(self) -> str:
+        return STRUCTURE[self.version]
 
     def __init__(self, archive: StoredZip, name: str, memory: Array | None = None) -> None:
         self._zip = archive

@@ -136,7 +136,7 @@ class _Loader(TensorReader):
 
     def load(self) -> Any:
         structure = self.archive.structure()
-        entry, old = STRUCTURE[self.archive.version], self.archive.version == 1
+        entry, old = self.archive.structure_place, self.archive.version == 1
         if old and not self.safe:
             found = _Unpickler(structure, self).read()
             self.check_all_used()
@@ -146,7 +146,8 @@ class _Loader(TensorReader):
             structure = read_pickle(structure)
         else:
             work = _SPARE_WORK + 2 * self.archive.structure_size
-        builder = self.builder(structure, self, entry, strict=self.safe, work=work)
+        pickled = old or isinstance(self.archive, TorchArchive)
+        builder = self.builder(structure, self, entry, strict=self.safe, work=work, pickled=pickled)
         found = builder.build()
         unused = builder.unused() if self.all_used and not old else None
         if unused is not None and self.safe:

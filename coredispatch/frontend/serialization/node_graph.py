@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, Protocol
 
@@ -19,6 +20,7 @@ _MOST_EQUAL_HASHES: Final = 64
 #: CPython frees chains of these by recursion in C, which ends in a crash when they are long
 _FREED_BY_RECURSION: Final = {"slice", "deque", "defaultdict"}
 _LONGEST_CHAIN: Final = 100
+_DEEPEST_OF_A_PICKLE: Final = 20_000
 _TRUSTED: Final = " (weights_only=False loads it, if you trust the file)"
 
 
@@ -57,6 +59,8 @@ class NodeGraph:
         strict: refuse what hashing or freeing it would take for ever or crash, state that would
             reach anything but a new object, and nodes that nothing refers to.
         work: how many parts may be hashed for keys, those that are shared counted each time.
+        pickled: the structure comes from a pickle. A level takes one or two bytes there and 1 KiB
+            here, so that ``strict`` also bounds the depth. Python's pickler stops earlier.
     """
 
     #: how nodes of each kind are made, and which keys they may have beside their kind
@@ -64,7 +68,14 @@ class NodeGraph:
     EXTRA_KEYS: ClassVar[dict[str, set[str]]] = {}
 
     def __init__(
-        self, structure: Any, source: Source, place: str, *, strict: bool, work: int
+        self,
+        structure: Any,
+        source: Source,
+        place: str,
+        *,
+        strict: bool,
+        work: int,
+        pickled: bool = False,
     ) -> None:
         if not isinstance(structure, dict) or structure.keys() != {"root", "nodes"}:
             raise Damage(place, "it is not an object with root and nodes")
@@ -76,6 +87,7 @@ class NodeGraph:
         self.place = place
         self.strict = strict
         self._work = work
+        self._deepest = _DEEPEST_OF_A_PICKLE if strict and pickled else sys.maxsize
         self.made: list[Any] = [_NOTHING] * len(self.nodes)
         self._done = bytearray(len(self.nodes))  # 1: begun, 2: complete
         self.measure: dict[int, tuple[int, int]] = {}  # of tuples: parts and depth
@@ -116,6 +128,10 @@ class NodeGraph:
                 self._done[number] = 2
                 stack.pop()
             elif not self._done[child]:
+                if len(stack) >= self._deepest:
+                    raise Damage(
+                        self._at(child), f"it is nested more than {self._deepest} deep{_TRUSTED}"
+                    )
                 stack.append((child, self._begin(child)))
             elif self._done[child] == 1 and self.made[child] is _NOTHING:
                 if self.made[number] is _NOTHING:

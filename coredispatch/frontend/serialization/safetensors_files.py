@@ -68,6 +68,8 @@ class SafetensorsArchive:
     """
 
     version = 2
+    structure_place = "the header"
+    records_place = "the header, tensors"
 
     def __init__(self, file: IO[bytes], memory: Array | None = None) -> None:
         self._file, self._memory = file, memory

@@ -57,7 +57,7 @@ class TensorReader:
         self._storages: dict[int, Storage] = {}
         self._copies: dict[int, np.ndarray[Any, Any]] = {}
         self._arrays: list[dict[str, ArrayPlace]] = [
-            self._checked(record, f"format.json, tensors[{number}]")
+            self._checked(record, f"{archive.records_place}[{number}]")
             for number, record in enumerate(archive.records)
         ]
         self._members: dict[int, int] = {}  # arrays in each block
@@ -128,7 +128,7 @@ class TensorReader:
         """Raise Damage if a record or a block is in the file for nothing."""
         unused = self._used.find(0)
         if unused >= 0:
-            raise Damage(f"format.json, tensors[{unused}]", "nothing refers to it")
+            raise Damage(f"{self.archive.records_place}[{unused}]", "nothing refers to it")
         places = [place for places in self._arrays for place in places.values()]
         check_layout_of_blocks(places, self.archive.sizes, self._byte_blocks)
 
@@ -145,7 +145,7 @@ class TensorReader:
         have = record["kind"] if record["kind"] in ("array", "scalar") else "tensor"
         if have != kind and self.archive.version > 1:
             raise Damage("", f"record {number} is of a {have}")
-        return self._made(record, self._arrays[number], f"format.json, tensors[{number}]")
+        return self._made(record, self._arrays[number], f"{self.archive.records_place}[{number}]")
 
     def set_attributes(self, tensor: Any, attributes: dict[Any, Any]) -> None:
         """Set attributes on a tensor, none of which hides what belongs to its class."""

@@ -53,6 +53,8 @@ class TorchArchive:
     """
 
     version: int = 2
+    structure_place = TorchPickle.PLACE
+    records_place = f"{TorchPickle.PLACE}, tensors"
     pickle: TorchPickle
 
     def __init__(self) -> None:

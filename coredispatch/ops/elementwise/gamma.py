@@ -142,6 +142,7 @@ def gammaln(self: Tensor) -> Tensor:
     values=(2.5, 4.0),
     tolerance=ulp(16),
     alias=("mvlgamma",),
+    inplace=True,
     namespace=("", "special"),
 )
 def multigammaln(self: Tensor, p: int) -> Tensor:

@@ -22,8 +22,13 @@ class Storage:
 
     ``version`` counts in-place writes; ``aliases`` holds weak references to the views: a write
     that autograd records must reach them, and on a backend without strided views a write to one
-    alias could not be seen through the others and is refused while any is alive.
+    alias could not be seen through the others and is refused while any is alive. ``marked`` is the
+    newest of them that the last recorded write looked at, and ``marked_for`` the ``id`` of the
+    tensor whose history that write changed. A tensor that gets this ``id`` later has newer views.
     """
+
+    marked: Any = None
+    marked_for: int = 0
 
     def __init__(self) -> None:
         self.version: int = 0

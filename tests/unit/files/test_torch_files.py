@@ -164,6 +164,29 @@ def test_a_pickle_does_nothing(pickle: bytes, error: Any) -> None:
         loaded(archive({"archive/data.pkl": pickle, "archive/version": b"3\n"}))
 
 
+DEEP = {
+    "lists": lambda depth: b"]" * (depth + 1) + b"a" * depth,
+    "tuples": lambda depth: b")" + b"\x85" * depth,
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_a_level_of_one_byte_does_not_take_a_kibibyte_without_end(kind: str) -> None:
+    def file(depth: int) -> bytes:
+        pickle = b"\x80\x02" + DEEP[kind](depth) + b"."
+        return archive({"archive/data.pkl": pickle, "archive/version": b"3\n"})
+
+    found = loaded(file(5_000))
+    for _ in range(5_000):
+        (found,) = found
+    assert len(found) == 0
+    with pytest.raises(SerializationError, match="data.pkl, node .* more than 20000 deep"):
+        loaded(file(30_000))
+    trusted = loaded(file(30_000), weights_only=False)
+    for _ in range(30_000):  # level by level, so that nothing is freed by recursion
+        (trusted,) = trusted
+
+
 def tensor_file(
     offset: int, size: tuple[int, ...], stride: tuple[int, ...], count: int, data: bytes = bytes(64)
 ) -> bytes:
@@ -199,7 +222,7 @@ def test_a_tensor_lies_inside_its_storage() -> None:
         (0, (1,), (1,), 2**61),
     ]
     for case in bad:
-        with pytest.raises(SerializationError):
+        with pytest.raises(SerializationError, match="data.pkl|storage '0'"):
             loaded(tensor_file(*case))
 
 
