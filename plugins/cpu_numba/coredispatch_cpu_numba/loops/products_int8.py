@@ -272,7 +272,7 @@ def _convolution(char: str) -> Callable[..., None]:
                     if shifted:
                         found = np.int32(0)
                         for k in range(at, at + depth):
-                            found += np.int32(item(block, k))
+                            found += np.int32(block[k])
                         sums[i] = found
             weights = part(packed, 4 * group * padded * words, 4 * (group + 1) * padded * words)
             own = part(parameters, 4 * group * padded, 4 * (group + 1) * padded)
