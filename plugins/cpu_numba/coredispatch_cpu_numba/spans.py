@@ -14,7 +14,7 @@ from numba.extending import intrinsic, overload
 from .elementary.inlined import inlined
 from .halves import STORED, narrowed, widened
 
-__all__ = ["add_to", "copy", "fill", "floats", "item", "part", "put", "row_of"]
+__all__ = ["add_to", "copy", "copy_apart", "fill", "floats", "item", "part", "put", "row_of"]
 
 
 @intrinsic
@@ -102,6 +102,24 @@ def add_to(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, array.dtype), codegen
+
+
+@intrinsic
+def copy_apart(typingctx: Any, array: Any, source: Any) -> Any:
+    """As ``copy``, of memory that does not overlap: short runs take one call of ``memcpy``.
+
+    LLVM's own vectors of bytes are for hundreds of them at a time.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, given = (
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args, args, strict=True)
+        )
+        cgutils.raw_memcpy(builder, target.data, given.data, given.nitems, given.itemsize)
+        return context.get_dummy_value()
+
+    return types.void(array, source), codegen
 
 
 @inlined

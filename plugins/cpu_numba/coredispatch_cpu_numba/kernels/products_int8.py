@@ -220,6 +220,8 @@ def requantized_conv2d(
     if groups == kh == kw == sh == sw == 1 and ph == pw == 0:
         _multiplied(pixels, out, rows, packed, found, zero, low, high)
         return out.transpose(0, 3, 1, 2)
+    if flip:  # once here, not for each window
+        pixels, flip = pixels.view(np.uint8) ^ np.uint8(flip), 0
     blocks = -(-rows // _layout()[0]) * groups
     portions = _shared(blocks, columns)
     plan = [

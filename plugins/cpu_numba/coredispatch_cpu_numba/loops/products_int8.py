@@ -24,7 +24,7 @@ from coredispatch_cpu_numba.dots import has_quads
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.requantization import requantized, requantized_wide
-from coredispatch_cpu_numba.spans import item, part, put
+from coredispatch_cpu_numba.spans import copy_apart, item, part, put
 from coredispatch_cpu_numba.tiles import multiplier, panel_width
 
 __all__ = ["LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
@@ -39,6 +39,16 @@ TILES = has_quads() and PANEL == 2 * amx.COLUMNS and amx.has_int8()
 #: depths are padded to so many words
 STEP = 16 if TILES else 1
 _STORED: Any = np.uint8 if has_quads() else np.int16
+
+
+@inlined
+def _taken(target, source, flip):
+    """Bytes as the rows have them; ``flip`` makes unsigned ones of signed ones."""
+    if PER_WORD == 4 and flip == 0:
+        copy_apart(target, source)
+    else:
+        for k in range(source.size):
+            target[k] = _STORED(source[k] ^ flip)
 
 
 @inlined
@@ -194,8 +204,7 @@ def _linear(char: str) -> Callable[..., None]:
                 for i in range(count):
                     source = part(x, (begin + i) * depth, (begin + i + 1) * depth)
                     line = part(block, i * room * per_word, i * room * per_word + depth)
-                    for k in range(depth):
-                        line[k] = stored(source[k] ^ flip)
+                    _taken(line, source, flip)
                     if shifted:
                         found = np.int32(0)
                         for k in range(depth):
@@ -228,8 +237,7 @@ def _window(x, plan, image, oy, ox, group, line, at, stored):
             if 0 <= y < height and 0 <= z < width:
                 place = ((image * height + y) * width + z) * channels + group * given
                 source = part(x, place, place + count)
-                for k in range(count):
-                    target[k] = stored(source[k] ^ flip)
+                _taken(target, source, flip)
             else:
                 for k in range(count):
                     target[k] = stored(fill)
