@@ -81,8 +81,8 @@ def _movable(tensor: Tensor, backend: Backend) -> Layout:
 
 
 @to_device.vjp
-def _(grad: Any, self: Any) -> Any:
-    return to_device(grad, self.device)
+def _(grad: Any, self_device: Any) -> Any:
+    return to_device(grad, self_device)
 
 
 @composite(namespace=(), method=False, differentiable=False, generic=False)

@@ -104,7 +104,6 @@ MIXED = {
     "cat": lambda a, b: cd.cat([a, b]),
     "where": lambda a, b: cd.where(a > 0, a, b),
     "in place": lambda a, b: a.add_(b),
-    "copy": lambda a, b: a.copy_(b),
     "linear": lambda a, b: F.linear(a, b),
     "softmax then mul": lambda a, b: F.softmax(a, 1) * b,
     "index": lambda a, b: a[b[0].long() * 0],
@@ -129,6 +128,30 @@ def test_a_number_goes_where_the_other_operand_is(index: int) -> None:
         assert (x * number).device == x.device
         assert (x * number).tolist() == [2, 2, 2]
         assert x.clone().mul_(number).device == x.device
+
+
+def test_a_copy_reads_from_any_device() -> None:
+    """The gradient of what is read goes back to where that lies."""
+    a = cd.zeros(2, 2, device="cards:0")
+    b = cd.arange(4.0).view(2, 2).to("cards:1").requires_grad_()
+    c = cd.ones(2, requires_grad=True)
+    (a * 1).copy_(b).mul(3).sum().backward()
+    assert b.grad is not None and b.grad.device == b.device and b.grad.tolist() == [[3, 3], [3, 3]]
+    (a * 1).copy_(c).sum().backward()
+    assert c.grad is not None and c.grad.device == c.device and c.grad.tolist() == [2, 2]
+    with cd.no_grad():
+        a.copy_(b[:1])
+        assert a.device == cd.device("cards", 0) and a.tolist() == [[0, 1], [0, 1]]
+        a.copy_(b.half())
+    assert a.tolist() == [[0, 1], [2, 3]] and b.device == cd.device("cards", 1)
+
+
+def test_a_move_saves_no_tensor() -> None:
+    x = cd.ones(4, requires_grad=True)
+    saved: list[Any] = []
+    with cd.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        x.to("cards:0").sum().backward()
+    assert not saved and x.grad is not None and x.grad.device == x.device
 
 
 # -- transfer ------------------------------------------------------------------------------------

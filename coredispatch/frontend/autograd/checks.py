@@ -10,6 +10,7 @@ from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.around.checks import describe, describe_call
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.derivative import NUMBER
 from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import (
     AutogradError,
@@ -83,7 +84,7 @@ def version_error(node: OpNode, position: int, saved: int, current: int) -> Exce
     op = TABLE.snapshot.ops.get(node.opname)
     name = "the result"
     if position >= 0 and isinstance(op, Operator):
-        name = f"argument {op.schema.params[node.plan.saves[position] >> 3].name!r}"
+        name = f"argument {op.schema.params[node.plan.saves[position] >> NUMBER].name!r}"
     return AutogradError(
         f"{name} of {node.opname!r} was modified by an in-place operation after it was saved "
         f"for the backward pass: it is at version {current}, expected version {saved}",

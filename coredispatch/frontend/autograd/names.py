@@ -105,7 +105,7 @@ def _parameters(opname: str) -> list[str]:
 
 def _place(node: OpNode, name: str) -> int | None:
     names = _parameters(node.opname)
-    source = 8 * names.index(name) + ARGUMENT if name in names else -1
+    source = 16 * names.index(name) + ARGUMENT if name in names else -1
     return node.plan.saves.index(source) if source in node.plan.saves else None
 
 

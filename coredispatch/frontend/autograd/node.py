@@ -20,6 +20,7 @@ from coredispatch.registry.model.derivative import (
     GRAD_AT,
     GRADS,
     KIND,
+    NUMBER,
     OUT,
     SAVED,
     FormulaCall,
@@ -266,7 +267,7 @@ class OpNode(Node):
         for source in call.takes:
             kind = source & KIND
             if kind == SAVED:
-                place = source >> 3
+                place = source >> NUMBER
                 value = self.saved[place]
                 if unpacked is not None:
                     if place not in unpacked:
@@ -283,7 +284,7 @@ class OpNode(Node):
                     grads = materialized(self, grads)
                 arguments.append(tuple(grads) if self.multi_output else grads[0])
             elif kind == GRAD_AT:
-                number = source >> 3
+                number = source >> NUMBER
                 grad = grads[number]
                 arguments.append(zeros_of(self.output(number), grads) if grad is None else grad)
             elif kind == GRADS:
@@ -291,7 +292,7 @@ class OpNode(Node):
             elif kind == OUT and self.multi_output:
                 arguments.append(tuple([self.unpack_output(i) for i in self.out_numbers]))
             else:
-                arguments.append(self.unpack_output(source >> 3))
+                arguments.append(self.unpack_output(source >> NUMBER))
         return arguments
 
     def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:

@@ -169,7 +169,11 @@ def copy(self: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tens
     return clone(src) if src.dtype is self.dtype else to_dtype(src, self.dtype)
 
 
-copy.vjp(self=lambda grad: grad.new_zeros(tuple(grad.shape)), src=lambda grad: grad)
+# What is read may lie on another device.
+copy.vjp(
+    self=lambda grad: grad.new_zeros(tuple(grad.shape)),
+    src=lambda grad, src_device: grad if src_device is None else grad.to(src_device),
+)
 
 
 copy_ = copy.inplace_op

@@ -7,6 +7,7 @@ from typing import Any
 
 from coredispatch.registry.around import checks
 from coredispatch.registry.around.arguments import completed, mismatch
+from coredispatch.registry.around.devices import mixed
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, canonicalized, dispatch, keys_of
 from coredispatch.registry.dispatch.masks import masked
 from coredispatch.registry.dispatch.operator import Operator
@@ -208,6 +209,8 @@ def _check_out(op: Operator, out: Value, result: Value) -> None:
             f"the result is {checks.describe(result)}, out is {checks.describe(out)}",
             fix="pass an out on the same device",
         )
+    elif (here := getattr(result, "device", None)) != (there := getattr(out, "device", None)):
+        error = mixed(f"a result on {here}", f"an out on {there}", str(there))
     elif shape != wanted and (0 not in wanted or out._view is not None):
         error = ShapeError(
             f"the result has shape {shape}, but out has shape {wanted}",

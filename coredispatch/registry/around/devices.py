@@ -112,7 +112,7 @@ class Placed:
     """A kernel that is told its device, and run with it current where there are several.
 
     A factory gets a device with an index, never None. Arguments of several indices are refused,
-    but for 0-dim arrays, which move.
+    but for 0-dim arrays and for what a copy reads, which move.
     """
 
     def __init__(
@@ -120,6 +120,7 @@ class Placed:
     ) -> None:
         self.backend, self.fn, self.several = backend, fn, several
         self.position = -1 if op is None else op.device
+        self.copies = op is not None and op.name in ("copy", "copy_")
 
     def __call__(self, *raws: Any, **out: Any) -> Any:
         backend, position = self.backend, self.position
@@ -143,6 +144,7 @@ class Placed:
             return None
         index = self.backend.device_index
         binding: list[Any] = [raw for raw in arrays if raw.shape] or arrays[:1]
+        binding = arrays[:1] if self.copies else binding
         home = index(binding[0])
         for raw in binding:
             if index(raw) != home:
@@ -170,7 +172,7 @@ class Placed:
         backend = self.backend
         array_type: Any = backend.array_type
         if isinstance(item, array_type):
-            if item.shape or backend.device_index(item) == home:
+            if (item.shape and not self.copies) or backend.device_index(item) == home:
                 return item
             return backend.transfer(item, backend, home)
         if isinstance(item, (list, tuple)) and not hasattr(item, "_fields"):

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from coredispatch.registry.model.value import Value
 
-# Where a parameter of a formula comes from: 8 * number + kind.
-KIND: Final = 7
+# Where a parameter of a formula comes from: 16 * number + kind.
+NUMBER: Final = 4  # source >> NUMBER is the number
+KIND: Final = 15
 ARGUMENT: Final = 0  # the operator's own parameter of that number
 SHAPE: Final = 1  # its shape (of each item, for a list)
 GRAD: Final = 2  # the gradient; of several outputs a tuple, with zeros where none came
@@ -23,16 +24,19 @@ GRAD_AT: Final = 4  # the gradient of the output of that number, zeros where non
 OUT: Final = 5  # the output; a tuple of all of them, where there are several
 OUT_AT: Final = 6  # the output of that number
 SAVED: Final = 7  # in a plan: what was saved at that place
+DEVICE: Final = 8  # the device of the operator's own parameter of that number
 
 
 def saved_argument(args: tuple[Any, ...], source: int) -> Any:
-    """What a node keeps for ``source``: an argument, or only its shape where that is enough.
+    """What a node keeps for ``source``: an argument, or its shape or device where that is enough.
 
-    A shape is no tensor: it holds no memory, and later in-place writes do not invalidate it.
+    These are no tensors: they hold no memory, and later in-place writes do not invalidate them.
     """
-    argument = args[source >> 3]
+    argument = args[source >> NUMBER]
     if source & KIND == ARGUMENT:
         return argument
+    if source & KIND == DEVICE:
+        return getattr(argument, "device", None)
     if isinstance(argument, Value):
         return argument.raw.shape
     if isinstance(argument, (list, tuple)):
@@ -60,18 +64,21 @@ def sources_of(
         word = parameter.rstrip("0123456789")
         number = parameter[len(word) :]
         shaped = parameter.removesuffix("_shape")
+        placed = parameter.removesuffix("_device")
         if parameter == "grad":
             sources.append(GRAD)
         elif parameter == "out":
             sources.append(OUT)
         elif parameter in names:
-            sources.append(8 * names.index(parameter) + ARGUMENT)
+            sources.append(16 * names.index(parameter) + ARGUMENT)
         elif parameter == "grads" and multi_output:
             sources.append(GRADS)
         elif word in ("grad", "out") and number and multi_output:
-            sources.append(8 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
+            sources.append(16 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
         elif shaped != parameter and shaped in names:
-            sources.append(8 * names.index(shaped) + SHAPE)
+            sources.append(16 * names.index(shaped) + SHAPE)
+        elif placed != parameter and placed in names:
+            sources.append(16 * names.index(placed) + DEVICE)
         else:
             return sources, parameter
     return sources, None
@@ -91,7 +98,7 @@ class SavePlan:
 
     def __init__(self, rule: VjpRule, formulas: list[Any]) -> None:
         self.rule: VjpRule = rule
-        self.saves: list[int] = []  # sources: arguments first, then shapes
+        self.saves: list[int] = []  # sources: arguments first, then shapes and devices
         self.outs: list[int] = []  # numbers of the outputs that are read
         self.all_outs: bool = False  # all of them, however many there are
         self.calls: list[FormulaCall] = []
@@ -100,7 +107,7 @@ class SavePlan:
                 for source in formula.sources:
                     if source & KIND == ARGUMENT and source not in self.saves:
                         self.saves.append(source)
-        self.arguments: list[int] = [source >> 3 for source in self.saves]  # positions
+        self.arguments: list[int] = [source >> NUMBER for source in self.saves]  # positions
         self.shapes: list[int] = []  # sources
         index = -1 if rule.joint is not None else 0
         for formula in formulas:
@@ -117,16 +124,16 @@ class SavePlan:
         takes: list[int] = []
         for source in formula.sources:
             kind = source & KIND
-            if kind == ARGUMENT or kind == SHAPE:
+            if kind == ARGUMENT or kind == SHAPE or kind == DEVICE:
                 if source not in self.saves:
                     self.saves.append(source)
                     self.shapes.append(source)
-                takes.append(8 * self.saves.index(source) + SAVED)
+                takes.append(16 * self.saves.index(source) + SAVED)
                 continue
             if kind == OUT and self.rule.multi_output:
                 self.all_outs = True
             elif kind == OUT or kind == OUT_AT:
-                number = source >> 3
+                number = source >> NUMBER
                 if number not in self.outs:
                     self.outs.append(number)
             takes.append(source)

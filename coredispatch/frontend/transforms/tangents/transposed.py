@@ -16,10 +16,12 @@ from coredispatch.frontend.transforms.reverse import Graph, tracked
 from coredispatch.plugin import Value, dtype_of, operator
 from coredispatch.registry.model.derivative import (
     ARGUMENT,
+    DEVICE,
     GRAD,
     GRAD_AT,
     GRADS,
     KIND,
+    NUMBER,
     OUT,
     OUT_AT,
     SHAPE,
@@ -34,8 +36,8 @@ def _arguments(formula: Any, grads: Any, out: Any, args: tuple[Any, ...]) -> lis
     several = isinstance(out, (list, tuple))
     found: list[Any] = []
     for source in formula.sources:
-        kind, number = source & KIND, source >> 3
-        if kind in (ARGUMENT, SHAPE):
+        kind, number = source & KIND, source >> NUMBER
+        if kind in (ARGUMENT, SHAPE, DEVICE):
             found.append(saved_argument(args, source))
         elif kind in (GRAD, GRADS):
             found.append(tuple(grads) if several else grads[0])
