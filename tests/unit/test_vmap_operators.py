@@ -54,7 +54,9 @@ def _dtype(op: Operator) -> Any:
     names = [getattr(d, "name", d) for d in op.dtypes] if isinstance(op.dtypes, tuple) else []
     if names and all(str(n).startswith("complex") for n in names):
         return np.complex128
-    return np.int64 if names and not any("float" in str(n) for n in names) else np.float64
+    if names and not any("float" in str(n) for n in names):
+        return np.int64 if "int64" in names else np.dtype(names[0])
+    return np.float64
 
 
 def _arrays(sample: Sample) -> list[Any]:

@@ -149,6 +149,7 @@ def _linear_samples(make: Any) -> Iterator[Sample]:
 
 def _conv_samples(make: Any) -> Iterator[Sample]:
     for stride, padding, dilation, groups, shape, columns in (
+        ((1, 1), (1, 0), (1, 1), 1, (1, 2, 4, 3), 3),
         ((1, 1), (0, 0), (1, 1), 1, (2, 3, 6, 7), 5),
         ((2, 1), (1, 2), (1, 1), 1, (1, 4, 7, 6), 34),
         ((1, 1), (2, 1), (2, 1), 2, (2, 4, 7, 6), 6),
