@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.distributed as dist
+from coredispatch.conformance import hypothesis_profile
 
 FLOATING = ["float32", "float64", "float16", "bfloat16"]
 WHOLE = ["int64", "int32", "int16", "int8", "uint8"]
@@ -212,8 +213,9 @@ def check(case: Case) -> None:
 
 def check_many(examples: int) -> None:
     """The same cases on all ranks of this group."""
+    hypothesis_profile.use()
 
-    @settings(max_examples=examples, derandomize=True, database=None, deadline=None)
+    @settings(max_examples=examples, derandomize=True, database=None)
     @given(cases())
     def every(case: Case) -> None:
         check(case)

@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).parent / "any_shapes_program.py"
 program = SimpleNamespace(**runpy.run_path(str(PROGRAM)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(case=program.cases(), ranks=st.integers(1, program.MOST))
 def test_threads(case: Any, ranks: int) -> None:
     dist.threads.spawn(lambda rank: program.check(case), nprocs=ranks)
@@ -33,7 +33,7 @@ def test_three_spawned_processes(run_program: Any, tmp_path: Path) -> None:
     assert done.stdout.count("agree") == 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     shape=st.lists(st.integers(0, 4), max_size=3).map(tuple),
     dtype=st.sampled_from(["float32", "bfloat16", "int64", "bool", "complex64"]),

@@ -165,7 +165,7 @@ def gathered(tensor: Any) -> Any:
 placement = st.sampled_from([Replicate(), Shard(0), Shard(1), _StridedShard(0, split_factor=3)])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shape=st.tuples(st.integers(0, 9), st.integers(1, 4)),
     start=st.tuples(placement, placement),

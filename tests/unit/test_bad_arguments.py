@@ -33,7 +33,7 @@ def _operators() -> list[str]:
 def _accepted(op: Operator) -> Sample | None:
     """The operator's sample with most arguments among the first that it takes."""
     best: Sample | None = None
-    for dtype in ("float32", "int64", "bool", "complex64"):
+    for dtype in ("float32", "int64", "bool", "complex64", "int8"):
         for position, sample in enumerate(op.samples(Make(np.dtype(dtype)))):
             if position == 8:
                 break

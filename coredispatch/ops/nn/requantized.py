@@ -68,7 +68,10 @@ def _conv_shape(self: Any, weight: Any, *rest: Any) -> Any:
 def _bytes_only(self: Any, weight: Any, *_: Any) -> DType:
     for x in (self, weight):
         if x.dtype not in _BYTES:
-            raise DTypeError(f"the factors are uint8 or int8, got {x.dtype.name}")
+            raise DTypeError(
+                f"the factors are uint8 or int8, got {x.dtype.name}",
+                fix="convert them first, for example x.to(cd.int8)",
+            )
     return same(self)
 
 
@@ -116,13 +119,15 @@ def _conv_reference(
 
 
 def _drawn(make: Any, *shape: int) -> Any:
-    """Bytes over the whole range of the type."""
-    return make.index(shape, 256).astype(np.uint8).view(make.dtype)
+    """Bytes over the whole range of the type; of other types numbers, which are refused."""
+    drawn = make.index(shape, 256).astype(np.uint8)
+    return drawn.view(np.int8) if make.dtype == np.int8 else drawn.astype(make.dtype)
 
 
 def _output(make: Any, count: int, size: float) -> tuple[Any, ...]:
     """Parameters with which sums of about ``size`` cover the range of the type."""
-    low, high = (int(v) for v in (np.iinfo(make.dtype).min, np.iinfo(make.dtype).max))
+    info = np.iinfo(np.int8 if make.dtype == np.int8 else np.uint8)
+    low, high = int(info.min), int(info.max)
     shift = round(np.log2(size / 128))
     return (
         make.index((count,), 128),
