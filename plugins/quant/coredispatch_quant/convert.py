@@ -17,7 +17,8 @@ import numpy as np
 from coredispatch.plugin import ArgumentError, OpError, Tensor, from_raw, nn, no_grad
 from coredispatch_quant.modules import DeQuantize, Quantize, QuantizedConv2d, QuantizedLinear
 from coredispatch_quant.observers import MinMaxObserver, PerChannelMinMaxObserver
-from coredispatch_quant.ops import pair, quantize_per_channel, quantize_per_tensor
+from coredispatch_quant.ops import quantize_per_channel, quantize_per_tensor
+from coredispatch_quant.windows import pair
 
 __all__ = ["fold_batch_norm", "quantize_model"]
 

@@ -108,7 +108,8 @@ class _Wrapping:
         for name, child in [*module._modules.items()]:
             if child is None or id(child) in self.ignored:
                 continue
-            if isinstance(self.wrapper, type) and isinstance(child, self.wrapper):
+            done = isinstance(self.wrapper, type) and isinstance(child, self.wrapper)
+            if done:
                 total += sum(p.numel() for p in child.parameters())  # is wrapped already
                 continue
             found = self.wrapped.get(id(child))
