@@ -47,6 +47,12 @@ def test_an_exception_is_shown_once_with_its_rank(launch: Any) -> None:
     assert "rank.py" not in done.stderr and "runpy" not in done.stderr
 
 
+def test_the_exit_status_is_the_one_of_the_rank_that_failed(launch: Any) -> None:
+    # not the one of a rank that was ended for it: mpiexec joins the bits of both
+    done = launch(PROGRAM, "--fail", "exit", ok=False)
+    assert done.returncode == 7, done.stderr
+
+
 def test_a_killed_rank_and_a_restart(launch: Any, tmp_path: Path) -> None:
     arguments = [PROGRAM, "--fail", "kill", "--once", str(tmp_path / "killed")]
     done = launch("--max-restarts", "1", *arguments)

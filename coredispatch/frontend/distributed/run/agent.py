@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -301,9 +300,17 @@ class _Round:
 
     def _status(self, codes: list[int | None]) -> int:
         """The exit status of a rank that failed by itself, rather than because of another."""
-        follows = {report["rank"] for report in self._reports() if report["follows"]}
-        failed = [(self.first_rank + i in follows, code) for i, code in enumerate(codes) if code]
-        _, status = min(failed, key=lambda rank: rank[0], default=(False, 1))
+        reports = self._reports("error")
+        own = [report for report in reports if not report["follows"]]
+        follows = {report["rank"] for report in reports}
+        if own:
+            status: int = own[0]["status"]
+        elif self.job.mpiexec is not None:
+            # mpiexec's own status joins those of all ranks, also of those that it killed.
+            status = next((end["code"] for end in self._reports("end")), 1)
+        else:
+            ends = [(self.first_rank + i in follows, code) for i, code in enumerate(codes) if code]
+            _, status = min(ends, key=lambda rank: rank[0], default=(False, 1))
         return status if 0 < status < 256 else 1
 
     def _let_end(self, seconds: float) -> None:
@@ -339,7 +346,7 @@ class _Round:
     # -- saying what happened -----------------------------------------------------------------
 
     def _explain(self, status: int) -> None:
-        reports = self._reports()
+        reports = self._reports("error")
         own = [report for report in reports if not report["follows"]]
         killed = [] if own else list(self._killed())
         if killed:
@@ -347,7 +354,7 @@ class _Round:
             _say(f"rank {rank} {what}; the others were ended (exit status {status})")
             return
         if reports:
-            first = min(own or reports, key=lambda report: report["time"])
+            first = (own or reports)[0]
             print(f"[rank {first['rank']}]: {first['text']}", file=sys.stderr, end="")
             _say(f"rank {first['rank']} failed; the others were ended (exit status {status})")
             return
@@ -356,31 +363,26 @@ class _Round:
             sys.stderr.write(path.read_text(errors="replace")[-4000:])
         _say(f"the ranks ended with status {status}")
 
-    def _reports(self) -> list[dict[str, Any]]:
-        """What ranks left of their errors."""
+    def _reports(self, kind: str) -> list[dict[str, Any]]:
+        """What ranks left of their errors, or their supervisors of their ends; the first first."""
         reports = []
-        for path in self.folder.glob("*.error"):
+        for path in self.folder.glob(f"*.{kind}"):
             with contextlib.suppress(ValueError):
                 reports.append(json.loads(path.read_text()))
-        return reports
+        return sorted(reports, key=lambda report: float(report["time"]))
 
     def _killed(self) -> Iterator[tuple[int, str]]:
         """Ranks that ended without a word: by a signal, or an exit status."""
+        if self.job.mpiexec is not None:
+            for end in self._reports("end"):
+                yield end["rank"], _how(end["code"])
+            return
         for local, process in enumerate(self.processes):
             code = process.returncode
             reported = (self.folder / f"{self.first_rank + local}.error").exists()
             ended_here = code in (0, None, -signal.SIGTERM)
-            if self.job.mpiexec is None and not ended_here and not reported:
+            if not ended_here and not reported:
                 yield self.first_rank + local, _how(code)
-        log = self.folder / "mpiexec.log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        ranks = {path.read_text(): int(path.stem) for path in self.folder.glob("*.pid")}
-        pid = re.search(r"PID (\d+)", text)
-        code_found = re.search(r"EXIT CODE: (\d+)", text)
-        if pid and code_found and pid[1] in ranks:
-            number = int(code_found[1])
-            # mpiexec of MPICH gives the raw number: below 32 it was a signal
-            yield ranks[pid[1]], _how(-number if 0 < number < 32 else number)
 
 
 def _how(code: int) -> str:

@@ -1,13 +1,19 @@
 """What the launcher starts in each rank: sets the environment, the streams, and runs the script.
 
 ``python rank.py SPECIFICATION``, a file of JSON that all ranks of a round share.
+
+Under ``mpiexec`` the rank is a child of the process that mpiexec started, its supervisor. mpiexec
+kills the other ranks when one ends, and then names the first in its own order as the one that
+failed. The supervisor sees its rank end before mpiexec can, and leaves a note of how.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
+import signal
 import sys
 import time
 import traceback
@@ -16,12 +22,13 @@ from typing import Any
 
 __all__ = ["main", "report"]
 
+_LAUNCHER_RANK = "COREDISPATCH_LOCAL_RANK"
 _MPI_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
 def _own_rank() -> int:
     """The local rank: from the launcher, or from MPI's."""
-    for name in ("COREDISPATCH_LOCAL_RANK", *_MPI_RANKS):
+    for name in (_LAUNCHER_RANK, *_MPI_RANKS):
         if name in os.environ:
             return int(os.environ[name])
     raise RuntimeError("no launcher started this process")
@@ -39,6 +46,41 @@ def _set_environment(facts: dict[str, Any], local: int) -> int:
         TORCHELASTIC_ERROR_FILE=str(Path(facts["folder"]) / f"{rank}.error"),
     )
     return rank
+
+
+def _supervise(folder: Path, rank: int) -> None:
+    """Go on in a child; what is left here waits for it, leaves how it ended, and ends so too."""
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _end_with_parent(supervisor)
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    _, ended = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(ended)
+    if code and not (folder / f"{rank}.error").exists():
+        _leave(folder / f"{rank}.end", rank=rank, code=code)
+    if code < 0:
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(supervisor, -code)
+    os._exit(code if 0 <= code < 256 else 1)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Be killed when the process `parent` is: mpiexec may know of that one only."""
+    if sys.platform == "linux":
+        set_death_signal = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed before
+            os._exit(1)
+
+
+def _leave(path: Path, **content: Any) -> None:
+    """Write a note for the launcher, which never sees a part of one."""
+    path.with_suffix(".part").write_text(json.dumps({"time": time.time()} | content))
+    path.with_suffix(".part").rename(path)
 
 
 def _redirect(folder: Path, local: int) -> None:
@@ -72,9 +114,13 @@ def report(error: BaseException, rank: int, path: Path) -> None:
     shown = text if hidden not in text else _without_launcher(text)
     # That another rank is gone is what follows from a failure there.
     follows = type(error).__name__ == "DistBackendError"
-    content = {"rank": rank, "time": time.time(), "follows": follows, "text": shown}
-    path.with_suffix(".part").write_text(json.dumps(content))
-    path.with_suffix(".part").rename(path)
+    _leave(path, rank=rank, follows=follows, status=_exit_status(error), text=shown)
+
+
+def _exit_status(error: BaseException) -> int:
+    """What a program that ends with `error` exits with; never 0."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code if isinstance(code, int) and 0 < code < 256 else 1
 
 
 def _without_launcher(text: str) -> str:
@@ -96,24 +142,23 @@ def main() -> None:
     folder = Path(facts["folder"])
     local = _own_rank()
     rank = _set_environment(facts, local)
+    if _LAUNCHER_RANK not in os.environ:
+        _supervise(folder, rank)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
     _redirect(folder, local)
     path = folder / f"{rank}.error"
-    status: Any = 0
+    failed: BaseException | None = None
     try:
         _run(facts, local)
-    except SystemExit as error:
-        status = error.code
-        if status not in (0, None):
-            report(error, rank, path)
     except BaseException as error:
-        report(error, rank, path)
-        status = 1
+        if not (isinstance(error, SystemExit) and error.code in (0, None)):
+            report(error, rank, path)
+            failed = error
     sys.stdout.flush()
     sys.stderr.flush()
-    if status not in (0, None):
+    if failed is not None:
         # No finalizers: MPI's would wait for ranks that wait for this one.
-        os._exit(status if isinstance(status, int) and 0 < status < 256 else 1)
+        os._exit(_exit_status(failed))
 
 
 if __name__ == "__main__":
