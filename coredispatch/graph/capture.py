@@ -10,12 +10,12 @@ are seen because the mode :class:`tracing` switches the layer on.
 from __future__ import annotations
 
 import operator
-import os
 import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._frames import in_package, program_frame
 from coredispatch._version import __version__
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
@@ -35,8 +35,6 @@ from coredispatch.plugin import (
 )
 
 __all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class TracerWarning(Warning):
@@ -223,8 +221,8 @@ class Recorder:
 
     def compared(self, fn: Any, left: Any, right: Any, held: bool) -> None:
         """A size was compared: the graph is right where the comparison comes out the same."""
-        frame = user_frame()
-        if frame is not None and not _in_package(sys._getframe(2).f_code.co_filename):
+        frame = program_frame()
+        if frame is not None and not in_package(sys._getframe(2).f_code.co_filename):
             self.comparisons.append((fn, left, right, held, frame))
 
     def looked(self, tensor: Any, what: str) -> None:
@@ -274,21 +272,9 @@ def _recorder(args: tuple[Any, ...]) -> Recorder:
     return found[0]
 
 
-def _in_package(filename: str) -> bool:
-    return filename.startswith(_PACKAGE)
-
-
-def user_frame() -> Any:
-    """The innermost frame that is not ours, None where there is none."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and _in_package(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
-
-
 def source() -> tuple[str, int, str]:
     """File, line and function of the user's code that is running."""
-    frame = user_frame()
+    frame = program_frame()
     if frame is None:
         return ("<unknown>", 0, "<unknown>")
     return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

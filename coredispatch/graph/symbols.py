@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numbers
 import operator
-import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
+from coredispatch._frames import in_package
 from coredispatch.plugin import Symbol, Value
 from coredispatch.registry import TABLE
 
@@ -31,7 +31,6 @@ __all__ = [
     "to_data",
 ]
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: how a question is written, and what it is when it is not so
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _ASKED: dict[str, Callable[[Any, Any], bool]] = {
@@ -256,7 +255,7 @@ def _asked_by_program() -> bool:
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
-    return frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE)
+    return frame is not None and not in_package(frame.f_code.co_filename)
 
 
 def _times(a: float, b: float) -> float:

@@ -13,6 +13,7 @@ import pytest
 import coredispatch as cd
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for the modules that the tests share
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeding import seeded
 
 import coredispatch as cd
 import coredispatch.distributed as dist
@@ -25,9 +26,9 @@ from coredispatch.distributed.tensor import Shard, distribute_tensor
 
 
 def model_and_optimizer(seed: int) -> tuple[Any, Any]:
-    cd.manual_seed(seed)
-    # A bias before the norm would have a gradient of rounding errors, which Adam scales up.
-    model = nn.Sequential(nn.Linear(5, 7, bias=False), nn.BatchNorm1d(7), nn.Linear(7, 3))
+    with seeded(seed):
+        # A bias before the norm would have a gradient of rounding errors, which Adam scales up.
+        model = nn.Sequential(nn.Linear(5, 7, bias=False), nn.BatchNorm1d(7), nn.Linear(7, 3))
     if dist.is_initialized():
         fully_shard(model)
     return model, cd.optim.Adam(model.parameters(), lr=0.01)

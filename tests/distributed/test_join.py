@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from seeding import seeded
+
 import coredispatch as cd
 import coredispatch.distributed as dist
 from coredispatch import nn
@@ -14,8 +16,9 @@ from coredispatch.nn.parallel import DistributedDataParallel as DDP
 
 def test_a_sharded_optimizer_steps_on_ranks_without_input() -> None:
     def train(rank: int, sharded: bool) -> list[float]:
-        cd.manual_seed(0)
-        model = DDP(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)))
+        with seeded(0):
+            model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        model = DDP(model)
         if sharded:
             opt: Any = ZeroRedundancyOptimizer(model.parameters(), cd.optim.SGD, lr=0.1)
         else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seeding import seeded
 
 import coredispatch as cd
 import coredispatch.distributed as dist
@@ -86,8 +87,8 @@ def test_sharding_maps_of_a_thousand_ranks() -> None:
 
 def test_a_shared_weight_and_a_state() -> None:
     def program(rank: int) -> bool:
-        cd.manual_seed(0)
-        model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+        with seeded(0):
+            model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
         model[1].weight = model[0].weight
         before = model[0].weight.detach().clone()
         fully_shard(model)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeding import seeded
 
 import coredispatch as cd
 import coredispatch.distributed as dist
@@ -31,12 +31,9 @@ from coredispatch.distributed.tensor.parallel import (
 )
 from coredispatch.distributed.tensor.placements import _StridedShard
 
-_seeding = threading.Lock()  # threads share the generator
-
 
 def plain(seed: int) -> Any:
-    with _seeding:
-        cd.manual_seed(seed)
+    with seeded(seed):
         return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3), nn.LayerNorm(3))
 
 

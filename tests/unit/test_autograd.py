@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import runpy
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -453,6 +455,17 @@ def test_anomaly_mode_points_at_the_forward_line() -> None:
         with pytest.raises(RuntimeError) as caught:
             y.sum().backward()
     assert "NaN" in str(caught.value) and "the culprit" in str(caught.value)
+
+
+def test_anomaly_mode_finds_a_program_whose_folder_has_our_name(tmp_path: Path) -> None:
+    file = tmp_path / "coredispatch" / "train.py"
+    file.parent.mkdir()
+    file.write_text("def forward(x):\n    return x.sqrt() * 0  # the culprit\n")
+    program = runpy.run_path(str(file))
+    with pytest.warns(UserWarning, match="Anomaly"), cd.autograd.detect_anomaly():
+        y = program["forward"](leaf([0.0]))
+        with pytest.raises(RuntimeError, match=r"train\.py:2, in forward: .*the culprit"):
+            y.sum().backward()
 
 
 def test_a_node_does_not_keep_its_output_alive() -> None:

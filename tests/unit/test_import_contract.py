@@ -32,6 +32,7 @@ ALLOWED = {
     "coredispatch/graph": {
         "coredispatch.registry",
         "coredispatch.plugin",
+        "coredispatch._frames",
         "coredispatch._version",
     },
 }

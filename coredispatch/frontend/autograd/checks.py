@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+from coredispatch._frames import program_frame
 from coredispatch.frontend.autograd.node import GraphTask, Node, OpNode
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.around.checks import describe, describe_call
@@ -158,10 +159,11 @@ def _forward_line(node: Node) -> str:
 
 def forward_line() -> str:
     """The innermost line of the user's code, for anomaly mode."""
-    for frame in reversed(traceback.extract_stack()):
-        if "/coredispatch/" not in frame.filename.replace("\\", "/"):
-            return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
-    return "<unknown>"
+    frame = program_frame()
+    if frame is None:
+        return "<unknown>"
+    (line,) = traceback.extract_stack(frame, limit=1)
+    return f"{line.filename}:{line.lineno}, in {line.name}: {line.line}"
 
 
 def instrumented(node: Node, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:

@@ -10,12 +10,12 @@ served by the program that it gave.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
+from coredispatch._frames import in_package
 from coredispatch.frontend.compiling.arguments import Arguments, order_of
 from coredispatch.frontend.compiling.numbers import Sym, plain
 from coredispatch.frontend.compiling.recording import Recorder, capturing_nothing
@@ -31,12 +31,11 @@ from coredispatch.registry.wiring import HOOKS
 __all__ = ["Length", "OpenSizes", "Sized", "mark", "opened", "questions", "tangent"]
 
 _META = Device("meta")
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 def _by_program() -> bool:
     """Whether the caller of the caller is the program's own code."""
-    return not sys._getframe(2).f_code.co_filename.startswith(_PACKAGE)
+    return not in_package(sys._getframe(2).f_code.co_filename)
 
 
 class _Seen:

@@ -1,0 +1,32 @@
+"""Which frames of the stack are the program's, and which are of this package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+__all__ = ["in_package", "program_frame", "program_frames"]
+
+# The whole path: a folder of the user may have the package's name.
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def in_package(filename: str) -> bool:
+    """Whether the file of a code object is one of coredispatch's own."""
+    return filename.startswith(_PACKAGE)
+
+
+def program_frames() -> Iterator[FrameType]:
+    """The frames outside of coredispatch, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not in_package(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def program_frame() -> FrameType | None:
+    """The innermost frame outside of coredispatch, None where there is none."""
+    return next(program_frames(), None)
