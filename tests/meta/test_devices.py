@@ -144,6 +144,8 @@ def test_a_copy_reads_from_any_device() -> None:
         assert a.device == cd.device("cards", 0) and a.tolist() == [[0, 1], [0, 1]]
         a.copy_(b.half())
     assert a.tolist() == [[0, 1], [2, 3]] and b.device == cd.device("cards", 1)
+    made = cd.ops.copy(cd.ones(2, device="meta"), c[:2])  # the functional form as well
+    assert made.device.type == "meta"
 
 
 def test_a_move_saves_no_tensor() -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "index_of",
     "mixed",
     "placed",
+    "reads_anywhere",
     "resolved",
 ]
 
@@ -108,6 +109,11 @@ def placed(backend: Backend, op: Operator, fn: Callable[..., Any]) -> Callable[.
     return Placed(backend, op, fn, several) if several or op.device >= 0 else fn
 
 
+def reads_anywhere(op: Operator) -> bool:
+    """Whether the second argument may lie on another device: a copy brings it over."""
+    return op.name in ("copy", "copy_")
+
+
 class Placed:
     """A kernel that is told its device, and run with it current where there are several.
 
@@ -120,7 +126,7 @@ class Placed:
     ) -> None:
         self.backend, self.fn, self.several = backend, fn, several
         self.position = -1 if op is None else op.device
-        self.copies = op is not None and op.name in ("copy", "copy_")
+        self.copies = op is not None and reads_anywhere(op)
 
     def __call__(self, *raws: Any, **out: Any) -> Any:
         backend, position = self.backend, self.position

@@ -22,7 +22,7 @@ from coredispatch.registry.around.checks import (
     refusal,
     shown,
 )
-from coredispatch.registry.around.devices import mixed
+from coredispatch.registry.around.devices import mixed, reads_anywhere
 from coredispatch.registry.dispatch.boxed_kernels import CallEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import (
     CANONICAL_DEVICE,
@@ -337,7 +337,7 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     def movable(v: Any) -> bool:
         return isinstance(v, Value) and cpu is not None and bool(v.keys & cpu.bit)
 
-    if op.name == "copy_" and isinstance(args[1], Value):  # its source may lie anywhere
+    if reads_anywhere(op) and isinstance(args[1], Value):
         source = HOOKS.value_type.to(args[1], args[0].device)
         return dispatch_below(op, (args[0], source, *args[2:]), entry.mask)
     tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]

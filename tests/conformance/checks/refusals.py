@@ -9,6 +9,7 @@ import numpy as np
 
 import coredispatch as cd
 from coredispatch.registry import CoreDispatchError, DeviceError, OpError
+from coredispatch.registry.around.devices import reads_anywhere
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
@@ -41,7 +42,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(14, op.name, dtype, variant="shapes")
         if any(p.name == "dim" for p in op.schema.params) and not op.name.endswith("_backward"):
             yield Case(14, op.name, dtype, variant="dim")
-        if len(op.tensors) > 1:
+        if len(op.tensors) > 1 and not reads_anywhere(op):
             yield Case(15, op.name, dtype)
         if facts.native and INDEXED & {p.name for p in op.schema.params}:
             yield Case(14, op.name, dtype, variant="places")
