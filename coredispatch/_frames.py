@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["in_package", "program_frame", "program_frames"]
+__all__ = ["in_package", "program_frame", "program_frames", "program_stacklevel"]
 
 # The whole path: a folder of the user may have the package's name.
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -30,3 +30,14 @@ def program_frames() -> Iterator[FrameType]:
 def program_frame() -> FrameType | None:
     """The innermost frame outside of coredispatch, None where there is none."""
     return next(program_frames(), None)
+
+
+def program_stacklevel() -> int:
+    """What a caller gives ``warnings.warn`` as ``stacklevel`` to name the program's line.
+
+    How many frames of the package are between depends on how the operator was called.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and in_package(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level

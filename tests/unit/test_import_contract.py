@@ -18,8 +18,14 @@ STDLIB = set(sys.stdlib_module_names)
 
 # package -> what its modules may import, besides the standard library and themselves
 ALLOWED = {
-    "coredispatch/registry": {"pluggy", "mypy_extensions"},
-    "coredispatch/ops": {"coredispatch.registry", "coredispatch._version", "numpy", "ml_dtypes"},
+    "coredispatch/registry": {"pluggy", "mypy_extensions", "coredispatch._frames"},
+    "coredispatch/ops": {
+        "coredispatch.registry",
+        "coredispatch._frames",
+        "coredispatch._version",
+        "numpy",
+        "ml_dtypes",
+    },
     "coredispatch/backends": {
         "coredispatch.registry",
         "coredispatch.plugin",  # the backend meta is written as a third party would write it

@@ -164,9 +164,10 @@ class TestNumberFirst:
         ],
     )
     def test_is_the_keyword_with_a_warning(self, call, expected):
-        with pytest.warns(UserWarning, match="This overload of add|This overload of sub"):
+        with pytest.warns(UserWarning, match="This overload of add|This overload of sub") as said:
             result = call(cd.tensor([1.0, 2.0]))
         assert result.tolist() == expected
+        assert [warning.filename for warning in said] == [__file__]
 
     def test_has_a_gradient(self):
         x = cd.tensor([1.0, 2.0], requires_grad=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._frames import program_stacklevel
 from coredispatch.ops.fft.transforms import fft_c2c, fft_c2r, fft_r2c
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
@@ -177,7 +178,7 @@ def stft(
         "Note: you can still call torch.view_as_real on the complex output to recover the old "
         "return format.",
         UserWarning,
-        stacklevel=2,
+        stacklevel=program_stacklevel(),
     )
     return lazy.view_as_real(lazy.contiguous(out))
 
@@ -330,7 +331,7 @@ def istft(
             "The length of signal is shorter than the length parameter. Result is being padded "
             "with zeros in the tail. Please check your center and hop_length settings.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=program_stacklevel(),
         )
         out = lazy.constant_pad_nd(out, (0, end - total))
     return lazy.squeeze(out, 0) if self.ndim == 2 else out

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from coredispatch._frames import program_stacklevel
 from coredispatch.ops.support.annotations import Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def _warn(name: str, old: str, new: str) -> None:
         f"This overload of {name} is deprecated:\n\t{name}({old})\n"
         f"Consider using one of the following signatures instead:\n\t{name}({new})",
         UserWarning,
-        stacklevel=3,
+        stacklevel=program_stacklevel(),
     )
 
 

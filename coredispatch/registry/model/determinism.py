@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Final
 
+from coredispatch._frames import program_stacklevel
 from coredispatch.registry.model.errors import KernelError
 
 __all__ = ["DETERMINISM", "alert_not_deterministic"]
@@ -35,7 +36,7 @@ def alert_not_deterministic(caller: str) -> None:
             f"{caller} does not have a deterministic implementation, but you set "
             "'torch.use_deterministic_algorithms(True, warn_only=True)'.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=program_stacklevel(),
         )
         return
     raise KernelError(

@@ -158,6 +158,19 @@ def test_what_is_kept_follows_the_channels() -> None:
     assert "cpu_numba.packed" in kept
 
 
+def test_what_is_kept_follows_the_groups() -> None:
+    """A weight is not bound to one number of groups: the images decide."""
+    rng = np.random.default_rng(7)
+    w = exact.drawn(rng, np.int8, 48, 16, 3, 3)
+    kept: dict[str, Any] = {}
+    channels = exact.channels_of(rng, w, 0, 1e5)
+    for groups in (1, 2, 1, 3):
+        x = exact.drawn(rng, np.uint8, 1, 16 * groups, 6, 7)
+        options = *channels, 9, 100, 0, 255, (1, 1), (1, 1), (1, 1), groups
+        found = products.requantized_conv2d(x, w, *options, kept)
+        np.testing.assert_array_equal(found, exact.conv2d(x, w, *options))
+
+
 def test_what_the_loops_do_not_take_is_left_to_others() -> None:
     rng = np.random.default_rng(6)
     x, w = exact.drawn(rng, np.uint8, 20, 40), exact.drawn(rng, np.int8, 30, 40)

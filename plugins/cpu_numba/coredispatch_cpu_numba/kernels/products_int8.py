@@ -42,11 +42,17 @@ def _layout() -> tuple[int, int, int, int, int]:
 
 
 class _Packed:
-    """A weight ``(groups, columns, depth)`` in panels, and what its zero points come to."""
+    """A weight in panels, and what its zero points come to.
 
-    def __init__(self, weight: np.ndarray) -> None:
+    ``shape`` is ``(groups, columns, depth)``. The channels of a place in a window lie together.
+    """
+
+    def __init__(self, weight: np.ndarray, groups: int) -> None:
         _, _, panel, per_word, step = _layout()
-        groups, columns, depth = weight.shape
+        if weight.ndim == 4:
+            weight = weight.transpose(0, 2, 3, 1)
+        columns, depth = len(weight) // groups, prod(weight.shape[1:])
+        weight = weight.reshape(groups, columns, depth)
         self.words = -(-depth // (per_word * step)) * step
         panels = -(-columns // panel)
         signed = weight if weight.dtype == np.int8 else (weight ^ np.uint8(128)).view(np.int8)
@@ -82,20 +88,18 @@ def _prepared(
     channels: tuple[np.ndarray, ...],
     zero: int,
     kept: Any,
-    grouped: Callable[[np.ndarray], np.ndarray],
+    groups: int,
 ) -> tuple[_Packed, _Parameters]:
-    """The packed weight and the parameters, from ``kept`` where they are there.
-
-    ``grouped`` brings a weight into the form ``(groups, columns, depth)``.
-    """
+    """The packed weight and the parameters, from ``kept`` where those of this call are there."""
     kept = {} if kept is None else kept
     packed = kept.get("cpu_numba.packed")
-    if packed is None:
-        packed = kept["cpu_numba.packed"] = _Packed(grouped(weight))
+    if packed is None or packed.shape[0] != groups:
+        packed = kept["cpu_numba.packed"] = _Packed(weight, groups)
+    sources = (packed, *channels)
     known = kept.get("cpu_numba.parameters")
-    if known is None or known[1] != zero or not all(map(is_, known[0], channels)):
+    if known is None or known[1] != zero or not all(map(is_, known[0], sources)):
         parameters = _Parameters(packed, channels, zero)
-        known = kept["cpu_numba.parameters"] = channels, zero, parameters
+        known = kept["cpu_numba.parameters"] = sources, zero, parameters
     return packed, known[2]
 
 
@@ -161,20 +165,10 @@ def requantized_linear(
     if any(v.shape != (columns,) or v.dtype != INT64 for v in channels):
         return NotImplemented
     flip = 0 if x.dtype == np.uint8 else 128
-    packed, parameters = _prepared(weight, channels, x_zero + flip, kept, lambda w: w[None])
+    packed, parameters = _prepared(weight, channels, x_zero + flip, kept, 1)
     out = np.empty((*x.shape[:-1], columns), x.dtype)
     _multiplied(x, out, rows, packed, parameters, zero, low, high)
     return out
-
-
-def _of_windows(groups: int) -> Callable[[np.ndarray], np.ndarray]:
-    """From ``(n, channels, height, width)`` to rows with the channels of each place together."""
-
-    def grouped(weight: np.ndarray) -> np.ndarray:
-        n = len(weight)
-        return weight.transpose(0, 2, 3, 1).reshape(groups, n // groups, prod(weight.shape[1:]))
-
-    return grouped
 
 
 def requantized_conv2d(
@@ -216,7 +210,7 @@ def requantized_conv2d(
         taps = np.ascontiguousarray(steps, np.int32)
         _run(_depthwise, pixels, taps, parameters, out, plan, work, images * oh)
         return out.transpose(0, 3, 1, 2)
-    packed, found = _prepared(weight, channels, x_zero + flip, kept, _of_windows(groups))
+    packed, found = _prepared(weight, channels, x_zero + flip, kept, groups)
     if groups == kh == kw == sh == sw == 1 and ph == pw == 0:
         _multiplied(pixels, out, rows, packed, found, zero, low, high)
         return out.transpose(0, 3, 1, 2)
