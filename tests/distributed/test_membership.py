@@ -83,6 +83,20 @@ def test_rounds(port: int) -> None:
     assert first.members.failed("another as well") == "failed" and first.members.failures() == 1
 
 
+def test_whoever_sees_the_end_of_a_round_sees_all_of_it(port: int, monkeypatch: Any) -> None:
+    """A machine that falls silent while it ends a round leaves no half of an end behind."""
+    settings = Settings(1, 2, last_call_timeout=5.0)
+    machines = [Machine(port, settings) for _ in range(2)]
+    together(*machines)
+    monkeypatch.setattr(machines[1].members._store, "add", lambda *_: 1)  # its last word
+    assert machines[1].members.failed("a rank was lost") == "failed"
+    assert until_ended(machines[0]) == ["failed"] and machines[0].members.failures() == 1
+    settings = Settings(1, 1)  # nobody to wait for
+    monkeypatch.setattr(machines[0].members, "_settings", settings)
+    place = machines[0].begin("join").end()
+    assert (place.number, place.failures, place.machines) == (1, 1, 1)
+
+
 def test_a_job_ends_for_all_at_once(port: int) -> None:
     settings = Settings(2, 3, last_call_timeout=0.2)
     machines = [Machine(port, settings) for _ in range(2)]

@@ -20,6 +20,7 @@ from coredispatch.distributed.tensor import Shard
 from coredispatch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
 
@@ -151,3 +152,17 @@ def test_orders(kind: Any, stages: int, parts: int) -> None:
             held += 1 if what == "forward" else -1
             most = max(most, held)
         assert kind is ScheduleGPipe or most <= stages - index
+
+
+@pytest.mark.parametrize(("source", "expected"), [(0, [0, 0]), (1, [1, 1]), (None, [0, 1])])
+def test_whose_weights_the_norms_of_a_sequence_begin_with(
+    source: int | None, expected: list[int]
+) -> None:
+    def program(rank: int) -> float:
+        norm = nn.LayerNorm(4)
+        nn.init.constant_(norm.weight, rank)
+        mesh = dist.init_device_mesh("cpu", (2,))
+        parallelize_module(norm, mesh, SequenceParallel(), src_data_rank=source)
+        return norm.weight.to_local()[0].item()
+
+    assert dist.threads.spawn(program, nprocs=2) == expected

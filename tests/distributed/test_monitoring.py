@@ -52,6 +52,18 @@ def test_the_rank_that_the_others_wait_for() -> None:
     assert "communication/rank2" in writer.scalars and "throughput/total" in writer.scalars
 
 
+def test_the_share_counts_groups_that_are_no_more() -> None:
+    def program(rank: int) -> float:
+        other = dist.new_group([0, 1])
+        other.waited = 1000.0
+        monitor = StepMonitor(every=1)
+        dist.destroy_process_group(other)
+        (report, _) = monitor.step()
+        return report.communication
+
+    assert all(0 <= share <= 1 for share in dist.threads.spawn(program, nprocs=2))
+
+
 def test_lines_of_the_dashboard(tmp_path: Path) -> None:
     shown = io.StringIO()
     board = Dashboard(tmp_path, shown)

@@ -189,6 +189,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         if state.default is None:
             raise AssertionError("Process group cannot be None")
         for made in reversed(list(state.groups.values())):
+            state.waited += made.waited
             made.close()
         state.default, state.store, state.count = None, None, 0
         state.groups.clear()
@@ -196,6 +197,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         return
     if group.group_name not in state.groups:
         raise ValueError("Invalid process group specified")
+    state.waited += group.waited
     group.close()
     del state.groups[group.group_name], state.backend_names[group.group_name]
 

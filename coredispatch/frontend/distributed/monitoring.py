@@ -128,7 +128,8 @@ class StepMonitor:
 
 def _waited() -> float:
     """Seconds that this process has spent in collectives."""
-    return sum(group.waited for group in world().groups.values())
+    state = world()
+    return state.waited + sum(group.waited for group in state.groups.values())
 
 
 def dashboard_monitor(process_group: Any) -> StepMonitor | None:

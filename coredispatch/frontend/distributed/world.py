@@ -21,6 +21,7 @@ class World:
         self.backend_names: dict[str, str] = {}  # group name -> as the user named it
         self.count = 0
         self.store: Any = None
+        self.waited = 0.0  # what groups that are no more had waited, in seconds
 
 
 class _ThreadWorld(threading.local):

@@ -72,6 +72,7 @@ def _run_elastic(job: _Job, folder: Path) -> int:
             left = restarts - members.failures()
             if left < 0:
                 _say(f"{members.why()}, and no restarts are left")
+                members.leave()
                 return status or 1
             _say(f"{members.why()}: starting again ({left} restarts left)")
         members.leave()

@@ -3,13 +3,13 @@
 With ``--nnodes=MIN:MAX`` the launcher of each machine is a member. A round is open until MIN have
 joined and a moment has passed, or MAX have; then the first to join closes it and says who is rank
 0. Who comes later asks for another round. A round ends when ranks fail, when a machine falls
-silent, when one more may join, or when all are done; who sees it first writes down why.
+silent, when one more may join, or when all are done; who sees it first writes down why, and how
+many rounds have failed. The next round begins with that one record: nobody sees half of an end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from dataclasses import dataclass
@@ -91,6 +91,7 @@ class Membership:
         self._number = 0
         self._index = 0
         self._size = 0
+        self._failures = 0  # before this round
         self._looked = 0.0
         self._signs: dict[int, tuple[int, float]] = {}
 
@@ -112,7 +113,11 @@ class Membership:
     def join(self) -> Place | None:
         """Take part in the next round, in which there is room; None where the job has ended."""
         while True:
-            self._number = int(self._store.add("round", 0))
+            while self._store.check([self._key("end")]):
+                end = self._found()
+                if end["reason"] == "done":
+                    return None
+                self._number, self._failures = self._number + 1, end["failures"]
             self._index = int(self._store.add(self._key("joined"), 1)) - 1
             if self._index == 0:
                 self._close()
@@ -121,8 +126,6 @@ class Membership:
                 return self._place(world)
             self._store.add(self._key("late"), 1)
             self._store.wait([self._key("end")], timedelta(days=365))
-            if self.reason() == "done":
-                return None
 
     def _close(self) -> None:
         """Wait for machines, and say how many take part."""
@@ -149,7 +152,6 @@ class Membership:
             port = int(probe.getsockname()[1])
         world = {
             "size": min(joined, settings.most),
-            "failures": int(self._store.add("failures", 0)),
             "host": address,
             "port": port,
         }
@@ -167,7 +169,7 @@ class Membership:
         self._size, self._signs, self._looked = world["size"], {}, 0.0
         ranks = [int(self._store.get(self._key(f"ranks/{i}"))) for i in range(self._size)]
         return Place(
-            self._number, world["failures"], self._index, self._size,
+            self._number, self._failures, self._index, self._size,
             sum(ranks[: self._index]), sum(ranks), world["host"], world["port"],
         )  # fmt: skip
 
@@ -202,13 +204,14 @@ class Membership:
 
     def _end(self, reason: str, text: str) -> None:
         """Say why the round is over, unless another has."""
-        end = json.dumps({"reason": reason, "text": text, "by": [self._index, os.getpid()]})
-        key = self._key("end")
-        if self._store.compare_set(key, "", end).decode() == end:
-            if reason == "failed":
-                self._store.add("failures", 1)
-            if reason != "done":
-                self._store.add("round", 1)
+        failures = self._failures + (reason == "failed")
+        end = json.dumps({"reason": reason, "text": text, "failures": failures})
+        self._store.compare_set(self._key("end"), "", end)
+
+    def _found(self) -> dict[str, Any]:
+        """How the round ended."""
+        end: dict[str, Any] = json.loads(self._store.get(self._key("end")))
+        return end
 
     # -- after a round ------------------------------------------------------------------------
 
@@ -227,15 +230,15 @@ class Membership:
 
     def reason(self) -> str:
         """Why the round is over: "done", "failed" or "grown"."""
-        return str(json.loads(self._store.get(self._key("end")))["reason"])
+        return str(self._found()["reason"])
 
     def why(self) -> str:
         """The same in words."""
-        return str(json.loads(self._store.get(self._key("end")))["text"])
+        return str(self._found()["text"])
 
     def failures(self) -> int:
-        """How many rounds have failed."""
-        return int(self._store.add("failures", 0))
+        """How many rounds have failed, with this one, which is over."""
+        return int(self._found()["failures"])
 
     def leave(self) -> None:
         """The job is over; who serves the store waits until the others know."""

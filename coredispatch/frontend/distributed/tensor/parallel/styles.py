@@ -180,6 +180,9 @@ class SequenceParallel(ParallelStyle):
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
         (sharding,) = self.sequence_sharding
 
+        def replicate(name: str, part: Module, mesh: DeviceMesh) -> None:
+            _divide(part, mesh, dict.fromkeys(part._parameters, Replicate()), self.src_data_rank)
+
         def enter(part: Module, inputs: Any, mesh: DeviceMesh) -> Any:
             if not isinstance(inputs[0], Tensor):
                 raise ValueError(
@@ -191,7 +194,7 @@ class SequenceParallel(ParallelStyle):
         def leave(part: Module, output: Any, mesh: DeviceMesh) -> Any:
             return output.to_local() if self.use_local_output else output
 
-        return distribute_module(module, device_mesh, None, enter, leave)
+        return distribute_module(module, device_mesh, replicate, enter, leave)
 
     def __repr__(self) -> str:
         return (
