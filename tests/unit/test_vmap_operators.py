@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sampled_operators import LARGEST, arrays_of, determined_operators, dtype_of
 
 import coredispatch as cd
 from coredispatch.frontend.transforms.batching import REFUSED
@@ -14,10 +15,8 @@ from coredispatch.frontend.utils._pytree import tree_flatten, tree_unflatten
 from coredispatch.func import jvp, vjp, vmap
 from coredispatch.ops.support.samples import Make, Sample
 from coredispatch.registry import Operator
-from coredispatch.registry.dispatch.table import TABLE
 
 SIZE = 3  # samples along the mapped dimension
-LARGEST = 200  # elements of an array; larger ones only cost time
 
 #: results that are not determined up to sign, phase or order, and memory that nobody wrote
 UNDETERMINED = {"empty_like", "linalg_eig", "linalg_eigvals"}
@@ -36,40 +35,12 @@ CONDITIONAL = {
 }
 
 
-def _operators() -> list[Operator]:
-    return [
-        op
-        for name, op in sorted(TABLE.snapshot.ops.items())
-        if op.plugin in ("ops", "transfer")
-        and op.samples is not None
-        and not op.random
-        and not op.factory
-        and name not in UNDETERMINED
-    ]
-
-
-def _dtype(op: Operator) -> Any:
-    if isinstance(op.dtypes, str):
-        return np.int64 if op.dtypes.startswith(("int", "bool")) else np.float64
-    names = [getattr(d, "name", d) for d in op.dtypes] if isinstance(op.dtypes, tuple) else []
-    if names and all(str(n).startswith("complex") for n in names):
-        return np.complex128
-    if names and not any("float" in str(n) for n in names):
-        return np.int64 if "int64" in names else np.dtype(names[0])
-    return np.float64
-
-
-def _arrays(sample: Sample) -> list[Any]:
-    leaves, _ = tree_flatten((sample.args, sample.kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
-
-
 def _cases(op: Operator, count: int) -> Iterator[list[Sample]]:
     """The same sample ``SIZE`` times with other numbers."""
-    makes = [Make(_dtype(op), seed=seed, values=op.values) for seed in range(SIZE)]
+    makes = [Make(dtype_of(op), seed=seed, values=op.values) for seed in range(SIZE)]
     fitting = []
     for row in zip(*(op.samples(make) for make in makes), strict=True):
-        arrays = [_arrays(sample) for sample in row]
+        arrays = [arrays_of(sample) for sample in row]
         sizes = [[a.shape for a in each] for each in arrays]
         if sizes[0] and sizes[0] == sizes[1] == sizes[2]:
             if all(a.size <= LARGEST for a in arrays[0]):
@@ -129,11 +100,11 @@ def _check(op: Operator, row: list[Sample], mapped: set[int], last: bool) -> boo
     return True
 
 
-@pytest.mark.parametrize("op", _operators(), ids=lambda op: op.name)
+@pytest.mark.parametrize("op", determined_operators(UNDETERMINED), ids=lambda op: op.name)
 def test_operator(op: Operator) -> None:
     checked = 0
     for number, row in enumerate(_cases(op, 5)):
-        for mapped in _mapped_sets(len(_arrays(row[0]))):
+        for mapped in _mapped_sets(len(arrays_of(row[0]))):
             if op.mutates and 0 not in mapped:
                 continue  # writing all samples to one tensor is refused, see test_vmap.py
             if op.name in REFUSED:
@@ -154,7 +125,7 @@ def test_operator(op: Operator) -> None:
 def _differentiable() -> list[Operator]:
     return [
         op
-        for op in _operators()
+        for op in determined_operators(UNDETERMINED)
         if op.differentiable
         and op.derived_from is None
         and not op.mutates
@@ -214,7 +185,7 @@ def _gradients(op: Operator, row: list[Sample], mapped: set[int], how: str) -> b
 def test_derivative(op: Operator, how: str) -> None:
     """``vmap(vjp(op))`` and ``vmap(jvp(op))``: derivatives of samples are those of each."""
     for row in _cases(op, 2):
-        count = sum(a.dtype.kind in "fc" for a in _arrays(row[0]))
+        count = sum(a.dtype.kind in "fc" for a in arrays_of(row[0]))
         for mapped in _mapped_sets(count) if count else []:
             try:
                 _gradients(op, row, mapped, how)

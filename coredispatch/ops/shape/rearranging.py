@@ -206,7 +206,7 @@ def repeat(self: Tensor, repeats: IntList) -> Tensor:
 def _(grad, self_shape, repeats):
     padded = (*(1,) * (len(repeats) - len(self_shape)), *self_shape)
     if 0 in repeats:
-        return lazy.zeros(self_shape, dtype=grad.dtype, device=grad.device)
+        return grad.new_zeros(self_shape)
     copies = shape.reshape(grad, tuple(n for pair in zip(repeats, padded) for n in pair))
     total = lazy.sum(copies, tuple(range(0, 2 * len(repeats), 2))) if repeats else copies
     return shape.reshape(total, self_shape)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from coredispatch._version import __version__ as _version
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh, init_device_mesh
+from coredispatch.frontend.distributed.tensor import mixing as _mixing
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor
 from coredispatch.frontend.distributed.tensor.making import (
     distribute_module,
@@ -20,6 +22,7 @@ from coredispatch.frontend.distributed.tensor.placements import (
     Replicate,
     Shard,
 )
+from coredispatch.registry import plugins as _plugins
 
 __all__ = [
     "DTensor",
@@ -38,3 +41,5 @@ __all__ = [
     "randn",
     "zeros",
 ]
+
+_plugins.builtin("distributed_tensor", _mixing, _version)

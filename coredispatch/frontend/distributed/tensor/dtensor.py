@@ -13,6 +13,7 @@ from typing import Any
 
 from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh, current_mesh
+from coredispatch.frontend.distributed.tensor.mixing import DISTRIBUTED
 from coredispatch.frontend.distributed.tensor.placements import (
     Partial,
     Placement,
@@ -73,6 +74,7 @@ def wrapped(
         requires_grad=requires_grad,
     )
     made._local_tensor, made.device_mesh, made.placements = local, mesh, placements
+    made.keys |= DISTRIBUTED
     return made
 
 

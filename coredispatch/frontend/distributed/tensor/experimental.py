@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from coredispatch.frontend.distributed.tensor.sharding.propagation import implicit_replication
+from coredispatch.frontend.distributed.tensor.mixing import implicit_replication
 
 __all__ = ["implicit_replication"]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh
+from coredispatch.frontend.distributed.tensor.mixing import implicit_replication
 from coredispatch.frontend.distributed.tensor.parallel.styles import ParallelStyle
-from coredispatch.frontend.distributed.tensor.sharding.propagation import implicit_replication
 from coredispatch.frontend.nn.module import Module
 
 __all__ = ["loss_parallel", "parallelize_module"]

@@ -19,6 +19,8 @@ _TOTAL = Partial()
 
 def embedding(call: Call) -> Plan | None:
     """Indices, embedding dimensions, or rows of the table: ranks give zeros for those of others."""
+    if "max_norm" in call.params and call.args[call.params.index("max_norm")] is not None:
+        return None  # rows that are asked for are written to
     indices, table = (tuple(t.shape) for t in call.tensors[:2])
     n = len(indices)
     choices = [Choice((Shard(i), R), (Shard(i),)) for i in range(n)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from typing import Any
 
 from coredispatch.frontend.distributed.collectives import broadcast
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
+from coredispatch.frontend.distributed.tensor.mixing import in_backward
 from coredispatch.frontend.distributed.tensor.placements import Placement, Replicate
 from coredispatch.frontend.distributed.tensor.sharding import shapes, views
 from coredispatch.frontend.distributed.tensor.sharding.choices import (
@@ -22,29 +22,11 @@ from coredispatch.frontend.distributed.tensor.sharding.rules import rule_of
 from coredispatch.frontend.distributed.tensor.transfers import moved
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.torch_function import as_written
-from coredispatch.registry.dispatch.masks import current_pass
 from coredispatch.registry.model.schema import REQUIRED
 
-__all__ = ["implicit_replication", "propagate"]
+__all__ = ["propagate"]
 
 Layout = tuple[Placement, ...]
-
-
-class _Implicit(threading.local):
-    depth = 0
-
-
-_implicit = _Implicit()
-
-
-class implicit_replication:
-    """Take plain tensors that meet DTensors for replicated ones, in this block and thread."""
-
-    def __enter__(self) -> None:
-        _implicit.depth += 1
-
-    def __exit__(self, *error: object) -> None:
-        _implicit.depth -= 1
 
 
 def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -63,14 +45,14 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         views.check_current(tensors, op.name)
     if written:
         copies = views.check_write(written, op.name)
-        result = _in_place(func, call, plan, written)
+        result = _writing(func, call, plan, written)
         for copied in copies:
             copied.write_back()
         if not in_backward():
             views.note_write(written, tensors, op.name)
         return result
     whole = Choice(tuple(R for _ in tensors), (R,) * max(len(plan.shapes), 1))
-    inputs, outputs = _chosen([whole, *plan.choices], call)
+    inputs, outputs = _chosen(_options([whole, *plan.choices], call), call)
     local = _moved(call, inputs)
     result = _run(func, plan, local, outputs)
     if plan.random:
@@ -129,26 +111,17 @@ def _distributed(tensor: Any, mesh: Any, name: str) -> Any:
                 "  fix: distribute them over one mesh"
             )
         return tensor
-    # Masks and indices may be plain: bodies of operators make some (that of causal attention).
-    values = tensor.dtype.is_floating_point or tensor.dtype.is_complex
-    if values and tensor.numel() != 1 and not _implicit.depth and not in_backward():
-        raise RuntimeError(
-            f"{name}: got mixed Tensor and DTensor, need to convert all Tensor to DTensor before "
-            "calling distributed operators!\n  fix: distribute_tensor(tensor, mesh), or "
-            "`with implicit_replication():`"
-        )
     replicated = tuple(Replicate() for _ in range(mesh.ndim))
     return wrapped(tensor, mesh, replicated, tensor.shape)
 
 
-def in_backward() -> bool:
-    """Whether a derivative is being computed: formulas may make tensors of their own."""
-    return current_pass() is not None
-
-
-def _chosen(choices: list[Choice], call: Call) -> tuple[list[Layout], list[Layout]]:
-    """Layouts of the operands and of the results."""
-    picked, inputs = _picked(_options(choices, call), call)
+def _chosen(choices: list[list[Choice]], call: Call) -> tuple[list[Layout], list[Layout]]:
+    """Layouts of the operands and of the results: the best choice for each mesh dimension."""
+    picked = [
+        best(options, call.tensors, [t.placements[dim] for t in call.tensors])
+        for dim, options in enumerate(choices)
+    ]
+    inputs = [tuple(c.inputs[i] for c in picked) for i in range(len(call.tensors))]
     results = max(len(c.outputs) for c in picked)
     outputs = [tuple(c.outputs[min(i, len(c.outputs) - 1)] for c in picked) for i in range(results)]
     return inputs, outputs
@@ -160,15 +133,6 @@ def _options(choices: list[Choice], call: Call) -> list[list[Choice]]:
         with_strided(choices, [t.placements[dim] for t in call.tensors])
         for dim in range(call.mesh.ndim)
     ]
-
-
-def _picked(choices: list[list[Choice]], call: Call) -> tuple[list[Choice], list[Layout]]:
-    """The best of the choices for each mesh dimension, and the layouts of the operands."""
-    picked = [
-        best(options, call.tensors, [t.placements[dim] for t in call.tensors])
-        for dim, options in enumerate(choices)
-    ]
-    return picked, [tuple(c.inputs[i] for c in picked) for i in range(len(call.tensors))]
 
 
 def _moved(call: Call, inputs: list[Layout]) -> Any:
@@ -192,8 +156,11 @@ def _call(func: Any, full: tuple[Any, ...]) -> Any:
     return func(*positional, **keywords)
 
 
-def _in_place(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
-    """What is written keeps its layout; where no rule allows that, a whole copy is written."""
+def _writing(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
+    """What is written keeps its layout; where no rule allows that, a whole copy is written.
+
+    Returns what was written to, or results of their own (those of batch normalization).
+    """
     own = {id(t): t for t in written}
     choices = [Choice(tuple(R for _ in call.tensors), (R,)), *plan.choices]
     fitting = [
@@ -204,12 +171,12 @@ def _in_place(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
         for dim, options in enumerate(_options(choices, call))
     ]  # fmt: skip
     if all(fitting):
-        _, inputs = _picked(fitting, call)
-        _run(func, plan, _moved(call, inputs), [])
+        inputs, outputs = _chosen(fitting, call)
+        result = _run(func, plan, _moved(call, inputs), outputs)
         if plan.random:
             for t in written:
                 _agreed(t._local_tensor, call.mesh)
-        return written[0]
+        return _written(func, call, plan, written, result, outputs)
     whole = tuple(R for _ in range(call.mesh.ndim))
     copies = {
         key: moved(t._local_tensor, t.shape, call.mesh, t.placements, whole).clone()
@@ -221,13 +188,21 @@ def _in_place(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
             return copies[id(t)]
         return moved(t._local_tensor, t.shape, call.mesh, t.placements, whole)
 
-    _call(func, _map(call.args, local))
+    result = _call(func, _map(call.args, local))
     if plan.random:
         for copy in copies.values():
             _agreed(copy, call.mesh)
     for key, t in own.items():
         t._local_tensor.copy_(moved(copies[key], t.shape, call.mesh, whole, t.placements))
-    return written[0]
+    return _written(func, call, plan, written, result, [whole])
+
+
+def _written(
+    func: Any, call: Call, plan: Plan, written: list[Any], result: Any, outputs: list[Layout]
+) -> Any:
+    if any(alias.itself for alias in func._op.schema.aliases):
+        return written[0]
+    return _wrap(result, call.mesh, outputs, plan.shapes)
 
 
 def _stays(written: Any, own: Placement, given: Placement, choice: Choice, plan: Plan) -> bool:
