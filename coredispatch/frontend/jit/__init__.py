@@ -34,6 +34,7 @@ from coredispatch.frontend.jit.markers import (
     unused,
     wait,
 )
+from coredispatch.frontend.jit.overloads import _overload, _overload_method
 from coredispatch.frontend.jit.saving import load, save
 from coredispatch.frontend.jit.script_module import (
     CompilationUnit,
@@ -59,6 +60,8 @@ __all__ = [
     "TopLevelTracedModule",
     "TracerWarning",
     "TracingCheckError",
+    "_overload",
+    "_overload_method",
     "annotate",
     "enable_onednn_fusion",
     "export",

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch.frontend.jit.module_hooks import called_graph
 from coredispatch.frontend.jit.script_module import (
     RecursiveScriptModule,
     ScriptModule,
@@ -50,7 +51,7 @@ def freeze(
     kept = set(preserved_attrs or ())
     made = RecursiveScriptModule(mod.original_name)
     made.training = False
-    graphs = {"forward": mod.graph}
+    graphs = {"forward": called_graph(mod, mod.graph)}
     graphs |= {name: graph for name, graph in mod._methods.items() if name in kept}
     inlined = {name: inline_modules(graph, graph_of) for name, graph in graphs.items()}
     written = {
@@ -92,13 +93,13 @@ def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> 
 
 
 def graph_of(module: Any) -> Graph | None:
-    """The graph that a module runs, or that says what a module of this package does."""
+    """The graph that a call of a module runs, or that says what a module of this package does."""
     graph: Graph | None = getattr(module, "_graph", None)
     if graph is None:
         from coredispatch.frontend.jit.compiler.modules import library_graph
 
         graph = library_graph(module)
-    return graph
+    return None if graph is None else called_graph(module, graph)
 
 
 def _all(graph: Graph) -> Iterator[Node]:

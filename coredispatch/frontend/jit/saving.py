@@ -8,6 +8,7 @@ from typing import Any
 from coredispatch.frontend.jit import runtime  # noqa: F401  declares what graphs may call
 from coredispatch.frontend.jit.compiler.annotations import read_type
 from coredispatch.frontend.jit.library import of_library
+from coredispatch.frontend.jit.module_hooks import HOOKS, attach, script_hooks
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
     RecursiveScriptModule,
@@ -37,8 +38,8 @@ __all__ = ["load", "save"]
 _FORMAT = "coredispatch script 1"
 #: what of a library module is not its own state
 _NO_STATE = frozenset(
-    "_graph _function _methods _attribute_types original_name training _hooks _parameter_names "
-    "_buffer_names _module_names".split()
+    "_graph _function _signature _methods _attribute_types original_name training _hooks "
+    "_parameter_names _buffer_names _module_names".split()
 )
 
 
@@ -82,6 +83,9 @@ def _described(module: Module, tensors: dict[str, Any], path: str) -> dict[str, 
     }
     if isinstance(module, ScriptModule):
         found["methods"] = {name: to_document(m) for name, m in module._methods.items()}
+    hooks = [(kind, hook) for kind in HOOKS for hook in script_hooks(module, kind)]
+    if hooks:
+        found["hooks"] = [[kind, hook.name, to_document(hook.graph)] for kind, hook in hooks]
     _describe_state(module, found, tensors, path)
     for name, parameter in module._parameters.items():
         found["parameters"][name] = parameter is not None and parameter.requires_grad
@@ -218,6 +222,12 @@ def _built(entry: dict[str, Any], tensors: dict[str, Any], path: str, seen: Any)
             graph = typed(from_document(document))
             _check_paths(graph, made)
             made._set_method(name, graph)
+    for kind, name, document in entry.get("hooks", []):
+        if kind not in HOOKS:
+            raise OpError(f"there are no hooks of the kind {kind!r}")
+        graph = typed(from_document(document))
+        _check_paths(graph, made)
+        attach(made, kind, graph, str(name))
     return made
 
 

@@ -8,6 +8,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from coredispatch.frontend.jit.failing import explained
 from coredispatch.frontend.jit.library import of_library
+from coredispatch.frontend.jit.module_hooks import HOOKS, copy_hooks, script_hooks
 from coredispatch.frontend.jit.signature import Signature
 from coredispatch.frontend.jit.traced_calls import call_traced, recorder_of_scripts
 from coredispatch.frontend.modes import is_grad_enabled, set_grad_enabled
@@ -77,7 +78,7 @@ class GraphMethod:
             return call_traced(recorder, lambda *a: function(module, *a), graph, module, given)
 
         run.__name__ = name
-        self.run = run
+        self.run, self.signature = run, bound
 
 
 class ScriptModule(Module):
@@ -96,7 +97,7 @@ class ScriptModule(Module):
         state = self.__dict__
         original_name = original_name or type(self).__name__
         state["original_name"] = original_name
-        state["_graph"] = state["_function"] = None
+        state["_graph"] = state["_function"] = state["_signature"] = None
         state["_methods"] = {}
         if graph is not None:
             self._set_method("forward", graph)
@@ -124,6 +125,7 @@ class ScriptModule(Module):
         state = self.__dict__
         if name == "forward":
             state["_graph"], state["_function"] = graph, method.run
+            state["_signature"] = method.signature
             if type(self).forward is not ScriptModule.forward:  # a class of the user's
                 state["forward"] = method.run.__get__(self)
         else:
@@ -332,6 +334,7 @@ def export_opnames(m: Any) -> list[str]:
         for module in m.modules():
             own = getattr(module, "_graph", None)
             graphs += [graph for graph in (own, *getattr(module, "_methods", {}).values()) if graph]
+            graphs += [hook.graph for kind in HOOKS for hook in script_hooks(module, kind)]
             if isinstance(module, LibraryScriptModule) or own is None:
                 from coredispatch.frontend.jit.freezing import graph_of
 
@@ -358,7 +361,8 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
     if isinstance(module, LibraryScriptModule):
         twin: ScriptModule = type(module).__new__(type(module))
         memo[id(module)] = twin
-        twin.__dict__.update(copy.deepcopy(module.__dict__, memo))
+        twin.__dict__.update(copy.deepcopy({**module.__dict__, "_hooks": None}, memo))
+        copy_hooks(module, twin)
         return twin
     cls: Any = type(module)
     made: ScriptModule = RecursiveScriptModule.__new__(cls)
@@ -377,4 +381,5 @@ def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:
     for name, child in module._modules.items():
         made.add_module(name, copy.deepcopy(child, memo))
     made.training = module.training
+    copy_hooks(module, made)
     return made

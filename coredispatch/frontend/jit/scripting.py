@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from coredispatch.frontend.jit.compiler.programs import compile_function
 from coredispatch.frontend.jit.compiler.source import CompileError
+from coredispatch.frontend.jit.overloads import refuse_alone
 from coredispatch.frontend.jit.script_module import RecursiveScriptModule, ScriptFunction
 from coredispatch.frontend.nn.module import Module
 
@@ -100,6 +101,7 @@ def script(
 
 
 def _script_function(fn: Any) -> ScriptFunction[..., Any]:
+    refuse_alone(fn)
     program = compile_function(fn)
     constants = Module()
     for name, tensor in program.adopted.items():

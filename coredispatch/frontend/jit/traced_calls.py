@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch.frontend.jit.module_hooks import HOOKS, script_hooks
 from coredispatch.graph import Graph, map_arg
 from coredispatch.graph.capture import Recorder, tracing, unwrapped
 from coredispatch.plugin import Mode, Switch
@@ -40,7 +41,8 @@ def call_traced(
     finally:
         recorder.keeps_scripts = True  # type: ignore[attr-defined]
     path = next((name for known, name in recorder.modules if known is owner), None)  # type: ignore[attr-defined]
-    if path and getattr(owner, "_graph", None) is graph:
+    hooked = any(script_hooks(owner, kind) for kind in HOOKS)  # a call would run them once more
+    if path and getattr(owner, "_graph", None) is graph and not hooked:
         node = recorder.graph.call_module(path, recorder.argument(args))
         return recorder.wrap(result, recorder._noted(node))
     prefix = "" if not path else f"{path}."

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Dict, Final, List, Optional, Tuple, TypeVar, Union  # noqa: UP035
 
 from coredispatch.frontend.jit import (
+    _overload,
+    _overload_method,
     annotate,
     export,
     ignore,
@@ -26,6 +28,8 @@ __all__ = [
     "BroadcastingList2",
     "BroadcastingList3",
     "Final",
+    "_overload",
+    "_overload_method",
     "annotate",
     "boolean_dispatch",
     "export",
@@ -50,12 +54,9 @@ BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = BroadcastingListCls(
 BroadcastingList4 = BroadcastingList5 = BroadcastingList6 = BroadcastingListCls()
 
 
-def _overload(func: _F) -> _F:
-    """A mark: one of several signatures. Returns the function."""
-    return func
-
-
-_overload_method = _copy_to_script_wrapper = _overload
+def _copy_to_script_wrapper(fn: _F) -> _F:
+    """A mark: a method that a compiled module keeps as Python. Returns the function."""
+    return fn
 
 
 def boolean_dispatch(

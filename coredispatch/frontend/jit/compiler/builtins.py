@@ -11,8 +11,8 @@ from typing import Any
 
 from coredispatch.frontend.jit import markers, runtime
 from coredispatch.frontend.jit.compiler.annotations import annotation_type, stored_type
-from coredispatch.frontend.jit.compiler.calls import Calls
 from coredispatch.frontend.jit.compiler.classes import check_class, new_object
+from coredispatch.frontend.jit.compiler.overloads import Overloads
 from coredispatch.frontend.jit.compiler.types import (
     ANY,
     BOOL,
@@ -46,7 +46,7 @@ from coredispatch.registry import TABLE
 __all__ = ["Builtins"]
 
 
-class Builtins(Calls):
+class Builtins(Overloads):
     """Calls that the compiler treats itself."""
 
     # -- calls whose arguments are no values ------------------------------------------------------

@@ -39,13 +39,14 @@ from coredispatch.frontend.jit.compiler.values import (
     Val,
 )
 from coredispatch.frontend.jit.library import of_library
+from coredispatch.frontend.jit.overloads import is_overloaded
 from coredispatch.frontend.jit.runtime import fail
 from coredispatch.frontend.nn.modules.container import ModuleDict, Sequential
 from coredispatch.graph import map_arg
 from coredispatch.graph.targets import MUTATORS, function_name, library_name
 from coredispatch.plugin import Operator
 
-__all__ = ["Calls", "signature_types"]
+__all__ = ["Calls", "check_parameters", "declared_types_of"]
 
 
 class Calls(Attributes):
@@ -211,8 +212,20 @@ class Calls(Attributes):
 
     # -- the user's functions --------------------------------------------------------------------
 
-    def inline(self, fn: Any, args: list[Any], kwargs: dict[str, Any], owner: Any = None) -> Any:
-        """Compile the body of a function here, with its parameters bound."""
+    overload: Any  # of Overloads
+
+    def inline(
+        self,
+        fn: Any,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        owner: Any = None,
+        told: Any = None,
+    ) -> Any:
+        """Compile the body of a function here, with its parameters bound.
+
+        ``told``: the overload whose annotations hold, by default the one that the arguments fit.
+        """
         fn = inspect.unwrap(fn)
         code = fn.__code__
         if code in self.stack:
@@ -223,7 +236,8 @@ class Calls(Attributes):
             source = source_of(fn)
         except CompileError as error:
             raise self.error(str(error).strip()) from None
-        env, frame = self._bound_frame(fn, source, args, kwargs, owner is not None)
+        told = told or self.overload(fn, args, kwargs, owner is not None)
+        env, frame = self._bound_frame(fn, told, source, args, kwargs, owner is not None)
         outer, at, hint = self.frame, self.at, self.hint
         self.stack.append(code)
         self.frame, self.hint = frame, None
@@ -265,10 +279,16 @@ class Calls(Attributes):
         return value
 
     def _bound_frame(
-        self, fn: Any, source: Source, args: list[Any], kwargs: dict[str, Any], method: bool
+        self,
+        fn: Any,
+        told: Any,
+        source: Source,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        method: bool,
     ) -> tuple[dict[str, Any], Frame]:
         names = names_for(fn)
-        kinds, returns = signature_types(fn, source, names)
+        kinds, returns, own = declared_types_of(told)
         signature = inspect.signature(fn)
         if method:
             kinds.pop(next(iter(signature.parameters)), None)
@@ -289,7 +309,7 @@ class Calls(Attributes):
         frame = Frame(source, names, env, fn, None, {}, returns, frozenset(kinds))
         assert frame.declared is not None
         for name, kind in kinds.items():
-            if kind != ANY and isinstance(env.get(name), Val) and name in annotated(fn, source):
+            if kind != ANY and isinstance(env.get(name), Val) and name in own:
                 frame.declared[name] = kind
         return env, frame
 
@@ -371,6 +391,8 @@ class Calls(Attributes):
         module = ref.module
         if not ref.path:
             raise self.error("a module cannot call itself", fix="call one of its methods")
+        if is_overloaded(type(module)):
+            return self.inline(type(module).forward, [ref, *args], kwargs, owner=type(module))
         kind = self.module_type(module)
         return self.emit("call_module", ref.path, tuple(self.listed(*args)), kwargs, kind)
 
@@ -475,6 +497,12 @@ def annotated(fn: Any, source: Source) -> set[str]:
     if source.tree.type_comment:
         return set(inspect.signature(fn).parameters)
     return set(getattr(fn, "__annotations__", {}))
+
+
+def declared_types_of(fn: Any) -> tuple[dict[str, Type], Type | None, set[str]]:
+    """The types of the parameters and of the result, and the names that are annotated."""
+    source = source_of(fn)
+    return *signature_types(fn, source, names_for(fn)), annotated(fn, source)
 
 
 def signature_types(

@@ -9,6 +9,7 @@ from coredispatch.frontend.jit.compiler.attributes import (
     declared_types,
     holds,
 )
+from coredispatch.frontend.jit.compiler.hooks import compile_hooks, with_hooks
 from coredispatch.frontend.jit.compiler.programs import (
     Program,
     compile_function,
@@ -19,6 +20,8 @@ from coredispatch.frontend.jit.compiler.values import ModuleRef
 from coredispatch.frontend.jit.frontend import NotSupportedError
 from coredispatch.frontend.jit.library import of_library
 from coredispatch.frontend.jit.markers import Attribute
+from coredispatch.frontend.jit.module_hooks import attach, script_hooks
+from coredispatch.frontend.jit.overloads import declarations
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
     RecursiveScriptModule,
@@ -58,8 +61,20 @@ def is_library(module: Module) -> bool:
     return of_library(cls)
 
 
+#: the hooks that a call runs: they are compiled; those of state dicts stay Python
+_CALLED = ("forward_pre", "forward", "options")
+
+
 def result_type(module: Any) -> Type:
     """The type of what calling a module gives."""
+    made = _SCRIPTED.get(id(module), module)
+    kind = _forward_type(module)
+    for hook in script_hooks(made, "forward"):
+        kind = with_hooks(kind, hook.graph)
+    return kind
+
+
+def _forward_type(module: Any) -> Type:
     made = _SCRIPTED.get(id(module))
     if made is None and isinstance(module, ScriptModule):
         made = module
@@ -97,19 +112,19 @@ def _scripted(module: Module) -> Any:
     if is_library(module):
         made = _SCRIPTED[id(module)] = library_copy(module)
         return made
-    _check_hooks(module)
     made = RecursiveScriptModule(type(module).__name__)
     _share(module, made)
     for name, child in module._modules.items():
         made.add_module(name, None if child is None else _scripted(child))
     _SCRIPTED[id(module)] = made
     _attributes(module, made)
-    for name, fn in _methods(module):
-        program = _compiled(module, name, fn)
+    for name, fn, told in _methods(module):
+        program = _compiled(module, name, fn, told)
         for path, tensor in program.adopted.items():
             made.register_buffer(path, tensor, persistent=False)
         _keep(program, module, made)
         made._set_method(name, program.block.graph)
+    _hooks(module, made)
     _python_members(module, made)
     return made
 
@@ -128,11 +143,11 @@ def compile_in_place(module: Any) -> None:
             module._set_method(name, program.block.graph)
 
 
-def _compiled(module: Module, name: str, fn: Any) -> Program:
+def _compiled(module: Module, name: str, fn: Any, told: Any = None) -> Program:
     ref = ModuleRef("", module)
     if name == "forward" and type(module).forward is Sequential.forward:
         return compile_sequential(module)
-    return compile_function(fn, ref, owner=type(module))
+    return compile_function(fn, ref, owner=type(module), told=told)
 
 
 def library_copy(module: Module) -> Any:
@@ -147,6 +162,11 @@ def library_copy(module: Module) -> Any:
     )
     for name, child in module._modules.items():
         made.__dict__[name] = None if child is None else _scripted(child)
+    if made._hooks is not None:
+        state["_hooks"] = made.__dict__["_hooks"] = {
+            kind: entries for kind, entries in made._hooks.items() if kind not in _CALLED
+        }
+        _hooks(module, made)
     return made
 
 
@@ -177,14 +197,18 @@ def _share(module: Module, made: Any) -> None:
     made.training = module.training
 
 
-def _check_hooks(module: Module) -> None:
-    hooks = module._hooks or {}
-    kinds = [kind for kind, entries in hooks.items() if kind != "options" and entries]
-    if any(kind.startswith(("forward", "backward")) for kind in kinds):
-        raise NotSupportedError(
-            f"hooks of {type(module).__name__} aren't supported: remove them before jit.script, or "
-            "register them with the scripted module"
-        )
+def _hooks(module: Module, made: Any) -> None:
+    """Compile the hooks of ``module`` for ``made``."""
+    if not module._hooks:
+        return
+    graph = made.__dict__.get("_graph")
+    inputs, output = None, ANY
+    if graph is not None:
+        inputs = [place.meta.get("type", ANY) for place in graph.placeholders]
+        output = graph.output_node().meta.get("type", ANY)
+    for kind, name, program in compile_hooks(module, inputs, output):
+        _keep(program, module, made)
+        attach(made, kind, program.block.graph, name)
 
 
 def _attributes(module: Module, made: Any) -> None:
@@ -214,8 +238,11 @@ def _keep(program: Program, module: Module, made: Any) -> None:
         at.__dict__.setdefault("_attribute_types", {})[name] = kind
 
 
-def _methods(module: Module) -> list[tuple[str, Any]]:
-    """``forward``, where the class defines it, and the exported methods."""
+def _methods(module: Module) -> list[tuple[str, Any, Any]]:
+    """``forward``, where the class defines it, and the exported methods; and of which overload.
+
+    Overloads are methods of their own: ``forward__0``, ``forward__1``.
+    """
     cls = type(module)
     found: dict[str, Any] = {}
     forward = getattr(cls, "forward", None)
@@ -226,7 +253,12 @@ def _methods(module: Module) -> list[tuple[str, Any]]:
         fn = inspect.getattr_static(cls, name, None)
         if getattr(fn, "_torchscript_modifier", None) == "export":
             found[name] = fn
-    return list(found.items())
+    methods: list[tuple[str, Any, Any]] = []
+    for name, fn in found.items():
+        overloads = declarations(inspect.unwrap(fn))
+        methods += [(f"{name}__{i}", fn, told) for i, told in enumerate(overloads)]
+        methods += [] if overloads else [(name, fn, None)]
+    return methods
 
 
 def _python_members(module: Module, made: Any) -> None:

@@ -8,11 +8,7 @@ from typing import Any
 from coredispatch.frontend.jit.compiler.annotations import names_for
 from coredispatch.frontend.jit.compiler.attributes import holds
 from coredispatch.frontend.jit.compiler.builtins import Builtins
-from coredispatch.frontend.jit.compiler.calls import (
-    annotated,
-    check_parameters,
-    signature_types,
-)
+from coredispatch.frontend.jit.compiler.calls import check_parameters, declared_types_of
 from coredispatch.frontend.jit.compiler.source import source_of
 from coredispatch.frontend.jit.compiler.types import ANY, TENSOR, Type
 from coredispatch.frontend.jit.compiler.values import Block, Frame, ModuleRef, Val
@@ -64,12 +60,14 @@ class Program(Builtins):
         return self.paste(graph, ModuleRef("", None), args, kwargs)
 
 
-def parameter_values(program: Program, fn: Any, skip: int) -> list[Val]:
-    """Inputs of the graph for the parameters of ``fn`` behind the first ``skip``."""
+def parameter_values(program: Program, fn: Any, skip: int, told: Any = None) -> list[Val]:
+    """Inputs of the graph for the parameters of ``fn`` behind the first ``skip``.
+
+    ``told``: the overload whose annotations hold.
+    """
     source = source_of(fn)
     check_parameters(fn, source)
-    kinds, _ = signature_types(fn, source, names_for(fn))
-    own = annotated(fn, source)
+    kinds, _, own = declared_types_of(told or fn)
     found = []
     for name, parameter in list(inspect.signature(fn).parameters.items())[skip:]:
         kind = kinds.get(name, TENSOR)
@@ -90,16 +88,21 @@ def parameter_values(program: Program, fn: Any, skip: int) -> list[Val]:
 
 
 def compile_function(
-    fn: Any, ref: ModuleRef | None = None, owner: Any = None, library: bool = False
+    fn: Any,
+    ref: ModuleRef | None = None,
+    owner: Any = None,
+    library: bool = False,
+    told: Any = None,
 ) -> Program:
     """The program of a function, or of a method of a module.
 
-    ``library``: the module is part of this package, and its options are constants.
+    ``library``: the module is part of this package, and its options are constants. ``told``: the
+    overload that is compiled.
     """
     fn = inspect.unwrap(fn)
     program = Program(fn, owner)
     program.library = library
-    values = parameter_values(program, fn, 0 if ref is None else 1)
+    values = parameter_values(program, fn, 0 if ref is None else 1, told)
     given = [*([] if ref is None else [ref]), *values]
     only = inspect.Parameter.KEYWORD_ONLY
     named = {
@@ -107,7 +110,8 @@ def compile_function(
         for (name, parameter), value in zip(inspect.signature(fn).parameters.items(), given)
         if parameter.kind is only
     }
-    result = program.inline(fn, given[: len(given) - len(named)], named, owner=owner)
+    places = given[: len(given) - len(named)]
+    result = program.inline(fn, places, named, owner=owner, told=told)
     return _finished(program, result)
 
 
