@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from coredispatch.frontend import amp
+from coredispatch.frontend.older_amp_names import warn_older_name
 from coredispatch.registry.model.dtypes import bfloat16
 
 __all__ = ["GradScaler", "autocast"]
-
-
-def _deprecated(name: str) -> None:
-    warnings.warn(
-        f"`torch.cpu.amp.{name}(args...)` is deprecated. Please use "
-        f"`torch.amp.{name}('cpu', args...)` instead.",
-        FutureWarning,
-        stacklevel=3,
-    )
 
 
 class autocast(amp.autocast):
@@ -26,7 +17,7 @@ class autocast(amp.autocast):
     def __init__(
         self, enabled: bool = True, dtype: Any = bfloat16, cache_enabled: bool = True
     ) -> None:
-        _deprecated("autocast")
+        warn_older_name("cpu.amp.autocast", "autocast('cpu', args...)")
         super().__init__("cpu", dtype, enabled, cache_enabled)
 
 
@@ -41,5 +32,5 @@ class GradScaler(amp.GradScaler):
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        _deprecated("GradScaler")
+        warn_older_name("cpu.amp.GradScaler", "GradScaler('cpu', args...)")
         super().__init__("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)

@@ -8,6 +8,7 @@ from typing import Any
 
 from coredispatch.frontend import amp
 from coredispatch.frontend.cuda.devices import is_available
+from coredispatch.frontend.older_amp_names import warn_older_name
 from coredispatch.registry.model.dtypes import float16
 
 __all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd"]
@@ -18,21 +19,13 @@ def amp_definitely_not_available() -> bool:
     return not is_available()
 
 
-def _deprecated(old: str, new: str) -> None:
-    warnings.warn(
-        f"`torch.cuda.amp.{old}(args...)` is deprecated. Please use `torch.amp.{new}` instead.",
-        FutureWarning,
-        stacklevel=3,
-    )
-
-
 class autocast(amp.autocast):
     """``amp.autocast("cuda", ...)``; without a device it warns and changes nothing."""
 
     def __init__(
         self, enabled: bool = True, dtype: Any = float16, cache_enabled: bool = True
     ) -> None:
-        _deprecated("autocast", "autocast('cuda', args...)")
+        warn_older_name("cuda.amp.autocast", "autocast('cuda', args...)")
         if enabled and not is_available():
             warnings.warn("CUDA is not available. Disabling autocast.", UserWarning, stacklevel=2)
             enabled = False
@@ -51,7 +44,7 @@ class GradScaler(amp.GradScaler):
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        _deprecated("GradScaler", "GradScaler('cuda', args...)")
+        warn_older_name("cuda.amp.GradScaler", "GradScaler('cuda', args...)")
         if enabled and not is_available():
             warnings.warn(
                 "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
@@ -68,11 +61,11 @@ def custom_fwd(
     fwd: Callable[..., Any] | None = None, *, cast_inputs: Any = None
 ) -> Callable[..., Any]:
     """``amp.custom_fwd(..., device_type="cuda")``, which it asks to be written."""
-    _deprecated("custom_fwd", "custom_fwd(args..., device_type='cuda')")
+    warn_older_name("cuda.amp.custom_fwd", "custom_fwd(args..., device_type='cuda')")
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., Any]) -> Callable[..., Any]:
     """``amp.custom_bwd(..., device_type="cuda")``, which it asks to be written."""
-    _deprecated("custom_bwd", "custom_bwd(args..., device_type='cuda')")
+    warn_older_name("cuda.amp.custom_bwd", "custom_bwd(args..., device_type='cuda')")
     return amp.custom_bwd(bwd, device_type="cuda")

@@ -212,72 +212,57 @@ def packer(across: bool, paired: bool) -> Callable[..., None]:
     return pack
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def two_by_two(a, a_panel, b, b_panel, steps, out, row, start):
-    """Two panels times two: 32 rows of ``out``, to which it adds where ``start``."""
-    under = out + 16 * row
-    if start:
-        amx.load(0, out, row)
-        amx.load(1, out + 64, row)
-        amx.load(2, under, row)
-        amx.load(3, under + 64, row)
-    else:
-        amx.zero(0)
-        amx.zero(1)
-        amx.zero(2)
-        amx.zero(3)
-    for s in range(steps):
-        at = s * TILE
-        amx.load(4, a + at, 64)
-        amx.load(6, b + at, 64)
-        amx.add_bfloat16(0, 4, 6)
-        amx.load(7, b + b_panel + at, 64)
-        amx.add_bfloat16(1, 4, 7)
-        amx.load(5, a + a_panel + at, 64)
-        amx.add_bfloat16(2, 5, 6)
-        amx.add_bfloat16(3, 5, 7)
-    amx.store(0, out, row)
-    amx.store(1, out + 64, row)
-    amx.store(2, under, row)
-    amx.store(3, under + 64, row)
+def _product(tall: bool, wide: bool) -> Callable[..., None]:
+    """The kernel for two panels of the left matrix where ``tall``, of the right where ``wide``.
+
+    Tiles 0 and 1 are sums of the first panel of the left matrix, 2 and 3 of the second.
+    """
+
+    @njit(error_model="numpy", no_cpython_wrapper=True)
+    def multiply(a, a_panel, b, b_panel, steps, out, row, start):
+        under = out + 16 * row
+        if start:
+            amx.load(0, out, row)
+            if wide:
+                amx.load(1, out + 64, row)
+            if tall:
+                amx.load(2, under, row)
+            if tall and wide:
+                amx.load(3, under + 64, row)
+        else:
+            amx.zero(0)
+            amx.zero(1)
+            amx.zero(2)
+            amx.zero(3)
+        for s in range(steps):
+            at = s * TILE
+            amx.load(4, a + at, 64)
+            amx.load(6, b + at, 64)
+            amx.add_bfloat16(0, 4, 6)
+            if wide:
+                amx.load(7, b + b_panel + at, 64)
+                amx.add_bfloat16(1, 4, 7)
+            if tall:
+                amx.load(5, a + a_panel + at, 64)
+                amx.add_bfloat16(2, 5, 6)
+            if tall and wide:
+                amx.add_bfloat16(3, 5, 7)
+        amx.store(0, out, row)
+        if wide:
+            amx.store(1, out + 64, row)
+        if tall:
+            amx.store(2, under, row)
+        if tall and wide:
+            amx.store(3, under + 64, row)
+
+    return multiply
 
 
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def one_by_two(a, b, b_panel, steps, out, row, start):
-    """One panel times two: 16 rows of ``out``."""
-    if start:
-        amx.load(0, out, row)
-        amx.load(1, out + 64, row)
-    else:
-        amx.zero(0)
-        amx.zero(1)
-    for s in range(steps):
-        at = s * TILE
-        amx.load(4, a + at, 64)
-        amx.load(6, b + at, 64)
-        amx.add_bfloat16(0, 4, 6)
-        amx.load(7, b + b_panel + at, 64)
-        amx.add_bfloat16(1, 4, 7)
-    amx.store(0, out, row)
-    amx.store(1, out + 64, row)
-
-
-@njit(error_model="numpy", no_cpython_wrapper=True)
-def two_by_one(a, a_panel, b, steps, out, row, start):
-    """Two panels times one: 32 rows of ``out``."""
-    under = out + 16 * row
-    if start:
-        amx.load(0, out, row)
-        amx.load(2, under, row)
-    else:
-        amx.zero(0)
-        amx.zero(2)
-    for s in range(steps):
-        at = s * TILE
-        amx.load(6, b + at, 64)
-        amx.load(4, a + at, 64)
-        amx.add_bfloat16(0, 4, 6)
-        amx.load(5, a + a_panel + at, 64)
-        amx.add_bfloat16(2, 5, 6)
-    amx.store(0, out, row)
-    amx.store(2, under, row)
+#: ``multiply(a, a_panel, b, b_panel, steps, out, row, start)``: one or two panels of the left
+#: matrix times one or two of the right, which are ``a_panel`` and ``b_panel`` bytes apart. Each
+#: panel of the left is 16 rows of ``out``, to which the product is added where ``start``.
+two_by_two, one_by_two, two_by_one = (
+    _product(True, True),
+    _product(False, True),
+    _product(True, False),
+)

@@ -235,12 +235,13 @@ def centred_weight(
     """``weight - zero point`` as contiguous float32, transposed where ``turned``; kept."""
     kept = {} if kept is None else kept
     name = "columns" if turned else "rows"
-    found = kept.get(name)
-    if found is None:
+    known = kept.get(name)
+    if known is None or not np.array_equal(known[0], zeros):
         zero = zeros.reshape(-1, *[1] * (weight.ndim - 1)).astype(np.float32)
         steps = np.subtract(weight, zero, dtype=np.float32)
-        found = kept[name] = np.ascontiguousarray(steps.T if turned else steps)
-    return found
+        found = np.ascontiguousarray(steps.T if turned else steps)
+        known = kept[name] = zeros.copy(), found
+    return known[1]
 
 
 def farthest(x: np.ndarray, zero: Any) -> int:

@@ -64,6 +64,18 @@ def test_linear(weight, dtype, sx, zx, relu, k):
         assert got.data.tolist() == want
 
 
+def test_what_is_kept_follows_the_zero_points():
+    """``kept`` belongs to the integers of the weight; what is added to them may change."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(0, 256, s).astype(np.uint8) for s in ((5, 8), (3, 8)))
+    kept: dict = {}
+    for zero in (0, 200):
+        zeros, bias, multiplier, shift = (np.full(3, v) for v in (zero, 0, 2**30, 6))
+        given = x, w, zeros, bias, multiplier, shift, 0, 0, 0, 255
+        again = kernels.requantized_linear(*given, kept)
+        assert again.tolist() == kernels.requantized_linear(*given).tolist()
+
+
 CONVS = [
     # input, weight, stride, padding, dilation, groups
     ((2, 3, 6, 5), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), 1),

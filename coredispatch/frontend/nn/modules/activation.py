@@ -218,16 +218,18 @@ class Hardtanh(_Activation):
         max_value: float | None = None,
     ) -> None:
         super().__init__()
-        for old, new in (("min_value", "min_val"), ("max_value", "max_val")):
-            if (min_value if old == "min_value" else max_value) is not None:
+        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+        for old, new, given in (
+            ("min_value", "min_val", min_value),
+            ("max_value", "max_val", max_value),
+        ):
+            if given is not None:
                 warnings.warn(
                     f"keyword argument `{old}` is deprecated and renamed to `{new}`",
                     FutureWarning,
                     stacklevel=2,
                 )
-        self.min_val = min_val if min_value is None else min_value
-        self.max_val = max_val if max_value is None else max_value
-        self.inplace = inplace
+                setattr(self, new, given)
 
 
 class Threshold(_Activation):

@@ -113,7 +113,7 @@ def _correlate(char: str) -> Callable[..., None]:
                         if o + 1 < panels:
                             two_by_two(left, length, pairs, length, steps, to, 128, False)
                         else:
-                            one_by_two(left, pairs, length, steps, to, 128, False)
+                            one_by_two(left, length, pairs, length, steps, to, 128, False)
                         for m in range(many):
                             c = o * LINES + m
                             line, place = to + 128 * m, lines + 2 * (c * pitch + p)
@@ -197,7 +197,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
                         if p + 1 < panels:
                             two_by_two(left, length, at, steps * TILE, some, to, 4 * across, s > 0)
                         else:
-                            two_by_one(left, length, at, some, to, 4 * across, s > 0)
+                            two_by_one(left, length, at, steps * TILE, some, to, 4 * across, s > 0)
             amx.release()
             base = unit * channels * count
             for c in range(channels):

@@ -15,6 +15,7 @@ from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
+from coredispatch_cpu_numba.loops.products_bfloat16 import loops_of
 from coredispatch_cpu_numba.spans import part, put
 from coredispatch_cpu_numba.tile_panels import (
     DEEP,
@@ -91,7 +92,7 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
                             if count - i > LINES:
                                 two_by_two(left, length, right, length, steps, to, 4 * wide, k > 0)
                             else:
-                                one_by_two(left, right, length, steps, to, 4 * wide, k > 0)
+                                one_by_two(left, length, right, length, steps, to, 4 * wide, k > 0)
                 amx.release()
                 for r in range(count):
                     result = part(out, (first + r) * columns, (first + r + 1) * columns)
@@ -104,13 +105,4 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
-LOOPS: dict[str, Loop] = (
-    {
-        "pack": Loop("anna", _pack(False), dtypes="E"),
-        "pack_turned": Loop("anna", _pack(True), dtypes="E"),
-        "product": Loop("annanwa", _product(False), dtypes="E"),
-        "product_turned": Loop("annanwa", _product(True), dtypes="E"),
-    }
-    if has_panels()
-    else {}
-)
+LOOPS: dict[str, Loop] = loops_of(_pack, _product) if has_panels() else {}

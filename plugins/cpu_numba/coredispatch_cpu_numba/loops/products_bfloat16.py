@@ -6,6 +6,7 @@ As ``loops/products.py``, but that sums are float32 and rounded when a block of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from coredispatch_cpu_numba.intrinsics import full_vectors
 from coredispatch_cpu_numba.spans import part, put
 from coredispatch_cpu_numba.tiles import interleave, multiplier, pair_packer, panel_width
 
-__all__ = ["DEPTH", "LOOPS", "ROWS"]
+__all__ = ["DEPTH", "LOOPS", "ROWS", "loops_of"]
 
 #: pairs of a slice, rows of a block
 DEPTH, ROWS = 256, 64
@@ -78,13 +79,14 @@ def _product(turned: bool) -> Callable[[str], Callable[..., None]]:
     return build
 
 
-LOOPS: dict[str, Loop] = (
-    {
-        "pack": Loop("anna", _pack(False), dtypes="E"),
-        "pack_turned": Loop("anna", _pack(True), dtypes="E"),
-        "product": Loop("annanwa", _product(False), dtypes="E"),
-        "product_turned": Loop("annanwa", _product(True), dtypes="E"),
+def loops_of(pack: Callable[..., Any], product: Callable[..., Any]) -> dict[str, Loop]:
+    """Packing and multiplying, ``build`` of each by whether the matrix lies there transposed."""
+    return {
+        "pack": Loop("anna", pack(False), dtypes="E"),
+        "pack_turned": Loop("anna", pack(True), dtypes="E"),
+        "product": Loop("annanwa", product(False), dtypes="E"),
+        "product_turned": Loop("annanwa", product(True), dtypes="E"),
     }
-    if has_pairs()
-    else {}
-)
+
+
+LOOPS: dict[str, Loop] = loops_of(_pack, _product) if has_pairs() else {}
