@@ -158,6 +158,26 @@ def test_nothing_is_gathered_where_parts_will_do(monkeypatch: pytest.MonkeyPatch
     assert set(seen) <= {(P, R), (R, S0), (R, S1)}, seen
 
 
+def test_rows_of_a_divided_table() -> None:
+    """``padding_idx`` may be a row of another rank; an index leaves whole dimensions divided."""
+
+    def program(mesh: Any) -> None:
+        table = numbers(5, 4)
+        rows = distribute_tensor(table, mesh, [S0]).requires_grad_()
+        plain = table.clone().requires_grad_()
+        at = cd.tensor([[4, 0, 1], [1, 2, 4]])
+        for make in (F.embedding, cd.no_grad()(F.embedding)):
+            found = make(at, rows, padding_idx=4)
+            cd.testing.assert_close(found.full_tensor(), make(at, plain, padding_idx=4))
+        F.embedding(at, rows, padding_idx=4).sum().backward()
+        F.embedding(at, plain, padding_idx=4).sum().backward()
+        cd.testing.assert_close(rows.grad.full_tensor(), plain.grad)
+        assert rows[:, None, 1:3].placements == (S0,) and rows[..., 0].placements == (S0,)
+        assert rows[1:].placements == (R,)
+
+    on_mesh((2,), program)
+
+
 def test_parts_given_and_taken_are_differentiable() -> None:
     def program(mesh: Any) -> None:
         rank = mesh.get_local_rank()

@@ -23,7 +23,7 @@ ONE: dict[str, Callable[[Any], Any]] = {
     "unsqueezed": lambda a: a.unsqueeze(0).sub_(1),
     "detached": lambda a: a.detach().add_(0.5),
     "cumsum": lambda a: a.cumsum_(0),
-    "masked": lambda a: a.masked_fill_(a > 0, 0.25),
+    "masked": lambda a: a.masked_fill_(a > 0.017, 0.25),
     "mean": lambda a: a.sub_(a.mean(0, keepdim=True)),
     "softmax": lambda a: a.copy_(a.softmax(1)),
     "sum": lambda a: a.add_(a.sum()),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.random.factories import (
-    random_integers,
+    randint_like,
     random_normal,
     random_uniform,
     uniform,
@@ -20,7 +20,7 @@ from coredispatch.ops.support.inspection import all_true, any_true, greatest
 from coredispatch.ops.support.rules import same, same_shape
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import float32, float64
+from coredispatch.registry.model.dtypes import float32, float64, int64
 from coredispatch.registry.model.errors import ArgumentError, DTypeError
 from coredispatch.registry.model.scalars import check_interval
 from coredispatch.registry.model.value import dtype_of
@@ -168,10 +168,8 @@ def _top(x: Any) -> int:
 def _fill_integers(x: Any, low: int, high: int, generator: Any) -> Any:
     if not (high == 1 << 64 and dtype_of(x).itemsize == 8 and not dtype_of(x).is_signed):
         check_interval(low, high, dtype_of(x))
-    drawn = random_integers(
-        tuple(x.shape), low, min(high, 1 << 63), device=x.device, generator=generator
-    )
-    return lazy.copy_(x, drawn)
+    # Of the tensor rather than of its shape: what wraps it draws for itself.
+    return lazy.copy_(x, randint_like(x, low, min(high, 1 << 63), dtype=int64, generator=generator))
 
 
 @composite(takes="float", samples=_targets, **_IN_PLACE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coredispatch.ops.random.factories import random_normal, random_uniform
+from coredispatch.ops.random.factories import rand_like, random_normal, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Device, DType, Generator, IntList, Scalar, Tensor
 from coredispatch.ops.support.inspection import all_true, any_true
@@ -21,10 +21,13 @@ __all__ = [
 ]
 
 
+def _drawn_in(x: Any) -> DType:
+    """The dtype of ``x``, with the resolution of float32 at least."""
+    return x.dtype if x.dtype.is_floating_point and x.dtype.itemsize > 4 else float32
+
+
 def _uniform_like(x: Any, generator: Any) -> Any:
-    """Uniform numbers in the shape of ``x``, with the resolution of float32 at least."""
-    dtype = x.dtype if x.dtype.is_floating_point and x.dtype.itemsize > 4 else float32
-    return random_uniform(tuple(x.shape), dtype=dtype, device=x.device, generator=generator)
+    return random_uniform(tuple(x.shape), dtype=_drawn_in(x), device=x.device, generator=generator)
 
 
 @composite(
@@ -57,7 +60,9 @@ def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
             f"bernoulli needs a probability between 0 and 1, got {p}",
             fix="use a probability from 0 to 1",
         )
-    return lazy.lt(_uniform_like(self, generator), p).to_dtype(self.dtype)
+    # Of the tensor rather than of its shape: what wraps it draws for itself.
+    drawn = rand_like(self, dtype=_drawn_in(self), generator=generator)
+    return lazy.lt(drawn, p).to_dtype(self.dtype)
 
 
 @composite(
@@ -157,7 +162,7 @@ def multinomial(
     sizes = _multinomial_shape(self, num_samples, replacement)
     if self.dtype.category != 2:
         raise DTypeError(f"weights are floating, not {self.dtype}", fix="use x.float()")
-    weights = self.detach().to_dtype(_wide(self))
+    weights = self.detach().to_dtype(_drawn_in(self))
     if not all_true(lazy.isfinite(weights) & lazy.ge(weights, 0)):
         raise ArgumentError(
             "weights must be finite and not negative", fix="use finite weights of at least 0"
@@ -177,7 +182,3 @@ def multinomial(
     drawn = random_uniform(sizes, dtype=weights.dtype, device=self.device, generator=generator)
     drawn = drawn * bounds[..., -1:]
     return lazy.searchsorted(bounds, drawn, right=True)
-
-
-def _wide(x: Any) -> DType:
-    return x.dtype if x.dtype.itemsize > 4 else float32

@@ -83,23 +83,35 @@ class Generator:
     def state_bytes(self) -> bytes:
         """Seed and position as bytes; raises :class:`OpError` where a stream cannot be saved."""
         with self._lock:
-            if self._stream is None:
-                position = self._pending or b""
-            elif hasattr(self._stream, "state"):
-                position = self._stream.state()
-            else:
-                raise OpError(f"the {self.device} backend cannot save its random streams")
+            return self._bytes()
+
+    def _bytes(self) -> bytes:
+        if self._stream is None:
+            position = self._pending or b""
+        elif hasattr(self._stream, "state"):
+            position = self._stream.state()
+        else:
+            raise OpError(f"the {self.device} backend cannot save its random streams")
         return _MAGIC + self._seed.to_bytes(8, "little") + position
 
     def load_state_bytes(self, state: bytes) -> None:
         """Go back to what :meth:`state_bytes` described."""
-        start = len(_MAGIC) + 8
-        if state[: len(_MAGIC)] != _MAGIC or len(state) < start:
+        if state[: len(_MAGIC)] != _MAGIC or len(state) < len(_MAGIC) + 8:
             raise ArgumentError("this is not the state of a generator", fix="use get_state()")
         with self._lock:
-            self._seed = int.from_bytes(state[len(_MAGIC) : start], "little")
-            self._stream = None
-            self._pending = state[start:] or None
+            self._load(state)
+
+    def exchange_state(self, expected: bytes, state: bytes) -> None:
+        """:meth:`load_state_bytes`, if the generator still stands at ``expected``."""
+        with self._lock:
+            if self._bytes() == expected:
+                self._load(state)
+
+    def _load(self, state: bytes) -> None:
+        start = len(_MAGIC) + 8
+        self._seed = int.from_bytes(state[len(_MAGIC) : start], "little")
+        self._stream = None
+        self._pending = state[start:] or None
 
     def get_state(self) -> Any:
         """Seed and position as a uint8 tensor on the CPU."""

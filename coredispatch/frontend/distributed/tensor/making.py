@@ -10,6 +10,7 @@ from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.distributed.coalesced import broadcast_all
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh, current_mesh
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor, normalized, wrapped
+from coredispatch.frontend.distributed.tensor.generators import agreed_generator
 from coredispatch.frontend.distributed.tensor.placements import (
     Partial,
     Placement,
@@ -179,7 +180,11 @@ def full(size: Any, fill_value: float, **options: Any) -> DTensor:
 def _random(make: Any, size: Any, options: dict[str, Any]) -> DTensor:
     """All ranks draw the whole and keep their parts: the values do not depend on the layout."""
     shape, mesh, placements, grad = _asked(size, options)
-    made = distribute_tensor(make(shape, **options), mesh, placements)
+    given = options.pop("generator", None)
+    with agreed_generator(given, options.get("device"), mesh) as agreed:
+        whole = make(shape, generator=agreed or given, **options)
+    source = None if agreed else 0
+    made = distribute_tensor(whole, mesh, placements, src_data_rank=source)
     return made.requires_grad_(grad)  # type: ignore[return-value]
 
 

@@ -2,7 +2,7 @@
 
 It lies above autograd, so that it sees no call that the body of an operator or a derivative makes.
 The tensors that these make of their own (an identity, a range of numbers) are equal on all ranks,
-and count as replicated.
+and count as replicated. Random ones are equal as well: bodies draw from an agreed generator.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from coredispatch.frontend.distributed.tensor.generators import agreed_generator
 from coredispatch.frontend.torch_function import flat
 from coredispatch.plugin import Layer, LayerEntry, Registrar, Value, hookimpl, key_bit
 from coredispatch.registry.dispatch.masks import current_pass
@@ -49,6 +50,11 @@ def _counts(tensor: Any) -> bool:
 
 
 class _MixingEntry(LayerEntry):
+    def __init__(self, op: Any, *rest: Any) -> None:
+        super().__init__(op, *rest)
+        names = [param.name for param in op.schema.params]
+        self.generator = names.index("generator") if op.random and "generator" in names else None
+
     def call(self, args: tuple[Any, ...]) -> Any:
         tensors = [item for item in flat(args) if isinstance(item, Value)]
         if any(not t.keys & DISTRIBUTED and _counts(t) for t in tensors):
@@ -58,7 +64,12 @@ class _MixingEntry(LayerEntry):
                     "DTensor before calling distributed operators!\n  fix: "
                     "distribute_tensor(tensor, mesh), or `with implicit_replication():`"
                 )
-        return self.below(args)
+        place = self.generator
+        if place is None:
+            return self.below(args)
+        first: Any = next(t for t in tensors if t.keys & DISTRIBUTED)
+        with agreed_generator(args[place], first.device, first.device_mesh) as agreed:
+            return self.below((*args[:place], agreed, *args[place + 1 :]))
 
 
 @hookimpl

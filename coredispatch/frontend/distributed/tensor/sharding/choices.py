@@ -54,7 +54,7 @@ class Plan:
         shapes: of the results, for choices that shard one of them.
         run: ``run(function, args, placements of the results)``, where a rank's call is not simply
             that of its parts; ``args`` are complete, with parts in place of tensors.
-        random: whether a call draws random values, which must be the same on all ranks.
+        random: whether a call draws random values.
     """
 
     choices: list[Choice]

@@ -44,6 +44,7 @@ def embedding(call: Call) -> Plan | None:
         if begin == end:
             return table.new_zeros((*indices.shape, table.shape[1]))
         here = (indices >= begin) & (indices < end)
+        rest[0] = None  # padding_idx, a row of the whole, which matters to gradients only
         found = func((indices - begin).clamp(0, end - begin - 1), table, *rest)
         return found.masked_fill(~here.unsqueeze(-1), 0)  # a product keeps infinite values
 
@@ -103,14 +104,9 @@ def along(call: Call) -> Plan | None:
     return Plan(choices, [tuple(first.shape)])
 
 
-def _drops(call: Call) -> bool:
-    """Whether attention weights are dropped at random."""
-    return bool(call.args[call.params.index("dropout_p")])
-
-
 def attention(call: Call) -> Plan | None:
     """The batch, or the heads."""
-    if _drops(call):
+    if call.args[call.params.index("dropout_p")]:
         return Plan([], random=True)
     q, k, v = (tuple(t.shape) for t in call.tensors[:3])
     if len(call.tensors) != 3 or not len(q) == len(k) == len(v):

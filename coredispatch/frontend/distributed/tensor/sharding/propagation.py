@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from coredispatch.frontend.distributed.collectives import broadcast
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
+from coredispatch.frontend.distributed.tensor.generators import agreed_generator
 from coredispatch.frontend.distributed.tensor.mixing import in_backward
 from coredispatch.frontend.distributed.tensor.placements import Placement, Replicate
 from coredispatch.frontend.distributed.tensor.sharding import shapes, views
@@ -38,9 +40,30 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     full = _map(full, lambda t: _distributed(t, mesh, op.name))
     tensors = _tensors(full)
     written = [t for t in op.schema.written(full) if isinstance(t, DTensor)]
-    call = Call(op.name, full, tensors, mesh, tuple(p.name for p in op.schema.params))
+    params = tuple(p.name for p in op.schema.params)
+    call = Call(op.name, full, tensors, mesh, params)
     plan = rule_of(op)(call) or Plan([])
-    plan.random = plan.random or bool(op.random and not plan.choices)
+    if not (plan.random or op.random):
+        return _computed(func, call, plan, written)
+    if "generator" not in params:
+        return _decomposed(op, full)
+    place = params.index("generator")
+    with agreed_generator(full[place], tensors[0].device, mesh) as generator:
+        shared = None if generator is None else (*full[:place], generator, *full[place + 1 :])
+        made = _computed(func, replace(call, args=shared or full), plan, written)
+    # Streams that cannot be saved differ, and so do their numbers.
+    return made if shared else _map(made, lambda t: _agreed(t, mesh))
+
+
+def _decomposed(op: Any, full: tuple[Any, ...]) -> Any:
+    """The operators in the body draw, each as it needs to."""
+    if op.decomposition is None:  # in place
+        return full[0].copy_(_decomposed(op.derived_from, full))
+    return op.decomposition(*full)
+
+
+def _computed(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
+    op, mesh, tensors = func._op, call.mesh, call.tensors
     if not in_backward():
         views.check_current(tensors, op.name)
     if written:
@@ -55,8 +78,6 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     inputs, outputs = _chosen(_options([whole, *plan.choices], call), call)
     local = _moved(call, inputs)
     result = _run(func, plan, local, outputs)
-    if plan.random:
-        result = _map(result, lambda local: _agreed(local.clone(), mesh))
     if in_backward() and (func.is_view or call.name in shapes.RULES):
         # The engine adds to gradients in place, and cannot see that two share their parts.
         result = _map(result, lambda local: local.clone())
@@ -68,11 +89,12 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return made
 
 
-def _agreed(local: Any, mesh: Any) -> Any:
-    """Random values, in place: those of the mesh's first rank, whatever the others' seeds."""
-    for dim in range(mesh.ndim):
-        broadcast(local, group=mesh.get_group(dim), group_src=0)
-    return local
+def _agreed(made: Any, mesh: Any) -> Any:
+    """The values of the mesh's first rank, in place; what is divided differs anyway."""
+    for dim, placement in enumerate(made.placements):
+        if placement.is_replicate():
+            broadcast(made._local_tensor, group=mesh.get_group(dim), group_src=0)
+    return made
 
 
 def _complete(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -173,9 +195,6 @@ def _writing(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
     if all(fitting):
         inputs, outputs = _chosen(fitting, call)
         result = _run(func, plan, _moved(call, inputs), outputs)
-        if plan.random:
-            for t in written:
-                _agreed(t._local_tensor, call.mesh)
         return _written(func, call, plan, written, result, outputs)
     whole = tuple(R for _ in range(call.mesh.ndim))
     copies = {
@@ -189,9 +208,6 @@ def _writing(func: Any, call: Call, plan: Plan, written: list[Any]) -> Any:
         return moved(t._local_tensor, t.shape, call.mesh, t.placements, whole)
 
     result = _call(func, _map(call.args, local))
-    if plan.random:
-        for copy in copies.values():
-            _agreed(copy, call.mesh)
     for key, t in own.items():
         t._local_tensor.copy_(moved(copies[key], t.shape, call.mesh, whole, t.placements))
     return _written(func, call, plan, written, result, [whole])

@@ -7,7 +7,9 @@ from functools import cache
 from typing import Any
 
 from coredispatch.frontend.distributed.tensor.sharding import (
+    drawing,
     elementwise,
+    indexing,
     matrices,
     networks,
     shapes,
@@ -20,7 +22,9 @@ __all__ = ["rule_of"]
 Rule = Callable[[Call], Plan | None]
 
 _RULES: dict[str, Rule] = {
+    **drawing.RULES,
     **elementwise.RULES,
+    **indexing.RULES,
     **matrices.RULES,
     **networks.RULES,
     **shapes.RULES,
