@@ -400,6 +400,16 @@ def test_why_sizes_are_numbers_is_told() -> None:
     assert "All sizes are numbers: the program looks at a value (bool())" in told
 
 
+def test_sizes_that_are_needed_one_after_the_other_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coredispatch.frontend.compiling.function._MOST_TRIES", 1)
+    fast = cd.compile(lambda x: x * len(range(x.shape[0])), backend="eager", dynamic=True)
+    assert fast(cd.ones(3, 2)).tolist() == [[3, 3]] * 3
+    told = str(cd.compiler.explain(fast, cd.ones(3, 2)))
+    assert "All sizes are numbers: one after the other is needed as a number" in told
+
+
 # -- compilers of graphs of one size ---------------------------------------------------------------
 
 

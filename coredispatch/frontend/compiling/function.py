@@ -167,7 +167,7 @@ class CompiledFunction:
             if given.sizes and known is None:
                 program = self._open_program(key[0], args, kwargs)
                 if program is not None:
-                    return self._first_call(program, given, args, kwargs)
+                    return self._first_call(program, args, kwargs)
                 given = Arguments(args, kwargs, self.moving, self.sizes.open)
                 key = (key[0], given.key)
             return self._captured(key, given, args, kwargs, known)
@@ -184,19 +184,21 @@ class CompiledFunction:
             capture.run(args, kwargs)
             self.seconds += capture.seconds
             if self.sizes.settled(capture):
-                continue  # some are numbers after all
+                why = "one after the other is needed as a number"
+                continue
             if capture.leaf is None:
-                why = capture.problem or (capture.reason or "types are looked at", None)
-                self.sizes.give_up(*why)
+                found = capture.problem or (capture.reason or "types are looked at", None)
+                self.sizes.give_up(*found)
                 return None
             if not capture.passing:
                 self.captures += 1
                 self._numbers = list(given.numbers)
                 return self._keep((modes, given.key), capture, None)
-        self.sizes.give_up("what it depends on changes in every call", None)
+            why = "what it depends on changes in every call"
+        self.sizes.give_up(why, None)
         return None
 
-    def _first_call(self, program: Program, given: Arguments, args: Any, kwargs: Any) -> Any:
+    def _first_call(self, program: Program, args: Any, kwargs: Any) -> Any:
         """The call for which a program of open sizes was made: that run was taken back."""
         given = Arguments(args, kwargs, self.moving, self.sizes.open)
         if program.guards.hold(given.leaves):

@@ -9,6 +9,7 @@ failed. The supervisor sees its rank end before mpiexec can, and leaves a note o
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -55,8 +56,13 @@ def _supervise(folder: Path, rank: int) -> None:
     if child == 0:
         _end_with_parent(supervisor)
         return
+
+    def hand_on(number: int, frame: Any) -> None:
+        with contextlib.suppress(ProcessLookupError):  # the rank has just ended
+            os.kill(child, number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: os.kill(child, number))
+        signal.signal(number, hand_on)
     _, ended = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(ended)
     if code and not (folder / f"{rank}.error").exists():

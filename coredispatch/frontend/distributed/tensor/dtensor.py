@@ -65,10 +65,11 @@ def wrapped(
     requires_grad: bool = False,
 ) -> Any:
     """A DTensor of parts that lie as `placements` say. Nothing is sent."""
+    shape = tuple(shape)
     made = make_wrapper_subclass(
         DTensor,
-        tuple(shape),
-        strides=contiguous_strides(tuple(shape)),
+        shape,
+        strides=contiguous_strides(shape),
         dtype=local.dtype,
         device=local.device,
         requires_grad=requires_grad,
