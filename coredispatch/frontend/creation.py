@@ -27,6 +27,7 @@ from coredispatch.registry.model.errors import (
     RequirementError,
 )
 from coredispatch.registry.model.scalars import stored
+from coredispatch.registry.model.spelling import keeps_order
 from coredispatch.registry.wiring import HOOKS
 
 __all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "tensor", "to_dlpack"]
@@ -306,7 +307,7 @@ def with_requires_grad(op: Operator) -> Callable[..., Any]:
         order = kwargs.pop("memory_format", None)
         out = kwargs.pop("out", None)
         result = op(*args, **kwargs) if out is None else op(*args, out=out, **kwargs)
-        if order is not None and not str(order).endswith("preserve_format"):
+        if not keeps_order(order):
             result = result.contiguous(memory_format=order)
         return requiring(result, requires_grad)
 

@@ -25,7 +25,7 @@ from coredispatch.registry.model.errors import (
     AutogradError,
     DTypeError,
 )
-from coredispatch.registry.model.spelling import SPELLING
+from coredispatch.registry.model.spelling import SPELLING, keeps_order
 from coredispatch.registry.wiring import HOOKS, SLOTS
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class TensorConversions(_Above):
             here = self.device
             if target.type != here.type or target.index not in (None, here.index or 0):
                 result = _op("to_device")(result, target, non_blocking)
-        if memory_format is not None and not str(memory_format).endswith("preserve_format"):
+        if not keeps_order(memory_format):
             result = result.contiguous(memory_format=memory_format)
         return result.clone() if copy and result is self else result
 

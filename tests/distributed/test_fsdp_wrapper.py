@@ -403,3 +403,22 @@ def test_a_wrapper_for_activations_alone() -> None:
         module(cd.ones(1, 2, requires_grad=True), scale=3.0).sum().backward()
         assert runs == [3.0, 3.0]
         assert inside.bias.grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("offload", [True, False])
+def test_whole_states_of_optimizers_go_to_the_memory_of_the_cpu(
+    offload: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cd.Tensor, "cpu", lambda t: t + 100)  # as if it came from elsewhere
+
+    def program(rank: int) -> float:
+        model = FSDP(nn.Linear(3, 2))
+        optimizer = cd.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        model(cd.ones(1, 3)).sum().backward()
+        optimizer.step()
+        config = FullOptimStateDictConfig(offload_to_cpu=offload)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, config):
+            state = FSDP.optim_state_dict(model, optimizer)["state"]
+        return float(state["bias"]["momentum_buffer"][0].item())
+
+    assert dist.threads.spawn(program, nprocs=2) == [101.0 if offload else 1.0] * 2

@@ -20,6 +20,7 @@ from coredispatch.registry import Operator, composite, primitive
 from coredispatch.registry.model.dtypes import default_dtype, scalar_dtype
 from coredispatch.registry.model.errors import ArgumentError
 from coredispatch.registry.model.sizes import as_sizes
+from coredispatch.registry.model.spelling import keeps_order
 
 # ---- rules --------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ def _accept_device(like: Operator, factory: Any) -> None:
 
 def _laid_out(made: Tensor, memory_format: Any) -> Tensor:
     """``made``, or where a memory format is asked for, the same in it."""
-    if memory_format is None or str(memory_format).endswith("preserve_format"):
+    if keeps_order(memory_format):
         return made
     found: Tensor = lazy.contiguous(made, memory_format=memory_format)
     return found

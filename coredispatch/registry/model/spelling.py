@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["SPELLING", "MemoryFormat", "TensorLayout"]
+__all__ = ["SPELLING", "MemoryFormat", "TensorLayout", "keeps_order"]
 
 
 class Spelling:
@@ -67,3 +67,8 @@ class MemoryFormat(_Named):
     """The order of a tensor's elements in memory: a string such as ``"channels_last"``."""
 
     __slots__ = ()
+
+
+def keeps_order(memory_format: object) -> bool:
+    """Whether elements stay in the order they have: for None, and ``preserve_format``."""
+    return memory_format is None or str(memory_format).endswith("preserve_format")

@@ -11,16 +11,17 @@ from coredispatch.backends.conversions import rounded_once, to_dtype
 from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.spelling import keeps_order
 
 __all__ = ["KERNELS"]
 
 
 def layout_order(x: np.ndarray, memory_format: Any) -> np.ndarray:
     """A copy of ``x`` in a memory format (None or "preserve_format": in its own order)."""
-    name = "preserve_format" if memory_format is None else str(memory_format).rpartition(".")[2]
-    if name == "preserve_format":
+    if keeps_order(memory_format):
         # A stride of 0 has no order to preserve.
         return x.copy("K") if 0 not in x.strides else x.copy()
+    name = str(memory_format).rpartition(".")[2]
     if name == "contiguous_format":
         return x.copy()
     return np.moveaxis(_channels_to_end(x, name).copy(), -1, 1)

@@ -52,6 +52,7 @@ from coredispatch.frontend.distributed.tensor.dtensor import DTensor
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.utils.clip_grad import clip_grad_norm_
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.utils._pytree import tree_map_only
 
 __all__ = ["FullyShardedDataParallel"]
 
@@ -367,7 +368,8 @@ class FullyShardedDataParallel(Module):
     ) -> dict[str, Any]:
         """The state of an optimizer by the names of parameters, whole or in parts as set.
 
-        All ranks call it. ``optim_state_dict`` is accepted; the state is read from `optim`.
+        All ranks call it. Whole tensors are on the CPU where ``offload_to_cpu`` is set, as it is by
+        default. ``optim_state_dict`` is accepted; the state is read from `optim`.
         """
         settings = FullyShardedDataParallel.get_state_dict_type(model)
         config = settings.optim_state_dict_config
@@ -375,6 +377,8 @@ class FullyShardedDataParallel(Module):
         state = get_optimizer_state_dict(model, optim, options=StateDictOptions(whole))
         if whole and getattr(config, "rank0_only", False) and get_rank(group):
             return {}
+        if whole and config.offload_to_cpu:
+            state = tree_map_only(Tensor, lambda t: t.cpu(), state)
         return state
 
     @staticmethod
