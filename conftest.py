@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from coredispatch._warnings import WARN
+
 # A test that asks for a kernel waits until it is compiled.
 os.environ.setdefault("COREDISPATCH_BACKGROUND", "0")
 
@@ -27,3 +29,8 @@ if find_spec("hypothesis") is not None:  # a machine with a GPU may have pytest 
     from coredispatch.conformance.hypothesis_profile import use
 
     use()
+
+
+def pytest_runtest_setup() -> None:
+    """What is said once in a process is said once in each test."""
+    WARN.given.clear()

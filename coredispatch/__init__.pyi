@@ -438,6 +438,7 @@ from coredispatch.frontend.function_forms import frobenius_norm as frobenius_nor
 gcd_: Any
 from coredispatch.frontend.amp.settings import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from coredispatch.frontend.amp.settings import get_autocast_gpu_dtype as get_autocast_gpu_dtype
+from coredispatch.frontend.amp.settings import get_autocast_xla_dtype as get_autocast_xla_dtype
 from coredispatch.frontend.function_forms import get_device as get_device
 from coredispatch.frontend.finite_differences import gradient as gradient
 from coredispatch.frontend.kernel_forms import grid_sampler as grid_sampler
@@ -456,7 +457,7 @@ int6: Any
 int7: Any
 from coredispatch.frontend.amp.settings import is_autocast_cache_enabled as is_autocast_cache_enabled
 from coredispatch.frontend.amp.settings import is_autocast_cpu_enabled as is_autocast_cpu_enabled
-is_autocast_ipu_enabled: Any
+from coredispatch.frontend.amp.settings import is_autocast_ipu_enabled as is_autocast_ipu_enabled
 from coredispatch.frontend.amp.settings import is_autocast_xla_enabled as is_autocast_xla_enabled
 from coredispatch.frontend.function_forms import is_conj as is_conj
 from coredispatch.frontend.function_forms import is_distributed as is_distributed
@@ -960,9 +961,9 @@ def median(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 @overload
 def median(input: Tensor, dim: builtins.int, keepdim: builtins.bool = ..., *, out: builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None = ...) -> return_types.median: ...
 @overload
-def meshgrid(tensors: Sequence[Tensor], *, indexing: builtins.str = ..., out: builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None = ...) -> builtins.tuple[Tensor, ...]: ...
+def meshgrid(tensors: Sequence[Tensor], *, indexing: builtins.str | None = ..., out: builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None = ...) -> builtins.tuple[Tensor, ...]: ...
 @overload
-def meshgrid(*tensors: Tensor, indexing: builtins.str = ..., out: builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None = ...) -> builtins.tuple[Tensor, ...]: ...
+def meshgrid(*tensors: Tensor, indexing: builtins.str | None = ..., out: builtins.tuple[Tensor, ...] | builtins.list[Tensor] | None = ...) -> builtins.tuple[Tensor, ...]: ...
 @overload
 def min(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...
 @overload

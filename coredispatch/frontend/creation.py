@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.dtypes import stored as converted
 from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
@@ -87,6 +88,12 @@ def _array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     else:
         if _contains_tensor(data):
             data = _plain(data)
+        if isinstance(data, (list, tuple)) and data and type(data[0]) is np.ndarray:
+            warn_once(
+                "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please "
+                "consider converting the list to a single numpy.ndarray with numpy.array() before "
+                "converting to a tensor."
+            )
         array = _array_of_numbers(data, dtype)
         if dtype is None and not isinstance(data, np.generic):
             if array.dtype == np.float64 or array.size == 0 and array.dtype.kind == "f":

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.creation import from_numpy, tensor
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import uint8
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.wiring import HOOKS, SLOTS
 
@@ -22,7 +24,13 @@ def normal_index(index: Any) -> tuple[Any, ...]:
     """The tuple that ``getitem`` takes: arrays become tensors, everything else stays."""
     items = index if isinstance(index, tuple) else (index,)
     for item in items:
-        if isinstance(item, (np.ndarray, np.generic, range)):
+        if isinstance(item, TensorBase):
+            if item.dtype is uint8:
+                warn(
+                    "indexing with dtype torch.uint8 is now deprecated, please use a dtype "
+                    "torch.bool instead."
+                )
+        elif isinstance(item, (np.ndarray, np.generic, range)):
             return tuple(_item(i) for i in items)
     return items
 
@@ -48,6 +56,8 @@ def assign(target: Any, index: Any, value: Any) -> None:
             raise DTypeError(
                 f"cannot assign {type(value).__name__} to a tensor", fix="assign a tensor or number"
             )
+    if isinstance(value, TensorBase) and value.dtype.is_complex and not target.dtype.is_complex:
+        value = value.to(target.dtype)  # type: ignore[attr-defined]  # warns
     if type(index) is not int and type(index) is not slice:
         index = normal_index(index)
     else:

@@ -7,9 +7,9 @@ anything else is data.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn_once
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.size import Size
 from coredispatch.frontend.tensor import Tensor
@@ -247,10 +247,9 @@ def set_default_tensor_type(t: Any) -> None:
         raise DTypeError(
             f"invalid type object: {t!r}", fix=f"a type such as {SPELLING.of('FloatTensor')}"
         )
-    warnings.warn(
+    warn_once(
         "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
-        "torch.set_default_dtype() and torch.set_default_device() as alternatives.",
-        stacklevel=2,
+        "torch.set_default_dtype() and torch.set_default_device() as alternatives."
     )
     _check_present(found)
     set_default_dtype(found.dtype)

@@ -8,6 +8,7 @@ import types
 import warnings
 from typing import Any, NoReturn
 
+from coredispatch._warnings import WARN
 from coredispatch.frontend.operators import LibraryError
 from coredispatch.frontend.tensor import Tensor
 
@@ -115,9 +116,6 @@ def typename(obj: Any, /) -> str:
     return name if module in ("", "builtins") else f"{module}.{name}"
 
 
-_warn_always = [False]
-
-
 def set_warn_always(b: bool, /) -> None:
     """Whether warnings that are given once are given each time: Python's filters decide which.
 
@@ -125,14 +123,14 @@ def set_warn_always(b: bool, /) -> None:
     """
     if not isinstance(b, bool):
         raise TypeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
-    _warn_always[0] = b
+    WARN.always = b
     if b:
         warnings.simplefilter("always")
 
 
 def is_warn_always_enabled() -> bool:
     """What :func:`set_warn_always` said last."""
-    return _warn_always[0]
+    return WARN.always
 
 
 class _Classes(types.ModuleType):

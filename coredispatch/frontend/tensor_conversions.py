@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from coredispatch._warnings import warn_of_lost_imaginary
 from coredispatch.backends.dtypes import readable
 from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.subclasses import kept_class
@@ -189,6 +190,8 @@ class TensorConversions(_Above):
             non_blocking, copy = flags[0], (flags[1] if len(flags) > 1 else copy)
         result: Any = self
         if dtype is not None and DType.of(dtype) is not self.dtype:
+            if self.dtype.is_complex and DType.of(dtype).category in (1, 2):
+                warn_of_lost_imaginary()
             result = _op("to_dtype")(result, dtype)
         if device is not None:
             target = current_device(device)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.registry.around.devices import index_of
 from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
@@ -17,6 +17,7 @@ from coredispatch.registry.model.errors import (
     AutogradError,
     DimError,
     OpError,
+    ShapeError,
 )
 from coredispatch.registry.model.sizes import contiguous_strides as _contiguous_strides
 from coredispatch.registry.model.spelling import TensorLayout
@@ -304,18 +305,16 @@ class TensorFacts(_Above):
     def T(self) -> Tensor:
         """All dimensions reversed."""
         if self.ndim == 0:
-            warnings.warn(
+            warn_once(
                 "Tensor.T is deprecated on 0-D tensors. This function is the identity in these "
                 "cases.",
-                stacklevel=2,
             )
         elif self.ndim != 2:
-            warnings.warn(
+            warn_once(
                 "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
                 "deprecated and it will throw an error in a future release. Consider `x.mT` to "
                 "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` "
                 "to reverse the dimensions of a tensor.",
-                stacklevel=2,
             )
         return _op("permute")(self, tuple(range(self.ndim - 1, -1, -1)))
 
@@ -328,7 +327,12 @@ class TensorFacts(_Above):
 
     @property
     def H(self) -> Tensor:
-        """Conjugate transpose of a matrix."""
+        """Conjugate transpose of a matrix. Raises :class:`ShapeError` for another tensor."""
+        if self.ndim != 2:
+            raise ShapeError(
+                f"tensor.H is only supported on matrices (2-D tensors). Got {self.ndim}-D tensor.",
+                fix="use mH for batches of matrices",
+            )
         return _op("conj")(self.mT) if self.dtype.is_complex else self.mT
 
     @property

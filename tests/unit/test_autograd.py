@@ -452,7 +452,7 @@ def test_anomaly_mode_points_at_the_forward_line() -> None:
     x = leaf([0.0])
     with pytest.warns(UserWarning, match="Anomaly"), cd.autograd.detect_anomaly():
         y = x.sqrt() * 0  # the culprit
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(RuntimeError) as caught, pytest.warns(UserWarning, match="culprit"):
             y.sum().backward()
     assert "NaN" in str(caught.value) and "the culprit" in str(caught.value)
 
@@ -464,7 +464,10 @@ def test_anomaly_mode_finds_a_program_whose_folder_has_our_name(tmp_path: Path) 
     program = runpy.run_path(str(file))
     with pytest.warns(UserWarning, match="Anomaly"), cd.autograd.detect_anomaly():
         y = program["forward"](leaf([0.0]))
-        with pytest.raises(RuntimeError, match=r"train\.py:2, in forward: .*the culprit"):
+        with (
+            pytest.raises(RuntimeError, match=r"train\.py:2, in forward: .*the culprit"),
+            pytest.warns(UserWarning, match=r'train\.py", line 2, in forward'),
+        ):
             y.sum().backward()
 
 

@@ -196,7 +196,9 @@ def test_the_precision_of_products() -> None:
 
 def test_switches_of_attention_are_put_back() -> None:
     cuda = cd.backends.cuda
-    with cuda.sdp_kernel(enable_flash=False):
+    with pytest.warns(FutureWarning, match="sdp_kernel"):
+        older = cuda.sdp_kernel(enable_flash=False)
+    with older:
         assert not cuda.flash_sdp_enabled()
     assert cuda.flash_sdp_enabled()
 

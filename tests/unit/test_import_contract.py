@@ -18,11 +18,11 @@ STDLIB = set(sys.stdlib_module_names)
 
 # package -> what its modules may import, besides the standard library and themselves
 ALLOWED = {
-    "coredispatch/registry": {"pluggy", "mypy_extensions", "coredispatch._frames"},
+    "coredispatch/registry": {"pluggy", "mypy_extensions", "coredispatch._warnings"},
     "coredispatch/ops": {
         "coredispatch.registry",
-        "coredispatch._frames",
         "coredispatch._version",
+        "coredispatch._warnings",
         "numpy",
         "ml_dtypes",
     },
@@ -30,6 +30,7 @@ ALLOWED = {
         "coredispatch.registry",
         "coredispatch.plugin",  # the backend meta is written as a third party would write it
         "coredispatch._version",
+        "coredispatch._warnings",
         "numpy",
         "ml_dtypes",
         "array_api_compat",

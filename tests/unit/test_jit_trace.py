@@ -145,6 +145,7 @@ def test_a_value_that_python_looks_at_is_warned_about_with_its_line() -> None:
 def test_a_trace_of_ordinary_code_warns_of_nothing(model: Model) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "`torch.jit.trace` is deprecated")
         cd.jit.trace(model, ids(2, 5))
 
 

@@ -97,7 +97,7 @@ class autocast(Mode):
             )
         if device_type == "cuda" and enabled and not device_count("cuda"):
             warnings.warn(
-                "User provided device_type of 'cuda', but CUDA is not available. Disabling",
+                "CUDA is not available or torch_xla is imported. Disabling autocast.",
                 stacklevel=2,
             )
             enabled = False

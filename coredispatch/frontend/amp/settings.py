@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.amp.autocast import autocast, get_autocast_dtype, is_autocast_enabled
@@ -12,29 +14,34 @@ __all__: list[str] = []
 
 _nesting = threading.local()
 _DEVICES = {"gpu": "cuda", "cpu": "cpu"}
+_ABSENT = ("xla", "ipu")  # devices that no backend brings
 
 
-def get_autocast_gpu_dtype() -> DType:
-    """``get_autocast_dtype("cuda")``."""
-    return get_autocast_dtype("cuda")
+def _older(device: str, name: str, result: type) -> Callable[[], Any]:
+    """A question of one device, which PyTorch asks :func:`is_autocast_enabled` and the like now."""
+    asked = "is_autocast_enabled" if result is bool else "get_autocast_dtype"
+
+    def function() -> Any:
+        warnings.warn(
+            f"torch.{name}() is deprecated. Please use torch.{asked}('{device}') instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        if result is DType:
+            return get_autocast_dtype(device)
+        return device not in _ABSENT and is_autocast_enabled(device)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``{asked}({device!r})``."
+    return function
 
 
-def get_autocast_cpu_dtype() -> DType:
-    """``get_autocast_dtype("cpu")``."""
-    return get_autocast_dtype("cpu")
-
-
-def is_autocast_cpu_enabled() -> bool:
-    """``is_autocast_enabled("cpu")``."""
-    return is_autocast_enabled("cpu")
-
-
-def is_autocast_xla_enabled() -> bool:
-    """False: no backend brings that device."""
-    return False
-
-
-is_autocast_ipu_enabled = is_autocast_xla_enabled
+get_autocast_gpu_dtype = _older("cuda", "get_autocast_gpu_dtype", DType)
+get_autocast_cpu_dtype = _older("cpu", "get_autocast_cpu_dtype", DType)
+get_autocast_xla_dtype = _older("xla", "get_autocast_xla_dtype", DType)
+is_autocast_cpu_enabled = _older("cpu", "is_autocast_cpu_enabled", bool)
+is_autocast_xla_enabled = _older("xla", "is_autocast_xla_enabled", bool)
+is_autocast_ipu_enabled = _older("ipu", "is_autocast_ipu_enabled", bool)
 
 
 def is_autocast_cache_enabled() -> bool:

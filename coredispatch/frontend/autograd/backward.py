@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from coredispatch._warnings import warn_once
 from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (installs the errors)
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
 from coredispatch.frontend.autograd.edges import GradientEdge, implicit_gradient, stands_for
@@ -101,6 +102,14 @@ def backward(
     gradient. The graph's saved tensors are freed unless ``retain_graph``, which defaults to
     ``create_graph``. Raises :class:`AutogradError` for a tensor that requires no grad.
     """
+    if create_graph:
+        warn_once(
+            "Using backward() with create_graph=True will create a reference cycle between the "
+            "parameter and its gradient which can cause a memory leak. We recommend using "
+            "autograd.grad when creating the graph to avoid this. If you have to use this "
+            "function, make sure to reset the .grad fields of your parameters to None after use "
+            "to break the cycle and avoid the leak."
+        )
     keep = create_graph if retain_graph is None else retain_graph
     if grad_tensors is None and inputs is None and _is_loss(tensors):
         run([tensors], [None], keep, create_graph)

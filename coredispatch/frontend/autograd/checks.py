@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from coredispatch._frames import program_frame
+from coredispatch._frames import program_frames
+from coredispatch._warnings import warn
 from coredispatch.frontend.autograd.node import GraphTask, Node, OpNode
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.around.checks import describe, describe_call
@@ -154,16 +155,29 @@ def wrong_hook(node: Node, hook: Any, result: Any, grad: Any) -> Exception | Non
 
 
 def _forward_line(node: Node) -> str:
-    return f"\n  forward: {node.forward_trace}" if node.forward_trace else ""
+    if not node.forward_trace:
+        return ""
+    line = node.forward_trace[-1]
+    return f"\n  forward: {line.filename}:{line.lineno}, in {line.name}: {line.line}"
 
 
-def forward_line() -> str:
-    """The innermost line of the user's code, for anomaly mode."""
-    frame = program_frame()
-    if frame is None:
-        return "<unknown>"
-    (line,) = traceback.extract_stack(frame, limit=1)
-    return f"{line.filename}:{line.lineno}, in {line.name}: {line.line}"
+def forward_lines() -> traceback.StackSummary:
+    """The lines of the user's code that led to an operator, for anomaly mode."""
+    frames = [(frame, frame.f_lineno) for frame in program_frames()]
+    return traceback.StackSummary.extract(iter(reversed(frames)))
+
+
+def _warn_of_error(node: Node) -> None:
+    """Say which call of the forward pass the node that fails is of."""
+    if node.forward_trace:
+        lines = "".join(node.forward_trace.format())
+        where = f"Traceback of forward call that caused the error:\n{lines}"
+    else:
+        where = (
+            "No forward pass information available. Enable detect anomaly during forward pass for "
+            "more information."
+        )
+    warn(f"Error detected in {node.name()}. {where}")
 
 
 def instrumented(node: Node, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
@@ -179,13 +193,16 @@ def anomaly(node: Node, grads: list[Any], output_mask: Any, task: GraphTask) -> 
     """Run a node's backward in anomaly mode: errors and NaNs point at the forward line."""
     try:
         results = node.backward(grads, output_mask, task)
-    except CoreDispatchError as error:
-        error.fix = (error.fix or "") + _forward_line(node)
+    except Exception as error:
+        _warn_of_error(node)
+        if isinstance(error, CoreDispatchError):
+            error.fix = (error.fix or "") + _forward_line(node)
         raise
     for index, gradient in enumerate(results or ()):
         if isinstance(gradient, TensorBase) and dtype_of(gradient).category >= 2:
             isnan, any_ = TABLE.operator("isnan"), TABLE.operator("any")
             if bool(any_(isnan(gradient))) and ANOMALY["check_nan"]:
+                _warn_of_error(node)
                 raise AutogradError(
                     f"the backward of {node.opname!r} returned NaN in gradient {index} "
                     f"({describe(gradient)})",
@@ -206,4 +223,4 @@ ENGINE.wrong_type = wrong_type
 GRAPH.version_error = version_error
 GRAPH.freed_error = freed_error
 GRAPH.no_derivative = no_derivative
-GRAPH.traceback = forward_line
+GRAPH.traceback = forward_lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.autograd.graph import queue_callback
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.wiring import HOOKS
@@ -31,6 +32,8 @@ class VariableMeta(type):
                 f"Variable data has to be a tensor, but got {type(data).__name__}",
                 fix="make one with tensor(data), which needs no Variable around it",
             )
+        if volatile:
+            warn("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
         return data.detach().requires_grad_(requires_grad and not volatile)
 
 

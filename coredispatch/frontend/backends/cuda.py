@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.registry.around.matmul_precision import (
     get_float32_matmul_precision,
     set_float32_matmul_precision,
@@ -201,21 +202,28 @@ def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
     return False
 
 
-@contextlib.contextmanager
 def sdp_kernel(
     enable_flash: bool = True,
     enable_math: bool = True,
     enable_mem_efficient: bool = True,
     enable_cudnn: bool = True,
-) -> Iterator[dict[str, Any]]:
+) -> contextlib.AbstractContextManager[dict[str, Any]]:
     """A block with these switches; older than ``nn.attention.sdpa_kernel``."""
-    before = dict(_sdp)
-    _sdp.update(
-        flash=enable_flash,
-        math=enable_math,
-        mem_efficient=enable_mem_efficient,
-        cudnn=enable_cudnn,
+    warn(
+        "`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this context manager "
+        "will be removed. Please see `torch.nn.attention.sdpa_kernel()` for the new context "
+        "manager, with updated signature.",
+        FutureWarning,
     )
+    return _switched(enable_flash, enable_math, enable_mem_efficient, enable_cudnn)
+
+
+@contextlib.contextmanager
+def _switched(
+    flash: bool, math: bool, mem_efficient: bool, cudnn: bool
+) -> Iterator[dict[str, Any]]:
+    before = dict(_sdp)
+    _sdp.update(flash=flash, math=math, mem_efficient=mem_efficient, cudnn=cudnn)
     try:
         yield {}
     finally:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend import amp
 from coredispatch.frontend.cuda.devices import is_available
 from coredispatch.frontend.older_amp_names import warn_older_name
@@ -27,7 +28,7 @@ class autocast(amp.autocast):
     ) -> None:
         warn_older_name("cuda.amp.autocast", "autocast('cuda', args...)")
         if enabled and not is_available():
-            warnings.warn("CUDA is not available. Disabling autocast.", UserWarning, stacklevel=2)
+            warn("CUDA is not available or torch_xla is imported. Disabling autocast.")
             enabled = False
         where = "cuda" if amp.is_autocast_available("cuda") else "cpu"
         super().__init__(where, dtype, enabled, cache_enabled)

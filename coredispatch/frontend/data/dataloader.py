@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from coredispatch._warnings import warn
+from coredispatch.frontend import accelerator
 from coredispatch.frontend.data.collate import default_collate, default_convert
 from coredispatch.frontend.data.dataset import Dataset, IterableDataset
 from coredispatch.frontend.data.pool import WorkerPool
@@ -48,8 +51,8 @@ class DataLoader(Generic[T_co]):
             the same order for any number of workers, except that workers of an IterableDataset
             take turns.
         collate_fn: makes a batch of a list of samples, :func:`default_collate` by default.
-        pin_memory: accepted for compatibility and without effect: page-locked memory belongs to
-            a device's plugin, and a copy to a device is correct from any memory.
+        pin_memory: without effect: page-locked memory belongs to a device's plugin, and a copy
+            to a device is correct from any memory. Warns where there is no accelerator.
         drop_last: leave out a last batch that is not full.
         timeout: seconds to wait for a batch of the workers; 0 waits for ever.
         worker_init_fn: called in each worker with its number, after seeding.
@@ -135,6 +138,7 @@ class DataLoader(Generic[T_co]):
         self.collate_fn = collate_fn or (default_collate if self.batched else default_convert)
         self._persistent: _WorkerIterator | None = None
         self.__initialized = True
+        _warn_of_crowd(num_workers)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # They are read when the loader is made: the sampler keeps its own batch size.
@@ -155,6 +159,7 @@ class DataLoader(Generic[T_co]):
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     def __iter__(self) -> Iterator[Any]:
+        _warn_of_pinning(self)
         seed = draw_seed(self.generator)  # always, so that shuffling ignores num_workers
         if self.num_workers == 0:
             return _iterate_here(self)
@@ -191,6 +196,36 @@ def _check_workers(workers: int, timeout: float, prefetch: int | None, persisten
         raise ValueError("persistent_workers needs worker processes: set num_workers > 0")
     if prefetch is not None and prefetch < 1:
         raise ValueError(f"prefetch_factor should be at least 1, got {prefetch}")
+
+
+def _warn_of_crowd(workers: int) -> None:
+    """PyTorch's warning about more workers than there are processors for this process."""
+    bound = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if bound else os.cpu_count() or workers
+    if workers > cores:
+        note = "" if bound else " (`cpuset` is not taken into account)"
+        warn(
+            f"This DataLoader will create {workers} worker processes in total. Our suggested max "
+            f"number of worker in current system is {cores}{note}, which is smaller than what this "
+            "DataLoader is going to create. Please be aware that excessive worker creation might "
+            "get DataLoader running slow or even freeze, lower the worker number to avoid "
+            "potential slowness/freeze if necessary."
+        )
+
+
+def _warn_of_pinning(loader: DataLoader[Any]) -> None:
+    if not loader.pin_memory:
+        return
+    if loader.pin_memory_device:
+        warn(
+            "pin_memory_device is deprecated, the current accelerator will be used as the device,"
+            f"ignore pin_memory_device='{loader.pin_memory_device}'."
+        )
+    if not accelerator.is_available():
+        warn(
+            "'pin_memory' argument is set as true but no accelerator is found, then device pinned "
+            "memory won't be used."
+        )
 
 
 def _check_streaming(shuffle: Any, sampler: Any, batch_sampler: Any) -> None:

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit.module_hooks import called_graph
 from coredispatch.frontend.jit.script_module import (
     RecursiveScriptModule,
@@ -38,6 +39,7 @@ def freeze(
 
     Raises ``RuntimeError`` for a module in training mode or one that is not compiled.
     """
+    warn_of_jit("freeze")
     if not isinstance(mod, ScriptModule):
         raise OpError(
             "Freezing expects a ScriptModule as input. Please use torch.jit.script or "
@@ -84,6 +86,7 @@ def run_frozen_optimizations(
 
 def optimize_for_inference(mod: Any, other_methods: list[str] | None = None) -> Any:
     """A module for inference: frozen, if it is not yet, with normalizations folded."""
+    warn_of_jit("optimize_for_inference")
     if not isinstance(mod, ScriptModule):
         raise OpError(
             "optimize_for_inference expects a ScriptModule as input. Please use torch.jit.script "

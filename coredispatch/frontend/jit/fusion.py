@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch._warnings import warn_of_jit
+
 __all__ = [
     "enable_onednn_fusion",
     "onednn_fusion_enabled",
@@ -22,6 +24,7 @@ def set_fusion_strategy(strategy: list[tuple[str, int]]) -> list[tuple[str, int]
 
     Raises ``RuntimeError`` for another kind.
     """
+    warn_of_jit("set_fusion_strategy")
     for kind, _ in strategy:
         if kind not in ("STATIC", "DYNAMIC"):
             raise RuntimeError(f"FusionBehavior only supported 'STATIC' or 'DYNAMIC', got: {kind}")

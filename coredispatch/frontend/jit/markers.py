@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.futures import Future
 from coredispatch.graph.capture import tracing
 
@@ -78,6 +79,7 @@ class Attribute(typing.NamedTuple):
 
 def interface(obj: T) -> T:
     """Mark a class that says which methods a module has."""
+    warn_of_jit("interface")
     obj._is_interface = True  # type: ignore[attr-defined]
     return obj
 
@@ -123,6 +125,7 @@ def script_if_tracing(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future:
     """Run ``func`` at once and hold the result, as PyTorch does outside of compiled programs."""
+    warn_of_jit("fork")
     future = Future()
     try:
         future.set_result(func(*args, **kwargs))
@@ -133,4 +136,5 @@ def fork(func: Callable[..., T], *args: Any, **kwargs: Any) -> Future:
 
 def wait(future: Future) -> Any:
     """The result of :func:`fork`."""
+    warn_of_jit("wait")
     return future.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit import runtime  # noqa: F401  declares what graphs may call
 from coredispatch.frontend.jit.compiler.annotations import read_type
 from coredispatch.frontend.jit.library import of_library
@@ -50,6 +51,12 @@ def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
     module in it is loaded without its Python class. ``_extra_files`` are texts or bytes by name.
     Raises for a graph that calls what has no name in another process.
     """
+    warn_of_jit("save", "switch to `torch.export`")
+    write(m, f, _extra_files)
+
+
+def write(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
+    """What :func:`save` does; the method ``save`` does it without a warning."""
     if not isinstance(m, (ScriptModule, ScriptFunction)):
         raise OpError(
             f"jit.save takes what jit.trace gives, not {type(m).__name__}",
@@ -173,6 +180,12 @@ def load(
     ``map_location`` is that of :func:`coredispatch.load`; ``_extra_files`` is filled in.
     Raises :class:`SerializationError` or ``GraphError`` for a damaged file.
     """
+    warn_of_jit("load", "switch to `torch.export`")
+    return read(f, map_location, _extra_files)
+
+
+def read(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None) -> Any:
+    """What :func:`load` does; ``pickle`` does it without a warning."""
     content = load_file(f, map_location=map_location, weights_only=True)
     try:
         document = json.loads(content["script"])

@@ -187,9 +187,9 @@ class ScriptModule(Module):
 
     def save(self, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
         """Write the module to a file; see :func:`coredispatch.jit.save`."""
-        from coredispatch.frontend.jit.saving import save
+        from coredispatch.frontend.jit.saving import write
 
-        save(self, f, _extra_files)
+        write(self, f, _extra_files)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return _copied(self, memo)
@@ -197,10 +197,10 @@ class ScriptModule(Module):
     def __reduce__(self) -> Any:
         import io
 
-        from coredispatch.frontend.jit.saving import save
+        from coredispatch.frontend.jit.saving import write
 
         buffer = io.BytesIO()
-        save(self, buffer)
+        write(self, buffer)
         return _loaded, (buffer.getvalue(),)
 
     def _get_name(self) -> str:
@@ -290,9 +290,9 @@ class ScriptFunction(Generic[_P, _R]):
 
     def save(self, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
         """Write the function to a file; see :func:`coredispatch.jit.save`."""
-        from coredispatch.frontend.jit.saving import save
+        from coredispatch.frontend.jit.saving import write
 
-        save(self, f, _extra_files)
+        write(self, f, _extra_files)
 
     def __repr__(self) -> str:
         return f"<coredispatch.jit.ScriptFunction {self.name!r}>"
@@ -346,9 +346,9 @@ def export_opnames(m: Any) -> list[str]:
 def _loaded(data: bytes) -> Any:
     import io
 
-    from coredispatch.frontend.jit.saving import load
+    from coredispatch.frontend.jit.saving import read
 
-    return load(io.BytesIO(data))
+    return read(io.BytesIO(data))
 
 
 def _copied(module: ScriptModule, memo: dict[int, Any]) -> ScriptModule:

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, overload
 
+from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit.compiler.programs import compile_function
 from coredispatch.frontend.jit.compiler.source import CompileError
 from coredispatch.frontend.jit.overloads import refuse_alone
@@ -76,6 +77,7 @@ def script(
         ...         low, high = high, low
         ...     return x.clamp(low, high)  # doctest: +SKIP
     """
+    warn_of_jit("script", "switch to `torch.compile` or `torch.export`")
     if isinstance(obj, ScriptFunction):
         return obj
     if isinstance(obj, Module):
@@ -165,5 +167,6 @@ def _script_class(cls: Any) -> Any:
 
 def script_method(fn: Any) -> Any:
     """Mark a method of a :class:`ScriptModule` subclass: it is compiled when ``__init__`` ends."""
+    warn_of_jit("script_method", "switch to `torch.compile` or `torch.export`")
     fn._script_method = True
     return fn

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
+from coredispatch._warnings import warn_of_jit
 from coredispatch.frontend.jit.script_module import (
     LibraryScriptModule,
     ScriptFunction,
@@ -99,12 +100,22 @@ def trace(
         >>> traced = cd.jit.trace(net, cd.ones(1, 3))
         >>> print(traced.code)  # doctest: +SKIP
     """
+    warn_of_jit("trace", "switch to `torch.compile` or `torch.export`")
     if isinstance(func, ScriptModule):
         return func
     args = _as_tuple(example_inputs)
     kwargs = dict(example_kwarg_inputs or {})
     if example_inputs is None and example_kwarg_inputs is None:
         raise RuntimeError("example_inputs and example_kwarg_inputs should not be both None")
+    made = traced(func, args, kwargs, strict)
+    if check_trace:
+        for inputs in [args, *map(_as_tuple, check_inputs or ())]:
+            _check(func, made, inputs, kwargs, check_tolerance)
+    return made
+
+
+def traced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool = True) -> Any:
+    """``func`` as a graph, not yet compared with it."""
     made: Any
     if isinstance(func, Module):
         made = _traced_module(func, args, kwargs, strict)
@@ -112,9 +123,6 @@ def trace(
         if not callable(func):
             raise OpError(f"trace takes a module or a function, not {type(func).__name__}")
         made = _traced_function(func, args, kwargs, strict)
-    if check_trace:
-        for inputs in [args, *map(_as_tuple, check_inputs or ())]:
-            _check(func, made, inputs, kwargs, check_tolerance)
     return made
 
 
@@ -129,6 +137,7 @@ def trace_module(
     **others: Any,
 ) -> Any:
     """Like :func:`trace`, for several methods: ``inputs`` is a dict method -> example inputs."""
+    warn_of_jit("trace_method", "switch to `torch.compile` or `torch.export`")
     if not isinstance(mod, Module):
         raise AttributeError("expected coredispatch.nn.Module as the first argument")
     unknown = next((name for name in inputs if not hasattr(mod, name)), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn.parameter import is_lazy
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
@@ -101,6 +102,14 @@ def to(module: M, *args: Any, **kwargs: Any) -> M:
         raise DTypeError(
             f"nn.Module.to only accepts floating point or complex dtypes, but got {dtype}",
             fix="convert single buffers with buffer.to(dtype)",
+        )
+
+    if dtype is not None and dtype.is_complex:
+        warn(
+            "Complex modules are a new feature under active development whose design may change, "
+            "and some modules might not work as expected when using complex tensors as parameters "
+            "or buffers. Please file an issue at https://github.com/pytorch/pytorch/issues/new"
+            "?template=bug-report.yml if a complex module does not work as expected."
         )
 
     def fn(tensor: Tensor) -> Any:

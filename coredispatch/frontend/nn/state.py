@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.nn.parameter import Parameter, is_lazy
 from coredispatch.frontend.tensor import Tensor
@@ -64,6 +65,12 @@ def state_dict(
     With ``keep_vars`` the very parameters, else detached tensors.
     """
     if args:  # the old positional form
+        warn(
+            "Positional args are being deprecated, use kwargs instead. Refer to "
+            "https://pytorch.org/docs/main/generated/torch.nn.Module.html"
+            "#torch.nn.Module.state_dict for details.",
+            FutureWarning,
+        )
         destination = args[0] if destination is None else destination
         prefix = args[1] if len(args) > 1 and prefix == "" else prefix
         keep_vars = args[2] if len(args) > 2 else keep_vars

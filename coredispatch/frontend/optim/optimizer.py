@@ -9,6 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.marks import MARKS
@@ -204,7 +205,11 @@ class Optimizer:
             group.setdefault(name, default)
         known = {id(p) for other in self.param_groups for p in other["params"]}
         if len({id(p) for p in params}) != len(params):
-            raise ValueError("optimizer contains a parameter group with duplicate parameters")
+            warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this "
+                "will cause an error; see github.com/pytorch/pytorch/issues/40967 for more "
+                "information"
+            )
         if known & {id(p) for p in params}:
             raise ValueError("some parameters appear in more than one parameter group")
         self.param_groups.append(group)

@@ -42,7 +42,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
     @functools.wraps(func)
     def functionalized(*args: Any, **kwargs: Any) -> Any:
-        from coredispatch.frontend.jit.trace import trace
+        from coredispatch.frontend.jit.trace import traced
         from coredispatch.frontend.random import fork_rng
         from coredispatch.frontend.utils._pytree import tree_flatten, tree_unflatten
         from coredispatch.graph import run
@@ -69,7 +69,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
             return func(*args, **kwargs)
         examples = tuple(x.detach().clone() for x in tensors)
         with fork_rng():  # the run that counts draws its own numbers, once
-            graph = trace(program, examples, check_trace=False).graph
+            graph = traced(program, examples, {}).graph
         results = iter(run(rewritten(graph, write_back=True), *tensors))
         found, shape = made
         return tree_unflatten([next(results) if isinstance(x, Tensor) else x for x in found], shape)

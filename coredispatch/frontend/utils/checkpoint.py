@@ -91,6 +91,13 @@ class CallState:
                 yield
 
 
+_RECOMMENDED = (
+    "use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
+    "you can pass use_reentrant=True. Refer to docs for more details on the differences between "
+    "the two variants."
+)
+
+
 class CheckpointFunction(Function):
     """The kind with ``use_reentrant=True``: one node, with a backward pass inside."""
 
@@ -272,8 +279,9 @@ def checkpoint(
     """
     if use_reentrant is None:
         warnings.warn(
-            "checkpoint: the use_reentrant parameter should be passed explicitly; "
-            "use_reentrant=False is recommended, the default is True",
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+            "Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an "
+            f"exception. {_RECOMMENDED}",
             stacklevel=2,
         )
         use_reentrant = True
@@ -319,7 +327,9 @@ def checkpoint_sequential(
     """
     if use_reentrant is None:
         warnings.warn(
-            "checkpoint_sequential: the use_reentrant parameter should be passed explicitly",
+            "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be "
+            "passed explicitly. In version 2.9 we will raise an exception if use_reentrant is not "
+            f"passed. {_RECOMMENDED}",
             stacklevel=2,
         )
         use_reentrant = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn
 from coredispatch.ops.activation import logistic
 from coredispatch.ops.elementwise import comparison, exponential
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
@@ -247,6 +248,8 @@ def gumbel_softmax(
         eps: without effect, kept from older programs.
         dim: the dimension of the alternatives.
     """
+    if eps != 1e-10:
+        warn("`eps` parameter is deprecated and has no effect.")
     if tau <= 0:
         raise ArgumentError(f"tau must be positive, got {tau}", fix="use a tau above 0")
     uniform = lazy.clamp(lazy.rand_like(self), 1e-38, 1 - 2**-24)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coredispatch._warnings import warn_once
 from coredispatch.ops.conv.general import convolution
 from coredispatch.ops.conv.reference import (
     check_output_padding,
@@ -68,6 +69,10 @@ def _string_padding(
         raise ArgumentError("padding='same' needs stride 1", fix="give the padding as numbers")
     total = tuple(d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True))
     if any(t % 2 for t in total):
+        warn_once(
+            "Using padding='same' with even kernel lengths and odd dilation may require a "
+            "zero-padded copy of the input be created"
+        )
         x = lazy.pad(x, [m for t in reversed(total) for m in (0, t % 2)])
     return x, tuple(t // 2 for t in total)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_of_lost_imaginary
 from coredispatch.ops.shape.rules import expanded
 from coredispatch.ops.support.annotations import DType, Scalar, Tensor
 from coredispatch.ops.support.rules import exact, same, same_shape
@@ -165,6 +166,8 @@ def copy(self: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tens
     """
     if not hasattr(src, "shape"):
         return self.new_full(tuple(self.shape), src)
+    if src.dtype.is_complex and not self.dtype.is_complex:
+        warn_of_lost_imaginary()
     src = src.expand(tuple(self.shape))
     return clone(src) if src.dtype is self.dtype else to_dtype(src, self.dtype)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn
 from coredispatch.ops.creation.factories import full, given_or_default, number, sized
 from coredispatch.ops.shape import joining
 from coredispatch.ops.support.annotations import Device, DType, Scalar, Tensor
@@ -97,6 +98,11 @@ def closed_range(
     device: Device | None = None,
 ) -> Tensor:
     """Like :func:`arange`, with ``end`` included and floating by default."""
+    warn(
+        "torch.range is deprecated and will be removed in a future release because its behavior "
+        "is inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
+        "values in [start, end)."
+    )
     start, end, step = arange_bounds(start, end, step)
     count = math.floor((end - start) / step) + 1
     values = arange(count, dtype=float64, device=device) * step + start

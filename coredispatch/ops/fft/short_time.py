@@ -6,13 +6,12 @@ adds up the windowed frames and divides by the sum of the squared windows.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from coredispatch._frames import program_stacklevel
+from coredispatch._warnings import warn, warn_once
 from coredispatch.ops.fft.transforms import fft_c2c, fft_c2r, fft_r2c
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
@@ -147,6 +146,14 @@ def stft(
         x = lazy.constant_pad_nd(x, ((n_fft - length) // 2,) * 2)
     size = x.shape[-1]
     _require("stft", 0 < n_fft <= size, f"0 < n_fft <= {size}, but got n_fft={n_fft}", "change it")
+    if window is None:
+        warn_once(
+            "A window was not provided. A rectangular window will be applied,which is known to "
+            "cause spectral leakage. Other windows such as torch.hann_window or "
+            "torch.hamming_window are recommended to reduce spectral leakage.To suppress this "
+            "warning and use a rectangular window, explicitly set "
+            "`window=torch.ones(n_fft, device=<device>)`."
+        )
     _require("stft", hop > 0, f"hop_length > 0, but got hop_length={hop}", "use hop_length >= 1")
     window = _window("stft", x, n_fft, length, window)
     is_complex = x.dtype.is_complex or (window is not None and window.dtype.is_complex)
@@ -172,13 +179,11 @@ def stft(
     out = lazy.squeeze(out, 0) if self.ndim == 1 else out
     if return_complex:
         return out
-    warnings.warn(
+    warn(
         "stft with return_complex=False is deprecated. In a future pytorch release, stft will "
         "return complex tensors for all inputs, and return_complex=False will raise an error.\n"
         "Note: you can still call torch.view_as_real on the complex output to recover the old "
         "return format.",
-        UserWarning,
-        stacklevel=program_stacklevel(),
     )
     return lazy.view_as_real(lazy.contiguous(out))
 
@@ -327,11 +332,9 @@ def istft(
         )
     out = out / envelope
     if end > total:
-        warnings.warn(
+        warn(
             "The length of signal is shorter than the length parameter. Result is being padded "
             "with zeros in the tail. Please check your center and hop_length settings.",
-            UserWarning,
-            stacklevel=program_stacklevel(),
         )
         out = lazy.constant_pad_nd(out, (0, end - total))
     return lazy.squeeze(out, 0) if self.ndim == 2 else out

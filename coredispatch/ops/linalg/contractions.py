@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.ops.linalg.products import NUMBERS, matmul, mm, products
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape.joining import atleast_2d, spread
@@ -208,6 +209,12 @@ def _cross_reference(self: Any, other: Any, dim: int | None = None) -> Any:
 def cross(self: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """Cross product along ``dim``, by default the first dimension of length 3."""
     if dim is None:
+        warn_once(
+            "Using torch.cross without specifying the dim arg is deprecated.\n"
+            "Please either pass the dim explicitly or simply use torch.linalg.cross.\n"
+            "The default value of dim will change to agree with that of linalg.cross in a future "
+            "release."
+        )
         threes = [d for d, n in enumerate(self.shape) if n == 3]
         if not threes:
             raise ShapeError(
@@ -290,6 +297,11 @@ def linalg_multi_dot(tensors: list[Tensor]) -> Tensor:
 )
 def chain_matmul(matrices: list[Tensor]) -> Tensor:
     """Product of a chain of matrices; another name of ``linalg.multi_dot``."""
+    warn_once(
+        "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. "
+        "Use torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather "
+        "than multiple parameters."
+    )
     items = spread(matrices)
     for x in items:
         if x.ndim != 2:

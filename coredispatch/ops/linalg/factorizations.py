@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.ops.linalg.products import matmul, mH
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
@@ -217,6 +218,12 @@ def _real(x: Any) -> Any:
 )
 def qr(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor]:
     """``linalg.qr`` in its older form: reduced, or complete unless ``some``."""
+    warn_once(
+        "torch.qr is deprecated in favor of torch.linalg.qr and will be removed in a future "
+        "PyTorch release.\nThe boolean parameter 'some' has been replaced with a string parameter "
+        "'mode'.\nQ, R = torch.qr(A, some)\nshould be replaced with\n"
+        "Q, R = torch.linalg.qr(A, 'reduced' if some else 'complete')"
+    )
     return qr.result_type(linalg_qr(self, "reduced" if some else "complete"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.ops.linalg.factorizations import FLOATS
 from coredispatch.ops.linalg.systems import linalg_inv, linalg_pinv, linalg_solve
 from coredispatch.ops.shape import reshaping as shape
@@ -189,6 +190,13 @@ def triangular_solve(
     read: :func:`linalg.solve_triangular` in its older form. Both results have all dimensions that
     the two arguments broadcast to.
     """
+    warn_once(
+        "torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangularand will "
+        "be removed in a future PyTorch release.\ntorch.linalg.solve_triangular has its arguments "
+        "reversed and does not return a copy of one of the inputs.\n"
+        "X = torch.triangular_solve(B, A).solution\nshould be replaced with\n"
+        "X = torch.linalg.solve_triangular(A, B)."
+    )
     lead = broadcast_shapes([tuple(self.shape[:-2]), tuple(A.shape[:-2])])
     A = lazy.expand(A, (*lead, *A.shape[-2:])) if tuple(A.shape[:-2]) != lead else A
     matrix = lazy.transpose(A, -2, -1) if transpose else A

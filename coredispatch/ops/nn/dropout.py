@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.ops.random.factories import rand_like, random_uniform
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Generator, Tensor
@@ -131,22 +132,52 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return _finished(input, native_dropout(input, p)[0], inplace)
 
 
-def _channels(input: Any, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]) -> Any:
-    """Zero whole channels; the largest of ``ndims`` has a batch dimension in front."""
+def _warn_of_odd_shape(spatial: int, ndim: int) -> None:
+    """PyTorch's warnings about inputs that have no ``spatial`` dimensions after their channels."""
+    name = f"dropout{spatial}d"
+    if ndim not in (spatial + 1, spatial + 2):
+        warn(
+            f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in "
+            "an error in a future release. To retain the behavior and silence this warning, "
+            f"please use dropout instead. Note that {name} exists to provide channel-wise dropout "
+            f"on inputs with {spatial} spatial dimensions, a channel dimension, and an optional "
+            f"batch dimension (i.e. {spatial + 1}D or {spatial + 2}D inputs)."
+        )
+    elif name == "dropout2d" and ndim == 3:
+        warn(
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D "
+            "dropout behavior is desired - input is interpreted as shape (N, C, L), where C is "
+            "the channel dim. This behavior will change in a future release to interpret the "
+            "input as one without a batch dimension, i.e. shape (C, H, W). To maintain the 1D "
+            "channel-wise dropout behavior, please switch to using dropout1d instead."
+        )
+
+
+def _channels(input: Any, p: float, training: bool, inplace: bool, spatial: int) -> Any:
+    """Zero whole channels, which ``spatial`` dimensions come after."""
     _require_probability(p)
-    planes = max(ndims) == 4
-    if planes and input.ndim == 2:
-        return dropout(input, p, training, inplace)  # (N, C): a channel is an element
-    if input.ndim not in ndims:
+    ndim = input.ndim
+    planes = spatial == 2
+    if spatial == 1 and ndim not in (2, 3):
         raise ShapeError(
-            f"expected {' or '.join(map(str, ndims))} dimensions, got {input.ndim}",
+            f"Expected 2D or 3D input, but received a {ndim}D input",
             fix="add or remove dimensions with unsqueeze or squeeze",
         )
+    if spatial > 1:
+        _warn_of_odd_shape(spatial, ndim)
+    if ndim < (2 if planes else 1):
+        raise ShapeError(
+            f"Feature dropout requires at least 2 dimensions in the input, got {ndim}",
+            fix="use dropout, which zeroes elements",
+        )
+    if planes and ndim == 2:
+        return dropout(input, p, training, inplace)  # (N, C): a channel is an element
     if not training or p == 0:
         return input
     _require_floating(input)
-    # PyTorch reads the three dimensions of dropout2d as (N, C, L).
-    lead = 2 if planes else max(input.ndim - max(ndims) + 2, 1)
+    # PyTorch reads the input of dropout2d as (N, C, ...), whatever follows. For the others only
+    # the number of dimensions that they are made for has a batch in front.
+    lead = 2 if planes or ndim == spatial + 2 else 1
     mask = _channel_mask(input, p, lead)
     return _finished(input, input * (mask * _scale(p)).to_dtype(input.dtype), inplace)
 
@@ -157,15 +188,13 @@ def _channel_mask(input: Any, p: float, lead: int) -> Any:
     return lazy.ge(rand_like(lazy.getitem(input, places), dtype=float32), p)
 
 
-def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
+def _channel_dropout(name: str, spatial: int, shown: str) -> Any:
     @composite(
         name=name,
         out=same_shape,
         dtype=same,
         samples=lambda make: (
-            Sample(make((4, 6, *(3,) * (n - 2))), p, training)
-            for n in (max(ndims),)
-            for p, training in _RATES
+            Sample(make((4, 6, *(3,) * spatial)), p, training) for p, training in _RATES
         ),
         random=True,
         namespace="nn.functional",
@@ -175,7 +204,7 @@ def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
     def channel_dropout(
         input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
-        return _channels(input, p, training, inplace, ndims)
+        return _channels(input, p, training, inplace, spatial)
 
     channel_dropout.__doc__ = (
         f"Like :func:`dropout` for whole channels of input {shown}, (C, ...) without a batch."
@@ -183,10 +212,9 @@ def _channel_dropout(name: str, ndims: tuple[int, ...], shown: str) -> Any:
     return channel_dropout
 
 
-dropout1d = _channel_dropout("dropout1d", (2, 3), "(N, C, L)")
-dropout2d = _channel_dropout("dropout2d", (3, 4), "(N, C, H, W)")
-# PyTorch reads three dimensions of dropout3d as (C, H, W).
-dropout3d = _channel_dropout("dropout3d", (3, 4, 5), "(N, C, D, H, W)")
+dropout1d = _channel_dropout("dropout1d", 1, "(N, C, L)")
+dropout2d = _channel_dropout("dropout2d", 2, "(N, C, H, W)")
+dropout3d = _channel_dropout("dropout3d", 3, "(N, C, D, H, W)")
 
 # The value that SELU saturates at: -scale * alpha.
 _SATURATION = -1.7580993408473766

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn, warn_of_no_freedom
 from coredispatch.ops.elementwise import comparison, exponential, magnitude
 from coredispatch.ops.elementwise.arithmetic import mul, sub
 from coredispatch.ops.elementwise.division import div
@@ -80,8 +81,13 @@ _MOMENT = {
 
 def degrees_of_freedom(shape: Any, dim: Any, correction: Any) -> float:
     """The divisor of a variance: elements less the correction, never below 0."""
-    n = reduced_count(shape, dim) - (1 if correction is None else correction)
+    n = _left(shape, dim, correction)
     return n if n > 0 else 0
+
+
+def _left(shape: Any, dim: Any, correction: Any) -> float:
+    n: float = reduced_count(shape, dim) - (1 if correction is None else correction)
+    return n
 
 
 def _divisor(shape: Any, dim: Any, correction: Any) -> float:
@@ -103,7 +109,14 @@ def var(
     inputs give a real result. NaN where n does not exceed the correction (infinite when
     something varies). Raises ``DTypeError`` for integers.
     """
+    return _variance("var", self, dim, correction, keepdim)
+
+
+def _variance(name: str, self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    """What ``name`` of the moments computes, with its warning."""
     _moment_dtype(self)
+    if not _left(self.shape, dim, correction) > 0:
+        warn_of_no_freedom(name)
     return in_float32(_var, self, dim, correction, keepdim)
 
 
@@ -148,7 +161,7 @@ def std(
     keepdim: bool = False,
 ) -> Tensor:
     """Standard deviation over ``dim``: the root of :func:`var`. Its gradient is 0 where it is."""
-    return exponential.sqrt(var(self, dim, correction=correction, keepdim=keepdim))
+    return exponential.sqrt(_variance("std", self, dim, correction, keepdim))
 
 
 @std.vjp
@@ -298,6 +311,11 @@ def cov(
         center = sub(x, mean(x, 1, True))
         weighted = center
         freedom: Any = max(total - correction, 0.0)
+        if not freedom:
+            warn(
+                "cov(): degrees of freedom is <= 0. Correction should be strictly less than the "
+                "number of observations."
+            )
     else:
         total = sum(weights)
         center = sub(x, div(sum(mul(x, weights), 1, True), total))

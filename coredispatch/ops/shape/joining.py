@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.ops.creation import copying
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.shape import slicing
@@ -248,7 +249,9 @@ def spread(tensors: Any) -> list[Any]:
 
 
 @composite(
-    reference=lambda tensors, *, indexing="ij": list(np.meshgrid(*tensors, indexing=indexing)),
+    reference=lambda tensors, *, indexing=None: list(
+        np.meshgrid(*tensors, indexing=indexing or "ij")
+    ),
     samples=lambda make: (
         Sample([make((3,))]),
         Sample([make((3,)), make((4,))]),
@@ -256,13 +259,19 @@ def spread(tensors: Any) -> list[Any]:
     ),
     tolerance=exact,
 )
-def meshgrid(tensors: list[Tensor], *, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(tensors: list[Tensor], *, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids: result i holds ``tensors[i]`` along dimension i, repeated for all lengths.
 
-    With ``indexing="xy"`` the first two dimensions are swapped. Raises :class:`ShapeError` for
-    tensors of more than one dimension.
+    With ``indexing="xy"`` the first two dimensions are swapped; "ij" is the default. Raises
+    :class:`ShapeError` for tensors of more than one dimension.
     """
     items = spread(tensors)
+    if indexing is None:
+        warn_once(
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
+            "argument."
+        )
+        indexing = "ij"
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"indexing={indexing!r} is not known", fix="use 'ij' or 'xy'")
     if any(x.ndim > 1 for x in items):

@@ -5,11 +5,10 @@ Programs of 2017 to 2019 are full of them. Each is an overload that warns.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from coredispatch._frames import program_stacklevel
+from coredispatch._warnings import warn
 from coredispatch.ops.support.annotations import Scalar, Tensor
 
 if TYPE_CHECKING:
@@ -19,11 +18,9 @@ __all__ = ["accept_alpha_first", "accept_factors_first", "accept_value_first"]
 
 
 def _warn(name: str, old: str, new: str) -> None:
-    warnings.warn(
+    warn(
         f"This overload of {name} is deprecated:\n\t{name}({old})\n"
         f"Consider using one of the following signatures instead:\n\t{name}({new})",
-        UserWarning,
-        stacklevel=program_stacklevel(),
     )
 
 

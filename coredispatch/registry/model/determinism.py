@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Final
 
-from coredispatch._frames import program_stacklevel
+from coredispatch._warnings import warn
 from coredispatch.registry.model.errors import KernelError
 
 __all__ = ["DETERMINISM", "alert_not_deterministic"]
@@ -32,11 +31,9 @@ def alert_not_deterministic(caller: str) -> None:
     if not DETERMINISM.enabled:
         return
     if DETERMINISM.warn_only:
-        warnings.warn(
+        warn(
             f"{caller} does not have a deterministic implementation, but you set "
             "'torch.use_deterministic_algorithms(True, warn_only=True)'.",
-            UserWarning,
-            stacklevel=program_stacklevel(),
         )
         return
     raise KernelError(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_of_no_freedom
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType
@@ -163,8 +164,8 @@ def _count(shape: tuple[int, ...], axis: Any) -> int:
 
 
 @silent
-def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool) -> Any:
-    """Mean square of the deviations from the mean, in two passes."""
+def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool, name: str = "var") -> Any:
+    """Mean square of the deviations from the mean, in two passes. ``name`` is for a warning."""
     if x.dtype.kind not in "fcV":
         raise DTypeError(
             f"the variance of {x.dtype} elements needs a floating dtype",
@@ -180,7 +181,10 @@ def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool) -> Any:
         deviation = np.abs(deviation)
     square = np.multiply(deviation, deviation)
     total = _total(square, axis, square.dtype, keepdim)
-    freedom = max(count - (1 if correction is None else correction), 0)
+    freedom = count - (1 if correction is None else correction)
+    if freedom <= 0:
+        warn_of_no_freedom(name)
+        freedom = 0
     out = np.true_divide(total, total.dtype.type(freedom))
     return out.astype(x.dtype) if x.itemsize == 2 else out
 
@@ -188,7 +192,7 @@ def var(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool) -> Any:
 @silent
 def std(x: np.ndarray, dim: Dims, correction: Any, keepdim: bool) -> Any:
     """Root of :func:`var`."""
-    return np.sqrt(var(x, dim, correction, keepdim))
+    return np.sqrt(var(x, dim, correction, keepdim, "std"))
 
 
 def _pair(ufunc: np.ufunc, position: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_of_lost_imaginary
 from coredispatch.backends.conversions import rounded_once, to_dtype
 from coredispatch.backends.dtypes import stored
 from coredispatch.backends.numpy.silence import silent
@@ -60,6 +61,7 @@ def copy_(x: np.ndarray, src: np.ndarray, non_blocking: bool) -> None:
         src = stored(src, x.dtype)
     if src.dtype.kind == "c" != x.dtype.kind:
         src = src.real
+        warn_of_lost_imaginary()
     np.copyto(x, rounded_once(src, x.dtype), "unsafe")
 
 

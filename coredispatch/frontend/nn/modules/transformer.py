@@ -6,10 +6,12 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.modes import is_grad_enabled
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn import init
 from coredispatch.frontend.nn.module import Module
+from coredispatch.frontend.nn.modules.activation import GELU, ReLU
 from coredispatch.frontend.nn.modules.attention import MultiheadAttention
 from coredispatch.frontend.nn.modules.container import ModuleList
 from coredispatch.frontend.nn.modules.dropout import Dropout
@@ -195,20 +197,30 @@ class TransformerDecoderLayer(_Layer):
         return self.dropout3(self._feed_forward(x))
 
 
-def _has_fast_path(layer: Any) -> bool:
-    """Whether PyTorch runs an encoder of such layers on sequences without their padding."""
+def _why_no_fast_path(layer: Any) -> str | None:
+    """Why PyTorch does not run an encoder of such layers on sequences without their padding."""
     if not isinstance(layer, TransformerEncoderLayer):
-        return False
+        return "encoder_layer was not TransformerEncoderLayer"
     attention = layer.self_attn
-    return bool(
-        not layer.norm_first
-        and attention.batch_first
-        and attention._qkv_same_embed_dim
-        and attention.in_proj_bias is not None
-        and layer.activation in (F.relu, F.gelu)
-        and layer.norm1.eps == layer.norm2.eps
-        and attention.num_heads % 2 == 0
-    )
+    if layer.norm_first:
+        reason = "norm_first was True"
+    elif not attention.batch_first:
+        reason = (
+            "self_attn.batch_first was not True(use batch_first for better inference performance)"
+        )
+    elif not attention._qkv_same_embed_dim:
+        reason = "self_attn._qkv_same_embed_dim was not True"
+    elif attention.in_proj_bias is None:
+        reason = "self_attn was passed bias=False"
+    elif not (layer.activation in (F.relu, F.gelu) or isinstance(layer.activation, (ReLU, GELU))):
+        reason = "activation_relu_or_gelu was not True"
+    elif layer.norm1.eps != layer.norm2.eps:
+        reason = "norm1.eps was not equal to encoder_layer.norm2.eps"
+    elif attention.num_heads % 2 == 1:
+        reason = "self_attn.num_heads is odd"
+    else:
+        return None
+    return f"encoder_layer.{reason}"
 
 
 class TransformerEncoder(Module):
@@ -226,7 +238,13 @@ class TransformerEncoder(Module):
         self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers, self.norm = num_layers, norm
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
-        self.use_nested_tensor = enable_nested_tensor and _has_fast_path(encoder_layer)
+        reason = _why_no_fast_path(encoder_layer)
+        if enable_nested_tensor and reason is not None:
+            warn(
+                "enable_nested_tensor is True, but self.use_nested_tensor is False because "
+                f"{reason}"
+            )
+        self.use_nested_tensor = enable_nested_tensor and reason is None
 
     def forward(
         self,
