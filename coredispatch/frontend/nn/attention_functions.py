@@ -72,7 +72,7 @@ def _canonical_mask(
         )
     if not is_bool:
         return mask
-    zeros = _op("zeros")(tuple(mask.shape), dtype=target_type, device=mask.device)
+    zeros = _op("zeros_like")(mask, dtype=target_type)
     return zeros.masked_fill(mask, float("-inf"))
 
 

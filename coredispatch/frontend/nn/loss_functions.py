@@ -127,7 +127,7 @@ def ctc_loss(
     if zero_infinity:
         loss = loss.masked_fill(loss == float("inf"), 0)
     if reduction == "mean":
-        mean: Tensor = (loss / whole.clamp_min(1).to(loss.dtype)).mean()
+        mean: Tensor = (loss / whole.clamp_min(1)).mean()
         return mean
     reduced: Tensor = _reduced(loss, reduction)
     return reduced if batched or reduction != "none" else reduced.squeeze(0)

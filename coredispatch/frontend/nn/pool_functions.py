@@ -197,7 +197,7 @@ def max_unpool3d(
 
 def _starts(samples: Any, source: int, target: int, window: int) -> Any:
     """First positions ``(N, C, target)`` of windows that lie at random, evenly on the whole."""
-    place = _arange(target, device=samples.device).to(samples.dtype)
+    place = _arange(target, device=samples.device)
     shift = samples.unsqueeze(-1)
     if target > 1:
         alpha = (source - window) / (target - 1)
@@ -248,7 +248,7 @@ def _fractional(
     x = input if batched else input.unsqueeze(0)
     batch, channels = x.shape[:2]
     if random_samples is None:
-        random_samples = _op("rand")((batch, channels, n), dtype=x.dtype, device=x.device)
+        random_samples = x.new_empty((batch, channels, n)).uniform_()
     flat: Any = None
     for i, (source, target, window) in enumerate(zip(sources, targets, kernel)):
         # As in PyTorch the samples of an image stand in the order width, height.
