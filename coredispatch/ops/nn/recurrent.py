@@ -144,7 +144,7 @@ def _padded(
         raise ShapeError("Expected sequence length to be larger than 0 in RNN", fix="give steps")
     rows, ends = _network(
         mode, x.reshape(steps * batch, features), hx, params, has_biases, num_layers, dropout,
-        train, bidirectional, (batch,) * steps,
+        train, bidirectional, (batch,),
     )  # fmt: skip
     out = rows.reshape(steps, batch, rows.shape[1])
     return (out.transpose(0, 1) if batch_first else out, *ends)

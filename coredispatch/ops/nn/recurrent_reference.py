@@ -17,12 +17,19 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def _places(batch_sizes: Any, reverse: bool) -> Iterator[list[int]]:
+def every_step(batch_sizes: Any, rows: int) -> tuple[int, ...]:
+    """How many sequences have each step; one size alone holds for all steps of ``rows`` rows."""
+    alone = len(batch_sizes) == 1 and batch_sizes[0] not in (0, rows)
+    return tuple(batch_sizes) * (rows // batch_sizes[0]) if alone else tuple(batch_sizes)
+
+
+def _places(batch_sizes: Any, reverse: bool, rows: int) -> Iterator[list[int]]:
     """For each sequence the rows of its steps in the order of computation."""
+    batch_sizes = every_step(batch_sizes, rows)
     starts = np.cumsum([0, *batch_sizes])
     for j in range(batch_sizes[0]):
-        rows = [int(start) + j for start, n in zip(starts, batch_sizes) if n > j]
-        yield rows[::-1] if reverse else rows
+        steps = [int(start) + j for start, n in zip(starts, batch_sizes) if n > j]
+        yield steps[::-1] if reverse else steps
 
 
 def _lstm_step(z: Any, h: Any, c: Any, w: Any, projection: Any) -> tuple[Any, Any, Any]:
@@ -40,7 +47,7 @@ def lstm_sequence(
     rows = len(gates)
     out, cells = np.zeros((rows, h0.shape[1])), np.zeros((rows, c0.shape[1]))
     kept = np.zeros(gates.shape)
-    for j, places in enumerate(_places(batch_sizes, reverse)):
+    for j, places in enumerate(_places(batch_sizes, reverse, rows)):
         h, c = h0[j], c0[j]
         for p in places:
             h, c, kept[p] = _lstm_step(gates[p], h, c, weight_hh, weight_hr)
@@ -56,7 +63,7 @@ def lstm_sequence_backward(
     rows, width = len(cells), weight_hh.shape[1]
     gates, totals = np.zeros(activations.shape), np.zeros((rows, width))
     h_grad, c_grad = np.zeros((len(c0), width)), np.zeros(c0.shape)
-    for j, places in enumerate(_places(batch_sizes, reverse)):
+    for j, places in enumerate(_places(batch_sizes, reverse, rows)):
         dh, dc = np.zeros(width), np.zeros(c0.shape[1])
         for k in reversed(range(len(places))):
             p = places[k]
@@ -80,7 +87,7 @@ def gru_sequence(
     """Outputs and what the derivative reads of every row."""
     rows, width = len(gates), h0.shape[1]
     out, kept = np.zeros((rows, width)), np.zeros((rows, 4 * width))
-    for j, places in enumerate(_places(batch_sizes, reverse)):
+    for j, places in enumerate(_places(batch_sizes, reverse, rows)):
         h = h0[j]
         for p in places:
             hr, hz, hn = np.split(weight_hh @ h + (0 if bias_hh is None else bias_hh), 3)
@@ -100,7 +107,7 @@ def gru_sequence_backward(
     rows, width = before.shape
     inputs, hidden = np.zeros((rows, 3 * width)), np.zeros((rows, 3 * width))
     h_grad = np.zeros((batch_sizes[0], width))
-    for j, places in enumerate(_places(batch_sizes, reverse)):
+    for j, places in enumerate(_places(batch_sizes, reverse, rows)):
         dh = np.zeros(width)
         for p in reversed(places):
             r, z, n, hn = np.split(activations[p], 4)
@@ -123,7 +130,7 @@ def rnn_sequence(
 ) -> Any:
     """Outputs of every row."""
     out = np.zeros(gates.shape)
-    for j, places in enumerate(_places(batch_sizes, reverse)):
+    for j, places in enumerate(_places(batch_sizes, reverse, len(gates))):
         h = h0[j]
         for p in places:
             z = gates[p] + weight_hh @ h
@@ -138,7 +145,7 @@ def rnn_sequence_backward(
     """Each sequence from its end to its beginning."""
     gates, h_grad = np.zeros(output.shape), np.zeros((batch_sizes[0], output.shape[1]))
     slope = 1 - output**2 if nonlinearity == "tanh" else (output > 0).astype(output.dtype)
-    for j, places in enumerate(_places(batch_sizes, reverse)):
+    for j, places in enumerate(_places(batch_sizes, reverse, len(output))):
         dh = np.zeros(output.shape[1])
         for p in reversed(places):
             gates[p] = (grad_output[p] + dh) * slope[p]
@@ -156,10 +163,15 @@ def _forms() -> Iterator[tuple[tuple[int, ...], bool]]:
         yield sizes, True
 
 
+def _count(sizes: tuple[int, ...]) -> int:
+    """How many rows a sample has; one size is that of three steps."""
+    return 3 * sizes[0] if len(sizes) == 1 else sum(sizes)
+
+
 def lstm_samples(make: Any) -> Iterator[Sample]:
     """Both directions, packed or not, with a projection and without."""
     for k, (sizes, reverse) in enumerate(_forms()):
-        rows, n, width, out = sum(sizes), sizes[0], 3, 2 if k % 2 else 3
+        rows, n, width, out = _count(sizes), sizes[0], 3, 2 if k % 2 else 3
         projection = make((out, width)) if k % 2 else None
         states = make((n, out)), make((n, width))
         yield Sample(make((rows, 12)), *states, make((12, out)), projection, sizes, reverse)
@@ -168,7 +180,7 @@ def lstm_samples(make: Any) -> Iterator[Sample]:
 def lstm_backward_samples(make: Any) -> Iterator[Sample]:
     """As the forward samples; gradients that did not come are None."""
     for k, (sizes, reverse) in enumerate(_forms()):
-        rows, n, width, out = sum(sizes), sizes[0], 3, 2 if k % 2 else 3
+        rows, n, width, out = _count(sizes), sizes[0], 3, 2 if k % 2 else 3
         projection = make((out, width)) if k % 2 else None
         of_cells = make((rows, width)) if k % 3 else None
         of_activations = make((rows, 12)) if k == 1 else None
@@ -182,13 +194,14 @@ def gru_samples(make: Any) -> Iterator[Sample]:
     """Both directions, packed or not, with a bias and without."""
     for k, (sizes, reverse) in enumerate(_forms()):
         bias = make((9,)) if k % 2 else None
-        yield Sample(make((sum(sizes), 9)), make((sizes[0], 3)), make((9, 3)), bias, sizes, reverse)
+        gates, state = make((_count(sizes), 9)), make((sizes[0], 3))
+        yield Sample(gates, state, make((9, 3)), bias, sizes, reverse)
 
 
 def gru_backward_samples(make: Any) -> Iterator[Sample]:
     """As the forward samples; gradients that did not come are None."""
     for k, (sizes, reverse) in enumerate(_forms()):
-        rows = sum(sizes)
+        rows = _count(sizes)
         of_activations = make((rows, 12)) if k == 1 else None
         yield Sample(
             make((rows, 3)), of_activations, make((rows, 3)), make((rows, 12)), make((9, 3)),
@@ -201,7 +214,7 @@ def rnn_samples(make: Any) -> Iterator[Sample]:
     for sizes, reverse in _forms():
         for name in ("tanh", "relu"):
             yield Sample(
-                make((sum(sizes), 3)), make((sizes[0], 3)), make((3, 3)), name, sizes, reverse
+                make((_count(sizes), 3)), make((sizes[0], 3)), make((3, 3)), name, sizes, reverse
             )
 
 
@@ -209,7 +222,7 @@ def rnn_backward_samples(make: Any) -> Iterator[Sample]:
     """Both functions and directions, packed or not."""
     for sizes, reverse in _forms():
         for name in ("tanh", "relu"):
-            rows = sum(sizes)
+            rows = _count(sizes)
             yield Sample(make((rows, 3)), make((rows, 3)), make((3, 3)), name, sizes, reverse)
 
 
@@ -242,7 +255,7 @@ def _layers(
                 found = (
                     rnn_sequence(gates + b_hh, states[0][k], w_hh, mode, batch_sizes, bool(d)),
                 )
-            last = [places[-1] for places in _places(batch_sizes, bool(d))]
+            last = [places[-1] for places in _places(batch_sizes, bool(d), len(gates))]
             for into, values in zip(ends, found):
                 into.append(values[last])
             outputs.append(found[0])

@@ -2,9 +2,10 @@
 
 The part of the input is given for all steps at once (``gates``), the rest is a loop. Steps lie one
 after the other as in a packed sequence: ``batch_sizes[t]`` sequences have step ``t``, never more
-than had the step before; a rectangular batch has one size for all steps. ``reverse`` begins at the
-last step. Each is one autograd node with a backward operator; what the backward operator reads is
-among the results.
+than had the step before. One size alone holds for all steps, however many there are: so a program
+that is captured for open sizes takes any number of them. ``reverse`` begins at the last step. Each
+is one autograd node with a backward operator; what the backward operator reads is among the
+results.
 
 LSTM: Hochreiter and Schmidhuber, 1997; its projection: Sak et al., 2014; GRU: Cho et al., 2014.
 """
@@ -44,13 +45,21 @@ _FACTS: dict[str, Any] = {
 }
 
 
+def _every_step(x: Any, batch_sizes: IntList) -> IntList:
+    """``batch_sizes`` with one for each step, where one holds for all."""
+    return reference.every_step(batch_sizes, x.shape[0])
+
+
 def _fitting(x: Any, batch_sizes: IntList, *states: Any) -> int:
     """How many rows ``x`` has; raises :class:`ShapeError` where the steps have not as many.
 
     A state has a row for each sequence, as the first step has.
     """
     rows, steps = x.shape[0], sum(batch_sizes)
-    if type(rows) is int and type(steps) is int and rows != steps:
+    known = type(rows) is int and type(steps) is int
+    if known and len(batch_sizes) == 1 and steps:
+        steps = max(rows - rows % steps, steps)
+    if known and rows != steps:
         raise ShapeError(
             f"batch_sizes {tuple(batch_sizes)} are {steps} rows, got {rows}",
             fix="pass one row for each sequence of each step",
@@ -87,6 +96,7 @@ def _square(gates: Any, h0: Any, weight_hh: Any, count: int) -> None:
 def _steps(x: Any, batch_sizes: IntList, reverse: bool) -> Iterator[tuple[int, int]]:
     """First row in ``x`` and number of rows of each step, in the order of computation."""
     _fitting(x, batch_sizes)
+    batch_sizes = _every_step(x, batch_sizes)
     steps = list(zip(accumulate(batch_sizes, initial=0), batch_sizes))
     return reversed(steps) if reverse else iter(steps)
 
@@ -113,6 +123,11 @@ def _stacked(steps: list[Tensor], reverse: bool) -> Tensor:
 
 def _before(states: Tensor, first: Tensor, batch_sizes: IntList, reverse: bool) -> Tensor:
     """The state that each row began with, from the states ``(rows, H)`` that they ended with."""
+    if len(batch_sizes) == 1:
+        (count,) = batch_sizes
+        others = states.shape[0] - count
+        kept = _rows(states, count if reverse else 0, others)
+        return lazy.cat([kept, first] if reverse else [first, kept], 0)
     starts = list(accumulate(batch_sizes, initial=0))
     parts = []
     for t, count in enumerate(batch_sizes):
@@ -129,6 +144,8 @@ def last_states(states: Tensor, batch_sizes: IntList, reverse: bool) -> Tensor:
     """The state that each sequence ended with, ``(N, H)``."""
     if reverse:
         return _rows(states, 0, batch_sizes[0])
+    if len(batch_sizes) == 1:
+        return _rows(states, states.shape[0] - batch_sizes[0], batch_sizes[0])
     parts = []
     for (start, count), following in zip(_steps(states, batch_sizes, False), (*batch_sizes[1:], 0)):
         if count > following:

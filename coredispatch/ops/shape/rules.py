@@ -9,7 +9,7 @@ from typing import Any
 from coredispatch.ops.support.rules import normalize_dim, normalize_dims
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
-from coredispatch.registry.model.sizes import as_sizes, expand_size, infer_size, is_int
+from coredispatch.registry.model.sizes import Symbol, as_sizes, expand_size, infer_size, is_int
 
 Shape = tuple[int, ...]
 
@@ -145,6 +145,8 @@ def split_sizes(length: int, size: Any) -> list[int]:
             )
         if length == 0:
             return [0]
+        if isinstance(length, Symbol) or isinstance(size, Symbol):
+            return _open_sizes(length, size)
         return [min(size, length - start) for start in range(0, length, size)]
     if sum(size) != length or any(n < 0 for n in size):
         raise ArgumentError(
@@ -152,6 +154,18 @@ def split_sizes(length: int, size: Any) -> list[int]:
             fix="the pieces must cover the dimension",
         )
     return list(size)
+
+
+def _open_sizes(length: Any, size: Any) -> list[Any]:
+    """:func:`split_sizes` of what is not known yet: a question for each piece, no number.
+
+    The last piece is what is left, whether it is a whole one or not.
+    """
+    sizes, start = [], 0
+    while start + size < length:
+        sizes.append(size)
+        start = start + size
+    return [*sizes, length - start]
 
 
 def chunk_sizes(length: int, chunks: int) -> list[int]:

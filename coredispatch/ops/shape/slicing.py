@@ -212,8 +212,7 @@ def _section_sizes(length: int, sections: int) -> list[int]:
         raise ArgumentError(
             f"the number of sections must be positive, got {sections}", fix="use at least 1"
         )
-    size, longer = divmod(length, sections)
-    return [size + 1] * longer + [size] * (sections - longer)
+    return [(length + sections - 1 - k) // sections for k in range(sections)]
 
 
 @composite(

@@ -24,9 +24,13 @@ def _steps(sizes: Ints, reverse: bool) -> Iterator[tuple[int, slice]]:
     return reversed(steps) if reverse else iter(steps)
 
 
-def _check(sizes: Ints, rows: int, *states: Array) -> None:
+def _sized(sizes: Ints, rows: int, *states: Array) -> Ints:
+    """How many sequences have each step; one size alone holds for all steps."""
+    if len(sizes) == 1 and sizes[0]:
+        sizes = tuple(sizes) * max(1, rows // sizes[0])
     if sum(sizes) != rows or any(len(state) != sizes[0] for state in states):
         raise ValueError("batch sizes")  # the operator's own body says what is wrong
+    return sizes
 
 
 def _before(states: Array, first: Array, sizes: Ints, reverse: bool) -> Array:
@@ -58,7 +62,7 @@ def lstm_sequence(
     reverse: bool,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Kernel of ``lstm_sequence``."""
-    _check(sizes, len(gates), h0, c0)
+    sizes = _sized(sizes, len(gates), h0, c0)
     z, h, c, w = widen(gates), widen(h0).copy(), widen(c0).copy(), widen(weight_hh).T
     projection = None if weight_hr is None else widen(weight_hr).T
     width = c.shape[1]
@@ -90,7 +94,7 @@ def lstm_sequence_backward(
     reverse: bool,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Kernel of ``lstm_sequence_backward``."""
-    _check(sizes, len(cells), c0)
+    sizes = _sized(sizes, len(cells), c0)
     kept, ends, w = widen(activations), widen(cells), widen(weight_hh)
     projection = None if weight_hr is None else widen(weight_hr)
     of_output = None if of_output is None else widen(of_output)
@@ -136,7 +140,7 @@ def gru_sequence(
     gates: Array, h0: Array, weight_hh: Array, bias_hh: Array | None, sizes: Ints, reverse: bool
 ) -> tuple[Array, ...]:
     """Kernel of ``gru_sequence``."""
-    _check(sizes, len(gates), h0)
+    sizes = _sized(sizes, len(gates), h0)
     z, h, w = widen(gates), widen(h0).copy(), widen(weight_hh).T
     bias = None if bias_hh is None else widen(bias_hh)
     width = h.shape[1]
@@ -166,7 +170,7 @@ def gru_sequence_backward(
     weight_hh: Array, sizes: Ints, reverse: bool,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Kernel of ``gru_sequence_backward``."""
-    _check(sizes, len(before))
+    sizes = _sized(sizes, len(before))
     kept, states, w = widen(activations), widen(before), widen(weight_hh)
     of_output = None if of_output is None else widen(of_output)
     width = states.shape[1]
@@ -209,7 +213,7 @@ def rnn_sequence(
     gates: Array, h0: Array, weight_hh: Array, nonlinearity: str, sizes: Ints, reverse: bool
 ) -> Array:
     """Kernel of ``rnn_sequence``."""
-    _check(sizes, len(gates), h0)
+    sizes = _sized(sizes, len(gates), h0)
     z, h, w = widen(gates), widen(h0).copy(), widen(weight_hh).T
     out = np.empty(z.shape, z.dtype)
     for n, rows in _steps(sizes, reverse):
@@ -229,7 +233,7 @@ def rnn_sequence_backward(
     reverse: bool,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Kernel of ``rnn_sequence_backward``."""
-    _check(sizes, len(output))
+    sizes = _sized(sizes, len(output))
     grad, out, w = widen(grad_output), widen(output), widen(weight_hh)
     slopes = 1 - out * out if nonlinearity == "tanh" else out > 0
     dh = np.zeros((sizes[0], out.shape[1]), out.dtype)

@@ -32,6 +32,11 @@ def _packed(matrix: np.ndarray, depth: int, columns: int, turned: bool) -> np.nd
     return packed
 
 
+def every_step(sizes: Any, rows: int) -> Any:
+    """How many sequences have each step; one size alone holds for all steps of ``rows`` rows."""
+    return tuple(sizes) * max(1, rows // sizes[0]) if len(sizes) == 1 and sizes[0] else sizes
+
+
 def _served(sizes: Any, batch: int, n: int, arrays: list[Any], weight: Any) -> bool:
     """Whether the loops take these arrays: dense, of one dtype, as large as ``sizes`` says.
 
@@ -79,6 +84,7 @@ def lstm_sequence(
     if h0.ndim != 2:
         return NotImplemented
     batch, n = h0.shape
+    sizes = every_step(sizes, len(gates))
     arrays = [(gates, 4), (h0, 0), (c0, 0)]
     if weight_hr is not None or not _served(sizes, batch, n, arrays, weight_hh):
         return NotImplemented
@@ -99,6 +105,7 @@ def lstm_sequence_backward(
     if c0.ndim != 2:
         return NotImplemented
     batch, n = c0.shape
+    sizes = every_step(sizes, len(cells))
     arrays = [(cells, 1), (activations, 4), (c0, 0), (of_output, 1), (of_cells, 1)]
     skipped = weight_hr is not None or of_activations is not None
     if skipped or not _served(sizes, batch, n, arrays, weight_hh):

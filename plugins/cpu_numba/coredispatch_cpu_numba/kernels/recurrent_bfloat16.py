@@ -12,6 +12,7 @@ from coredispatch_cpu_numba import thread_count
 from coredispatch_cpu_numba.arrays import INT64
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.kernels.products_bfloat16 import BFLOAT16, PRIORITY, has_pairs
+from coredispatch_cpu_numba.kernels.recurrent import every_step
 
 __all__ = ["KERNELS", "PRIORITY", "WHEN"]
 
@@ -82,6 +83,7 @@ def lstm_sequence(
     if h0.ndim != 2 or weight_hr is not None:
         return NotImplemented
     batch, n = h0.shape
+    sizes = every_step(sizes, len(gates))
     if not _served(sizes, batch, n, [(gates, 4), (h0, 0), (c0, 0)], weight_hh):
         return NotImplemented
     weight = _packed(weight_hh, n, 4 * n, True)
@@ -100,6 +102,7 @@ def lstm_sequence_backward(
     if c0.ndim != 2 or weight_hr is not None or of_activations is not None:
         return NotImplemented
     batch, n = c0.shape
+    sizes = every_step(sizes, len(cells))
     arrays = [(cells, 1), (activations, 4), (c0, 0), (of_output, 1), (of_cells, 1)]
     if not _served(sizes, batch, n, arrays, weight_hh):
         return NotImplemented
