@@ -30,7 +30,7 @@ from coredispatch_cpu_numba.loops.softmax import dot_of
 from coredispatch_cpu_numba.spans import fill, part
 from coredispatch_cpu_numba.vectors import copied, dot_tile, halved, machine, product_tile
 
-__all__ = ["LOOPS", "filled_planes"]
+__all__ = ["LOOPS", "filled_planes", "filled_upstream", "written_rows"]
 
 
 @inlined
@@ -41,6 +41,12 @@ def block(left):
 
 _machine = machine()
 MOST = 8 if _machine.registers >= 32 else 4
+
+
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    decorate = njit(fastmath=set(ELEMENTWISE), error_model="numpy", no_cpython_wrapper=True)
+    compiled: Callable[..., None] = decorate(function)
+    return compiled
 
 
 def filled_planes(char: str) -> Callable[..., None]:
@@ -85,7 +91,67 @@ def filled_planes(char: str) -> Callable[..., None]:
                             place += pw
                             start += th * sw
 
-    return njit(fastmath=set(ELEMENTWISE), error_model="numpy", no_cpython_wrapper=True)(filled)
+    return _compiled(filled)
+
+
+def filled_upstream(char: str) -> Callable[..., None]:
+    """A compiled function that lays out the output's gradient as the planes of some images lie.
+
+    It writes rows, with zeros for images that a block lacks. What is between rows is 0 from the
+    beginning. Channels are ``size`` elements apart.
+    """
+    zero = np.uint16(0) if char == "E" else elementary[char].T(0.0)
+    copy_row = copied(_machine.lanes(char))
+
+    def filled(upstream, size, grad, source, target, group, first):
+        images, groups, channels, room = target[0], target[1], target[3], target[4]
+        od, oh, ow = target[7], target[8], target[9]
+        pd, ph, pw = source[4], source[5], source[6]
+        for c in range(channels):
+            for i in range(room):
+                for z in range(od):
+                    for y in range(oh):
+                        to = c * size + ((i * pd + z) * ph + y) * pw
+                        if first + i >= images:
+                            fill(part(upstream, to, to + ow), zero)
+                            continue
+                        base = ((first + i) * groups + group) * channels + c
+                        base = ((base * od + z) * oh + y) * ow
+                        copy_row(upstream, to, grad, base, ow)
+
+    return _compiled(filled)
+
+
+def written_rows(char: str) -> Callable[..., None]:
+    """A compiled function that writes ``have`` rows of planes, from ``row`` on, to the output.
+
+    They are of ``many`` channels of a group, from ``channel`` on, which lie ``pitch`` apart.
+    """
+    copy_row = copied(_machine.lanes(char))
+
+    def written(out, result, pitch, source, target, group, channel, many, first, row, have):
+        groups, channels = target[1], target[3]
+        od, oh, ow = target[7], target[8], target[9]
+        dd, dh, dw = target[10], target[11], target[12]
+        td, th, tw = target[13], target[14], target[15]
+        rd, rh, rw = target[16], target[17], target[18]
+        pd, ph, pw = source[4], source[5], source[6]
+        for r in range(have):
+            y, z = (row + r) % ph, (row + r) // ph
+            i, z = first + z // pd, z % pd
+            if y >= oh or z >= od:
+                continue
+            base = ((i * groups + group) * channels + channel) * dd + z * td + rd
+            base = (base * dh + y * th + rh) * dw + rw
+            for m in range(many):
+                place, begin = m * pitch + r * pw, base + m * dd * dh * dw
+                if tw == 1:
+                    copy_row(out, begin, result, place, ow)
+                else:
+                    for w in range(ow):
+                        out[begin + w * tw] = result[place + w]
+
+    return _compiled(written)
 
 
 def _pack(char: str) -> Callable[..., None]:
@@ -119,16 +185,13 @@ def _correlate(char: str) -> Callable[..., None]:
             product_tile(r, v, lanes) for r, v in ((4, 2), (4, 2), (2, 4), (1, 8))
         )
         wide, middle, narrow = 2 * lanes, 4 * lanes, 8 * lanes
-    filled, copy_row = filled_planes(char), copied(lanes)
+    filled, written = filled_planes(char), written_rows(char)
 
     def loop(x, packed, bias, out, source, phases, taps, target, lo, hi):
         full_vectors()
         images, groups, given, channels = target[0], target[1], target[2], target[3]
         room, parts, height = target[4], target[5], target[6]
-        od, oh, ow = target[7], target[8], target[9]
-        dd, dh, dw = target[10], target[11], target[12]
-        td, th, tw = target[13], target[14], target[15]
-        rd, rh, rw = target[16], target[17], target[18]
+        od, oh = target[7], target[8]
         pd, ph, pw = source[4], source[5], source[6]
         count = taps.size
         pitch = height * pw + narrow  # tiles may go on beyond the last position
@@ -162,21 +225,8 @@ def _correlate(char: str) -> Callable[..., None]:
                     else:
                         for p in range(0, width, narrow):
                             one(scratch, taps, at + p, packed, start, bias, c, result, p, pitch)
+                    written(out, result, pitch, source, target, g, o, many, first, row, have)
                     o += many
-                    for m in range(many):
-                        for r in range(have):
-                            y, z = (row + r) % ph, (row + r) // ph
-                            i, z = first + z // pd, z % pd
-                            if y >= oh or z >= od:
-                                continue
-                            base = (i * groups * channels + c + m) * dd + z * td + rd
-                            base = (base * dh + y * th + rh) * dw + rw
-                            place = m * pitch + r * pw
-                            if tw == 1:
-                                copy_row(out, base, result, place, ow)
-                            else:
-                                for w in range(ow):
-                                    out[base + w * tw] = result[place + w]
 
     return loop
 
@@ -190,7 +240,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
     zero, lanes = elementary[char].T(0.0), _machine.lanes(char)
     many, taps_many, taps_one = (4, 6, 9) if MOST == 8 else (2, 4, 8)
     several, single = dot_tile(many, taps_many, lanes), dot_tile(1, taps_one, lanes)
-    filled, copy_row, dot = filled_planes(char), copied(lanes), dot_of(char)
+    filled, filled_grad, dot = filled_planes(char), filled_upstream(char), dot_of(char)
 
     def loop(grad, x, out, source, phases, taps, target, lo, hi):
         full_vectors()
@@ -207,17 +257,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
         for unit in range(lo, hi):
             g, first = unit % groups, unit // groups * room
             filled(scratch, x, source, phases, first, images, room, g * given, given)
-            for c in range(channels):
-                for i in range(room):
-                    for z in range(od):
-                        for y in range(oh):
-                            to = c * size + ((i * pd + z) * ph + y) * pw
-                            if first + i >= images:
-                                fill(part(upstream, to, to + ow), zero)
-                                continue
-                            base = ((first + i) * groups + g) * channels + c
-                            base = ((base * od + z) * oh + y) * ow
-                            copy_row(upstream, to, grad, base, ow)
+            filled_grad(upstream, size, grad, source, target, g, first)
             fill(total, zero)
             if exact:
                 for c in range(channels):

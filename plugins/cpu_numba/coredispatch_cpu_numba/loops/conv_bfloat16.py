@@ -17,8 +17,7 @@ from coredispatch_cpu_numba import amx
 from coredispatch_cpu_numba.atomics import address_of
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.loops.conv import filled_planes
-from coredispatch_cpu_numba.spans import fill, part
+from coredispatch_cpu_numba.loops.conv import filled_planes, filled_upstream, written_rows
 from coredispatch_cpu_numba.tile_panels import (
     DEEP,
     LINES,
@@ -33,12 +32,10 @@ from coredispatch_cpu_numba.tile_panels import (
     two_by_two,
     weave,
 )
-from coredispatch_cpu_numba.vectors import copied, machine
 
 __all__ = ["LOOPS"]
 
 _STEPS = 16  # tiles of a panel of taps, two of which stay in the first cache
-_NOTHING = np.uint16(0)
 
 
 def _pack(char: str) -> Callable[..., None]:
@@ -68,16 +65,13 @@ def _pack(char: str) -> Callable[..., None]:
 
 def _correlate(char: str) -> Callable[..., None]:
     """Counts blocks of images, times groups."""
-    filled, copy_row = filled_planes("E"), copied(machine().lanes("E"))
+    filled, written = filled_planes("E"), written_rows("E")
 
     def loop(x, packed, bias, out, source, phases, taps, target, lo, hi):
         full_vectors()
         images, groups, given, channels = target[0], target[1], target[2], target[3]
         room, height = target[4], target[6]
-        od, oh, ow = target[7], target[8], target[9]
-        dd, dh, dw = target[10], target[11], target[12]
-        td, th, tw = target[13], target[14], target[15]
-        rd, rh, rw = target[16], target[17], target[18]
+        od, oh = target[7], target[8]
         pd, ph, pw = source[4], source[5], source[6]
         count = taps.size
         steps, panels = (count + DEEP - 1) // DEEP, (channels + LINES - 1) // LINES
@@ -119,20 +113,7 @@ def _correlate(char: str) -> Callable[..., None]:
                             line, place = to + 128 * m, lines + 2 * (c * pitch + p)
                             round_line(line, line + 64, bias[g * channels + c], place)
                 amx.release()
-                for r in range(have):
-                    y, z = (row + r) % ph, (row + r) // ph
-                    i, z = first + z // pd, z % pd
-                    if y >= oh or z >= od:
-                        continue
-                    base = (i * groups + g) * channels * dd + z * td + rd
-                    base = (base * dh + y * th + rh) * dw + rw
-                    for c in range(channels):
-                        place, begin = c * pitch + r * pw, base + c * dd * dh * dw
-                        if tw == 1:
-                            copy_row(out, begin, result, place, ow)
-                        else:
-                            for w in range(ow):
-                                out[begin + w * tw] = result[place + w]
+                written(out, result, pitch, source, target, g, 0, channels, first, row, have)
 
     return loop
 
@@ -143,13 +124,12 @@ def _weight_grad(char: str) -> Callable[..., None]:
     Rows go on across the end of a line, where the output's gradient is 0. The product with an
     infinity there is NaN: the caller must look for it.
     """
-    filled, copy_row = filled_planes("E"), copied(machine().lanes("E"))
+    filled, filled_grad = filled_planes("E"), filled_upstream("E")
 
     def loop(grad, x, out, source, phases, taps, target, lo, hi):
         full_vectors()
         images, groups, given, channels = target[0], target[1], target[2], target[3]
         room, count = target[4], target[6]
-        od, oh, ow = target[7], target[8], target[9]
         pd, ph, pw = source[4], source[5], source[6]
         size = (room * pd * ph * pw + DEEP - 1) // DEEP * DEEP
         steps, panels = size // DEEP, (channels + LINES - 1) // LINES
@@ -163,17 +143,7 @@ def _weight_grad(char: str) -> Callable[..., None]:
         for unit in range(lo, hi):
             g, first = unit % groups, unit // groups * room
             filled(scratch, x, source, phases, first, images, room, g * given, given)
-            for c in range(channels):
-                for i in range(room):
-                    for z in range(od):
-                        for y in range(oh):
-                            to = c * size + ((i * pd + z) * ph + y) * pw
-                            if first + i >= images:
-                                fill(part(upstream, to, to + ow), _NOTHING)
-                                continue
-                            base = ((first + i) * groups + g) * channels + c
-                            base = ((base * od + z) * oh + y) * ow
-                            copy_row(upstream, to, grad, base, ow)
+            filled_grad(upstream, size, grad, source, target, g, first)
             planes, right = address_of(scratch), address_of(turned)
             left, sums, rows = address_of(lines), address_of(total), address_of(upstream)
             for p in range(panels):
