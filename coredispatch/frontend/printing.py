@@ -296,9 +296,27 @@ def _layout_body(tensor: Any, name: str) -> str:
     layout, _ = TABLE.snapshot.layouts.get(name) or (None, "")
     raw, backend = tensor.raw, tensor.backend
     away = backend.name != "cpu"
-    if layout is None or layout.describe is None or (away and not layout.movable):
+    if layout is None or (away and not layout.movable):
         return f"..., size={tuple(tensor.shape)}"
-    return layout.describe(layout.rebuilt(raw, backend, backend.to_numpy) if away else raw)
+    raw = layout.rebuilt(raw, backend, backend.to_numpy) if away else raw
+    if layout.describe is not None:
+        return layout.describe(raw)
+    if layout.pack is None:
+        return f"..., size={tuple(tensor.shape)}"
+    return f"{_parts(layout.pack(raw))}, size={tuple(tensor.shape)}"
+
+
+def _parts(parts: dict[str, Any]) -> str:
+    """What a layout's data are made of, a line for each part, below the first bracket."""
+    indent = len("tensor(")
+    lines = []
+    for name, part in parts.items():
+        if isinstance(part, np.ndarray):
+            before = indent + len(f"{name}=tensor(")
+            body = format_array(part, before) if part.size else f"[], size={part.shape}"
+            part = f"tensor({body})"
+        lines.append(f"{name}={part}")
+    return (",\n" + " " * indent).join(lines)
 
 
 def _history(tensor: Any) -> str:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,11 @@ class Context:
         with _listening() as heard:
             result = self._watched(op, sample)
         if heard:
-            raise Failure(f"let a RuntimeWarning through: {heard[0].message} [{self.shown()}]")
+            first = heard[0]
+            place = f"{Path(first.filename).name}:{first.lineno}"
+            raise Failure(
+                f"let a RuntimeWarning through at {place}: {first.message} [{self.shown()}]"
+            )
         if result is not None or not op.mutates:
             return result
         given = dict(zip([p.name for p in op.schema.params], sample.args, strict=False))

@@ -70,6 +70,16 @@ def test_a_line_that_raises_is_one_cause_whoever_calls_it() -> None:
     assert found[0].kernel == found[1].kernel == ""
 
 
+def test_a_line_that_warns_is_one_cause_whatever_numpy_says() -> None:
+    warned = "let a RuntimeWarning through at kernels.py:{}: {} encountered in {} [{}(float32[3])]"
+    said = [(7, "divide by zero", "log"), (7, "invalid value", "arccos"), (9, "overflow", "exp")]
+    found = causes(
+        [result(op, 1, warned.format(*facts, op)) for op, facts in zip("abc", said, strict=True)]
+    )
+    assert [len(c.results) for c in found] == [2, 1]
+    assert found[0].text == "let a RuntimeWarning through at kernels.py:7"
+
+
 def test_a_composite_fails_for_its_primitive() -> None:
     said = "output 0: beyond the bound, {} times: 1 of 2 elements; at [0] got {}, reference 1.0"
     seen = [

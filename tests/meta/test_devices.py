@@ -121,6 +121,18 @@ def test_mixed_indices_are_one_error_that_names_both(name: str) -> None:
     assert a.tolist() == b.tolist() == [[1, 1], [1, 1]]
 
 
+def test_a_tensor_of_the_host_is_sent_to_the_device_of_the_other_by_its_index() -> None:
+    with pytest.raises(cd.DeviceError, match=r"other\.to\('cards:1'\)"):
+        cd.ones(2, device="cards:1") + cd.ones(2)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_full_reads_a_number_from_any_device(index: int) -> None:
+    number = cd.tensor(2.5, device=f"cards:{index}")
+    assert cd.full((2,), number).device.type == "cpu"
+    assert cd.full((2,), number, device="cards:1").tolist() == [2.5, 2.5]
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_number_goes_where_the_other_operand_is(index: int) -> None:
     x = cd.ones(3, device=f"cards:{index}")

@@ -155,6 +155,16 @@ def test_a_hook_that_would_never_be_called_is_refused(hook: Any) -> None:
         cd.plugins.load("unheard", SimpleNamespace(coredispatch_register=hook))
 
 
+def test_a_hook_with_a_parameter_of_its_own_is_told_the_name() -> None:
+    class Misnamed:
+        @hookimpl
+        def coredispatch_register(self, r: Any) -> None:
+            raise AssertionError("never called")
+
+    with pytest.raises(cd.PluginError, match=r"'r'.*\n.*coredispatch_register\(registrar\)"):
+        cd.plugins.load("misnamed", Misnamed())
+
+
 @pytest.mark.parametrize("version", [None, 1, "1.0", (1,), ("1", "0")])
 def test_an_api_version_that_is_none_is_refused(version: Any) -> None:
     module = plugin(lambda registrar: None, coredispatch_api_version=lambda: version)

@@ -146,3 +146,14 @@ def test_meta_tensors_have_shape_and_dtype_only() -> None:
 def test_a_factory_is_pickled_by_its_public_name(name: str) -> None:
     factory = getattr(cd, name)
     assert pickle.loads(pickle.dumps(factory)) is factory
+
+
+@pytest.mark.parametrize("number", [2.5, 3, True, 1 + 2j])
+def test_full_reads_a_number_from_a_tensor_without_dimensions(number: Any) -> None:
+    made = cd.full((2,), cd.tensor(number))
+    assert made.dtype is cd.tensor(number).dtype and made.tolist() == [number] * 2
+    for shape in ((1,), (2,)):
+        with pytest.raises(cd.DTypeError, match=r"'fill_value' must be Scalar, not a tensor of"):
+            cd.full((2,), cd.ones(shape))
+    weight = cd.tensor(2.0, requires_grad=True)
+    assert not cd.full((2,), weight, dtype=cd.float64).requires_grad

@@ -15,10 +15,12 @@ from coredispatch.plugin import (
     Backend,
     Layer,
     LayerEntry,
+    MissingKernel,
     Mode,
     OpError,
     RegistrationError,
     Switch,
+    Wrapper,
     bump_version,
     check_write,
     composite,
@@ -264,7 +266,7 @@ def test_decompose_shows_the_parts_of_a_composite_to_the_layer(load: Load) -> No
 def test_decomposing_what_has_no_body_is_an_error(load: Load) -> None:
     layer_of(load, lambda call, args: call.decompose(args))
     x = cd.ones(2)
-    with mine(), pytest.raises(OpError, match="'mul' has no body"):
+    with mine(), pytest.raises(OpError, match="'mul' has no decomposition"):
         cd.mul(x, 2)
 
 
@@ -375,7 +377,7 @@ def test_a_generic_backend_decomposes(load: Load) -> None:
     load("two_ops", register)
     x = from_raw(Array(np.array([1.0, 2.0])), backend="two_ops")
     assert cube(x).raw.data.tolist() == [1.0, 8.0]
-    with pytest.raises(OpError, match="'add' has no body"):
+    with pytest.raises(OpError, match="'add' has no decomposition"):
         x + x
 
 
@@ -431,3 +433,46 @@ def test_an_autocast_matmul_is_cheap(profiled: Any) -> None:
         # Compiled, they are C functions and there are fewer; interpreted, there were 59.
         calls = profiled(lambda: m @ m, lambda event, argument: event == "call")
         assert calls - 1 <= 59 * 2 // 3  # the lambda itself is one
+
+
+# -- values that stand for others -----------------------------------------------------------------
+
+
+class Boxed(Wrapper):
+    layer = "boxes"
+
+
+def boxing(load: Load) -> None:
+    def double(call: LayerEntry, x: Any, *rest: Any) -> Any:
+        return Boxed.wrap(call.redispatch(Boxed.of(x).value, *rest))  # type: ignore[union-attr]
+
+    load(
+        "boxer",
+        lambda r: r.layer(Layer("boxes", kernels={"mul": double}, wraps=True, above=("autograd",))),
+    )
+
+
+def test_what_a_layer_of_wrappers_cannot_serve_is_explained_as_refused(load: Load) -> None:
+    boxing(load)
+    boxed = Boxed.wrap(cd.ones(3))
+    with pytest.raises(MissingKernel, match="no kernel for 'cumsum', which has no decomposition"):
+        boxed.cumsum(0)
+    why = cd.explain("cumsum", boxed, 0)
+    assert why.winner == "refused" and why.provenance is None
+    assert "MissingKernel" in str(why) and "numpy" not in str(why)
+    served = cd.explain("mul", boxed, 2)
+    assert served.winner.startswith("mul [cpu]") and "[wrapped]" not in str(served)
+
+
+def test_a_generic_kernel_is_explained_by_its_plugin(logged: None) -> None:
+    with logging():
+        assert "generic kernel of logger" in str(cd.explain("add", cd.ones(1), 1))
+
+
+def test_backward_of_a_wrapper_says_where_the_history_is(load: Load) -> None:
+    boxing(load)
+    weight = cd.ones(3, requires_grad=True)
+    with pytest.raises(cd.AutogradError, match=r"Boxed\.of\(x\)\.value"):
+        (Boxed.wrap(weight) * 2).backward(cd.ones(3))
+    Boxed.of(Boxed.wrap(weight) * 2).value.sum().backward()
+    assert weight.grad.tolist() == [2.0] * 3

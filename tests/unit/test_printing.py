@@ -11,6 +11,7 @@ import pytest
 
 import coredispatch as cd
 from coredispatch.frontend import printing
+from coredispatch.plugin import Layout, from_raw, hookimpl
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +151,39 @@ def test_the_same_text_as_pytorch(dtype: str, options: dict[str, Any]) -> None:
             assert one_line_end(repr(ours)) == one_line_end(repr(theirs).replace("torch.", "cd."))
     finally:
         torch.set_printoptions(profile="default")
+
+
+class Pair:
+    """The raw data of a layout that says what it is made of, and not how it is printed."""
+
+    ndim = 2
+
+    def __init__(self, values: Any, note: str = "kept") -> None:
+        self.values, self.note, self.dtype = values, note, values.dtype
+        self.shape = (len(values), len(values))
+
+
+def test_a_layout_without_a_text_of_its_own_shows_its_parts() -> None:
+    class Plugin:
+        @hookimpl
+        def coredispatch_register(self, registrar: Any) -> None:
+            layout = Layout(
+                "paired",
+                data_type=Pair,
+                pack=lambda raw: {"values": raw.values, "note": raw.note},
+                unpack=lambda parts: Pair(parts["values"], parts["note"]),
+            )
+            registrar.layout(layout)
+
+    cd.plugins.load("paired", Plugin())
+    try:
+        made = from_raw(Pair(np.array([1.0, 2.5])), backend="cpu", layout="paired")
+        assert repr(made) == (
+            "tensor(values=tensor([1.0000, 2.5000]),\n"
+            "       note=kept, size=(2, 2),\n"
+            "       layout=paired, dtype=cd.float64)"
+        )
+        empty = from_raw(Pair(np.zeros(0, np.float32)), backend="cpu", layout="paired")
+        assert "values=tensor([], size=(0,))" in repr(empty)
+    finally:
+        cd.plugins.unload("paired")

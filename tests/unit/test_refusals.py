@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import coredispatch as cd
@@ -333,3 +334,38 @@ def test_text_in_the_place_of_a_number_does_not_reach_a_kernel(dtype: Any) -> No
     for call in calls:
         with pytest.raises(cd.DTypeError, match="must be .* not str"):
             call()
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float16, cd.int64])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_number_is_no_tensor_where_the_signature_has_only_tensors(
+    dtype: Any, requires_grad: bool
+) -> None:
+    x = cd.ones(2, dtype=dtype, requires_grad=requires_grad and dtype.is_floating_point)
+    names = ("atan2", "hypot", "fmax", "logaddexp", "nextafter")
+    for name in names if dtype is not cd.int64 else ("gcd", "fmax"):
+        with pytest.raises(cd.DTypeError, match="argument 'other' must be Tensor, not"):
+            getattr(cd, name)(x, 2)
+    assert (x + 2).dtype is dtype and cd.maximum(x, x).dtype is dtype
+
+
+def test_a_number_does_not_reach_the_kernel_of_an_operator_that_takes_tensors() -> None:
+    """NumPy made float64 of a float32 tensor beside the logarithm of a number."""
+
+    @primitive(out=rules.broadcast, dtype=rules.promote_float, namespace=(), samples=None)
+    def times_log(self: cd.Tensor, other: cd.Tensor) -> cd.Tensor:
+        """``self * log(other)``."""
+
+    times_log.vjp(self=lambda grad, other: grad * other.log(), other=lambda grad, self: None)
+
+    def register(registrar: Any) -> None:
+        registrar.op(times_log)
+        registrar.kernels("cpu", {"times_log": lambda x, y: x * np.log(y)})
+
+    cd.plugins.load("times_log", Plugin(register))
+    try:
+        assert cd.ops.times_log(cd.ones(2), cd.ones(2)).dtype is cd.float32
+        with pytest.raises(cd.DTypeError, match="'other' must be Tensor, not int"):
+            cd.ops.times_log(cd.ones(2), 2)
+    finally:
+        cd.plugins.unload("times_log")

@@ -13,6 +13,7 @@ from coredispatch.frontend.autograd.edges import GradientEdge, implicit_gradient
 from coredispatch.frontend.autograd.engine import gradient_node, run
 from coredispatch.frontend.autograd.node import Node
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
+from coredispatch.registry.around.wrappers import Wrapper
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError, ShapeError
 from coredispatch.registry.model.value import dtype_of
@@ -42,9 +43,13 @@ def _root_grads(outputs: list[Any], grads: Any) -> list[Any]:
         if not isinstance(output, TensorBase):
             raise AutogradError(f"can differentiate tensors, not {type(output).__name__}")
         if not output.keys & AUTOGRAD:
+            fix = "compute it from a tensor with requires_grad=True, outside cd.no_grad()"
+            if isinstance(output.raw, Wrapper):
+                inside = type(output.raw).__name__
+                fix = f"differentiate the tensor inside, {inside}.of(x).value: it has the history"
             raise AutogradError(
                 f"element {number} of tensors does not require grad and does not have a grad_fn",
-                fix="compute it from a tensor with requires_grad=True, outside cd.no_grad()",
+                fix=fix,
             )
         if gradient is None:  # the engine makes it
             if output.raw.shape and _numel(output) != 1:

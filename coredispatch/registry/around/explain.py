@@ -89,7 +89,7 @@ class Explanation:
             for step in redispatch.steps:
                 mark = "->" if step.won else "  "
                 lines.append(f"    {mark} [{step.key}] {step.candidate}: {step.verdict}")
-            if redispatch.kind in ("nothing", "unloaded", "mixed", "missing"):
+            if redispatch.kind in _NO_WINNER:
                 lines.append(f"    {_NO_WINNER[redispatch.kind]}")
         lines.append(f"  winner    {self.winner}")
         return "\n".join(lines)
@@ -102,6 +102,7 @@ _NO_WINNER = {
     "unloaded": "a tensor carries a key whose plugin is not loaded",
     "mixed": "two backends: 0-dim CPU tensors move over, anything else is an error",
     "missing": "MissingKernel",
+    "refused": "MissingKernel: the layer's own kernel, or the operator's rule for it, is needed",
 }
 
 
@@ -158,9 +159,11 @@ def _explain(
     while True:
         found = walk(s, operator, remaining)
         redispatches.append(found)
-        if found.key is None or found.key.kind != "layer":
+        if found.key is None or found.key.kind != "layer" or found.kind == "refused":
             break
         remaining &= ~s.order.from_above(found.key)
+        if s.layers[found.key.name][0].wraps:  # it goes on with what is in the wrappers
+            remaining &= ~TABLE.bit("wrapped")
     if found.kind == "inplace" and operator.inplace_of is not None:
         redispatches.append(walk(s, operator.inplace_of, remaining))
     if (

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import pluggy
+from pluggy import PluginValidationError
 
 from coredispatch.registry.around.hookspecs import API_VERSION, PROJECT, Hooks
 from coredispatch.registry.dispatch.registrar import Registrar
@@ -306,7 +307,13 @@ class PluginLoader:
                 f"{getattr(module, '__name__', module)!r} has no coredispatch_register hook",
                 fix="add `@hookimpl def coredispatch_register(registrar): ...`",
             )
-        self._manager.register(module, plugin.name)
+        try:
+            self._manager.register(module, plugin.name)
+        except PluginValidationError as error:
+            raise PluginError(
+                f"a hook of it does not fit: {str(error).splitlines()[-1]}",
+                fix="name the parameters as the hook does: coredispatch_register(registrar)",
+            ) from error
         self._manager.check_pending()
         heard = {caller.name for caller in self._manager.get_hookcallers(module) or ()}
         if "coredispatch_register" not in heard:

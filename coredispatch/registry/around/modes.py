@@ -18,7 +18,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from coredispatch.registry.dispatch.masks import (
     MASKS,
@@ -150,7 +150,7 @@ class Mode:
         """Restore what was in force before the matching :meth:`push`."""
         pop_masks(token)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         _entered.set((self.push(), _entered.get()))
         return self
 

@@ -9,7 +9,6 @@ from coredispatch.registry.around import checks
 from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import DimError, RegistrationError
-from coredispatch.registry.model.keys import KeyOrder
 from coredispatch.registry.model.value import new_value
 from coredispatch.registry.wiring import HOOKS
 
@@ -45,15 +44,14 @@ def from_raw(
     The tensor carries the keys of ``layers``: they see every call it takes part in.
     Raises :class:`RegistrationError` for an unknown backend, layout or layer.
     """
-    order = TABLE.snapshot.order
-    keys = 0 if keys_like is None else keys_like.keys & order.backend_bits
+    keys = 0 if keys_like is None else keys_like.keys & TABLE.snapshot.order.backend_bits
     if backend is not None:
-        keys |= _bit(order, backend, "backend")
+        keys |= _bit(backend, "backend", "from_raw")
     if layout is not None:
-        keys |= _bit(order, layout, "layout")
+        keys |= _bit(layout, "layout", "from_raw")
     for layer in layers:
-        keys |= _bit(order, layer, "layer")
-    if not keys & order.backend_bits:
+        keys |= _bit(layer, "layer", "from_raw")
+    if not keys & TABLE.snapshot.order.backend_bits:
         raise RegistrationError("from_raw(): give keys_like= or backend=")
     return new_value(HOOKS.value_type, raw, keys)
 
@@ -67,9 +65,8 @@ def call_raw(op: str, backend: str, *args: Any) -> Any:
         >>> call_raw("add", "cpu", np.ones(2), np.ones(2))
         array([2., 2.])
     """
-    snapshot = TABLE.snapshot
-    keys = _bit(snapshot.order, backend, "backend")
-    array_type = snapshot.backends[backend][0].array_type
+    keys = _bit(backend, "backend", "call_raw")
+    array_type = TABLE.snapshot.backends[backend][0].array_type
     called = operator(op)
     entry = called.memo.entries.get(keys)
     if entry is None:
@@ -83,12 +80,16 @@ def call_raw(op: str, backend: str, *args: Any) -> Any:
     return getattr(result, "raw", result)
 
 
-def _bit(order: KeyOrder, name: str, kind: str) -> int:
-    key = order.by_name.get(name)
+def _bit(name: str, kind: str, caller: str) -> int:
+    """The bit of a key, whose plugin is loaded if need be."""
+    key = TABLE.snapshot.order.by_name.get(name)
     if key is None or key.kind != kind:
+        HOOKS.load_plugins()
+        key = TABLE.snapshot.order.by_name.get(name)
+    if key is None or key.kind != kind:
+        known = [k.name for k in TABLE.snapshot.order.highest_first if k.kind == kind]
         raise RegistrationError(
-            f"from_raw(): there is no {kind} {name!r}",
-            fix=f"known: {', '.join(k.name for k in order.highest_first if k.kind == kind)}",
+            f"{caller}(): there is no {kind} {name!r}", fix=f"known: {', '.join(known)}"
         )
     return key.bit
 
@@ -122,6 +123,8 @@ def check_index(index: Any, size: int) -> None:
 
 def operator(name: str) -> Operator:
     """The operator called ``name``; raises :class:`RegistrationError` where there is none."""
+    if name not in TABLE.snapshot.ops:
+        HOOKS.load_plugins()
     return TABLE.operator(name)
 
 
@@ -148,7 +151,7 @@ def reference(name: str) -> Callable[..., Any]:
     found = operator(name).reference
     if found is None:
         raise RegistrationError(
-            f"operator {name!r} has no NumPy reference: its body defines it",
+            f"operator {name!r} has no NumPy reference: its decomposition defines it",
             fix=f"call coredispatch.ops.{name}.decomposition on float64 tensors",
         )
     return found

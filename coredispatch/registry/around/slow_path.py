@@ -148,10 +148,25 @@ def _number(op: Operator, position: int, argument: Any, dtype: DType) -> Any:
 def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:
     """``args[position]``, a number to be stored; raises where the result's dtype cannot hold it.
 
-    Arguments that no dtype follows from are left to the call itself, whose error is the better one.
+    Kernels of a primitive that takes a number get one: a 0-dim tensor is read. Arguments that no
+    dtype follows from are left to the call itself, whose error is the better one.
     """
     assert isinstance(op, Operator)
     argument, rule = args[position], op.dtype_rule
+    if isinstance(argument, Value) and op.kind == "primitive":
+        param = op.schema.params[position]
+        if not param.is_tensor:
+            shape = tuple(argument.raw.shape)
+            if shape:
+                refused = DTypeError(
+                    f"argument {param.name!r} must be {param.annotation}, not a tensor of shape "
+                    f"{shape}",
+                    fix="index one element",
+                )
+                refused.inside = f"{op.name}()"
+                raise refused
+            argument = HOOKS.value_type.item(argument)
+            args = (*args[:position], argument, *args[position + 1 :])
     if isinstance(argument, Value) or not is_scalar(argument) or rule is None:
         return argument
     try:
@@ -351,6 +366,8 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
             else first
         )
         home = s.order.names(first.keys & s.order.backend_bits)[0]
+        if s.backends[home][0].device_count() > 1:
+            home = str(first.device)
         error = mixed(describe(first), describe(second), home)
         name_call(error, op, args)
         raise error

@@ -93,6 +93,10 @@ class Wrapper:
         order = TABLE.snapshot.order
         key = order.by_name.get(cls.layer)
         if key is None or key.kind != "layer":
+            HOOKS.load_plugins()
+            order = TABLE.snapshot.order
+            key = order.by_name.get(cls.layer)
+        if key is None or key.kind != "layer":
             raise RegistrationError(
                 f"{cls.__name__}.layer is {cls.layer!r}, which is no layer",
                 fix="name the layer that opens these wrappers, and load its plugin",

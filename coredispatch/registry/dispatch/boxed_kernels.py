@@ -118,8 +118,8 @@ def decomposed(entry: Entry, args: tuple[Any, ...]) -> Any:
     body: Any = getattr(entry.op, "decomposition", None)
     if body is None:
         raise OpError(
-            f"operator {entry.op.name!r} has no body to decompose it into",
-            fix="ask call.op.body first, and serve what has none yourself",
+            f"operator {entry.op.name!r} has no decomposition",
+            fix="ask call.op.decomposition first, and serve what has none yourself",
         )
     return run_decomposition(entry, body, args)
 

@@ -256,7 +256,7 @@ def fitting_numbers(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any,
         if position >= n:
             continue
         number = args[position]
-        if number is None or isinstance(number, Value):
+        if number is None:
             continue
         # What every dtype of a kind holds, unchanged, is not looked at any further.
         first = args[0]

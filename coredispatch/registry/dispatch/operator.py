@@ -63,7 +63,7 @@ class Operator(Dispatcher):
 
     Attributes:
         schema: the :class:`Schema` read from the signature.
-        body: the definition of a composite, or None for a primitive.
+        decomposition: the function that defines a composite, or None for a primitive.
         out_rule, dtype_rule: shape and dtype of the result, from the complete arguments.
         vjp_rule: the :class:`VjpRule`, or None.
         differentiable: False where a derivative does not exist, and results have no history;

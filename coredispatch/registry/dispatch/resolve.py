@@ -62,7 +62,11 @@ def build(s: Snapshot, op: Operator, keys: int, mask: int) -> Entry:
     """The entry for ``op`` and ``keys`` as of snapshot ``s``."""
     found = walk(s, op, keys)
     kind = found.kind
-    if kind in ("layer", "generic") and found.key is not None and found.key.kind == "layer":
+    if (
+        kind in ("layer", "generic", "refused")
+        and found.key is not None
+        and found.key.kind == "layer"
+    ):
         bits = s.order.from_above(found.key)
         if kind == "layer":
             return LayerEntry(op, keys, mask, found.kernels[0], found.kernels[0].fn, False, bits)
@@ -198,6 +202,8 @@ def _promotion(entry: Any, op: Operator) -> None:
         entry.weak = WEAK & op.taken
         if entry.promotion == PROMOTE_COMMON or op.arity == 1:
             entry.promotion = PROMOTE_FLOAT
+    if not any(p.is_tensor and p.scalar for p in op.schema.params):
+        entry.weak = frozenset()  # a number goes where the types are looked at, and is refused
     # What is written to is never the operand of a promotion: a copy would be written to.
     skip = (*rule.skip, *op.mutates) if isinstance(rule, Promotion) else ()
     entry.tensor_flags = [p.is_tensor and p.name not in skip for p in op.schema.params]

@@ -49,8 +49,8 @@ class Resolution:
     """The winner of a walk. ``kind`` says what serves the call:
 
     ``layer``, ``generic``, ``raw``, ``boxed``, ``inplace``, ``decomposition``, ``fallback``,
-    ``mixed``,
-    ``missing``, ``unloaded`` or ``nothing`` (no tensor among the arguments).
+    ``mixed``, ``missing``, ``unloaded``, ``refused`` (by a layer whose values are wrappers) or
+    ``nothing`` (no tensor among the arguments).
     """
 
     kind: str = "nothing"
@@ -101,7 +101,7 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
             if rows:
                 return _own(result, key, rows)
         if key.kind == "layer":
-            layer = s.layers[key.name][0]
+            layer, plugin = s.layers[key.name]
             rule = op.rules.get(key.name)
             if rule is not None:
                 where = location(rule)
@@ -110,20 +110,25 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
                     "layer", key, str(kernel), "the operator's own rule", kernels=(kernel,)
                 )
             if layer.wraps and (layer.generic is None or not _applies(layer, op)):
-                return result.won(
-                    "generic", key, "no kernel", "wraps tensors: decomposes", fn=_opaque(key.name)
-                )
+                opaque = _opaque(key.name)
+                if op.decomposition is not None:
+                    verdict = "wraps tensors: decomposes"
+                    return result.won("generic", key, "no kernel", verdict, fn=opaque)
+                result.lost(key.name, "no kernel", "wraps tensors, and finds no decomposition")
+                result.kind, result.key, result.fn = "refused", key, opaque
+                return result
             if layer.generic is None:
                 result.lost(key.name, "no kernel of its own, no generic kernel", "transparent")
             elif not _applies(layer, op):
                 result.lost(key.name, "generic kernel does not apply to this op", "transparent")
             else:
-                return result.won(
-                    "generic", key, "generic kernel", "serves every op", fn=layer.generic
-                )
+                candidate = f"generic kernel of {plugin}"
+                return result.won("generic", key, candidate, "serves every op", fn=layer.generic)
         else:
             below_layout = True
-            result.lost(key.name, "no kernel of its own", "only a composite's body may serve")
+            result.lost(
+                key.name, "no kernel of its own", "only a composite's decomposition may serve"
+            )
     raise AssertionError("unreachable: a backend key is always the lowest")
 
 
@@ -150,7 +155,7 @@ def _opaque(layer: str) -> Callable[..., Any]:
         if op.decomposition is not None:
             return call.decompose(args)
         error = MissingKernel(
-            f"the layer {layer!r} has no kernel for {op.name!r}, which has no body either",
+            f"the layer {layer!r} has no kernel for {op.name!r}, which has no decomposition either",
             fix=f"add one: Layer({layer!r}, kernels={{{op.name!r}: ...}}), or, for an operator of "
             f"your own, @{op.name}.rule({layer!r})",
         )
@@ -214,5 +219,5 @@ def _at_backend(
             "fallback", key, f"declared fallback to {target!r}", "enabled, counted", fn=target
         )
     result.kind, result.key = "missing", key
-    result.lost(key.name, "no body, no enabled fallback", "MissingKernel")
+    result.lost(key.name, "no decomposition, no enabled fallback", "MissingKernel")
     return result

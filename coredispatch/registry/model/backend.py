@@ -196,7 +196,8 @@ class Layout:
     kernels_for: Mapping[str, Mapping[str, Callable[..., Any]]] = field(default_factory=dict)
     above: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
-    #: raw, made of NumPy's arrays -> the text that ``repr`` shows between ``tensor(`` and dtype
+    #: raw, made of NumPy's arrays -> the text that ``repr`` shows between ``tensor(`` and dtype;
+    #: without it the parts that ``pack`` names are shown
     describe: Callable[[Any], str] | None = None
     #: raw -> {name: array of the backend, number, string or list of them}, and back: how tensors
     #: of this layout are saved and moved. ``unpack`` gets NumPy's arrays from a file, and checks

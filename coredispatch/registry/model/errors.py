@@ -153,7 +153,7 @@ class NoDeviceError(DeviceError, AssertionError):
 
 
 class MissingKernel(OpError, NotImplementedError):
-    """No kernel, body or declared fallback serves the operator for these keys."""
+    """No kernel, decomposition or declared fallback serves the operator for these keys."""
 
 
 class KernelError(OpError):

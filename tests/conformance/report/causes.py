@@ -1,8 +1,8 @@
 """Blockers by cause: a thousand failures of a backend have three.
 
-Two cases have one cause where a kernel raised at the same line, or where the same check says the
-same of the same kernel, numbers aside. A composite whose case fails as those of a primitive it is
-made of fails because of that one: check 21 saw which kernels its calls reached.
+Two cases have one cause where a kernel raised or warned at the same line, or where the same check
+says the same of the same kernel, numbers aside. A composite whose case fails as those of a
+primitive it is made of fails because of that one: check 21 saw which kernels its calls reached.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _VALUES = re.compile(r"(got|reference|holds|not) (?:[-+()\w.# ]+?)(?=[,;\]]|$)")
 _DTYPE = re.compile(r"\b(?:(?:b?float|u?int|complex)\d+|bool)\b")
 #: the call that an error of coredispatch begins with
 _OWN_CALL = re.compile(r"^(raised \w+: )\w+\(.*\): ")
+#: which function warned says nothing of the line that let it
+_WARNING = re.compile(r"^(let a RuntimeWarning through at [^:]+:\d+): .*", re.DOTALL)
 _PLACE = re.compile(r" at ([\w.-]+\.\w+:\d+)")
 
 
@@ -73,7 +75,7 @@ def blocks(result: dict[str, Any]) -> bool:
 def plain(message: str) -> str:
     """A message without the call, dtypes and numbers: what it says of every case."""
     text = _OWN_CALL.sub(r"\1", _CALL.sub("", message.partition("\n")[0]))
-    text = _DTYPE.sub("dtype", text)
+    text = _DTYPE.sub("dtype", _WARNING.sub(r"\1", text))
     text = _VALUES.sub(r"\1 #", _BRACKETS.sub("#", text))
     place = _PLACE.search(text)
     kept = place.group(1) if place else ""
