@@ -20,6 +20,8 @@ class RemovableHandle:
     them, what stands under ``id`` is removed as well.
     """
 
+    __module__ = "coredispatch.utils.hooks"  # the public name
+
     def __init__(self, hooks_dict: Any, hook: Any = _NO_HOOK, *, extra_dict: Any = None) -> None:
         self.id = next(_ids)
         self._hooks = hooks_dict

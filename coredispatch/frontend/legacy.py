@@ -215,6 +215,10 @@ def convert(self: Tensor, spelling: Any, non_blocking: bool = False) -> Tensor:
     """``x.type(spelling)``: to a dtype, or to what ``"torch.cuda.FloatTensor"`` says."""
     found = tensor_type(spelling)
     if found is None:
+        if not isinstance(spelling, (str, type, DType)):
+            raise DTypeError(
+                "dtype must be a type, str, or dtype object", fix=SPELLING.of("float32")
+            )
         try:
             if spelling is None or spelling in (bool, int, float, complex):
                 raise DTypeError("a type of Python")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, overload
 
-from coredispatch.plugin import Mode, Switch, is_masked, is_on, key_bit
+from coredispatch.plugin import DTypeError, Mode, Switch, is_masked, is_on, key_bit
 
 __all__ = [
     "enable_grad",
@@ -94,6 +94,11 @@ class set_grad_enabled(Recording):
     """Switch recording on or off: takes effect at once, and is undone when used with ``with``."""
 
     def __init__(self, mode: bool) -> None:
+        if not isinstance(mode, bool) and type(mode).__name__ != "bool_":  # NumPy's
+            raise DTypeError(
+                "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
+                f"{type(mode).__name__}"
+            )
         self.mode = self.asks = bool(mode)
         self._first: Any = self.push()
 

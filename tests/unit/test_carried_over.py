@@ -462,3 +462,23 @@ class TestConvolutionsOfOnesOwn:
         layer = Scaled(1, 1, 3, stride=2)
         assert layer(cd.ones(1, 1, 3, 3)).shape == (1, 1, 7, 7)
         assert layer(cd.ones(1, 1, 3, 3), output_size=(8, 8)).shape == (1, 1, 8, 8)
+
+
+def test_small_things_that_programs_look_at() -> None:
+    assert repr(nn.Embedding(2, 3, sparse=True)) == "Embedding(2, 3, sparse=True)"
+    lstm = nn.LSTM(2, 4, 2, proj_size=3)
+    names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"]
+    assert lstm._all_weights == [[f"{name}_l{layer}" for name in names] for layer in range(2)]
+    weights = [getattr(lstm, name) for name in lstm._flat_weights_names]
+    assert all(a is b for a, b in zip(weights, lstm._flat_weights, strict=True))
+    handle = nn.Linear(1, 1).register_forward_hook(lambda *_: None)
+    assert type(handle).__module__ == "coredispatch.utils.hooks"
+    assert cd.return_types.max.__module__ == "coredispatch.return_types"
+    with pytest.raises(IndexError, match="supposed to be a vector"):
+        cd.ones(3).index_select(0, cd.zeros(2, 2, dtype=cd.int64))
+    with pytest.raises(TypeError, match="must be a type, str, or dtype object"):
+        cd.ones(1).type(3)
+    with pytest.raises(TypeError, match="must be bool, not str"):
+        cd.set_grad_enabled("a")
+    with pytest.raises(RuntimeError, match="only supported on matrices"):
+        _ = cd.ones(2, 2, 2).H

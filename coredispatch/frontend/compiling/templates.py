@@ -174,9 +174,7 @@ class Describer:
             pairs = [(self.describe(k), self.describe(v)) for k, v in value.items()]
             factory = value.default_factory
             return _shared(lambda env: kind(factory, [(k(env), v(env)) for k, v in pairs]))
-        if kind.__module__.startswith("coredispatch.frontend.return_types") or (
-            isinstance(value, tuple)
-        ):
+        if kind.__module__.startswith("coredispatch.return_types") or (isinstance(value, tuple)):
             return Row(kind, [self.describe(item) for item in value])
         if isinstance(value, (slice, range, type, frozenset)) or kind.__name__ in _FIXED:
             return Constant(value)

@@ -8,6 +8,7 @@ from typing import Any
 from coredispatch.frontend.autograd.function import Function
 from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.modes import is_recording
+from coredispatch.frontend.nn.older_backward_hooks import CLASH, hook_last_node
 from coredispatch.frontend.tensor import Tensor
 
 __all__ = [
@@ -62,13 +63,23 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
 
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """``register_full_backward_hook`` for every module there is and will be."""
+    """``register_full_backward_hook`` for every module there is and will be.
+
+    Raises RuntimeError where there are older backward hooks of all modules.
+    """
+    if "backward_older" in GLOBAL:
+        raise RuntimeError(CLASH.replace("a single Module", "all modules"))
     return _register("backward", hook, False, False)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
-    """The older name of :func:`register_module_full_backward_hook`."""
-    return register_module_full_backward_hook(hook)
+    """``register_backward_hook`` for every module there is and will be.
+
+    Raises RuntimeError where there are full backward hooks of all modules.
+    """
+    if "backward" in GLOBAL:
+        raise RuntimeError(CLASH.replace("a single Module", "all modules"))
+    return _register("backward_older", hook, False, False)
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -115,7 +126,12 @@ def call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 hook(module, args, kwargs, output) if with_kwargs else hook(module, args, output)
             )
             output = output if found is None else found
-        return output if backward is None else backward.leave(output)
+        if backward is not None:
+            output = backward.leave(output)
+        older = [hook for hook, *_ in _hooks(module, "backward_older")]
+        if older:
+            hook_last_node(module, args, output, older)
+        return output
     except BaseException:
         for hook, with_kwargs, always in pending:
             if always:

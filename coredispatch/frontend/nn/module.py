@@ -309,7 +309,12 @@ class Module:
     # PyTorch's names of the hooks, which programs look into.
     _forward_hooks = property(lambda self: self._hooks_of("forward"))
     _forward_pre_hooks = property(lambda self: self._hooks_of("forward_pre"))
-    _backward_hooks = property(lambda self: self._hooks_of("backward"))
+    _is_full_backward_hook = property(module_hooks.is_full_backward_hook)
+    _backward_hooks = property(
+        lambda self: self._hooks_of(
+            "backward_older" if self._is_full_backward_hook is False else "backward"
+        )
+    )
     _backward_pre_hooks = property(lambda self: self._hooks_of("backward_pre"))
     _state_dict_hooks = property(lambda self: self._hooks_of("state_dict"))
     _state_dict_pre_hooks = property(lambda self: self._hooks_of("state_dict_pre"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.frontend.hooks import RemovableHandle
+from coredispatch.frontend.nn.older_backward_hooks import CLASH
 
 if TYPE_CHECKING:
     from coredispatch.frontend.nn.module import Module
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "add_hook",
     "hooks_of",
+    "is_full_backward_hook",
     "register_backward_hook",
     "register_forward_hook",
     "register_forward_pre_hook",
@@ -86,14 +88,32 @@ def register_full_backward_hook(
     """Call ``hook(module, grad_input, grad_output)`` when the inputs' gradients are known.
 
     Both are tuples, with None for arguments that take no gradient; a returned tuple replaces
-    ``grad_input``. Arguments of the module must not be written in place.
+    ``grad_input``. Arguments of the module must not be written in place. Raises RuntimeError where
+    the module has hooks of :meth:`register_backward_hook`.
     """
+    if self._is_full_backward_hook is False:
+        raise RuntimeError(CLASH)
     return self._add_hook("backward", hook, prepend)
 
 
 def register_backward_hook(self: Module, hook: Callable[..., Any]) -> RemovableHandle:
-    """The older name of :meth:`register_full_backward_hook`."""
-    return self._add_hook("backward", hook)
+    """Call ``hook(module, grad_input, grad_output)`` for the operator that makes the output.
+
+    ``grad_input`` are the gradients of that operator's arguments, parameters among them, as in
+    PyTorch, which warns where they are not those of the module's. Raises RuntimeError where the
+    module has hooks of :meth:`register_full_backward_hook`, which newer programs use.
+    """
+    if self._is_full_backward_hook:
+        raise RuntimeError(CLASH)
+    return self._add_hook("backward_older", hook)
+
+
+def is_full_backward_hook(self: Module) -> bool | None:
+    """Which kind of backward hooks the module has or had, None for none."""
+    kinds = self._hooks or {}
+    if "backward_older" in kinds:
+        return False
+    return True if "backward" in kinds else None
 
 
 def register_state_dict_pre_hook(self: Module, hook: Callable[..., Any]) -> RemovableHandle:

@@ -17,7 +17,7 @@ from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.rules import dot, exact, normalize_dim, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import DimError, ShapeError
+from coredispatch.registry.model.errors import DimError
 
 __all__ = ["index_add", "index_copy", "index_fill", "index_select", "take"]
 
@@ -37,7 +37,7 @@ def _row_choices(make: Any) -> Iterator[Sample]:
     samples=_row_choices,
     errors=lambda make: [
         (Sample(make((3, 4)), 0, np.array([3])), DimError),
-        (Sample(make((3, 4)), 0, np.array([[1]])), ShapeError),
+        (Sample(make((3, 4)), 0, np.array([[1]])), DimError),
     ],
     tolerance=exact,
 )

@@ -262,8 +262,8 @@ def index_selected(self: Any, dim: int, index: Any, *_: Any) -> Shape:
     """Shape rule of ``index_select``."""
     require_index(index)
     if len(index.shape) > 1:
-        raise ShapeError(
-            f"index must be a vector, got shape {tuple(index.shape)}", fix="use gather"
+        raise DimError(
+            f"index is supposed to be a vector, got shape {tuple(index.shape)}", fix="use gather"
         )
     shape = tuple(self.shape)
     d = normalize_dim(dim, len(shape))

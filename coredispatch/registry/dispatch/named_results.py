@@ -24,7 +24,9 @@ def named_results(op: str, fields: tuple[str, ...]) -> Any:
     def reduce(self: Any) -> tuple[Any, ...]:
         return (_results, (op, tuple(self)))
 
-    return type(name, (base,), {"__slots__": (), "__repr__": show, "__reduce__": reduce})
+    members = {"__slots__": (), "__repr__": show, "__reduce__": reduce}
+    members["__module__"] = "coredispatch.return_types"
+    return type(name, (base,), members)
 
 
 def _results(op: str, items: tuple[Any, ...]) -> Any:

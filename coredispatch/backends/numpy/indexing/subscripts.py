@@ -197,7 +197,9 @@ def narrow(x: np.ndarray, dim: int, start: int, length: int) -> np.ndarray:
 def index_select(x: np.ndarray, dim: int, index: np.ndarray) -> np.ndarray:
     """The slices of ``x`` along ``dim`` that ``index`` (0-d or 1-d) names."""
     if index.ndim > 1:
-        raise ShapeError(f"index must be a vector, got shape {index.shape}", fix="use gather")
+        raise DimError(
+            f"index is supposed to be a vector, got shape {index.shape}", fix="use gather"
+        )
     if index.dtype.kind != "i":
         raise DTypeError(
             f"index must be int64 or int32, got {index.dtype}", fix="convert it with index.long()"

@@ -28,7 +28,7 @@ def compile_hooks(
     :class:`NotSupportedError` for backward hooks.
     """
     hooks = module._hooks or {}
-    if any(hooks.get(kind) for kind in ("backward", "backward_pre")):
+    if any(hooks.get(kind) for kind in ("backward", "backward_older", "backward_pre")):
         raise NotSupportedError(
             f"backward hooks of {type(module).__name__} aren't supported: remove them before "
             "jit.script, or register them with the scripted module"

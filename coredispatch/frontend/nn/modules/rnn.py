@@ -104,18 +104,27 @@ class RNNBase(Module):
     def all_weights(self) -> list[list[Any]]:
         """The parameters by layer and direction."""
         # By name and not from the table: a parametrization may compute what was a parameter.
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        return [weight for weights in self.all_weights for weight in weights]
+
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """The names of the parameters, by layer and direction."""
         kinds = ["weight_ih", "weight_hh"]
         kinds += ["bias_ih", "bias_hh"] if self.bias else []
         kinds += ["weight_hr"] if self.proj_size else []
         return [
-            [getattr(self, kind + suffix) for kind in kinds]
+            [kind + suffix for kind in kinds]
             for layer in range(self.num_layers)
             for suffix in self._suffixes(layer)
         ]
 
     @property
-    def _flat_weights(self) -> list[Any]:
-        return [weight for weights in self.all_weights for weight in weights]
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 1 + self.bidirectional]

@@ -108,7 +108,7 @@ class Embedding(_Table):
             text += f", norm_type={self.norm_type}"
         if self.scale_grad_by_freq:
             text += ", scale_grad_by_freq=True"
-        return text
+        return text + ", sparse=True" if self.sparse else text
 
 
 class EmbeddingBag(_Table):
