@@ -410,7 +410,8 @@ def test_checkpoint_draws_the_same_numbers_there(device: str) -> None:
 def test_batches_of_a_loader_go_to_an_index() -> None:
     data = cd.data.TensorDataset(cd.arange(4))
     loader = cd.data.DataLoader(data, batch_size=2, pin_memory=True)
-    batches = [batch.to("cards:0", non_blocking=True) for (batch,) in loader]
+    with pytest.warns(UserWarning, match="no accelerator is found"):
+        batches = [batch.to("cards:0", non_blocking=True) for (batch,) in loader]
     assert [str(batch.device) for batch in batches] == ["cards:0"] * 2
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
 
