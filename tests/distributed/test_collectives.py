@@ -89,10 +89,12 @@ def test_a_rank_that_is_late_is_named() -> None:
     assert "all_reduce(float32[3])" in text and "rank 1 is late" in text and "rank 0" in text
 
 
-def test_a_rank_of_mpi_that_hangs_is_named(mpirun: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["OFF", "DETAIL"])
+def test_a_rank_of_mpi_that_hangs_is_named(mpirun: Any, tmp_path: Path, level: str) -> None:
     """And the others end: nobody waits for it any longer than the timeout."""
     file = tmp_path / "messages"
-    done = mpirun(2, "hanging_program.py", str(file), ok=False)
+    env = {"DISTRIBUTED_DEBUG": level}
+    done = mpirun(2, "hanging_program.py", str(file), ok=False, env=env)
     assert done.returncode != 0
     received, reduced = json.loads(file.read_text())
     assert "recv(float32[2]) from 1" in received and "rank 1 is late" in received

@@ -53,6 +53,8 @@ class ProcessGroup:
         self._shadow: Communicator | None = None  # for checks, beside the calls that they check
         self._children = itertools.count()
         self.set_timeout(timeout)
+        if self.size() > 1 and get_debug_level() is DebugLevel.DETAIL:
+            self.shadow()  # all ranks are here: later one may hang, and making it has no timeout
         #: seconds this process has spent in collectives, waiting included
         self.waited = 0.0
 
