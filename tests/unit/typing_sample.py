@@ -16,7 +16,17 @@ from coredispatch import Tensor, nn
 from coredispatch.autograd.function import Function, FunctionCtx
 from coredispatch.nn.modules.linear import Linear
 from coredispatch.nn.parameter import Parameter
-from coredispatch.plugin import Operator, composite, hookimpl
+from coredispatch.plugin import (
+    Layer,
+    LayerEntry,
+    Mode,
+    Operator,
+    Registrar,
+    Switch,
+    Wrapper,
+    composite,
+    hookimpl,
+)
 from coredispatch.utils.data import DataLoader, Dataset, TensorDataset
 
 
@@ -315,6 +325,49 @@ def decorated() -> None:
     assert_type(cd.compile(nn.Linear(2, 3)), nn.Linear)
 
 
+class Counting(Mode):
+    """Counts calls."""
+
+    switch = Switch(on=("sample_count",))
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class Marked(Wrapper):
+    """A tensor with a mark."""
+
+    layer = "sample_mark"
+
+
+def count(call: LayerEntry, args: tuple[object, ...]) -> object:
+    """The kernel of the layer."""
+    counting: Counting = Counting.current()
+    counting.calls += 1
+    return call.below(args)
+
+
+class CountPlugin:
+    """A third party's layer."""
+
+    @hookimpl
+    def coredispatch_register(self, registrar: Registrar) -> None:
+        """Declare it."""
+        registrar.layer(Layer("sample_count", generic=count, below=("autograd",)))
+
+
+def layers() -> None:
+    """What the author of a layer sees."""
+    cd.plugins.load("sample_count", CountPlugin())
+    with Counting() as counted:
+        assert_type(counted, Counting)
+        cd.ones(2).exp()
+    assert_type(counted.calls, int)
+    assert counted.calls == 2
+    assert_type(Marked.of(cd.ones(2)), Marked | None)
+    cd.plugins.unload("sample_count")
+
+
 if __name__ == "__main__":
     facts()
     numbers()
@@ -328,3 +381,4 @@ if __name__ == "__main__":
     operators()
     beside_operators()
     decorated()
+    layers()
