@@ -13,7 +13,7 @@ from typing import Any
 
 from coredispatch.frontend.autograd.node import Node, OpNode
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.derivative import ARGUMENT, KIND, OUT, OUT_AT
+from coredispatch.registry.model.derivative import ARGUMENT, KIND, NUMBER, OUT, OUT_AT
 from coredispatch.registry.wiring import GRAPH
 
 __all__: list[str] = []
@@ -105,7 +105,7 @@ def _parameters(opname: str) -> list[str]:
 
 def _place(node: OpNode, name: str) -> int | None:
     names = _parameters(node.opname)
-    source = 16 * names.index(name) + ARGUMENT if name in names else -1
+    source = names.index(name) << NUMBER | ARGUMENT if name in names else -1
     return node.plan.saves.index(source) if source in node.plan.saves else None
 
 

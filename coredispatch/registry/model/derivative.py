@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from coredispatch.registry.model.value import Value
 
-# Where a parameter of a formula comes from: 16 * number + kind.
-NUMBER: Final = 4  # source >> NUMBER is the number
-KIND: Final = 15
+# Where a parameter of a formula comes from: number << NUMBER | kind.
+NUMBER: Final = 4
+KIND: Final = 15  # as many bits
 ARGUMENT: Final = 0  # the operator's own parameter of that number
 SHAPE: Final = 1  # its shape (of each item, for a list)
 GRAD: Final = 2  # the gradient; of several outputs a tuple, with zeros where none came
@@ -70,15 +70,15 @@ def sources_of(
         elif parameter == "out":
             sources.append(OUT)
         elif parameter in names:
-            sources.append(16 * names.index(parameter) + ARGUMENT)
+            sources.append(names.index(parameter) << NUMBER | ARGUMENT)
         elif parameter == "grads" and multi_output:
             sources.append(GRADS)
         elif word in ("grad", "out") and number and multi_output:
-            sources.append(16 * int(number) + (GRAD_AT if word == "grad" else OUT_AT))
+            sources.append(int(number) << NUMBER | (GRAD_AT if word == "grad" else OUT_AT))
         elif shaped != parameter and shaped in names:
-            sources.append(16 * names.index(shaped) + SHAPE)
+            sources.append(names.index(shaped) << NUMBER | SHAPE)
         elif placed != parameter and placed in names:
-            sources.append(16 * names.index(placed) + DEVICE)
+            sources.append(names.index(placed) << NUMBER | DEVICE)
         else:
             return sources, parameter
     return sources, None
@@ -128,7 +128,7 @@ class SavePlan:
                 if source not in self.saves:
                     self.saves.append(source)
                     self.shapes.append(source)
-                takes.append(16 * self.saves.index(source) + SAVED)
+                takes.append(self.saves.index(source) << NUMBER | SAVED)
                 continue
             if kind == OUT and self.rule.multi_output:
                 self.all_outs = True
