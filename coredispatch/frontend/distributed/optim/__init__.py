@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from coredispatch.frontend.distributed.optim.post_localSGD_optimizer import PostLocalSGDOptimizer
 from coredispatch.frontend.distributed.optim.zero_redundancy_optimizer import (
     ZeroRedundancyOptimizer,
 )
 
-__all__ = ["ZeroRedundancyOptimizer"]
+__all__ = ["PostLocalSGDOptimizer", "ZeroRedundancyOptimizer"]

@@ -8,10 +8,17 @@ from typing import Any
 
 from coredispatch.frontend.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
+    post_localSGD_hook,
     powerSGD_hook,
 )
 
-__all__ = ["DDPCommHookType", "default_hooks", "powerSGD_hook", "register_ddp_comm_hook"]
+__all__ = [
+    "DDPCommHookType",
+    "default_hooks",
+    "post_localSGD_hook",
+    "powerSGD_hook",
+    "register_ddp_comm_hook",
+]
 
 
 class DDPCommHookType(Enum):
@@ -21,6 +28,7 @@ class DDPCommHookType(Enum):
     FP16_COMPRESS = partial(default_hooks.fp16_compress_hook)
     BF16_COMPRESS = partial(default_hooks.bf16_compress_hook)
     POWER_SGD = partial(powerSGD_hook.powerSGD_hook)
+    POST_LOCAL_SGD = partial(post_localSGD_hook.post_localSGD_hook)
 
 
 def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Any, state: Any = None) -> None:
