@@ -433,3 +433,47 @@ def test_the_command_certifies_an_installed_plugin(tmp_path: Path) -> None:
     done = run(*"--backend cpu --profile diagonal --quiet --jobs 1".split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "cpu conforms to 'diagonal'" in done.stdout
+
+
+def shares(make: Any) -> Any:
+    for n in (1, 2):
+        yield Sample([make((5, 3)) for _ in range(n)], 0.25)
+
+
+@primitive(
+    mutates=("values",),
+    differentiable=False,
+    namespace=(),
+    samples=shares,
+    dtypes="float",
+    tolerance=tolerance.ulp(1),
+    reference=lambda values, rate: tuple(v * rate for v in values),
+)
+def shrink_all(values: list[Tensor], rate: float) -> None:
+    """Each of ``values`` times ``rate``."""
+
+
+def shrink(values: Any, rate: float) -> None:
+    for value in values:
+        value *= value.dtype.type(rate)
+
+
+def shrink_a_copy(values: Any, rate: float) -> None:
+    """Writes to what lies in one piece: of a window that is a copy."""
+    for value in values:
+        flat = np.ascontiguousarray(value)
+        flat *= value.dtype.type(rate)
+
+
+@pytest.mark.parametrize("kernel", [shrink, shrink_a_copy])
+def test_lists_that_are_written_to_are_windows_as_well(load: Any, kernel: Any) -> None:
+    def register(registrar: Any) -> None:
+        registrar.op(shrink_all)
+        registrar.kernels("cpu", {"shrink_all": kernel})
+
+    load(register)
+    window = next(r for r in judged("shrink_all") if "/written-window:" in r.case)
+    if kernel is shrink:
+        assert window.status is Status.PASS, window.message
+    else:
+        assert window.status is Status.FAIL and "written to a window" in window.message

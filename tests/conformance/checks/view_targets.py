@@ -268,41 +268,49 @@ def written_window(context: Context) -> None:
         raise NotRun("no sample has a tensor with dimensions that is written to")
 
 
-def _written(context: Context, tensors: Any) -> dict[int, Any]:
-    """What the call writes to, by its place among the arguments, as it was before."""
+def _written(context: Context, tensors: Any) -> dict[tuple[int, int], Any]:
+    """What the call writes to, as it was before, by the argument and the place in a list."""
     full = positional(context.op, list(tensors.args), tensors.kwargs)
     ids = {id(t) for t in context.op.schema.written(tuple(full))}
     return {
-        place: context.subject.array(value)
-        for place, value in enumerate(tensors.args)
+        (place, number): context.subject.array(value)
+        for place, argument in enumerate(tensors.args)
+        for number, value in enumerate(_items(argument))
         if isinstance(value, cd.Tensor) and id(value) in ids
     }
 
 
+def _items(argument: Any) -> list[Any]:
+    return list(argument) if isinstance(argument, (list, tuple)) else [argument]
+
+
 def _into_windows(
-    context: Context, sample: Any, plain: Any, written: dict[int, Any], place: str
+    context: Context, sample: Any, plain: Any, written: dict[tuple[int, int], Any], place: str
 ) -> None:
     tensors = context.subject.tensors(sample)
     args, rooms = [*tensors.args], {}
-    for number, array in written.items():
+    for (position, number), array in written.items():
         if not array.ndim:
             continue
-        room = rooms[number] = Room(context, array, place)
-        args[number] = room.holding(tensors.args[number])
+        room = rooms[position, number] = Room(context, array, place)
+        items = _items(args[position])
+        items[number] = room.holding(items[number])
+        given = tensors.args[position]
+        args[position] = type(given)(items) if isinstance(given, (list, tuple)) else items[0]
     if context.op.random:
         cd.manual_seed(context.case.seed)
     context.call(type(tensors)(*args, **tensors.kwargs))
-    for number, room in rooms.items():
+    for (position, number), room in rooms.items():
         room.kept(context.op.name)
         if not context.op.random:
             what = f"what is written to a window, {place}"
-            context.same(room.target, plain.args[number], what, strides=True)
+            context.same(room.target, _items(plain.args[position])[number], what, strides=True)
             continue
         # In what order the elements of a view are drawn is left open.
         shape = tuple(room.target.shape)
         if math.prod(shape) > 8:
             now = context.subject.array(room.target)
-            whole = (now.reshape(-1) == np.asarray(written[number]).reshape(-1)).mean()
+            whole = (now.reshape(-1) == np.asarray(written[position, number]).reshape(-1)).mean()
             context.expect(whole < 0.9, f"what is drawn into a window ({place}) does not arrive")
 
 
