@@ -435,6 +435,7 @@ floor_: Any
 from coredispatch.frontend.jit.markers import fork as fork
 frac_: Any
 from coredispatch.frontend.function_forms import frobenius_norm as frobenius_norm
+from coredispatch.frontend.mapped_files import from_file as from_file
 gcd_: Any
 from coredispatch.frontend.amp.settings import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from coredispatch.frontend.amp.settings import get_autocast_gpu_dtype as get_autocast_gpu_dtype

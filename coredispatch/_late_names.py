@@ -39,6 +39,7 @@ LATE_NAMES |= {
     "classes": "frontend.programs",
     "compile": "compiler",
     "Event": "frontend.streams",
+    "from_file": "frontend.mapped_files",
     "Future": "futures",
     "ScriptFunction": "jit",
     "ScriptModule": "jit",

@@ -48,6 +48,7 @@ NAMESPACES: dict[str, str] = {
     "backends.openmp": "coredispatch.frontend.backends.openmp",
     "backends.opt_einsum": "coredispatch.frontend.backends.opt_einsum",
     "backends.quantized": "coredispatch.frontend.backends.quantized",
+    "backends.xnnpack": "coredispatch.frontend.backends.xnnpack",
     "cuda": "coredispatch.frontend.cuda",
     "data": "coredispatch.frontend.data",
     "distributed": "coredispatch.frontend.distributed",

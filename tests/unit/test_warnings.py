@@ -94,6 +94,10 @@ EACH_TIME: list[tuple[str, Callable[[], Any]]] = [
         "encoder_layer.norm_first was True",
         lambda: _encoder(batch_first=True, norm_first=True),
     ),
+    (
+        "Argument order of nn.functional.embedding_bag was changed.",
+        lambda: F.embedding_bag(cd.ones(3, 2), cd.tensor([0, 1]), cd.tensor([0])),
+    ),
     ("optimizer contains a parameter group with duplicate parameters", _twice),
     ("volatile was removed", lambda: cd.autograd.Variable(cd.ones(1), volatile=True)),
     ("Complex modules are a new feature", lambda: nn.Linear(1, 1).to(cd.complex64)),

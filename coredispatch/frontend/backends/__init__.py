@@ -22,6 +22,7 @@ from coredispatch.frontend.backends import (
     openmp,
     opt_einsum,
     quantized,
+    xnnpack,
 )
 
 __all__ = [
@@ -39,4 +40,5 @@ __all__ = [
     "openmp",
     "opt_einsum",
     "quantized",
+    "xnnpack",
 ]

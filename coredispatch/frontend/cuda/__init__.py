@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.frontend.cuda import amp as amp
+from coredispatch.frontend.cuda import comm as comm
 from coredispatch.frontend.cuda import devices, unavailable
 from coredispatch.frontend.cuda import graphs as graphs
+from coredispatch.frontend.cuda import jiterator as jiterator
 from coredispatch.frontend.cuda import memory as memory
 from coredispatch.frontend.cuda import nccl as nccl
 from coredispatch.frontend.cuda import nvtx as nvtx
 from coredispatch.frontend.cuda import profiler as profiler
 from coredispatch.frontend.cuda import random as random
+from coredispatch.frontend.cuda import sparse as sparse
 from coredispatch.frontend.cuda import streams as streams
+from coredispatch.frontend.cuda import tunable as tunable
 from coredispatch.frontend.cuda.devices import *  # noqa: F403
 from coredispatch.frontend.cuda.graphs import *  # noqa: F403
 from coredispatch.frontend.cuda.memory import *  # noqa: F403
@@ -29,13 +33,17 @@ if not TYPE_CHECKING:
     __all__ = [
         "OutOfMemoryError",
         "amp",
+        "comm",
         "graphs",
+        "jiterator",
         "memory",
         "nccl",
         "nvtx",
         "profiler",
         "random",
+        "sparse",
         "streams",
+        "tunable",
         *devices.__all__,
         *graphs.__all__,
         *memory.__all__,

@@ -37,8 +37,8 @@ def save(
             everything is written, and keeps its permissions.
         pickle_module: only Python's own ``pickle``.
         pickle_protocol: of ``format="torch"``; no other format has a pickle.
-        _use_new_zipfile_serialization: with ``format="torch"``, False writes the form of PyTorch
-            before 1.6.
+        _use_new_zipfile_serialization: False writes the form of PyTorch before 1.6, so that
+            ``format`` is ``"torch"``.
         format: ``"torch"`` writes what ``torch.load(weights_only=True)`` reads, ``"safetensors"`` a
             dict from names to tensors for any library. :func:`load` reads all of them.
         metadata: texts for the header of a safetensors file.
@@ -59,6 +59,8 @@ def save(
         cd.save({"model": model.state_dict(), "epoch": 3}, "checkpoint.cd")
         cd.save(model.state_dict(), "model.pt", format="torch")
     """
+    if not _use_new_zipfile_serialization and format == "coredispatch":
+        format = "torch"
     if format not in _FORMATS:
         raise ValueError(f"save: format is {format!r}; give one of {', '.join(_FORMATS)}")
     if metadata is not None and format != "safetensors":

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn
 from coredispatch.ops.nn.backward_reference import (
     embedding_backward_reference,
     embedding_backward_samples,
@@ -19,7 +20,7 @@ from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, exact, require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import DType
+from coredispatch.registry.model.dtypes import DType, int64
 from coredispatch.registry.model.errors import (
     ArgumentError,
     DimError,
@@ -27,6 +28,7 @@ from coredispatch.registry.model.errors import (
     RequirementError,
     ShapeError,
 )
+from coredispatch.registry.model.value import dtype_of
 
 
 def _embedding_shape(input: Any, weight: Any, *_: Any) -> tuple[int, ...]:
@@ -332,6 +334,13 @@ def embedding_bag(
     ``padding_idx`` do not count; an empty bag gives zeros. Raises ``ArgumentError`` for an unknown
     mode, ``ShapeError`` for missing or superfluous offsets.
     """
+    if dtype_of(weight) is int64 and dtype_of(input).is_floating_point:
+        warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag("
+            "weight, input, ...)` is deprecated, and should now be `embedding_bag(input, weight, "
+            "...)`."
+        )
+        input, weight = weight, input
     require_one_of("mode", mode, ("sum", "mean", "max"))
     if sparse and mode == "max":
         raise ArgumentError("mode='max' has no sparse gradient", fix="leave sparse=False")
