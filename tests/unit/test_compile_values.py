@@ -488,7 +488,7 @@ EAGER: set[str] = set(
 #: those that depend on what each call changes, so that no graph serves a second call
 MOVING: set[str] = set(
     "set_attr_tensor deque_ gclip_hist fstring global_list_pop "
-    "type_of_item math_item tolist minmax jsonned np_of_item".split()
+    "type_of_item math_item tolist minmax jsonned np_of_item bool_mask".split()
 )
 
 

@@ -125,6 +125,7 @@ class Recorder:
         self.plain = False  # whether the program gets ordinary numbers
         self.overwritten: dict[int, tuple[Any, Any]] = {}  # tensors from outside, and copies
         self.draws = False
+        self.reset = False  # whether the state of random numbers was set
         self.numbers: dict[tuple[int, int], Any] = {}
         self.table: Any = None  # of the symbols, where sizes are open
         self.sized: Any = None  # called with (recorder, call, arguments) for a call with symbols
@@ -139,6 +140,12 @@ class Recorder:
                 raise Unsupported(_told(*self.problem))
             if self.symbols and self.running:
                 raise TakeBack
+
+    def rewound(self) -> None:
+        """The state of random numbers is set, which no node does: numbers before or behind it."""
+        self.reset = True
+        if self.draws:
+            self.refuse("random numbers are drawn beside a state of them that is set")
 
     def exact(self) -> None:
         """The program asks for types: it is to see ordinary numbers only."""
@@ -233,15 +240,28 @@ class Recorder:
             return
         if op.random:
             self.draws = True
+            if self.reset:
+                self.rewound()
+                return
         node = self.function(op, given, named)
-        if _shape_depends_on_values(op, args):
-            node.meta["open"] = True
         if isinstance(out, Value):
             self.made(out, node)
         elif isinstance(out, (tuple, list)):
             for i, item in enumerate(out):
                 if isinstance(item, Value) and id(item.raw) not in self.known:
                     self.made(item, self.getitem(node, i))
+        if _shape_depends_on_values(op, args):
+            node.meta["open"] = True
+            self.measured(out)
+
+    def measured(self, out: Any) -> None:
+        """Sizes that depend on values are values: Python and derivatives read them as numbers."""
+        results: Any = out if isinstance(out, (tuple, list)) else (out,)
+        for item in results:
+            if isinstance(item, Value) and id(item.raw) in self.known:
+                sizes = self._noted(self.graph.call_method("size", (self.known[id(item.raw)],)))
+                shape = item.shape  # type: ignore[attr-defined]
+                self.decide(sizes, shape, "a size that depends on values")
 
     def made(self, value: Any, node: Node) -> None:
         """``value`` is what ``node`` made, unless it is an argument that was written in place."""

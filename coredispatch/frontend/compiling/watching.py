@@ -149,6 +149,8 @@ class Watch:
             self.recorder.refuse(f"{name}() changes or reads a setting", _place(frame.f_back))
         elif file.startswith(_OUTSIDE) and self.kind_of(frame.f_back) == "program":
             self.recorder.refuse(f"{name}() reaches beyond tensors", _place(frame.f_back))
+        if name == "load_state_bytes" and not _by_compiler(frame.f_back):
+            self.recorder.rewound()
         if "schedule" in os.path.basename(file) and name != "_count":
             self.state.schedule_runs()
         if f"{os.sep}optim{os.sep}" in file or name in ("backward", "clip_grad_norm_"):
@@ -196,6 +198,11 @@ def _stepped(owner: Any) -> bool:
 
 def _ours(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == PACKAGE
+
+
+def _by_compiler(frame: Any) -> bool:
+    """Whether code of this folder calls."""
+    return bool(frame.f_code.co_filename.startswith(os.path.dirname(__file__) + os.sep))
 
 
 def _kind(frame: Any) -> str:

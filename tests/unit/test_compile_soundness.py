@@ -1,0 +1,106 @@
+"""What a compiled program must not bake in: sizes that depend on values, and random states."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+from coredispatch import nn
+from coredispatch.utils.checkpoint import checkpoint
+
+VALUES = ([1.0, 2.0, 3.0], [1.0, -1.0, 3.0], [-1.0, -1.0, -1.0], [1.0, 2.0, 3.0], [-1.0, -1.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x[x > 0].shape[0] + 1,
+        lambda x: cd.nonzero(x > 0).shape,
+        lambda x: [tuple(part.shape) for part in (x > 0).nonzero(as_tuple=True)],
+        lambda x: len(x.masked_select(x > 0)),
+        lambda x: cd.unique(x).numel(),
+        lambda x: [row * 2 for row in x[x > 0]],
+        lambda x: x[x > 0] / x[x > 0].numel(),
+        lambda x: x.new_ones(x[x > 0].shape).cumsum(0),
+    ],
+)
+def test_sizes_that_depend_on_values_are_read_anew(program: Any) -> None:
+    fast: Any = cd.compile(program, backend="eager")
+    for values in VALUES:
+        x = cd.tensor(values)
+        assert str(fast(x)) == str(program(x))
+    assert fast.captures < len(VALUES)  # a number of elements that comes again is served
+    told = str(cd.compiler.explain(fast, cd.tensor(VALUES[0])))
+    assert "a size that depends on values" in told and __file__ in told
+
+
+def test_gradients_of_selected_elements() -> None:
+    fast: Any = cd.compile(lambda x: x[x > 0].square().mean(), backend="eager")
+    for values in VALUES[:2] + VALUES[3:]:
+        x, y = (cd.tensor(values, requires_grad=True) for _ in range(2))
+        fast(x).backward()
+        y[y > 0].square().mean().backward()
+        cd.testing.assert_close(x.grad, y.grad)
+
+
+def test_a_whole_step_over_a_mask() -> None:
+    net = nn.Linear(2, 2)
+    twin = copy.deepcopy(net)
+
+    def step_of(model: Any) -> Any:
+        def step(x: Any, y: Any) -> Any:
+            model.zero_grad()
+            seen = y >= 0
+            loss = nn.functional.cross_entropy(model(x)[seen], y[seen])
+            loss.backward()
+            return loss.detach()
+
+        return step
+
+    fast, plain = cd.compile(step_of(net), backend="eager"), step_of(twin)
+    for labels in ([0, 1, -1], [0, -1, -1], [1, 1, 0], [-1, 1, 0]):
+        x, y = cd.randn(3, 2), cd.tensor(labels)
+        cd.testing.assert_close(fast(x, y), plain(x, y))
+        cd.testing.assert_close(net.weight.grad, twin.weight.grad)
+
+
+def test_fullgraph_names_the_line_of_such_a_size() -> None:
+    fast: Any = cd.compile(lambda x: x[x > 0], backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="a size that depends on values"):
+        fast(cd.ones(2))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_a_checkpoint_computes_with_the_same_random_numbers(rate: float) -> None:
+    net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(rate) if rate else nn.Tanh())
+
+    def program(x: Any) -> Any:
+        net.zero_grad()
+        y = checkpoint(net, x, use_reentrant=False)
+        y.sum().backward()
+        return y.detach(), net[0].weight.grad.clone()
+
+    fast: Any = cd.compile(program, backend="eager")
+    for seed in range(4):
+        x = cd.randn(2, 3)
+        found = []
+        for run in (program, fast):
+            cd.manual_seed(seed)
+            found.append((*run(x), cd.rand(1)))
+        cd.testing.assert_close(*found)
+    calls = cd.compiler.explain(fast, cd.randn(2, 3)).calls
+    assert bool(calls) is not bool(rate)  # what draws twice from one state stays Python
+
+
+def test_operators_of_other_packages_are_called_by_name() -> None:
+    @cd.library.custom_op("soundness::tripled", mutates_args=())
+    def tripled(x: cd.Tensor, shift: int) -> cd.Tensor:
+        return x.detach() * 3 + shift
+
+    fast: Any = cd.compile(lambda x: tripled(x, 1) * 2, backend="eager")
+    for n in (2, 3, 4):
+        assert fast(cd.ones(n)).tolist() == [8.0] * n
+    assert not fast.eager_calls
