@@ -39,6 +39,8 @@ def like(call: Call) -> Plan | None:
     shape, mesh = plan.shapes[0], call.mesh
 
     def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
+        if tuple(args[0].shape) == shape:
+            return func(*args)
         of_whole = args[0].new_zeros(()).expand(shape)
         return _part(func(of_whole, *args[1:]), shape, mesh, outputs[0])
 
@@ -54,6 +56,8 @@ def fill(call: Call) -> Plan | None:
     shape, mesh = plan.shapes[0], call.mesh
 
     def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
+        if tuple(args[0].shape) == shape:
+            return func(*args)
         whole = func(args[0].new_empty(shape), *args[1:])
         return args[0].copy_(_part(whole, shape, mesh, outputs[0]))
 
@@ -69,6 +73,8 @@ def dropout(call: Call) -> Plan | None:
 
     def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
         x = args[0]
+        if tuple(x.shape) == shape:
+            return func(*args)
         mask = _part(func(x.new_zeros(()).expand(shape), *args[1:])[1], shape, mesh, outputs[0])
         wide = x.float() if x.dtype.itemsize == 2 else x  # as kernels compute
         scale = 1.0 / (1.0 - p) if p < 1 else 0.0
