@@ -153,7 +153,7 @@ def fitted(op: Dispatcher, position: int, args: tuple[Any, ...]) -> Any:
     """
     assert isinstance(op, Operator)
     argument, rule = args[position], op.dtype_rule
-    if isinstance(argument, Value) and op.kind == "primitive":
+    if isinstance(argument, Value) and op.reads_numbers:
         param = op.schema.params[position]
         if not param.is_tensor:
             shape = tuple(argument.raw.shape)

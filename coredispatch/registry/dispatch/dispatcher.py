@@ -101,6 +101,7 @@ class Dispatcher:
         self.default_tails: list[Any] = []
         # 8 * position + NORMAL_* code of the parameters that users may spell in several ways
         self.canonical: list[int] = []
+        self.reads_numbers: bool = False  # of tensors that stand where its kernels take a number
         self.canonical_prefix: int = 1000  # the number of parameters before the first of those
         self.all_ints: bool = False  # all parameters from there on are NORMAL_INT
         self.takes_one_size: bool = False  # there is one, the second and last: a NORMAL_INTLIST
@@ -256,7 +257,7 @@ def fitting_numbers(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any,
         if position >= n:
             continue
         number = args[position]
-        if number is None:
+        if number is None or (isinstance(number, Value) and not op.reads_numbers):
             continue
         # What every dtype of a kind holds, unchanged, is not looked at any further.
         first = args[0]

@@ -247,6 +247,9 @@ class Operator(Dispatcher):
             self.takes_one_size = self.canonical_prefix == 1 and kinds[1:] == ["IntList"]
         self.fits = [self.schema.position(parameter) for parameter in fits]
         if self.fits:
+            self.reads_numbers = self.kind == "primitive" and not all(
+                params[position].is_tensor for position in self.fits
+            )
             self.canonical_prefix, self.all_ints = min(self.canonical_prefix, *self.fits), False
             self.takes_one_size = False
         self.tensors = [i for i, kind in enumerate(kinds) if kind == "Tensor"]
