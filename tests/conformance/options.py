@@ -234,10 +234,20 @@ def covered(
         for n, m in itertools.combinations(space, 2)
         for v, w in itertools.product(space[n], space[m])
     ]
+    # A switch changes the code that a kernel runs: two of them meet each value of a third option.
+    switches = [n for n, found in space.items() if all(type(v) is bool for v in found)]
+    triple = [
+        ((n, v), (m, w), (o, _key(u)))
+        for n, m in itertools.combinations(switches, 2)
+        for o in space
+        if o not in (n, m) and (o not in switches or switches.index(o) > switches.index(m))
+        for v, w, u in itertools.product(map(_key, space[n]), map(_key, space[m]), space[o])
+    ]
     values = {(n, _key(v)): v for n, found in space.items() for v in found}
     wanted = [*single, *double] if len(space) < 2 else double
     missing = dict.fromkeys(wanted[i] for i in rng.permutation(len(wanted)))
-    whole, rows, tries = len(missing), [], 0
+    missing |= dict.fromkeys(triple[i] for i in rng.permutation(len(triple)))
+    whole, rows, tries = len(wanted), [], 0
     failed: dict[Any, int] = {}
     while missing and tries < TRIES and len(rows) < ROWS:
         target = next(iter(missing))
@@ -266,7 +276,8 @@ def covered(
         del missing[target]
         if attempt < 2:
             missing[target] = None  # again, after the others
-    left = len(missing) + sum(n > 2 for n in failed.values())
+    left = sum(len(target) < 3 for target in missing)
+    left += sum(n > 2 for target, n in failed.items() if len(target) < 3)
     return rows, whole - left, whole
 
 

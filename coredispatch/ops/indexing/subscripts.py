@@ -51,6 +51,8 @@ def _indices(make: Any) -> Iterator[Sample]:
         (make.mask((4, 5, 6)),),
         (slice(None), make.mask((5, 6))),
         (None, make.index((3,), 4)),
+        (np.array([-1, 3, 0, -4]),),  # places that are named twice, from either end
+        (np.array([1, -3, 1]), np.array([2, -3, -3])),
         ([0, 2, 1],),
         (True,),
         (False,),
@@ -178,6 +180,7 @@ def _puts(make: Any) -> Iterator[Sample]:
     yield Sample(x, (slice(None), np.array([1, 4])), make((4, 2)))
     yield Sample(x, (np.array([1, 1, 0]),), make((3, 5)), True)
     yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make((3,)), True)
+    yield Sample(x, (np.array([-1, 3, 0, -4]),), make((4, 5)), True)  # one place, named twice
     yield Sample(make((2, 3, 4)), (slice(None), np.array([2, 0, 2])), make((2, 3, 4)), True)
     yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make(()), True)
 

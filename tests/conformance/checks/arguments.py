@@ -36,15 +36,17 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     if facts is None or facts.op.samples is None or not has_values(facts.op) or facts.layouts:
         return
     op = facts.op
-    if op.factory or op.mutates or not public(op) and op.kind == "composite":
+    if op.factory or not public(op) and op.kind == "composite" and not op.mutates:
         return
     for dtype in choose_dtypes(facts, ("float32", "int64"), 1):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES
         yield Case(33, op.name, dtype, variant="options", mandatory=mandatory)
-        if len(op.tensors) > 1:
+        if len(op.tensors) > 1 and not op.mutates:
             yield Case(33, op.name, dtype, variant="same-tensor", mandatory=mandatory)
+    if op.mutates:
+        return
     if "float64" in facts.dtypes and "float64" in subject.dtypes and op.tensors:
         yield Case(33, op.name, "float64", variant="unread")
 

@@ -195,6 +195,32 @@ def rounding(context: Context) -> None:
     found = context.subject.array(context.op(*tensors))
     context.expect(found.dtype == dtype, f"the result has dtype {found.dtype}")
     _exactly(context, found, wanted, lambda i: f"{name}({', '.join(repr(x[i]) for x in given)})")
+    if name != "sqrt":
+        _with_numbers(context, a)
+
+
+def _with_numbers(context: Context, a: Any) -> None:
+    """The same with a number in the place of either operand, for which kernels have short cuts.
+
+    The numbers fit every dtype; a product with the reciprocal is not the quotient.
+    """
+    name, dtype = context.case.op, a.dtype
+    tensor, wide = context.subject.tensor(a), a.astype(np.float64)
+    for number in (3, -7, 10.0, 0.625):
+        for first in (True, False):
+            pair = (number, wide) if first else (wide, number)
+            with np.errstate(all="ignore"):
+                wanted = nearest(ROUNDED[name](*pair), dtype)
+            given = (number, tensor) if first else (tensor, number)
+            found = context.subject.array(context.op(*given))
+            context.expect(
+                found.dtype == dtype, f"with {number}: the result has dtype {found.dtype}"
+            )
+
+            def of(i: int, number: float = number, first: bool = first) -> str:
+                return f"{name}({number}, {a[i]!r})" if first else f"{name}({a[i]!r}, {number})"
+
+            _exactly(context, found, wanted, of)
 
 
 @check(32, plan=_plan, variant="fractions")
@@ -321,12 +347,22 @@ def sums(context: Context) -> None:
         _counted(context)
     if context.case.op in ("sum", "mean"):
         for what, given, wide in _summed(context):
-            columns = np.ascontiguousarray(np.stack([given, given[::-1]], axis=-1))
-            result = context.op(context.subject.tensor(columns), (0,))
             exact = wide.mean() if context.case.op == "mean" else wide.sum()
             scale = good_sum(given.size) * 2.0**-24 * exact
-            found = context.subject.array(result)
-            _within(context, found, np.array([exact, exact]), scale, f"{what} in columns")
+            for where, array, dim in _laid(given):
+                found = context.subject.array(context.op(context.subject.tensor(array), dim))
+                twice = 2 if len(dim) == 2 and context.case.op == "sum" else 1
+                wanted = np.full(found.shape, twice * exact)
+                _within(context, found, wanted, twice * scale, f"{what} {where}")
+
+
+def _laid(given: Any) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
+    """The numbers along one dimension or two of an array: kernels have other loops for each."""
+    pair = given, given[::-1]
+    yield "in columns", np.ascontiguousarray(np.stack(pair, axis=-1)), (0,)
+    yield "in rows", np.stack(pair), (1,)
+    yield "between two dimensions", np.stack([np.stack(pair, axis=-1)] * 2), (1,)
+    yield "in two dimensions", np.stack(pair)[None], (1, 2)
 
 
 def _counted(context: Context) -> None:

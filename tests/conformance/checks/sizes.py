@@ -13,7 +13,7 @@ import numpy as np
 from coredispatch.registry import TABLE
 
 from ..case import Case
-from ..context import Context, Failure, NotRun, has_values, tensors_in
+from ..context import Context, Failure, NotRun, has_values, snapshot, tensors_in
 from ..growth import (
     PROBE,
     Filling,
@@ -108,7 +108,9 @@ def _odd_fits(context: Context, growth: Growth) -> bool:
 def _judge(context: Context, sample: Any) -> None:
     context.placed(sample)
     tensors = context.subject.tensors(sample)
+    before = snapshot(context, tensors)
     result = context.call(tensors)
+    context.unchanged(before, tensors)
     try:
         context.close(result, sample)
     except Failure:
@@ -140,6 +142,10 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
     layout = "transposed" if in_domain(context.op, "uniform", "transposed") else "contiguous"
     other = Filling(context, dtype=dtype, seed=seed + 1, layout=layout)
     cut = Filling(context, dtype=dtype, seed=seed + 2, layout="rows")
+    # Far from zero, where a spread that is got from squares cancels.
+    cancels = dtype.kind in "fV" and _sums(context) and not context.op.values
+    cancels = cancels and in_domain(context.op, "offset_mean", "contiguous")
+    far = Filling(context, dtype=dtype, seed=seed, distribution="offset_mean") if cancels else None
     thresholds = _thresholds(context)
     reduced: list[tuple[Growth, list[int]]] = []
     later: list[tuple[Growth, int, Any]] = []
@@ -155,6 +161,8 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
         yield growth.sample(context, sizes[0], plain)
         if i == 0 and context.facts.native:
             yield from switched(context, growth, sizes[0], plain)
+            if far is not None:
+                yield growth.sample(context, sizes[0], far)
         if growth.reduced or max(map(len, growth.template.shapes)) == 1:
             if len(reduced) < 2:  # of one dimension and of two: what a reduction is asked first
                 yield from _hidden(context, growth, sizes, plain)

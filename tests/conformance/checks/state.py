@@ -25,7 +25,15 @@ import coredispatch as cd
 from coredispatch.registry import CoreDispatchError
 
 from ..case import Case
-from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
+from ..context import (
+    Context,
+    NotRun,
+    elements,
+    has_values,
+    sample_tensors,
+    snapshot,
+    tensors_in,
+)
 from ..growth import Filling, counted, growths
 from ..process_state import Outputs, lasting, passing, unusual
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
@@ -37,6 +45,8 @@ from .values import choose_dtypes, decomposes, in_domain
 CALLS = 1100
 #: threads that start together, and the calls of each
 THREADS, TURNS = 8, 12
+#: and those of large calls, between whose parts NumPy lets other threads run
+LARGE_THREADS, LARGE_TURNS = 4, 8
 #: seconds after which a case makes no further calls than it must
 PATIENCE = 0.2
 LEAST_CALLS = 330
@@ -156,27 +166,72 @@ def calls(context: Context) -> None:
     _large_calls(context)
 
 
+def _large_samples(context: Context, seeds: tuple[int, ...]) -> list[list[Any]]:
+    """Large calls of the operator: one list for each way to grow, one sample for each seed.
+
+    The first way, and the one with most arrays: a kernel may do other work where a weight is given.
+    """
+    dtype = numpy_dtype(context.case.dtype)
+    found = growths(context, dtype)
+    if not found or decomposes(context.op):
+        return []
+    fullest = max(found, key=lambda growth: len(growth.template.arrays))
+    several = []
+    for growth in dict.fromkeys((found[0], fullest)):
+        size = growth.longest(LARGE)
+        samples = [
+            growth.sample(context, size, Filling(context, dtype=dtype, seed=seed)) for seed in seeds
+        ]
+        if all(sample is not None for sample in samples):
+            several.append(samples)
+    return several
+
+
 def _large_calls(context: Context) -> None:
     """Large results that are kept stay what they were while others of their shape are made.
 
-    Memory worth keeping is kept for large results first.
+    Memory worth keeping is kept for large results first; so are operands that were packed once,
+    and it is large operands that are worth working on in place.
     """
-    dtype = numpy_dtype(context.case.dtype)
-    growth = next(iter(growths(context, dtype)), None)
-    if growth is None or decomposes(context.op):
+    for samples in _large_samples(context, (1, 2, 3)):
+        kept = []
+        for sample in samples:
+            context.placed(sample)
+            tensors = context.subject.tensors(sample)
+            before = snapshot(context, tensors)
+            result = context.call(tensors)
+            context.unchanged(before, tensors)
+            kept.append((result, [np.array(a) for a in _arrays(context, result)]))
+        for number, (result, first) in enumerate(kept):
+            same = all(_equal(a, b) for a, b in zip(_arrays(context, result), first, strict=True))
+            context.expect(same, f"the result of large call {number + 1} changed with a later one")
+        _rewritten(context, tensors, samples[-1])
+
+
+def _rewritten(context: Context, tensors: Any, sample: Any) -> None:
+    """The same large operands with other elements between the first and the last of each."""
+    if context.op.values or not in_domain(context.op, "uniform", "contiguous"):
+        return  # elements may depend on each other
+    other = context.placed(sample.map(_inner_turned))
+    fresh = context.subject.tensors(other)
+    try:
+        wanted = context.call(fresh)
+    except CoreDispatchError:
         return
-    size = growth.longest(LARGE)
-    kept = []
-    for seed in (1, 2, 3):
-        sample = growth.sample(context, size, Filling(context, dtype=dtype, seed=seed))
-        if sample is None:
-            return
-        context.placed(sample)
-        result = context.call(context.subject.tensors(sample))
-        kept.append((result, [np.array(a) for a in _arrays(context, result)]))
-    for number, (result, first) in enumerate(kept):
-        same = all(_equal(a, b) for a, b in zip(_arrays(context, result), first, strict=True))
-        context.expect(same, f"the result of large call {number + 1} changed with a later one")
+    for old, new in zip(sample_tensors(tensors), sample_tensors(fresh), strict=True):
+        if old.numel():
+            context.rewrite(old, new)
+    result = context.call(tensors)
+    _as_first(context, _arrays(context, result), _arrays(context, wanted), "rewritten", result)
+
+
+def _inner_turned(array: Any) -> Any:
+    """The same first and last element, and those between them the other way round."""
+    if array.dtype.kind not in "fV" or array.size < 4:
+        return array
+    flat = array.reshape(-1).copy()
+    flat[1:-1] = flat[1:-1][::-1].copy()
+    return flat.reshape(array.shape)
 
 
 def _turned(array: Any) -> Any:
@@ -207,28 +262,33 @@ def _as_first(context: Context, now: list[Any], first: list[Any], what: str, res
 @check(31, plan=_plan, variant="threads")
 def threads(context: Context) -> None:
     """Eight threads that start together, each with values of its own, get what they would alone."""
+    seeds = [(context.case.seed + 31 * number) % 2**32 for number in range(THREADS)]
+    _together(context, [_samples(context, 1, seed=seed)[0] for seed in seeds], TURNS)
+    for samples in _large_samples(context, tuple(seeds[:LARGE_THREADS]))[:1]:
+        _together(context, samples, LARGE_TURNS)
+
+
+def _together(context: Context, samples: list[Any], turns: int) -> None:
+    """Each sample in a thread of its own, ``turns`` times; all start together."""
     subject, work = context.subject, []
-    for number in range(THREADS):
-        seed = (context.case.seed + 31 * number) % 2**32
-        sample = _samples(context, 1, seed=seed)[0]
-        tensors = subject.tensors(sample)
-        context.sample = sample
+    for sample in samples:
+        tensors = subject.tensors(context.placed(sample))
         work.append((sample, tensors, _arrays(context, context.call(tensors))))
-    found: list[Any] = [None] * THREADS
-    start = threading.Barrier(THREADS)
+    found: list[Any] = [None] * len(work)
+    start = threading.Barrier(len(work))
 
     def run(number: int) -> None:
         _, tensors, _ = work[number]
         start.wait()
         until = time.monotonic() + 1.0
         results = []
-        for _ in range(TURNS):
+        for _ in range(turns):
             results.append(context.op(*tensors.args, **tensors.kwargs))
             if time.monotonic() > until:
                 break
         found[number] = results
 
-    workers = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
+    workers = [threading.Thread(target=run, args=(i,)) for i in range(len(work))]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -243,7 +303,7 @@ def threads(context: Context) -> None:
         context.sample = sample
         context.expect(results is not None, f"thread {number} raised")
         for result in results:
-            said = f"thread {number} of eight"
+            said = f"thread {number} of {len(work)}"
             _as_first(context, _arrays(context, result), wanted, said, result)
 
 

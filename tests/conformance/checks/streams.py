@@ -39,6 +39,7 @@ PLACES = (3, 7, 53)
 
 WIDE = {
     "wide": (0, 3 << 61),
+    "32-bits": (0, 3 << 30),  # of which 32 random bits hold a part twice
     "33-bits": (0, 1 << 33),
     "signed": (-(1 << 40) - 5, 1 << 41),
     "all": (-(1 << 63), (1 << 63) - 1),  # wider than the type's largest number
@@ -199,7 +200,7 @@ def distribution(context: Context) -> None:
 
 @check(11, plan=_plan, variant="range")
 def wide_range(context: Context) -> None:
-    """Integers of a range beyond 32 bits: the highest and the lowest bits."""
+    """Integers of a range of 32 bits and beyond: the highest and the lowest bits."""
     low, high = WIDE[context.case.variant.partition("+")[2]]
     cd.manual_seed(context.case.seed % 2**32 + context.fresh)
     drawn = cd.randint(low, high, (COUNT,), device=context.subject.device)
