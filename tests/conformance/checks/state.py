@@ -34,7 +34,7 @@ from ..context import (
     snapshot,
     tensors_in,
 )
-from ..growth import Filling, counted, growths
+from ..growth import Filling, Growth, counted, growths
 from ..process_state import Outputs, lasting, passing, unusual
 from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
 from ..templates import named
@@ -50,8 +50,8 @@ LARGE_THREADS, LARGE_TURNS = 4, 8
 #: seconds after which a case makes no further calls than it must
 PATIENCE = 0.2
 LEAST_CALLS = 330
-#: elements of calls whose results are kept
-LARGE = 20_000
+#: elements of calls whose results are kept, and which dimensions of such a call are long
+LARGE, WAYS = 20_000, 3
 #: seconds that a backend's own threads may need to end what they began
 SETTLES = 0.5
 #: elements of what is timed, of a loop over elements, and the factor that is suspicious
@@ -169,15 +169,22 @@ def calls(context: Context) -> None:
 def _large_samples(context: Context, seeds: tuple[int, ...]) -> list[list[Any]]:
     """Large calls of the operator: one list for each way to grow, one sample for each seed.
 
-    The first way, and the one with most arrays: a kernel may do other work where a weight is given.
+    Calls with most arrays first, and each array large in one of them: a kernel may do other work
+    where a weight is given, and keep a packed one.
     """
     dtype = numpy_dtype(context.case.dtype)
-    found = growths(context, dtype)
-    if not found or decomposes(context.op):
+    if decomposes(context.op):
         return []
-    fullest = max(found, key=lambda growth: len(growth.template.arrays))
+    chosen: list[Growth] = []
+    long: set[tuple[int, int]] = set()
+    by_arrays = sorted(growths(context, dtype), key=lambda g: -len(g.template.arrays))
+    for growth in by_arrays:
+        arrays = {(len(growth.template.arrays), i) for i, _ in growth.axes}
+        if len(chosen) < WAYS and not arrays <= long:
+            chosen.append(growth)
+            long |= arrays
     several = []
-    for growth in dict.fromkeys((found[0], fullest)):
+    for growth in chosen:
         size = growth.longest(LARGE)
         samples = [
             growth.sample(context, size, Filling(context, dtype=dtype, seed=seed)) for seed in seeds
