@@ -6,7 +6,7 @@ sorted and occur once has what CSR has; that is how :func:`sparse_coo_tensor` ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch.frontend.announced import announced_function
@@ -155,15 +155,18 @@ softmax = announced_function("sparse.softmax", "take the softmax of x.to_dense()
 log_softmax = announced_function("sparse.log_softmax", "take the log_softmax of x.to_dense()")
 
 
-def _typed(dtype: str) -> Any:
-    def make(indices: Any = None, values: Any = None, size: Any = None) -> Tensor:
-        return sparse_coo_tensor(indices, values, size, dtype=dtype)
+def older_name(dtype: str, device: str | None = None) -> Callable[..., Tensor]:
+    """What ``sparse.FloatTensor`` and its like are: one dtype, and one device where it is given."""
 
-    make.__doc__ = f"The older name of :func:`sparse_coo_tensor` with dtype {dtype}."
+    def make(indices: Any = None, values: Any = None, size: Any = None) -> Tensor:
+        return sparse_coo_tensor(indices, values, size, dtype=dtype, device=device)
+
+    where = f" on {device}" if device else ""
+    make.__doc__ = f"The older name of :func:`sparse_coo_tensor` with dtype {dtype}{where}."
     return make
 
 
-FloatTensor, DoubleTensor = _typed("float32"), _typed("float64")
-HalfTensor, BFloat16Tensor = _typed("float16"), _typed("bfloat16")
-LongTensor, IntTensor, ShortTensor = _typed("int64"), _typed("int32"), _typed("int16")
-CharTensor, ByteTensor = _typed("int8"), _typed("uint8")
+FloatTensor, DoubleTensor = older_name("float32"), older_name("float64")
+HalfTensor, BFloat16Tensor = older_name("float16"), older_name("bfloat16")
+LongTensor, IntTensor, ShortTensor = older_name("int64"), older_name("int32"), older_name("int16")
+CharTensor, ByteTensor = older_name("int8"), older_name("uint8")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from coredispatch.frontend.cuda.devices import present
-from coredispatch.frontend.sparse import sparse_coo_tensor
-from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.sparse import older_name
 
 __all__ = [
     "BFloat16Tensor",
@@ -21,14 +19,7 @@ __all__ = [
 ]
 
 
-def _typed(dtype: str) -> Any:
-    def make(indices: Any = None, values: Any = None, size: Any = None) -> Tensor:
-        present()
-        return sparse_coo_tensor(indices, values, size, dtype=dtype, device="cuda")
-
-    make.__doc__ = f"``sparse_coo_tensor`` with dtype {dtype} on the device. Raises without one."
-    return make
-
+_typed = partial(older_name, device="cuda")
 
 FloatTensor, DoubleTensor = _typed("float32"), _typed("float64")
 HalfTensor, BFloat16Tensor = _typed("float16"), _typed("bfloat16")

@@ -6,6 +6,7 @@ entered in the middle, but nothing is gathered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import coredispatch as cd
@@ -20,68 +21,60 @@ _LIKE = "rand_like randn_like randint_like exponential bernoulli".split()
 _FILL = "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_".split()
 
 
-def _part(whole: Any, shape: tuple[int, ...], mesh: Any, layout: tuple[Placement, ...]) -> Any:
-    source = tuple(Replicate() for _ in layout)
-    return moved(whole, shape, mesh, source, layout)
+def _plan(call: Call, count: int, drawn: Callable[..., Any]) -> Plan:
+    """Any layout, for `count` results of the first tensor's shape.
 
-
-def _kept(count: int, call: Call) -> Plan:
-    shape = tuple(call.tensors[0].shape)
+    A rank that holds the whole calls the operator. Others call ``drawn(func, args, shape, part)``:
+    ``part`` cuts their own part out of what was drawn for the whole, which has `shape`.
+    """
+    shape, mesh = tuple(call.tensors[0].shape), call.mesh
     choices = [Choice((Shard(d),), (Shard(d),) * count) for d in range(len(shape))]
-    return Plan(choices, [shape] * count, random=True)
+    plan = Plan(choices, [shape] * count, random=True)
+
+    def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
+        if tuple(args[0].shape) == shape:
+            return func(*args)
+        source = tuple(Replicate() for _ in outputs[0])
+        return drawn(func, args, shape, lambda whole: moved(whole, shape, mesh, source, outputs[0]))
+
+    plan.run = run
+    return plan
 
 
 def like(call: Call) -> Plan | None:
     """Numbers in the shape of a tensor."""
     if len(call.tensors) != 1 or (call.name == "bernoulli" and "p" not in call.params):
         return Plan([], random=True)  # a probability for each element
-    plan = _kept(1, call)
-    shape, mesh = plan.shapes[0], call.mesh
 
-    def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
-        if tuple(args[0].shape) == shape:
-            return func(*args)
-        of_whole = args[0].new_zeros(()).expand(shape)
-        return _part(func(of_whole, *args[1:]), shape, mesh, outputs[0])
+    def drawn(func: Any, args: Any, shape: tuple[int, ...], part: Callable[[Any], Any]) -> Any:
+        return part(func(args[0].new_zeros(()).expand(shape), *args[1:]))
 
-    plan.run = run
-    return plan
+    return _plan(call, 1, drawn)
 
 
 def fill(call: Call) -> Plan | None:
     """Numbers written to a tensor."""
     if len(call.tensors) != 1:
         return Plan([], random=True)  # a probability for each element
-    plan = _kept(1, call)
-    shape, mesh = plan.shapes[0], call.mesh
 
-    def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
-        if tuple(args[0].shape) == shape:
-            return func(*args)
-        whole = func(args[0].new_empty(shape), *args[1:])
-        return args[0].copy_(_part(whole, shape, mesh, outputs[0]))
+    def drawn(func: Any, args: Any, shape: tuple[int, ...], part: Callable[[Any], Any]) -> Any:
+        return args[0].copy_(part(func(args[0].new_empty(shape), *args[1:])))
 
-    plan.run = run
-    return plan
+    return _plan(call, 1, drawn)
 
 
 def dropout(call: Call) -> Plan | None:
     """``native_dropout``: the mask of the whole is drawn, and its part applied to a part."""
-    plan = _kept(2, call)
-    shape, mesh = plan.shapes[0], call.mesh
     p = call.args[1]
 
-    def run(func: Any, args: tuple[Any, ...], outputs: list[tuple[Placement, ...]]) -> Any:
+    def drawn(func: Any, args: Any, shape: tuple[int, ...], part: Callable[[Any], Any]) -> Any:
         x = args[0]
-        if tuple(x.shape) == shape:
-            return func(*args)
-        mask = _part(func(x.new_zeros(()).expand(shape), *args[1:])[1], shape, mesh, outputs[0])
+        mask = part(func(x.new_zeros(()).expand(shape), *args[1:])[1])
         wide = x.float() if x.dtype.itemsize == 2 else x  # as kernels compute
         scale = 1.0 / (1.0 - p) if p < 1 else 0.0
         return cd.ops.dropout_backward(wide, mask, scale).to(x.dtype), mask
 
-    plan.run = run
-    return plan
+    return _plan(call, 2, drawn)
 
 
 RULES = {
