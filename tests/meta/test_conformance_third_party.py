@@ -195,7 +195,7 @@ def test_reproducers_and_samples_use_public_names(load: Any) -> None:
     softmax = reference("softmax")(np.array([1.0, 1.0]), 0)
     assert softmax.tolist() == [0.5, 0.5]
     without = next(n for n in dir(cd.ops) if getattr(cd.ops, n).reference is None)
-    with pytest.raises(cd.CoreDispatchError, match="its body defines it"):
+    with pytest.raises(cd.CoreDispatchError, match="its decomposition defines it"):
         reference(without)
 
 

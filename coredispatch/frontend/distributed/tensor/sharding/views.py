@@ -24,13 +24,15 @@ class Copied(NamedTuple):
     base: Any
     index: Any
     local: Any
+    shape: Any
+    placements: Any
 
     def write_back(self) -> None:
         """What was written to the view, into the base; all ranks of the mesh call it."""
         base, mesh = self.base, self.base.device_mesh
         whole = tuple(Replicate() for _ in range(mesh.ndim))
         every = moved(base._local_tensor, base.shape, mesh, base.placements, whole).clone()
-        every[self.index] = self.local
+        every[self.index] = moved(self.local, self.shape, mesh, self.placements, whole)
         base._local_tensor.copy_(moved(every, base.shape, mesh, whole, base.placements))
 
 
@@ -51,7 +53,7 @@ def note_view(view: Any, call: Any, op: Any, gathered: Any) -> Any:
         return view
     if gathered is not None:
         index = call.args[1] if op.name == "getitem" else None
-        view._copied = Copied(op.name, base, index, view._local_tensor)
+        view._copied = Copied(op.name, base, index, view._local_tensor, view.shape, view.placements)
     else:
         view._copied = base._copied
     if op.name != "detach":  # has no history
