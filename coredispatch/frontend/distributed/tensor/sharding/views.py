@@ -7,6 +7,7 @@ history they make wrong are refused later.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from coredispatch.frontend.distributed.tensor.placements import Replicate
@@ -34,6 +35,13 @@ class Copied(NamedTuple):
         every = moved(base._local_tensor, base.shape, mesh, base.placements, whole).clone()
         every[self.index] = moved(self.local, self.shape, mesh, self.placements, whole)
         base._local_tensor.copy_(moved(every, base.shape, mesh, whole, base.placements))
+
+    def chain(self) -> Iterator[Copied]:
+        """This copy, the one it was taken of, and so on."""
+        link: Copied | None = self
+        while link is not None:
+            yield link
+            link = link.base._copied
 
 
 class Aliases:
@@ -86,7 +94,7 @@ def check_current(tensors: list[Any], name: str) -> None:
 
 def check_write(written: list[Any], name: str) -> list[Copied]:
     """The copies among what is written. Raises RuntimeError for one that cannot be written back."""
-    copies = [t._copied for t in written if t._copied is not None]
+    copies = [link for t in written if t._copied is not None for link in t._copied.chain()]
     for copied in copies:
         if copied.index is None:
             raise RuntimeError(
@@ -105,4 +113,5 @@ def note_write(written: list[Any], tensors: list[Any], name: str) -> None:
                 tensor._aliases.written, tensor._aliases = name, None
     for tensor in written:
         if tensor._copied is not None:
-            bump_version(tensor._copied.base)
+            for link in tensor._copied.chain():
+                bump_version(link.base)
