@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 import coredispatch.ops  # noqa: F401  (the operators must be in the table)
-from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.size import Size
 from coredispatch.registry.dispatch.dispatcher import (
     Dispatcher,
@@ -27,7 +26,7 @@ from coredispatch.registry.model.dtypes import DType
 from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.native import mypyc_attr
 from coredispatch.registry.model.value import Value, dtype_of, version_of
-from coredispatch.registry.wiring import HOOKS, SLOTS
+from coredispatch.registry.wiring import HOOKS, OBSERVERS, SLOTS
 
 AUTOGRAD: Final[int] = TABLE.bit("autograd")
 #: keys of a tensor whose reads no layer sees: autograd has nothing to say to them
@@ -119,7 +118,7 @@ class TensorBase(Value):
         """The value of a one-element tensor as a Python number (also a complex one)."""
         raw = self.raw
         if type(raw) is _ndarray and not self.keys & ~UNLAYERED and raw.size == 1:
-            if MARKS.item is None and HOOKS.observe is None and not includes_layers():
+            if OBSERVERS.item is None and HOOKS.observe is None and not includes_layers():
                 value = raw.item()
                 kind = type(value)
                 if kind is float or kind is int or kind is bool or kind is complex:

@@ -11,7 +11,6 @@ import numpy as np
 
 from coredispatch._warnings import warn_of_lost_imaginary
 from coredispatch.backends.dtypes import readable
-from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.subclasses import kept_class
 from coredispatch.frontend.tensor_base import AUTOGRAD, UNLAYERED, TensorBase
 from coredispatch.frontend.torch_function import OVERRIDE
@@ -27,7 +26,7 @@ from coredispatch.registry.model.errors import (
     DTypeError,
 )
 from coredispatch.registry.model.spelling import SPELLING, keeps_order
-from coredispatch.registry.wiring import HOOKS, SLOTS
+from coredispatch.registry.wiring import HOOKS, OBSERVERS, SLOTS
 
 if TYPE_CHECKING:
     from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
@@ -121,8 +120,8 @@ class TensorConversions(_Above):
                 f"a tensor with {self.numel()} elements cannot be converted to a number",
                 fix="index one element, or use .tolist()",
             )
-        if MARKS.item is not None:
-            found: int | float | bool = MARKS.item(self, lambda: _plain(self.numpy(force=True)))
+        if OBSERVERS.item is not None:
+            found: int | float | bool = OBSERVERS.item(self, lambda: _plain(self.numpy(force=True)))
             return found
         return _plain(self.numpy(force=True))
 

@@ -11,6 +11,7 @@ Hot module: compiled by mypyc where a C compiler is present, interpreted otherwi
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 
@@ -199,3 +200,16 @@ class EngineHooks:
 
 
 ENGINE: Final = EngineHooks()
+
+
+class Observers:
+    """Who looks on at what is no call of an operator; None while nobody does."""
+
+    def __init__(self) -> None:
+        # (name) -> context manager around a stretch of the program  [frontend.profiler.layer]
+        self.span: Callable[[str], AbstractContextManager[Any]] | None = None
+        # (tensor of one element, () -> its number) -> the number, or what stands for it
+        self.item: Callable[[Any, Callable[[], Any]], Any] | None = None  # [frontend.compiling]
+
+
+OBSERVERS: Final = Observers()

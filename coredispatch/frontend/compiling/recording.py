@@ -16,7 +16,6 @@ import numpy as np
 
 from coredispatch._version import __version__
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
-from coredispatch.frontend.marks import MARKS
 from coredispatch.graph import Graph, Node, map_aggregate
 from coredispatch.graph.capture import source
 from coredispatch.graph.symbols import Expression
@@ -38,6 +37,7 @@ from coredispatch.plugin import (
     version_of,
 )
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.wiring import OBSERVERS
 
 __all__ = ["Decision", "Origin", "Recorder", "TakeBack", "Unsupported", "capturing", "load"]
 
@@ -453,7 +453,7 @@ def load() -> None:
 
     if "compile" not in {plugin.name for plugin in plugins}:
         plugins.builtin("compile", sys.modules[__name__], __version__)
-    MARKS.item = _item
+    OBSERVERS.item = _item
 
 
 def _item(tensor: Any, read: Callable[[], Any]) -> Any:

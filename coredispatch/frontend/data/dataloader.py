@@ -16,7 +16,7 @@ from coredispatch.frontend.data.randomness import draw_seed
 from coredispatch.frontend.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from coredispatch.frontend.data.transport import Failure
 from coredispatch.frontend.data.worker import Exhausted, Fetcher, WorkerSetup
-from coredispatch.frontend.marks import MARKS
+from coredispatch.registry.wiring import OBSERVERS
 
 __all__ = ["DataLoader"]
 
@@ -245,10 +245,10 @@ def _iterate_here(loader: DataLoader[Any]) -> Iterator[Any]:
     fetcher = Fetcher.of(loader.dataset, loader.collate_fn, loader.batched, loader.drop_last)
     for task in loader.tasks:
         try:
-            if MARKS.span is None:
+            if OBSERVERS.span is None:
                 batch = fetcher.fetch(task)
             else:
-                with MARKS.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+                with OBSERVERS.span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
                     batch = fetcher.fetch(task)
         except StopIteration:
             if fetcher.stream is None:
@@ -304,9 +304,9 @@ class _WorkerIterator(_BaseDataLoaderIter):
         return self
 
     def __next__(self) -> Any:
-        if MARKS.span is None:
+        if OBSERVERS.span is None:
             return self._next()
-        with MARKS.span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"):
+        with OBSERVERS.span("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"):
             return self._next()
 
     def _next(self) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 from coredispatch._warnings import warn
 from coredispatch.frontend.gradients import clear_gradient
 from coredispatch.frontend.hooks import RemovableHandle
-from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.modes import enable_grad, no_grad
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.wiring import OBSERVERS
 
 __all__ = [
     "Optimizer",
@@ -116,10 +116,10 @@ def _hooked(function: Callable[..., Any]) -> Callable[..., Any]:
                         f"new_kwargs), but got {found}."
                     )
                 args, kwargs = found
-        if MARKS.span is None:
+        if OBSERVERS.span is None:
             result = function(self, *args, **kwargs)
         else:
-            with MARKS.span(f"Optimizer.step#{type(self).__name__}.step"):
+            with OBSERVERS.span(f"Optimizer.step#{type(self).__name__}.step"):
                 result = function(self, *args, **kwargs)
         for hook in (*self._hooks_of("step_post").values(), *_GLOBAL_POST.values()):
             hook(self, args, kwargs)
@@ -232,10 +232,10 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters."""
-        if MARKS.span is None:
+        if OBSERVERS.span is None:
             self._clear_gradients(set_to_none)
         else:
-            with MARKS.span(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
+            with OBSERVERS.span(f"Optimizer.zero_grad#{type(self).__name__}.zero_grad"):
                 self._clear_gradients(set_to_none)
 
     def _clear_gradients(self, set_to_none: bool) -> None:

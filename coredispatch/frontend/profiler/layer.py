@@ -12,14 +12,13 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-from coredispatch.frontend.marks import MARKS
 from coredispatch.frontend.profiler.stacks import program_stack
 from coredispatch.plugin import Layer, LayerEntry, Mode, Registrar, Switch, Value, hookimpl
 from coredispatch.registry.dispatch.boxed_kernels import DecompositionEntry, run_decomposition
 from coredispatch.registry.dispatch.dispatcher import Entry, enter
 from coredispatch.registry.dispatch.raw_kernels import InplaceEntry, RawEntry
 from coredispatch.registry.model.backend import Kernel
-from coredispatch.registry.wiring import GRAPH, HOOKS
+from coredispatch.registry.wiring import GRAPH, HOOKS, OBSERVERS
 
 __all__ = ["Recorder", "Span", "coredispatch_register", "profiling"]
 
@@ -147,7 +146,7 @@ class profiling(Mode):
 
 def _listen() -> None:
     active = profiling._running > 0
-    MARKS.span = _span if active else None
+    OBSERVERS.span = _span if active else None
     GRAPH.profile = _backward if active else None
     GRAPH.watch()
 
