@@ -13,6 +13,7 @@ import pytest
 import coredispatch as cd
 from coredispatch.plugin import (
     Backend,
+    KernelError,
     Layer,
     LayerEntry,
     MissingKernel,
@@ -413,6 +414,20 @@ def test_a_generic_kernel_links_the_views_that_it_makes(load: Load) -> None:
     with mine():
         out = x.detach()
     assert is_view(out) and view_link(out).base is x and version_of(x) == version_of(out) == 1
+
+
+def test_a_layer_whose_applies_raises_breaks_no_call_outside_of_it(load: Load) -> None:
+    def applies(op: Any) -> bool:
+        raise ZeroDivisionError("out of order")
+
+    layer_of(load, lambda call, args: call.below(args), applies=applies)
+    x = cd.ones(2)
+    x += 1
+    assert x.mul(2).tolist() == [4.0, 4.0]
+    pattern = "the layer 'mine' cannot tell whether it applies to '(add_|mul)': ZeroDivisionError"
+    for call in (lambda: x.add_(1), lambda: x.mul(2)):
+        with mine(), pytest.raises(KernelError, match=pattern):
+            call()
 
 
 def test_a_write_that_does_not_fit_is_refused_by_its_reason() -> None:

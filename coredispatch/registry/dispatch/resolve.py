@@ -26,7 +26,7 @@ from coredispatch.registry.dispatch.raw_kernels import (
     RawEntry,
     ViewEntry,
 )
-from coredispatch.registry.dispatch.rules import Resolution, walk
+from coredispatch.registry.dispatch.rules import Resolution, applies, walk
 from coredispatch.registry.dispatch.table import TABLE, Snapshot
 from coredispatch.registry.model.backend import Backend, ContextKernel, Kernel
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType, Promotion, bfloat16, bool_
@@ -258,9 +258,9 @@ def _inplace(s: Snapshot, op: Operator, keys: int, mask: int, found: Resolution)
     strided = backend.views and not laid_out
     # A layer that does not apply to the in-place form (autocast) does not to what it computes.
     absent = 0
-    for name, (layer, _) in s.layers.items():
-        if layer.applies is not None and not layer.applies(op):
-            absent |= keys & s.order.by_name[name].bit
+    for key in s.order.members(keys):
+        if key.kind == "layer" and not applies(s.layers[key.name][0], op):
+            absent |= key.bit
     inner = build(s, functional, keys & ~absent, mask | absent)
     entry = _inplace_over(op, inner, copyto, strided)
     entry.keys, entry.mask = keys, mask

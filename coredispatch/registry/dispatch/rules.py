@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coredispatch.registry.model.backend import Backend, Kernel, Layer, location
-from coredispatch.registry.model.errors import MissingKernel
+from coredispatch.registry.model.errors import KernelError, MissingKernel, text_of
 from coredispatch.registry.model.keys import Key
 from coredispatch.registry.wiring import HOOKS
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coredispatch.registry.dispatch.operator import Operator
     from coredispatch.registry.dispatch.table import Snapshot
 
-__all__ = ["Resolution", "Step", "walk"]
+__all__ = ["Resolution", "Step", "applies", "walk"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
                 return result.won(
                     "layer", key, str(kernel), "the operator's own rule", kernels=(kernel,)
                 )
-            if layer.wraps and (layer.generic is None or not _applies(layer, op)):
+            if layer.wraps and (layer.generic is None or not applies(layer, op)):
                 opaque = _opaque(key.name)
                 if op.decomposition is not None:
                     verdict = "wraps tensors: decomposes"
@@ -119,7 +119,7 @@ def walk(s: Snapshot, op: Operator, keys: int) -> Resolution:
                 return result
             if layer.generic is None:
                 result.lost(key.name, "no kernel of its own, no generic kernel", "transparent")
-            elif not _applies(layer, op):
+            elif not applies(layer, op):
                 result.lost(key.name, "generic kernel does not apply to this op", "transparent")
             else:
                 candidate = f"generic kernel of {plugin}"
@@ -143,8 +143,18 @@ def _alone(s: Snapshot, op: Operator, keys: int, result: Resolution) -> Resoluti
     return result
 
 
-def _applies(layer: Layer, op: Operator) -> bool:
-    return layer.applies is None or bool(layer.applies(op))
+def applies(layer: Layer, op: Operator) -> bool:
+    """Whether the generic kernel of ``layer`` serves ``op``; what it raises is a KernelError."""
+    if layer.applies is None:
+        return True
+    try:
+        return bool(layer.applies(op))
+    except Exception as error:
+        raise KernelError(
+            f"the layer {layer.name!r} cannot tell whether it applies to {op.name!r}: "
+            f"{type(error).__name__}: {text_of(error)}",
+            fix="return True or False for every operator from its `applies`",
+        ) from error
 
 
 def _opaque(layer: str) -> Callable[..., Any]:
