@@ -179,6 +179,10 @@ def _narrowed(context: Context, sample: Any, call: _Call, reach: float = 0.0) ->
     if not _real(found) or not _real(wanted):
         return
     context.sample = sample
+    if reach and context.op.kind != "primitive":
+        # A body carries one argument's gradient on to the next, as a recurrence does.
+        largest = [np.abs(w[np.isfinite(w)]).max(initial=0.0) for w in wanted]
+        reach = max(reach, *largest)
     spread = [np.zeros(w.shape) for w in wanted]
     # A few directions find the spread but for a factor; before a failure stands, many are asked.
     for first, last in ((0, 3), (3, 40)):
