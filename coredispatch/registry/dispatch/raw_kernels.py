@@ -107,7 +107,7 @@ class RawEntry(Entry):
             entry = self.fitting(a.raw)
         try:
             direct = entry.nontensor
-            right = b
+            left, right = a.raw, b
             if direct:
                 if isinstance(b, Value):  # in the place of a number
                     right = b.raw
@@ -121,9 +121,14 @@ class RawEntry(Entry):
                     if promotion != PROMOTE_NONE:
                         dtype = dtype_of(a) if a._dtype is None else a._dtype
                         other = dtype_of(b) if b._dtype is None else b._dtype
-                        direct = dtype is other and (
-                            promotion == PROMOTE_COMMON or dtype in entry.floats
-                        )
+                        if dtype is other:
+                            direct = promotion == PROMOTE_COMMON or dtype in entry.floats
+                        elif entry.promotions:
+                            known = entry.agreed(dtype, other, left, right)
+                            if known is not None:
+                                direct = True
+                                left = entry.converted(a, dtype, known)
+                                right = entry.converted(b, other, known)
                 elif (
                     (type(b) is float or type(b) is int)
                     and entry.tensor_flags[1]
@@ -133,13 +138,13 @@ class RawEntry(Entry):
             if direct:
                 kernel_context = entry.kernel_context
                 if kernel_context is None:
-                    out = entry.fn(a.raw, right)
+                    out = entry.fn(left, right)
                 elif kernel_context.busy:
-                    out = kernel_context.context.copy().run(entry.fn, a.raw, right)
+                    out = kernel_context.context.copy().run(entry.fn, left, right)
                 else:
                     kernel_context.busy = True
                     try:
-                        out = kernel_context.run(entry.fn, a.raw, right)
+                        out = kernel_context.run(entry.fn, left, right)
                     finally:
                         kernel_context.busy = False
             else:
@@ -237,12 +242,16 @@ class RawEntry(Entry):
             raws[position] = raw_items(items)
         return raws
 
+    def agreed(self, one: DType, other: DType, a: Any, b: Any) -> DType | None:
+        """What two raw arrays of these dtypes compute in, where an earlier call found it."""
+        return self.promotions.get((one, other, not a.shape, not b.shape))
+
     def promoted(self, args: tuple[Any, ...]) -> list[Any]:
         if len(args) == 2 and self.promotions:
             a, b = args
             if isinstance(a, Value) and isinstance(b, Value):
                 one, other = dtype_of(a), dtype_of(b)
-                known = self.promotions.get((one, other, not a.raw.shape, not b.raw.shape))
+                known = self.agreed(one, other, a.raw, b.raw)
                 if known is not None:
                     return [self.converted(a, one, known), self.converted(b, other, known)]
         raws: list[Any] = HOOKS.promoted(self, args)
