@@ -203,19 +203,18 @@ from coredispatch.registry.model.errors import MissingKernel as MissingKernel
 from coredispatch.registry.model.errors import NoDeviceError as NoDeviceError
 from coredispatch.registry.model.errors import NumberRangeError as NumberRangeError
 from coredispatch.registry.model.errors import OpError as OpError
+from coredispatch.registry.model.errors import OutOfMemoryError as OutOfMemoryError
 from coredispatch.registry.model.errors import PluginError as PluginError
 from coredispatch.registry.model.errors import RegistrationError as RegistrationError
 from coredispatch.registry.model.errors import RequirementError as RequirementError
 from coredispatch.registry.model.errors import SchemaError as SchemaError
 from coredispatch.registry.model.errors import ShapeError as ShapeError
 from coredispatch.registry.model.generator import Generator as Generator
-from coredispatch.registry.model.generator import default_generator as default_generator
 from coredispatch.registry.model.generator import manual_seed as manual_seed
 from coredispatch.registry.model.spelling import MemoryFormat as MemoryFormat
 from coredispatch.registry.model.spelling import TensorLayout as TensorLayout
 float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn_x2 = STORAGE_DTYPES
 device = Device
-OutOfMemoryError = MemoryError
 dtype = DType
 bool = bool_
 float = float32
@@ -415,6 +414,7 @@ cos_: Any
 cosh_: Any
 cosine_embedding_loss: Any
 ctc_loss: Any
+default_generator: Any
 deg2rad_: Any
 detach_: Any
 detach_copy: Any

@@ -37,6 +37,7 @@ LATE_NAMES |= {
     ),
     "_assert": "frontend.programs",
     "classes": "frontend.programs",
+    "default_generator": "frontend.random",
     "compile": "compiler",
     "Event": "frontend.streams",
     "from_file": "frontend.mapped_files",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.tensor import Tensor
 
@@ -66,7 +66,7 @@ def _check_tensor_all(cond: Any, message: Any = None) -> None:
 
 def _check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
     """Raise RuntimeError unless ``i`` is a length: not negative, and at most ``max``."""
-    warnings.warn("_check_is_size is deprecated. Use _check(i >= 0)", FutureWarning, stacklevel=2)
+    warn("_check_is_size is deprecated. Use _check(i >= 0)", FutureWarning)
     _check(i >= 0, message)
     if max is not None:
         _check(i <= max, message)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from coredispatch._warnings import warn_once
+from coredispatch._warnings import warn, warn_once
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.backends.dtypes import stored as converted
 from coredispatch.frontend.argument_types import DeviceLike, DTypeLike
@@ -185,12 +184,11 @@ def tensor(
     """
     wanted = None if dtype is None else DType.of(dtype)
     if isinstance(data, Tensor):
-        warnings.warn(
+        warn(
             "To copy construct from a tensor, it is recommended to use "
             "sourceTensor.detach().clone() or "
             "sourceTensor.detach().clone().requires_grad_(True), rather than "
-            "torch.tensor(sourceTensor).",
-            stacklevel=2,
+            "torch.tensor(sourceTensor)."
         )
         result = data.detach().clone()
         if wanted is not None or device is not None:
@@ -227,6 +225,9 @@ def asarray(
 ) -> Tensor:
     """``obj`` as a tensor; ``copy`` True always copies, False never does (or raises)."""
     if copy:
+        if isinstance(obj, TensorBase):
+            obj = obj.detach()  # type: ignore[attr-defined]
+            return obj.to(device=device, dtype=dtype, copy=True).requires_grad_(requires_grad)  # type: ignore[no-any-return]
         return tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
     result = as_tensor(obj, dtype=dtype, device=device)
     shares = isinstance(obj, np.ndarray) and np.shares_memory(obj, result.raw) or obj is result

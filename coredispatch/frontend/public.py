@@ -143,7 +143,7 @@ from coredispatch.registry.model.dtypes import (
 )
 from coredispatch.registry.model.dtypes import default_dtype as get_default_dtype
 from coredispatch.registry.model.errors import *  # noqa: F403
-from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
+from coredispatch.registry.model.generator import Generator, manual_seed
 from coredispatch.registry.model.spelling import MemoryFormat, TensorLayout
 
 (
@@ -155,7 +155,6 @@ from coredispatch.registry.model.spelling import MemoryFormat, TensorLayout
     float4_e2m1fn_x2,
 ) = STORAGE_DTYPES
 device = Device
-OutOfMemoryError = MemoryError
 dtype = DType
 bool = bool_
 float = float32

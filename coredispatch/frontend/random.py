@@ -14,7 +14,8 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import uint8
 from coredispatch.registry.model.errors import DeviceError, DTypeError
-from coredispatch.registry.model.generator import Generator, default_generator, manual_seed
+from coredispatch.registry.model.generator import Generator, manual_seed
+from coredispatch.registry.model.generator import default_generator as _default_generator
 from coredispatch.registry.wiring import HOOKS
 
 if TYPE_CHECKING:
@@ -32,28 +33,37 @@ __all__ = [
     "thread_safe_generator",
 ]
 
+#: the generator of the CPU, which calls without ``generator=`` draw from
+default_generator: Generator
+
+
+def __getattr__(name: str) -> Any:
+    if name == "default_generator":  # NumPy's module of generators is imported on first use
+        return _default_generator()
+    raise AttributeError(f"module 'coredispatch.random' has no attribute {name!r}")
+
 
 def seed() -> int:
     """Seed the default generators from the operating system; returns the seed."""
-    found = default_generator().seed()
+    found = _default_generator().seed()
     manual_seed(found)
     return found
 
 
 def initial_seed() -> int:
     """The seed of the default generator."""
-    return default_generator().initial_seed()
+    return _default_generator().initial_seed()
 
 
 def get_rng_state() -> Tensor:
     """The state of the default generator as a uint8 tensor."""
-    state: Tensor = default_generator().get_state()
+    state: Tensor = _default_generator().get_state()
     return state
 
 
 def set_rng_state(new_state: Tensor) -> None:
     """Put the default generator into a state that :func:`get_rng_state` returned."""
-    default_generator().set_state(new_state)
+    _default_generator().set_state(new_state)
 
 
 @contextlib.contextmanager
@@ -75,7 +85,7 @@ def fork_rng(
     if not enabled:
         yield
         return
-    generators = [default_generator(), *_generators(devices, device_type)]
+    generators = [_default_generator(), *_generators(devices, device_type)]
     states = [g.state_bytes() for g in generators]
     try:
         yield
@@ -99,7 +109,7 @@ def _generators(
         count = 0 if found is None or kind == "cpu" else found[0].device_count()
         devices = range(count)
     named = [Device(kind, d) if isinstance(d, int) else Device(d) for d in devices]
-    return [default_generator(device) for device in named]
+    return [_default_generator(device) for device in named]
 
 
 def thread_safe_generator() -> Generator | None:

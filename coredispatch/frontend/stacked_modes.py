@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, Self
 
+from coredispatch._warnings import warn
 from coredispatch.plugin import Mode, Switch
 
 __all__ = ["ModeStack", "StackedMode"]
@@ -43,8 +43,5 @@ class StackedMode:
     @classmethod
     def push(cls, *args: Any, **kwargs: Any) -> Self:
         """Deprecated: ``with Mode():`` does it."""
-        warnings.warn(
-            "`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`",
-            stacklevel=2,
-        )
+        warn("`Mode.push()` is no longer necessary and can be replaced with just `with Mode()`")
         return cls(*args, **kwargs)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.autograd.accumulate import accumulator
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.recording import node_of
@@ -48,14 +48,13 @@ def _check_differentiable(what: str, dtype: DType) -> None:
 def _warn_of_no_leaf(tensor: Any) -> None:
     """Warn that the gradient of a result is asked for, which is not kept."""
     if not tensor.is_leaf and not tensor.retains_grad:
-        warnings.warn(
+        warn(
             "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its "
             ".grad attribute won't be populated during autograd.backward(). If you indeed want "
             "the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
             "non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access "
             "the leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more "
-            "information.",
-            stacklevel=3,
+            "information."
         )
 
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch._frames import in_package, program_frame
+from coredispatch._frames import in_package, program_frame, program_stacklevel
 from coredispatch._version import __version__
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
@@ -232,7 +232,7 @@ class Recorder:
             f"{where}: the program reads the value of a tensor ({what}). The trace keeps the value "
             "that the example gave, so it may be wrong for other inputs",
             TracerWarning,
-            stacklevel=2,
+            stacklevel=program_stacklevel(),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
@@ -225,5 +226,8 @@ def test_facts_about_the_processor() -> None:
 
 
 def test_a_kernel_without_memory_raises_what_scripts_catch() -> None:
-    with pytest.raises(cd.cuda.OutOfMemoryError):
+    with pytest.raises(RuntimeError, match="out of memory") as caught:
         cd.zeros(2**55)
+    assert type(caught.value) is cd.OutOfMemoryError is cd.cuda.OutOfMemoryError
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is cd.OutOfMemoryError and str(again) == str(caught.value)

@@ -72,6 +72,8 @@ print(torch.float32, str(torch.device("cpu")), torch.strided, torch.channels_las
 print(torch.Size([2, 3]), torch.ones(2).type(), torch.ones(2, dtype=torch.int16))
 print(type(torch.ones(1)), type(torch.float32), torch.dtype, torch.device, torch.Size)
 print(nn.Linear, nn.BatchNorm2d, nn.Embedding, nn.Parameter, torch.optim.Adam, nn.__name__)
+print(torch.Generator, torch.OutOfMemoryError, torch.UntypedStorage)
+print(torch.utils.hooks.RemovableHandle)
 print(repr(torch.ones(1).layout), f"{torch.ones(1).dtype}", torch.no_grad.__module__)
 try:
     torch.tensor([1.0], requires_grad=True).numpy()
@@ -88,6 +90,9 @@ print(cd.float32, type(cd.ones(1)), nn.Linear, cd.Size([2]), cd.strided, nn.__na
         "<class 'torch.nn.modules.linear.Linear'> <class 'torch.nn.modules.batchnorm.BatchNorm2d'>"
         " <class 'torch.nn.modules.sparse.Embedding'> <class 'torch.nn.parameter.Parameter'>"
         " <class 'torch.optim.adam.Adam'> torch.nn",
+        "<class 'torch.Generator'> <class 'torch.OutOfMemoryError'>"
+        " <class 'torch.storage.UntypedStorage'>",
+        "<class 'torch.utils.hooks.RemovableHandle'>",
         "torch.strided torch.float32 torch.autograd.grad_mode",
         "False",
         "cd.float32 <class 'coredispatch.frontend.tensor.Tensor'>"

@@ -169,6 +169,41 @@ def test_deprecated(category: type[Warning], text: str, program: Callable[[], An
         assert found.category is category and str(found.message).startswith(text)
 
 
+OLDER: list[Callable[[], Any]] = [
+    lambda: nn.L1Loss(size_average=False),
+    lambda: nn.CrossEntropyLoss(reduce=True)(cd.ones(1, 2), cd.tensor([0])),
+    lambda: F.mse_loss(cd.ones(2), cd.ones(2), size_average=True),
+    lambda: nn.LSTM(2, 2, dropout=0.5),
+    lambda: nn.Upsample(2, mode="nearest")(F.upsample(cd.ones(1, 1, 2), 2)),
+    lambda: nn.init.ones_(nn.init.uniform(cd.ones(2))),
+    lambda: nn.utils.weight_norm(nn.Linear(2, 2)),
+    lambda: cd.distributions.Normal(0.0, 1.0).sample_n(2),
+    lambda: cd.optim.lr_scheduler.StepLR(_stepped(), 1).step(1),
+    lambda: cd.set_float32_matmul_precision("other"),
+]
+
+
+def _stepped() -> cd.optim.Optimizer:
+    optimizer = cd.optim.SGD([cd.ones(1, requires_grad=True)], 0.1)
+    optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("program", OLDER)
+def test_the_line_is_the_programs(program: Callable[[], Any]) -> None:
+    found = given(program)
+    assert found and {each.filename for each in found} == {__file__}
+
+
+def test_a_copy_of_a_tensor_that_is_asked_for_warns_of_nothing() -> None:
+    x = cd.ones(2, requires_grad=True)
+    assert given(lambda: cd.asarray(x, copy=True)) == []
+    copied = cd.asarray(x, copy=True, dtype=cd.float64)
+    assert copied.dtype is cd.float64 and copied.is_leaf and not copied.requires_grad
+    copied = cd.asarray(x, copy=True, requires_grad=True)
+    assert copied.requires_grad and copied.data_ptr() != x.data_ptr()
+
+
 @pytest.fixture
 def _always() -> Iterator[None]:
     cd.set_warn_always(True)

@@ -47,9 +47,12 @@ class TorchModule(ModuleType):
             with contextlib.suppress(ModuleNotFoundError):
                 return importlib.import_module(f"torch.{name}")
         try:
-            return getattr(coredispatch, name)
+            value = getattr(coredispatch, name)
         except AttributeError:
             return late_attribute(self, "", name, sys._getframe(1))
+        if isinstance(value, type) and value.__name__ == name:
+            _TEXTS.cls(value, "", name)
+        return value
 
     def __dir__(self) -> list[str]:
         return sorted({*self.__dict__, *dir(coredispatch)})
@@ -163,8 +166,11 @@ class _Texts:
         module.__name__ = f"torch.{path}"
         spec = getattr(module, "__spec__", None)
         home = before if spec is None else spec.name
-        for value in list(vars(module).values()):
-            if isinstance(value, type) and value.__module__ == home:
+        owned = {name for name, holder in known_names(path).items() if holder is None}
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, type):
+                continue
+            if value.__module__ in (home, before) or (name in owned and value.__name__ == name):
                 self.cls(value, path, value.__name__)
 
     def cls(self, cls: type, path: str, name: str) -> None:
@@ -213,8 +219,7 @@ _RENAMED = ("dtype", "device", "layout", "memory_format")
 
 
 def _respell_top() -> None:
-    names = known_names("")
-    for name in names:
+    for name in (*known_names(""), "Generator"):
         value = coredispatch.__dict__.get(name)
         if isinstance(value, type) and (value.__name__ == name or name in _RENAMED):
             _TEXTS.cls(value, "", name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.autograd import checks
 from coredispatch.registry.wiring import GRAPH
 
@@ -51,10 +51,9 @@ class detect_anomaly:
     """``with detect_anomaly():`` - see :func:`is_anomaly_enabled`."""
 
     def __init__(self, check_nan: bool = True) -> None:
-        warnings.warn(
+        warn(
             "Anomaly Detection has been enabled. This mode will increase the runtime and should "
-            "only be enabled for debugging.",
-            stacklevel=2,
+            "only be enabled for debugging."
         )
         self._check_nan = check_nan
         self._inner: list[set_detect_anomaly] = []

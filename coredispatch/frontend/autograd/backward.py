@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coredispatch._warnings import warn_once
+from coredispatch._warnings import warn, warn_once
 from coredispatch.frontend.autograd import checks as _checks  # noqa: F401  (installs the errors)
 from coredispatch.frontend.autograd.accumulate import AccumulateGrad, accumulator
 from coredispatch.frontend.autograd.edges import GradientEdge, implicit_gradient, stands_for
@@ -167,10 +166,9 @@ def grad(
     dimension in front, and so has each result: a row for a row.
     """
     if not only_inputs:
-        warnings.warn(
+        warn(
             "only_inputs=False is ignored: gradients are returned for the inputs only",
             FutureWarning,
-            stacklevel=2,
         )
     if is_grads_batched:
         return _batched(

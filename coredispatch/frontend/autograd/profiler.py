@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NoReturn, Self
 
+from coredispatch._warnings import warn
 from coredispatch.frontend import profiler as _new
 from coredispatch.frontend.profiler.events import EventList, FunctionEvent, FunctionEventAvg
 from coredispatch.frontend.profiler.profile import record_function
@@ -40,7 +40,7 @@ class profile:
         **_: Any,
     ) -> None:
         if use_cuda or use_device:
-            warnings.warn("events of devices are not recorded, those of the CPU are", stacklevel=2)
+            warn("events of devices are not recorded, those of the CPU are")
         self.enabled = enabled
         self._profile = _new.profile(
             record_shapes=record_shapes,

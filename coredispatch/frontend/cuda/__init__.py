@@ -23,10 +23,7 @@ from coredispatch.frontend.cuda.memory import *  # noqa: F403
 from coredispatch.frontend.cuda.random import *  # noqa: F403
 from coredispatch.frontend.cuda.streams import *  # noqa: F403
 from coredispatch.frontend.cuda.unavailable import *  # noqa: F403
-
-#: what a kernel without memory raises is a ``MemoryError`` besides a ``RuntimeError``
-OutOfMemoryError = MemoryError
-
+from coredispatch.registry.model.errors import OutOfMemoryError as OutOfMemoryError
 
 # mypy reads literal lists only; where it sees none it takes what is imported.
 if not TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -47,11 +46,7 @@ class GradScaler(amp.GradScaler):
     ) -> None:
         warn_older_name("cuda.amp.GradScaler", "GradScaler('cuda', args...)")
         if enabled and not is_available():
-            warnings.warn(
-                "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.")
             enabled = False
         super().__init__(
             "cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled

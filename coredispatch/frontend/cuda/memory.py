@@ -7,11 +7,11 @@ device refuses by name. Without a device the counts are 0, as in PyTorch.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.cuda.devices import (
     asked,
     backend_or_none,
@@ -117,9 +117,7 @@ def max_memory_cached(device: Any = None) -> int:
 
 
 def _renamed(old: str, new: str) -> None:
-    warnings.warn(
-        f"`torch.cuda.{old}` has been renamed to `torch.cuda.{new}`", FutureWarning, stacklevel=3
-    )
+    warn(f"`torch.cuda.{old}` has been renamed to `torch.cuda.{new}`", FutureWarning)
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributed.array_kernels import serve
 from coredispatch.frontend.distributed.backend_names import (
     Backend,
@@ -442,7 +442,4 @@ def new_subgroups_by_enumeration(
 
 def warn_not_in_group(name: str) -> None:
     """Say that a process called a collective of a group that it is no part of."""
-    warnings.warn(
-        f"Running {name} on global rank {get_rank()} which does not belong to the given group.",
-        stacklevel=4,
-    )
+    warn(f"Running {name} on global rank {get_rank()} which does not belong to the given group.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
 import coredispatch as cd
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributions import constraints
 from coredispatch.frontend.distributions.utils import as_size, broadcast_all, lazy_property
 from coredispatch.frontend.size import Size
@@ -57,11 +57,10 @@ class Distribution:
         try:
             arg_constraints = self.arg_constraints
         except NotImplementedError:
-            warnings.warn(
+            warn(
                 f"{self.__class__} does not define `arg_constraints`. "
                 "Please set `arg_constraints = {}` or initialize the distribution "
-                "with `validate_args=False` to turn off validation.",
-                stacklevel=3,
+                "with `validate_args=False` to turn off validation."
             )
             return
         for name, constraint in arg_constraints.items():
@@ -139,11 +138,7 @@ class Distribution:
 
     def sample_n(self, n: int) -> Tensor:
         """``sample((n,))``, deprecated."""
-        warnings.warn(
-            "`sample_n(n)` will be deprecated. Use `sample((n,))` instead.",
-            FutureWarning,
-            stacklevel=2,
-        )
+        warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning)
         return self.sample(Size((n,)))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -195,11 +190,10 @@ class Distribution:
         try:
             support = self.support
         except NotImplementedError:
-            warnings.warn(
+            warn(
                 f"{self.__class__} does not define `support` to enable "
                 "sample validation. Please initialize the distribution with "
-                "`validate_args=False` to turn off validation.",
-                stacklevel=3,
+                "`validate_args=False` to turn off validation."
             )
             return
         if not bool(support.check(value).all()):

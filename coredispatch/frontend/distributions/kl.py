@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributions.distribution import Distribution
 from coredispatch.frontend.tensor import Tensor
 
@@ -55,11 +55,10 @@ def _find(type_p: type, type_q: type) -> Callable[[Any, Any], Tensor] | None:
         return None
     by_p, by_q = _most_specific(pairs, 0), _most_specific(pairs, 1)
     if _REGISTRY[by_p] is not _REGISTRY[by_q]:
-        warnings.warn(
+        warn(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). "
             f"Please register_kl({by_p[0].__name__}, {by_q[1].__name__})",
             RuntimeWarning,
-            stacklevel=3,
         )
     return _REGISTRY[by_p]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import coredispatch as cd
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributions import constraints
 from coredispatch.frontend.distributions.chi2 import Chi2
 from coredispatch.frontend.distributions.exp_family import ExponentialFamily
@@ -80,10 +80,9 @@ class Wishart(MatrixParameter, ExponentialFamily):
         if bool((self.df <= p - 1).any()):
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {p - 1}.")
         if bool((self.df < p).any()):
-            warnings.warn(
+            warn(
                 "Low df values detected. Singular samples are highly likely to occur for "
-                "ndim - 1 < df < ndim.",
-                stacklevel=2,
+                "ndim - 1 < df < ndim."
             )
         self.__dict__[name] = matrix.expand((*batch_shape, -1, -1))
         super().__init__(batch_shape, matrix.shape[-2:], validate_args=validate_args)
@@ -130,7 +129,7 @@ class Wishart(MatrixParameter, ExponentialFamily):
         sample = self._bartlett(sample_shape)
         singular = ~constraints.positive_definite.check(sample)
         if bool(singular.any()):
-            warnings.warn("Singular sample detected.", stacklevel=2)
+            warn("Singular sample detected.")
         for _ in range(tries):
             if not bool(singular.any()):
                 break

@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any, cast
+
+from coredispatch._warnings import warn
 
 __all__ = [
     "ENV_VAR_PARALLEL_START",
@@ -199,7 +200,7 @@ class SpawnContext(ProcessContext):
     """Older name of :class:`ProcessContext`."""
 
     def __init__(self, processes: list[Any], error_files: list[str]) -> None:
-        warnings.warn("SpawnContext is renamed to ProcessContext since 1.4 release.", stacklevel=2)
+        warn("SpawnContext is renamed to ProcessContext since 1.4 release.")
         super().__init__(processes, error_files)
 
 
@@ -263,10 +264,9 @@ def spawn(
         cd.multiprocessing.spawn(train, args=(model,), nprocs=4)
     """
     if start_method != "spawn":
-        warnings.warn(
+        warn(
             f"This method only supports start_method=spawn (got: {start_method}).\n"
             "To use a different start_method use:\n\t\t multiprocessing.start_processes(...)",
             FutureWarning,
-            stacklevel=2,
         )
     return start_processes(fn, args, nprocs, join, daemon, start_method="spawn")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from coredispatch._warnings import warn
 
 __all__ = ["get_enum", "legacy_get_enum", "legacy_get_string"]
 
@@ -24,10 +24,9 @@ def legacy_get_string(
     reduce = True if reduce is None else reduce
     result = ("mean" if size_average else "sum") if reduce else "none"
     if emit_warning:
-        warnings.warn(
+        warn(
             "size_average and reduce args will be deprecated, please use "
-            f"reduction='{result}' instead.",
-            stacklevel=3,
+            f"reduction='{result}' instead."
         )
     return result
 

@@ -6,11 +6,11 @@ its own) has its say elsewhere.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.torch_function import OVERRIDE
 
@@ -34,20 +34,18 @@ def _sizes_differ(args: _Arguments, kwargs: _Named) -> None:
     input = _argument("input", 0, args, kwargs)
     target = _argument("target", 1, args, kwargs)
     if _is_plain(input) and _is_plain(target) and input.shape != target.shape:
-        warnings.warn(
+        warn(
             f"Using a target size ({target.shape}) that is different to the input size "
             f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
-            "Please ensure they have the same size.",
-            stacklevel=4,
+            "Please ensure they have the same size."
         )
 
 
 def warn_implicit_dim(name: str, stacklevel: int) -> None:
     """Warn that ``name`` is called without ``dim``."""
-    warnings.warn(
+    warn(
         f"Implicit dimension choice for {name} has been deprecated. "
-        "Change the call to include dim=X as an argument.",
-        stacklevel=stacklevel,
+        "Change the call to include dim=X as an argument."
     )
 
 
@@ -62,12 +60,11 @@ def _batch_mean(args: _Arguments, kwargs: _Named) -> None:
         return
     reduction = args[2] if len(args) > 2 else kwargs.get("reduction", "mean")
     if reduction == "mean":
-        warnings.warn(
+        warn(
             "reduction: 'mean' divides the total loss by both the batch size and the support "
             "size.'batchmean' divides only by the batch size, and aligns with the KL div math "
             "definition.'mean' will be changed to behave the same as 'batchmean' in the next "
-            "major release.",
-            stacklevel=4,
+            "major release."
         )
 
 

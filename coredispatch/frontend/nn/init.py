@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.modes import no_grad
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
@@ -81,7 +81,7 @@ _calculate_fan_in_and_fan_out, _calculate_correct_fan = _fans, _fan
 
 
 def _warn_of_nothing() -> None:
-    warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=3)
+    warn("Initializing zero-element tensors is a no-op")
 
 
 def _unrecorded(tensor: Tensor, name: str, *args: Any, generator: Any = None) -> Tensor:
@@ -115,10 +115,9 @@ def trunc_normal_(
         return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn(
+        warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. "
-            "The distribution of values may be incorrect.",
-            stacklevel=2,
+            "The distribution of values may be incorrect."
         )
     low, high = below((a - mean) / std), below((b - mean) / std)
     with no_grad():
@@ -258,11 +257,7 @@ def _older(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def deprecated(*args: Any, **kwargs: Any) -> Tensor:
-        warnings.warn(
-            f"`nn.init.{new[:-1]}` is now deprecated in favor of `nn.init.{new}`.",
-            FutureWarning,
-            stacklevel=2,
-        )
+        warn(f"`nn.init.{new[:-1]}` is now deprecated in favor of `nn.init.{new}`.", FutureWarning)
         return function(*args, **kwargs)
 
     deprecated.__name__ = new[:-1]

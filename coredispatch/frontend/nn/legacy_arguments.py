@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import copyreg
 import inspect
-import warnings
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn.call_warnings import WARNINGS
 from coredispatch.registry.dispatch.dispatcher import spelled
 from coredispatch.registry.dispatch.table import TABLE
@@ -116,17 +116,16 @@ _LAYOUTS |= {
 _LEGACY = ("size_average", "reduce", "_stacklevel", "inplace")
 
 
-def legacy_reduction(size_average: Any, reduce: Any, stacklevel: int = 4) -> str:
+def legacy_reduction(size_average: Any, reduce: Any) -> str:
     """The ``reduction`` that the two older flags mean, with PyTorch's warning."""
     average = size_average is None or size_average
     if reduce is not None and not reduce:
         reduction = "none"
     else:
         reduction = "mean" if average else "sum"
-    warnings.warn(
+    warn(
         f"size_average and reduce args will be deprecated, please use reduction='{reduction}' "
-        "instead.",
-        stacklevel=stacklevel,
+        "instead."
     )
     return reduction
 

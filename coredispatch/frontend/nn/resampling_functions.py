@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -27,11 +27,10 @@ GRID_SAMPLE_PADDING_MODES = {"zeros": 0, "border": 1, "reflection": 2}
 
 
 def _warn_of_corners(name: str) -> None:
-    warnings.warn(
+    warn(
         f"Default {name} and affine_grid behavior has changed to align_corners=False since 1.3.0. "
         "Please specify align_corners=True if the old behavior is desired. See the documentation "
-        "of grid_sample for details.",
-        stacklevel=3,
+        "of grid_sample for details."
     )
 
 
@@ -72,11 +71,10 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if align_corners is None:
         _warn_of_corners("grid_sample")
     elif align_corners and len(size) in (4, 5) and min(size[2:]) == 1:
-        warnings.warn(
+        warn(
             "Since version 1.3.0, affine_grid behavior has changed for unit-size grids when "
             "align_corners=True. This is not an intended use case of affine_grid. See the "
-            "documentation of affine_grid for details.",
-            stacklevel=2,
+            "documentation of affine_grid for details."
         )
     grid: Tensor = _op("affine_grid")(theta, size, bool(align_corners))
     return grid
@@ -90,29 +88,22 @@ def upsample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """The older name of :func:`interpolate`."""
-    warnings.warn(
-        "`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=2,
-    )
+    warn("`nn.functional.upsample` is deprecated. Use `nn.functional.interpolate` instead.")
     result: Tensor = _op("interpolate")(input, size, scale_factor, mode, align_corners)
     return result
 
 
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """The older name of :func:`interpolate` by the nearest element."""
-    warnings.warn(
-        "`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=2,
-    )
+    warn("`nn.functional.upsample_nearest` is deprecated. Use `nn.functional.interpolate` instead.")
     result: Tensor = _op("interpolate")(input, size, scale_factor, "nearest")
     return result
 
 
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """The older name of :func:`interpolate`, bilinear with aligned corners."""
-    warnings.warn(
-        "`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead.",
-        stacklevel=2,
+    warn(
+        "`nn.functional.upsample_bilinear` is deprecated. Use `nn.functional.interpolate` instead."
     )
     result: Tensor = _op("interpolate")(input, size, scale_factor, "bilinear", True)
     return result

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.export import Dim, ExportedProgram
 from coredispatch.frontend.export import export as export_program
 from coredispatch.frontend.nn.module import Module
@@ -180,12 +180,10 @@ def _program(
             f"onnx.export takes a module or an exported program, not {type(model).__name__}"
         )
     if model.training and any(True for _ in _modes(model)):
-        warnings.warn(
+        warn(
             "Exporting a model while it is in training mode. Please ensure that this is intended, "
             "as it may lead to different behavior during inference. Calling model.eval() before "
-            "export is recommended.",
-            UserWarning,
-            stacklevel=3,
+            "export is recommended."
         )
     names: list[str] = []
     if axes is not None and shapes is None:
@@ -208,11 +206,9 @@ def _tell_fixed(program: ExportedProgram, name: str, number: int) -> None:
     """A size that was to be open is not: it is another one's, or the example's."""
     found = program.closed.get(f"s{number}")
     if found is not None and found[0] is None:
-        warnings.warn(
+        warn(
             f"the size {name!r} was to be open, and the program holds for the example's only: it "
-            f"stays {found[1]}. export() with a Dim in its place says why",
-            UserWarning,
-            stacklevel=4,
+            f"stays {found[1]}. export() with a Dim in its place says why"
         )
 
 

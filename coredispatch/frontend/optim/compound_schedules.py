@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import EPOCH_DEPRECATION_WARNING, LRScheduler
 from coredispatch.frontend.optim.stepping import number
@@ -157,7 +157,7 @@ class ReduceLROnPlateau(LRScheduler):
         """Look at the metric (a number or a 0-d tensor) and reduce the rates if it is time."""
         current = number(metrics)
         if epoch is not None:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+            warn(EPOCH_DEPRECATION_WARNING)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.optim.optimizer import Optimizer
 
 __all__ = ["LRScheduler"]
@@ -21,11 +21,7 @@ EPOCH_DEPRECATION_WARNING = (
 def _warn_get_lr_called_within_step(lr_scheduler: LRScheduler) -> None:
     """PyTorch's warning for those who ask ``get_lr`` what ``get_last_lr`` answers."""
     if not lr_scheduler._get_lr_called_within_step:
-        warnings.warn(
-            "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
-            UserWarning,
-            stacklevel=3,
-        )
+        warn("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.")
 
 
 class LRScheduler:
@@ -76,18 +72,16 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next epoch (or to ``epoch``) and set the rates."""
         if self._step_count == 1 and not self._optimizer_steps:
-            warnings.warn(
+            warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch "
                 "1.1.0 and later, you should call them in the opposite order: `optimizer.step()` "
                 "before `lr_scheduler.step()`.  Failure to do this will result in PyTorch skipping "
                 "the first value of the learning rate schedule. See more details at "
-                "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
-                UserWarning,
-                stacklevel=2,
+                "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
             )
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+            warn(EPOCH_DEPRECATION_WARNING)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend import func
 from coredispatch.frontend.transforms.modules import functional_call, stack_module_state
 
@@ -47,12 +47,11 @@ class FunctionalModule(FunctionalModuleWithBuffers):
 
 
 def _integrated(name: str) -> None:
-    warnings.warn(
+    warn(
         "We've integrated functorch into PyTorch. As the final step of the integration, "
         f"`functorch.{name}` is deprecated as of PyTorch 2.0 and will be deleted in a future "
         "version of PyTorch >= 2.3. Please use `torch.func.functional_call` instead.",
         FutureWarning,
-        stacklevel=3,
     )
 
 

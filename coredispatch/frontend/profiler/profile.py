@@ -8,10 +8,10 @@ import json
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.profiler.events import EventList
 from coredispatch.frontend.profiler.layer import Recorder, profiling
 from coredispatch.frontend.profiler.trace import write_trace
@@ -79,9 +79,7 @@ def schedule(
             f"repeat={repeat}, skip_first={skip_first}"
         )
     if warmup == 0:
-        warnings.warn(
-            "Profiler won't be using warmup, this can skew profiler results", stacklevel=2
-        )
+        warn("Profiler won't be using warmup, this can skew profiler results")
 
     def action(step: int) -> ProfilerAction:
         if step < 0:
@@ -176,10 +174,9 @@ class profile:
         wanted = set(activities) if activities is not None else supported_activities()
         absent = sorted(a.name for a in wanted - supported_activities())
         if absent:
-            warnings.warn(
+            warn(
                 f"the activities {', '.join(absent)} are not recorded: events of the CPU are, also "
-                "of calls that a device serves",
-                stacklevel=2,
+                "of calls that a device serves"
             )
         self.activities = wanted
         self.schedule = schedule if schedule is not None else _always
@@ -239,10 +236,7 @@ class profile:
             if now in _RECORDING:
                 self._begin_trace()
         elif before is ProfilerAction.RECORD and now not in _RECORDING:
-            warnings.warn(
-                f"Incorrect schedule: RECORD followed by {now.name}; the trace is dropped",
-                stacklevel=2,
-            )
+            warn(f"Incorrect schedule: RECORD followed by {now.name}; the trace is dropped")
             self._end_trace(ready=False)
         elif before not in _RECORDING and now in _RECORDING:
             self._begin_trace()

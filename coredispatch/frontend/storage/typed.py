@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
+from coredispatch._warnings import warn
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.frontend.storage.untyped import UntypedStorage
 from coredispatch.registry.model.device import Device
@@ -35,17 +35,15 @@ STORAGE_NAMES: dict[str, str] = {
 _warned: list[bool] = []
 
 
-def warn_of_removal(stacklevel: int = 2) -> None:
+def warn_of_removal() -> None:
     """PyTorch's warning that typed storages will go, once in a process."""
     if not _warned:
         _warned.append(True)
-        warnings.warn(
+        warn(
             "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will "
             "be the only storage class. This should only matter to you if you are using storages "
             "directly.  To access UntypedStorage directly, use tensor.untyped_storage() instead "
-            "of tensor.storage()",
-            UserWarning,
-            stacklevel=stacklevel + 1,
+            "of tensor.storage()"
         )
 
 

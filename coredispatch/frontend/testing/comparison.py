@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import cmath
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.creation import as_tensor
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
@@ -374,11 +374,10 @@ def assert_allclose(
     msg: str = "",
 ) -> None:
     """Deprecated: :func:`assert_close` without checks of device, dtype and strides."""
-    warnings.warn(
+    warn(
         "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a "
         "future release. Please use `torch.testing.assert_close()` instead.",
         FutureWarning,
-        stacklevel=2,
     )
     one, other = (x if isinstance(x, Tensor) else as_tensor(x) for x in (actual, expected))
     if rtol is None and atol is None:

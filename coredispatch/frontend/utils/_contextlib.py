@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.registry.around.modes import decorated
 
 __all__: list[str] = []
@@ -18,11 +18,10 @@ class _DecoratorContextManager:
     def __call__(self, orig_func: Any) -> Any:
         """``orig_func`` with a :meth:`clone` of this around each call; a class warns."""
         if inspect.isclass(orig_func):
-            warnings.warn(
+            warn(
                 "Decorating classes is deprecated and will be disabled in future versions. "
                 "You should only decorate functions or methods.",
                 FutureWarning,
-                stacklevel=2,
             )
             made: Any = orig_func
             made.__init__ = decorated(self, made.__init__)

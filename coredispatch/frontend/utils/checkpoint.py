@@ -9,11 +9,11 @@ arguments and messages are PyTorch's (``torch.utils.checkpoint``).
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.amp.autocast import current_blocks
 from coredispatch.frontend.autograd.backward import backward
 from coredispatch.frontend.autograd.function import Function
@@ -104,9 +104,7 @@ class CheckpointFunction(Function):
     @staticmethod
     def forward(ctx: Any, function: Any, preserve_rng_state: bool, *args: Any) -> Any:
         if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
-            warnings.warn(
-                "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2
-            )
+            warn("None of the inputs have requires_grad=True. Gradients will be None")
         ctx.function = function
         ctx.state = CallState(args, preserve_rng_state)
         ctx.places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
@@ -278,11 +276,10 @@ def checkpoint(
     Raises :class:`CheckpointError` in the backward pass where the two runs differ.
     """
     if use_reentrant is None:
-        warnings.warn(
+        warn(
             "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
             "Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an "
-            f"exception. {_RECOMMENDED}",
-            stacklevel=2,
+            f"exception. {_RECOMMENDED}"
         )
         use_reentrant = True
     if debug:
@@ -326,11 +323,10 @@ def checkpoint_sequential(
     :func:`checkpoint`.
     """
     if use_reentrant is None:
-        warnings.warn(
+        warn(
             "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be "
             "passed explicitly. In version 2.9 we will raise an exception if use_reentrant is not "
-            f"passed. {_RECOMMENDED}",
-            stacklevel=2,
+            f"passed. {_RECOMMENDED}"
         )
         use_reentrant = True
     preserve = kwargs.pop("preserve_rng_state", True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.announced import announced_class, announced_function
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.model.errors import AutogradError
@@ -89,9 +89,7 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def check_backward_validity(inputs: Iterable[Any]) -> None:
     """Warn where no input requires grad: nothing would have a gradient."""
     if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
-        warnings.warn(
-            "None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2
-        )
+        warn("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:

@@ -29,6 +29,7 @@ from coredispatch.registry.model.errors import (
     KernelError,
     MissingKernel,
     OpError,
+    OutOfMemoryError,
     ShapeError,
     kernel_error,
 )
@@ -111,8 +112,12 @@ def _only_stored(op: Operator, args: tuple[Any, ...]) -> Exception | None:
 def _explained(entry: Entry, args: tuple[Any, ...], error: Exception) -> Exception:
     op = entry.op
     assert isinstance(op, Operator)
-    if isinstance(error, (MemoryError, RecursionError)):
+    if isinstance(error, RecursionError) or type(error) is OutOfMemoryError:
         return error
+    if isinstance(error, MemoryError):  # "out of memory" is what programs look for in the text
+        exhausted = OutOfMemoryError(f"out of memory: {error}".rstrip(": "))
+        name_call(exhausted, op, args)
+        return exhausted
     unserved = _only_stored(op, args)
     if unserved is not None and not isinstance(error, CoreDispatchError):
         return unserved

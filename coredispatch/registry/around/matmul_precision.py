@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from coredispatch._warnings import warn
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["get_float32_matmul_precision", "set_float32_matmul_precision"]
@@ -24,10 +23,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     """
     global _precision
     if precision not in ("highest", "high", "medium"):
-        warnings.warn(
+        warn(
             f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
-            "setFloat32MatmulPrecision call has no effect.",
-            stacklevel=2,
+            "setFloat32MatmulPrecision call has no effect."
         )
         return
     _precision = precision

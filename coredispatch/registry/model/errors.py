@@ -24,6 +24,7 @@ __all__ = [
     "NoDeviceError",
     "NumberRangeError",
     "OpError",
+    "OutOfMemoryError",
     "PluginError",
     "RegistrationError",
     "RequirementError",
@@ -171,7 +172,13 @@ class KernelError(OpError):
         return (_rebuild_kernel_error, (self.builtin, self.message, self.fix, call))
 
 
-_KERNEL_ERRORS: dict[type[Exception], type[KernelError]] = {}
+class OutOfMemoryError(KernelError, MemoryError):
+    """A device, or the host, has not the memory that a result needs."""
+
+    builtin = MemoryError
+
+
+_KERNEL_ERRORS: dict[type[Exception], type[KernelError]] = {MemoryError: OutOfMemoryError}
 
 
 def kernel_error(builtin: type[Exception]) -> type[KernelError]:

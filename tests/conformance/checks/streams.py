@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
+from coredispatch.plugin import default_generator
 from coredispatch.registry import CoreDispatchError
 
 from ..case import BACKEND, Case
@@ -395,7 +396,7 @@ def stream(context: Context) -> None:
             found = tensors_in(context.call(tensors))
             return b"".join(context.subject.array(t).tobytes() for t in found)
 
-        source = generator if own else cd.default_generator(context.subject.device)
+        source = generator if own else default_generator(context.subject.device)
         try:
             if not own:
                 cd.manual_seed(21)
@@ -435,7 +436,7 @@ def _refusals(context: Context, own: bool) -> None:
         given = context.placed(sample)
         if own:
             given.kwargs.setdefault("generator", generator)
-        source = given.kwargs["generator"] if own else cd.default_generator(device)
+        source = given.kwargs["generator"] if own else default_generator(device)
         if not isinstance(source, cd.Generator):
             continue
         saved = context.subject.array(source.get_state()).tobytes()

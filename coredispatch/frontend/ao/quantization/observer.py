@@ -6,10 +6,10 @@ contain zero, so that zero is represented exactly.
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.ao.schemes import (
     limits,
     per_channel_affine,
@@ -144,10 +144,7 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     def _seen(self, low: Any, high: Any) -> bool:
         if low.numel() == 0 or (low.numel() == 1 and float(low) == float("inf")):
-            warnings.warn(
-                "must run observer before calling calculate_qparams. Returning default values.",
-                stacklevel=4,
-            )
+            warn("must run observer before calling calculate_qparams. Returning default values.")
             return False
         if bool((low > high).any()):
             raise AssertionError(f"min {low} should be less than max {high}")
@@ -347,7 +344,7 @@ class HistogramObserver(_RangeObserver):
         x = x_orig.detach()
         finite = x[x.abs() != float("inf")] if bool(x.isinf().any()) else x
         if finite is not x:
-            warnings.warn("inf detected in input tensor, ignoring input", stacklevel=2)
+            warn("inf detected in input tensor, ignoring input")
         if not finite.numel():
             return x_orig
         low, high = (float(v) for v in _op("aminmax")(finite))

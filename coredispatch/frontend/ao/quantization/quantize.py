@@ -7,9 +7,9 @@ inference" (2018).
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend import nn
 from coredispatch.frontend.ao.nn import quantized as nnq
 from coredispatch.frontend.ao.nn.intrinsic import _FusedModule
@@ -119,11 +119,10 @@ def prepare(
         model = copy.deepcopy(model)
     propagate_qconfig_(model)
     if not any(_observed(module) for module in model.modules()):
-        warnings.warn(
+        warn(
             "None of the submodule got qconfig applied. Make sure you passed correct "
             "configuration through `qconfig_dict` or by assigning the `.qconfig` attribute "
-            "directly on submodules",
-            stacklevel=2,
+            "directly on submodules"
         )
     kinds = get_default_qconfig_propagation_list() if allow_list is None else allow_list
     _add_observers(model, kinds, observer_non_leaf_module_list or ())

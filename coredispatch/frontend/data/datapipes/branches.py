@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy as copying
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.data.datapipes.datapipe import IterDataPipe
 
 __all__ = ["Demultiplexer", "Forker"]
@@ -35,11 +35,9 @@ class _Source:
         """The number of the pass that ``branch`` takes part in from now on."""
         if self.begun[branch]:
             if not all(self.ended):
-                warnings.warn(
+                warn(
                     "Some child DataPipes are not exhausted when __iter__ is called. We are "
-                    "resetting the buffer and each child DataPipe will read from the start again.",
-                    UserWarning,
-                    stacklevel=4,
+                    "resetting the buffer and each child DataPipe will read from the start again."
                 )
             self.restart()
         self.begun[branch] = True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.data.collate import default_collate
 from coredispatch.frontend.data.datapipes.branches import Demultiplexer, Forker
 from coredispatch.frontend.data.datapipes.datapipe import (
@@ -55,10 +55,9 @@ class IterableWrapperIterDataPipe(IterDataPipe):
             try:
                 source = copy.deepcopy(source)
             except TypeError:
-                warnings.warn(
+                warn(
                     "The input iterable can not be deepcopied, please be aware of in-place "
-                    "modification would affect source data.",
-                    stacklevel=2,
+                    "modification would affect source data."
                 )
         yield from source
 

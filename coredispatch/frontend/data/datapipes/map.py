@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.data.datapipes.datapipe import (
     DataChunk,
     IterDataPipe,
@@ -27,10 +27,9 @@ class SequenceWrapperMapDataPipe(MapDataPipe):
             try:
                 sequence = copy.deepcopy(sequence)
             except TypeError:
-                warnings.warn(
+                warn(
                     "The input sequence can not be deepcopied, please be aware of in-place "
-                    "modification would affect source data",
-                    stacklevel=2,
+                    "modification would affect source data"
                 )
         self.sequence = sequence
 

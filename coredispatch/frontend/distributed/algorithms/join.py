@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from types import TracebackType
 from typing import Any
 
 import coredispatch as cd
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributed.coalesced import broadcast_all
 from coredispatch.frontend.distributed.collectives import all_reduce
 from coredispatch.frontend.distributed.reductions import ReduceOp
@@ -134,10 +134,9 @@ class Join:
             last = False
             rounds += 1
             if rounds == 1000:
-                warnings.warn(
+                warn(
                     "this rank has waited for 1000 iterations of the others: they have far more "
-                    "input",
-                    stacklevel=2,
+                    "input"
                 )
             for hook in self._hooks:
                 hook.present = present

@@ -6,12 +6,12 @@ wrapping policies and its states.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -429,11 +429,10 @@ def _spare(module: Module, ignored: list[Module], precision: MixedPrecision, inn
     kinds = tuple(precision._module_classes_to_ignore)
     if not any(isinstance(m, kinds) for m in module.modules()):
         return
-    warnings.warn(
+    warn(
         "Both mixed precision and an auto_wrap_policy were specified to FSDP, where the wrapped "
         f"module has submodules of type:\n{set(kinds)}\nThese modules will be wrapped as separate "
-        "FSDP instances with mixed precision disabled.",
-        stacklevel=3,
+        "FSDP instances with mixed precision disabled."
     )
     wrap_children(
         module,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributed.algorithms.model_averaging.averagers import ModelAverager
 from coredispatch.frontend.optim.optimizer import Optimizer
 
@@ -48,10 +48,9 @@ class PostLocalSGDOptimizer(Optimizer):
         )
         self.param_groups = self.optim.param_groups
         if "step" not in state_dict:
-            warnings.warn(
+            warn(
                 "Loaded state dict does not contain a step counter for an averager. "
-                "Setting step counter to 0.",
-                stacklevel=2,
+                "Setting step counter to 0."
             )
         self.averager.step = state_dict.get("step", 0)
 

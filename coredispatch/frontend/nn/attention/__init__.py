@@ -27,6 +27,8 @@ class SDPBackend(enum.IntEnum):
     CUDNN_ATTENTION = 3
     OVERRIDEABLE = 4
 
+    __str__ = enum.Enum.__str__
+
 
 _SETTINGS = {
     SDPBackend.CUDNN_ATTENTION: "cudnn_sdp",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn.call_warnings import warn_implicit_dim
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.attention import MultiheadAttention as MultiheadAttention
@@ -224,10 +224,8 @@ class Hardtanh(_Activation):
             ("max_value", "max_val", max_value),
         ):
             if given is not None:
-                warnings.warn(
-                    f"keyword argument `{old}` is deprecated and renamed to `{new}`",
-                    FutureWarning,
-                    stacklevel=2,
+                warn(
+                    f"keyword argument `{old}` is deprecated and renamed to `{new}`", FutureWarning
                 )
                 setattr(self, new, given)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import index as as_index
 from typing import Any, Self, overload
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.tensor import Tensor
@@ -21,11 +21,10 @@ class Container(Module):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
-        warnings.warn(
+        warn(
             "nn.Container is deprecated. All of it's functionality is now implemented in "
             "nn.Module. Subclass that instead.",
             FutureWarning,
-            stacklevel=2,
         )
         for key, value in kwargs.items():
             self.add_module(key, value)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn.legacy_arguments import legacy_reduction
 from coredispatch.frontend.nn.module import Module
@@ -45,7 +45,7 @@ def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -
     """``reduction``, or what PyTorch's two older flags mean."""
     if size_average is None and reduce is None:
         return reduction
-    return legacy_reduction(size_average, reduce, stacklevel=5)
+    return legacy_reduction(size_average, reduce)
 
 
 class _Loss(Module):
@@ -418,12 +418,11 @@ class NLLLoss2d(NLLLoss):
         reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
-        warnings.warn(
+        warn(
             "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in "
             "replacement and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more "
             "details.",
             FutureWarning,
-            stacklevel=2,
         )
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn.module import Module
 
 __all__ = ["functional_call"]
@@ -86,11 +86,11 @@ def functional_call(
 
     The older name of ``func.functional_call``.
     """
-    warnings.warn(
-        "This API is deprecated as of PyTorch 2.0 and will be removed in a future version of "
-        "PyTorch. Please use torch.func.functional_call instead which is a drop-in replacement.",
+    warn(
+        "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be "
+        "removed in a future version of PyTorch. Please use `torch.func.functional_call` instead "
+        "which is a drop-in replacement.",
         FutureWarning,
-        stacklevel=2,
     )
     return _functional_call(
         module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from typing import Any, TypeVar
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter, is_lazy
 from coredispatch.registry.model.errors import DimError
@@ -53,11 +53,10 @@ class WeightNorm:
     @staticmethod
     def apply(module: Module, name: str, dim: int | None) -> WeightNorm:
         """Put the hook on; the parameter becomes ``name_g`` and ``name_v``."""
-        warnings.warn(
+        warn(
             "`torch.nn.utils.weight_norm` is deprecated in favor of "
             "`torch.nn.utils.parametrizations.weight_norm`.",
             FutureWarning,
-            stacklevel=3,
         )
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, WeightNorm) and hook.name == name:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.distributed.algorithms.model_averaging.utils import (
     average_parameters_or_parameter_groups,
 )
@@ -59,12 +59,11 @@ class PeriodicModelAverager(ModelAverager):
         if period < 1:
             raise ValueError(f"Arg ``period`` must be a positive value, not {period}.")
         if period == 1:
-            warnings.warn(
+            warn(
                 "When period is 1, no need to use model averaging because the communication cost "
                 "of all-reducing parameters will be no less than the cost of all-reducing "
                 "gradients by DistributedDataParallel in the backward pass. Therefore, only "
-                "DistributedDataParallel should be used for this case.",
-                stacklevel=2,
+                "DistributedDataParallel should be used for this case."
             )
         self.period, self.warmup_steps = period, warmup_steps
 
