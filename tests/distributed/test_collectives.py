@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_a_rank_that_is_late_is_named() -> None:
 
     text = dist.threads.spawn(late, nprocs=2, timeout=timedelta(seconds=0.2))[0]
     assert "all_reduce(float32[3])" in text and "rank 1 is late" in text and "rank 0" in text
+    seconds = re.search(r"timed out after (\S+) s", text)
+    assert seconds is not None and float(seconds[1]) >= 0.2
 
 
 @pytest.mark.parametrize("level", ["OFF", "DETAIL"])

@@ -80,6 +80,7 @@ def test_any_program(run_program: Any) -> None:
         (["--nproc-per-node", "many"], "neither a number nor auto"),
         (["--nnodes", "3:2"], "the least is not between"),
         (["--tee", "x"], "--tee 'x'"),
+        (["--standalone", "--nnodes", "2:3"], "--standalone is one machine, --nnodes 2:3 waits"),
     ],
 )
 def test_a_wrong_command_line(

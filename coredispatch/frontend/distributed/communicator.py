@@ -28,6 +28,8 @@ class Request:
 
     #: the rank that a message came from, once that is known
     source: int = -1
+    #: seconds that went by before it could be waited for: an engine may carry out a call at once
+    waited: float = 0.0
 
     def done(self) -> bool:
         """Whether it has ended; makes progress where the engine needs to be asked."""

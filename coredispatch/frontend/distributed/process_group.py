@@ -126,8 +126,9 @@ class ProcessGroup:
             raise
         except Exception as error:
             failure = error
-        self.waited += time.monotonic() - began
-        work = Work(self, request or _Failed(failure), what, number, [f for f in finish if f])
+        took = time.monotonic() - began
+        self.waited += took
+        work = Work(self, request or _Failed(failure, took), what, number, [f for f in finish if f])
         if not background:
             work.wait()
         return work
@@ -167,10 +168,10 @@ class ProcessGroup:
 
 
 class _Failed(Request):
-    """A call that failed before it began."""
+    """A call that failed before there was something to wait for."""
 
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
+    def __init__(self, error: BaseException | None, waited: float) -> None:
+        self.error, self.waited = error, waited
 
     def done(self) -> bool:
         return True

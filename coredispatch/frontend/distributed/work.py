@@ -58,7 +58,7 @@ class Work:
                     self._request.wait(limit)
                     self._complete()
                 except BaseException as error:
-                    self._fail(error, time.monotonic() - began)
+                    self._fail(error, self._request.waited + time.monotonic() - began)
                 if self._group is not None:
                     self._group.waited += time.monotonic() - began
             if self._error is not None:

@@ -116,6 +116,11 @@ class _Job:
             raise ValueError(f"--nnodes {options.nnodes!r} is neither N nor MIN:MAX") from None
         if not 1 <= self.nodes <= most_nodes:
             raise ValueError(f"--nnodes {options.nnodes}: the least is not between 1 and the most")
+        if options.standalone and self.nodes > 1:
+            raise ValueError(
+                f"--standalone is one machine, --nnodes {options.nnodes} waits for {self.nodes}\n"
+                "  fix: --nnodes 1, or --rdzv-endpoint HOST:PORT in place of --standalone"
+            )
         outside = not 0 <= options.node_rank < self.nodes
         if self.nodes == most_nodes > 1 and outside:
             raise ValueError(f"--node-rank {options.node_rank} is not one of {self.nodes} machines")
