@@ -62,7 +62,20 @@ def assign(target: Any, index: Any, value: Any) -> None:
         index = normal_index(index)
     else:
         index = (index,)
+    given: Any = value
+    is_tensor = isinstance(value, TensorBase)
+    if is_tensor and given.device != target.device and _is_view(index):
+        # As in PyTorch: what is copied into a view of the target may lie on any device.
+        value = given.to(target.device)
     TABLE.operator("index_put_")(target, index, value)
+
+
+def _is_view(index: tuple[Any, ...]) -> bool:
+    """Whether ``x[index]`` is a view: no tensor, list or bool among the items."""
+    return all(
+        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
+        for item in index
+    )
 
 
 def operand(other: Any) -> Any:

@@ -142,6 +142,52 @@ def test_a_number_goes_where_the_other_operand_is(index: int) -> None:
         assert x.clone().mul_(number).device == x.device
 
 
+def test_indices_of_the_host_select_from_a_device() -> None:
+    """As in PyTorch; those of another device are refused, like what is written at them."""
+    x = cd.arange(6.0).view(3, 2).to("cards:1").requires_grad_()
+    rows, mask = cd.tensor([2, 0]), cd.tensor([True, False, True])
+    for index in (rows, mask, (rows, cd.tensor(1)), (slice(None), cd.tensor(1)), np.array([1])):
+        taken = x[index]
+        assert taken.device == x.device
+        assert taken.tolist() == x.detach().cpu()[index].tolist()
+    x[rows].sum().backward()
+    assert x.grad is not None and x.grad.device == x.device
+    assert x.grad.tolist() == [[1, 1], [0, 0], [1, 1]]
+    y = cd.zeros(3, 2, device="cards:1")
+    y[mask] = cd.ones(2, device="cards:1")
+    y.index_put_((rows,), cd.ones(2, device="cards:1"), accumulate=True)
+    assert y.tolist() == [[2, 2], [0, 0], [2, 2]]
+    for refused in (
+        lambda: x[rows.to("cards:0")],
+        lambda: cd.ones(3)[rows.to("cards:0")],
+        lambda: y.__setitem__(rows, cd.ones(2)),
+        lambda: y.__setitem__(rows, cd.ones(2, device="cards:0")),
+    ):
+        with pytest.raises(cd.DeviceError, match="expected all tensors on one device"):
+            refused()
+    form = cd.empty(3, 2, device="meta")
+    assert form[rows].shape == (2, 2) and form[cd.tensor(1)].shape == (2,)
+
+
+@pytest.mark.parametrize("source", ["cpu", "cards:0", "cards:1"])
+def test_what_is_written_to_a_slice_comes_from_any_device(source: str) -> None:
+    target = cd.zeros(3, 2, device="cards:1")
+    value = cd.ones(2, device=source, requires_grad=True)
+    written = target * 1
+    written[1] = value
+    written[0, ...] = value.detach() * 2
+    written[2:, None] = 5.0
+    assert written.device == target.device and written.tolist() == [[2, 2], [1, 1], [5, 5]]
+    written.sum().backward()
+    assert value.grad is not None and value.grad.device == value.device
+    assert value.grad.tolist() == [1, 1]
+    host = cd.zeros(2)
+    host[:] = value.detach()
+    assert host.tolist() == [1, 1]
+    form = cd.zeros(2, 2, device="meta")
+    form[:, 0] = cd.ones(2)
+
+
 def test_a_copy_reads_from_any_device() -> None:
     """The gradient of what is read goes back to where that lies."""
     a = cd.zeros(2, 2, device="cards:0")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.registry.around.checks import (
@@ -341,7 +342,7 @@ def _live_views(target: Value) -> int:
 
 
 def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
-    """Two backends in one call: 0-dim CPU tensors and what ``copy_`` reads move over."""
+    """Two backends in one call: 0-dim CPU tensors, indices, what ``copy_`` reads move over."""
     op = entry.op
     assert isinstance(op, Operator)
     s = TABLE.snapshot
@@ -355,6 +356,8 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
     if reads_anywhere(op) and isinstance(args[1], Value):
         source = HOOKS.value_type.to(args[1], args[0].device)
         return dispatch_below(op, (args[0], source, *args[2:]), entry.mask)
+    if isinstance(args[0], Value) and not movable(args[0]):
+        args = _with_indices(op, args, movable)
     tensors = [v for a in args for v in (a if isinstance(a, (list, tuple)) else (a,))]
     tensors = [v for v in tensors if isinstance(v, Value)]
     blocked = len(names) != 1 or any(movable(v) and tuple(v.raw.shape) != () for v in tensors)
@@ -382,6 +385,29 @@ def mixed_devices(entry: CallEntry, args: tuple[Any, ...]) -> Any:
         return item
 
     return dispatch_below(op, tuple(move(a) for a in args), entry.mask)
+
+
+def _with_indices(
+    op: Operator, args: tuple[Any, ...], movable: Callable[[Any], bool]
+) -> tuple[Any, ...]:
+    """``args`` with ``movable`` index tensors on the device of the first, as in PyTorch.
+
+    An integer of no dimension becomes a number, so that tensors without data can be indexed by it.
+    """
+    device = args[0].device
+
+    def brought(item: Any) -> Any:
+        if not movable(item):
+            return item
+        if not item.raw.shape and dtype_of(item).is_integral and dtype_of(item).kind != "b":
+            return python_number(item)
+        return HOOKS.value_type.to(item, device)
+
+    made = list(args)
+    for position, param in enumerate(op.schema.params):
+        if param.kind == "Index" and isinstance(made[position], (list, tuple)):
+            made[position] = type(made[position])([brought(item) for item in made[position]])
+    return tuple(made)
 
 
 #: PyTorch makes tensors of numbers for these: ``add(1, 2)`` is ``tensor(3)``
