@@ -332,3 +332,29 @@ MOVING: set[str] = set("param_hook lr_sched".split())
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
 def test_a_program_gives_what_it_gives_eagerly(case: Callable[[], Any]) -> None:
     check_served(case, EAGER, MOVING)
+
+
+@pytest.mark.parametrize("returned", [1, 2])
+def test_results_that_a_step_went_back_through_refuse_another_pass(returned: int) -> None:
+    """Eager and compiled: they require grad, know where they came from, and kept nothing."""
+    layer = nn.Linear(3, 2)
+    optimizer = cd.optim.SGD(layer.parameters(), 0.1)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        made = layer(x)
+        loss = made.pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return (loss, made)[:returned]
+
+    fast = cd.compile(step, backend="eager", fullgraph=True)
+    for call in (step, fast, fast, fast):
+        for tensor in call(cd.ones(4, 3)):
+            assert tensor.requires_grad
+            assert not tensor.is_leaf
+            with pytest.raises(RuntimeError, match="second time"):
+                tensor.sum().backward()
+            with pytest.raises(RuntimeError, match="second time"):
+                cd.autograd.grad(tensor.sum(), layer.weight)
+    assert "Compiled" in tensor.grad_fn.name()

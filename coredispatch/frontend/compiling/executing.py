@@ -6,12 +6,12 @@ graph, and gets a function of its own, which :func:`caller` writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from coredispatch.frontend.compiling.checking import read
 from coredispatch.frontend.compiling.graphs import OFF, masked_call
-from coredispatch.frontend.compiling.joint import CompiledProgram
+from coredispatch.frontend.compiling.joint import CompiledProgram, freed
 from coredispatch.frontend.compiling.program import Leaf, Program, Segment, Unseen
 from coredispatch.frontend.compiling.recording import Origin
 from coredispatch.frontend.compiling.records import MISSING, Record
@@ -99,8 +99,15 @@ def _inferred(value: Any) -> Any:
 
 
 def _attach(leaf: Leaf, env: dict[Any, Any]) -> None:
-    """Make the results a node of autograd."""
+    """Make the results a node of autograd.
+
+    Gradients were recorded when the program was captured, and modes are guards: where nothing is
+    saved it needs no more than its edges.
+    """
     joint = leaf.joint
+    if joint.freed and joint.fresh:
+        freed([env[node] for node in joint.outs], [env[node] for node in joint.ins])
+        return
     outs = [env[node] for node in joint.outs]
     saved = [env[node] for node in joint.saved]
     inputs = [env[node] for node in joint.ins]
@@ -134,10 +141,14 @@ class _Caller:
         self.run(segment)
         text.line(f"{text.name(program)}.calls += 1")
         mark = len(text.lines)
-        if leaf.joint is not None:
+        joint = leaf.joint
+        if joint is not None and joint.freed and joint.fresh:
+            outs, ins = (self.row(map(self.names.get, part)) for part in (joint.outs, joint.ins))
+            text.line(f"{text.name(freed)}({outs}, {ins})")
+        elif joint is not None:
             self.env = True
             text.line(f"{text.name(_attach)}({text.name(leaf)}, env)")
-            for node in leaf.joint.outs:
+            for node in joint.outs:
                 text.line(f"{self.names[node]} = env[{text.name(node)}]")
         result = self.built(leaf.result)
         values = [self.built(build) for _, build in leaf.effects]
@@ -172,6 +183,9 @@ class _Caller:
         text.line("finally:")
         text.line("    pop(token)")
 
+    def row(self, parts: Iterable[Any]) -> str:
+        return f"({''.join(f'{part}, ' for part in parts)})"
+
     def built(self, build: Any) -> str:
         """The text of a value; what is to be looked up in ``env`` is built before."""
         if isinstance(build, Constant):
@@ -179,7 +193,7 @@ class _Caller:
         if isinstance(build, Taken):
             return self.names[build.node]
         if isinstance(build, Row) and build.kind is tuple and all(map(_plain, build.parts)):
-            return f"({''.join(f'{self.built(part)}, ' for part in build.parts)})"
+            return self.row(map(self.built, build.parts))
         self.env = True
         name = f"b{len(self.text.lines)}"
         self.text.line(f"{name} = {self.text.name(build)}(env)")

@@ -7,10 +7,14 @@ the forward are what a call saves. A call of the program is one node of autograd
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from coredispatch.frontend.autograd.backward import grad as gradients
 from coredispatch.frontend.autograd.function import Function
+from coredispatch.frontend.autograd.node import GraphTask
+from coredispatch.frontend.autograd.node import Node as GradientNode
+from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_number, attach
 from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_hooks
 from coredispatch.frontend.compiling.graphs import extracted, masked_call
@@ -21,7 +25,7 @@ from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import Graph, Node
 from coredispatch.plugin import AutogradError, Value
 
-__all__ = ["Joint", "differentiated"]
+__all__ = ["CompiledProgram", "Joint", "differentiated", "freed"]
 
 
 class Joint:
@@ -32,6 +36,7 @@ class Joint:
         ins: the nodes of the inputs that get a gradient.
         saved: the nodes whose values the backward graph needs.
         freed: the program has run its own backward pass through the results: another one fails.
+        fresh: the results are tensors of their own, each another one.
     """
 
     def __init__(self, outs: list[Node], ins: list[Node]) -> None:
@@ -44,7 +49,7 @@ class Joint:
         self.examples: list[Any] = []
         self.run: Any = None
         self.compiler: Any = None
-        self.freed = False
+        self.freed = self.fresh = False
 
     def backward(self, saved: list[Any], grads: list[Any]) -> list[Any]:
         """The gradients of ``ins``."""
@@ -90,6 +95,8 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
             return None
         del recorder.steps[mark:]
         joint.freed = True
+        apart = {id(tensor) for tensor in (*outs, *(value for _, value in inputs))}
+        joint.fresh = len(apart) == len(outs) + len(inputs) and all(o._view is None for o in outs)
         joint.present = [False] * len(inputs)
         return joint
     if len(recorder.decisions) != looked:
@@ -127,11 +134,7 @@ class CompiledProgram(Function):
         """Runs the backward graph."""
         joint = ctx.joint
         if joint.freed:
-            raise AutogradError(
-                "Trying to backward through the graph a second time: the compiled program ran "
-                "its own backward pass through this result",
-                fix="call backward(retain_graph=True) in the program",
-            )
+            raise _second_time()
         tensors = ctx.saved_tensors
         if is_recording():
             raise AutogradError(
@@ -140,3 +143,36 @@ class CompiledProgram(Function):
             )
         saved = [n if t is None else t for t, n in zip(tensors, ctx.numbers)]
         return (None, None, None, *joint.backward(saved, list(grads)))
+
+
+def _second_time() -> AutogradError:
+    return AutogradError(
+        "Trying to backward through the graph a second time: the compiled program ran "
+        "its own backward pass through this result",
+        fix="call backward(retain_graph=True) in the program",
+    )
+
+
+class FreedProgram(GradientNode):
+    """Stands behind results through which the program has run its own backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__("CompiledProgram", True)
+
+    def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
+        """Refuses: nothing was kept."""
+        raise _second_time()
+
+    def name(self) -> str:
+        """Name of the node, which is that of a program that keeps what it needs."""
+        return "CompiledProgramBackward"
+
+
+def freed(outs: Iterable[Any], inputs: Iterable[Any]) -> None:
+    """Give results that the program went back through a node that refuses to do so again."""
+    node = FreedProgram()
+    for value in inputs:
+        add_edge(node, value)
+    assign_sequence_number(node)
+    for out in outs:
+        attach(node, out)

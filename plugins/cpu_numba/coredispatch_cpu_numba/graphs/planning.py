@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch.plugin import Operator, Value, dispatch, from_raw, no_grad, numpy_dtype, passes
 from coredispatch.plugin import graph as graph_package
 
-from . import blas, source
+from . import blas, pooling, source
 from .calls import call_of, complete
 from .compiling import address_of_text
 from .expressions import letter
@@ -126,6 +126,8 @@ class Plan(Memory):
             if op.view and not op.mutates and self.view(node):
                 return
             if op.name in ("matmul", "linear", "linear_weight_grad") and self.product(node):
+                return
+            if op.name in ("max_pool", "max_pool_backward") and self.pool(node):
                 return
         elif (
             node.op == "call_function" and op.__name__ == "getitem" and node.args[0] in self.arrays
@@ -303,6 +305,23 @@ class Plan(Memory):
         shared = found.flops < _SMALL_PRODUCT and found.flops * found.count > 4 * _PARALLEL
         grain = max(1, found.count // 8) if shared else found.count
         self.step(blas.task()[0], words, found.count, grain)
+        return True
+
+    def pool(self, node: Any) -> bool:
+        """Max pooling or its gradient by a loop; False where Python has to call it."""
+        args = complete(node)
+        back = node.target.name == "max_pool_backward"
+        given = args[1 if back else 0]
+        pooled = passes.inference.tensor_info(args[0] if back else node)
+        if pooled is None or not all(a in self.arrays for a in args[: 1 + back]):
+            return False
+        x, grad = self.arrays[given], self.arrays[args[0]]
+        found = pooling.pooling(x, pooled.shape, args[1 + back :], back)
+        if found is None or not grad.flags.c_contiguous:
+            return False
+        words = [self.find(x), self.find(self.made(node)), *found.words]
+        words += [self.find(grad)] if back else []
+        self.step(address_of_text(found.text), words, found.count, found.count)
         return True
 
     def python(self, node: Any) -> None:

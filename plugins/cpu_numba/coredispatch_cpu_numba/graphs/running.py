@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator as py
 import threading
 from typing import Any
 
@@ -24,6 +25,8 @@ __all__ = ["Compiled"]
 
 #: layouts of the inputs for which programs are kept
 _MOST = 8
+#: functions of two numbers, as Python writes them
+_SIGNS = {py.add: "+", py.sub: "-", py.mul: "*", py.truediv: "/", py.pow: "**"}
 
 
 class Compiled:
@@ -80,6 +83,8 @@ def _planned(node: Any) -> bool:
         "matmul",
         "linear",
         "linear_weight_grad",
+        "max_pool",
+        "max_pool_backward",
     )
 
 
@@ -152,7 +157,7 @@ class _Text:
             "empty": np.empty,
             "execute": execute(),
             "failed": program.failed,
-            "floats": plan.floats,
+            "floats": memoryview(plan.floats),
             "keys": example.keys,
             "tensor": type(example),
         }
@@ -274,6 +279,8 @@ class _Text:
         given += [f"{key}={self.name(argument)}" for key, argument in node.kwargs.items()]
         if node.op == "call_method":
             return f"{given[0]}.{node.target}({', '.join(given[1:])})"
+        if node.target in _SIGNS and len(given) == 2:
+            return f"({given[0]} {_SIGNS[node.target]} {given[1]})"
         if node.op == "call_module":
             module = self.plan.graph.owning_module.get_submodule(node.target)
             return f"{self.constant(module)}({', '.join(given)})"

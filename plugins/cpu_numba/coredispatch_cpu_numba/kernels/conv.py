@@ -45,7 +45,7 @@ def _described(
     groups: int,
     out: tuple[int, ...] | None,
 ) -> Convolution | None:
-    """The convolution of an input of ``shape``; None if no loop serves it.
+    """The convolution of an input of ``shape``; None if no loop serves it, or none is worth it.
 
     ``out`` is the shape of the output where the caller has it, and must be the right one.
     """
@@ -71,9 +71,8 @@ def _described(
     if out is not None and out != (shape[0], weight_shape[0], *sizes[3 - ndim :]):
         return None
     channels = weight_shape[0] // groups
-    return Convolution(
-        shape[0], groups, weight_shape[1], channels, spatial, sizes, kernel, *options
-    )
+    c = Convolution(shape[0], groups, weight_shape[1], channels, spatial, sizes, kernel, *options)
+    return c if _worth(c) else None
 
 
 def _options(*values: Any) -> list[tuple[int, ...]]:
@@ -149,14 +148,12 @@ def _add_special(
             out[:, channel][:, *reached] += weight[o, i, *position] * grad[:, o][:, *given]
 
 
-def _worth(c: Convolution | None) -> bool:
+def _worth(c: Convolution) -> bool:
     """Whether the loops beat NumPy's matrix products.
 
     Not for a few multiplications; nor where many weights, which are packed first, meet only a few
     positions; nor where there is nothing to gather and the product is small.
     """
-    if c is None:
-        return False
     positions, weights = c.images * prod(c.out), c.given * c.channels * prod(c.kernel)
     if prod(c.kernel) == 1:
         needed = _POINTWISE
@@ -231,7 +228,7 @@ def forms_over(
         else:
             c = _described(shape, weight.shape, stride, padding, dilation, groups, None)
             channels = weight.shape[0]
-        if c is None or not _worth(c) or (bias is not None and bias.shape != (channels,)):
+        if c is None or (bias is not None and bias.shape != (channels,)):
             return NotImplemented
         return (backward if transposed else forward)(c, input, weight, bias, ndim)
 
@@ -249,7 +246,7 @@ def forms_over(
             return NotImplemented
         options = _options(stride, padding, dilation)
         c = _described(tuple(input_shape), weight.shape, *options, groups, grad.shape)
-        if c is None or not _worth(c):
+        if c is None:
             return NotImplemented
         return backward(c, grad, weight, None, grad.ndim - 2)
 
@@ -267,7 +264,7 @@ def forms_over(
             return NotImplemented
         options = _options(stride, padding, dilation)
         c = _described(input.shape, tuple(weight_shape), *options, groups, grad.shape)
-        if c is None or not _worth(c):
+        if c is None:
             return NotImplemented
         return weight_grad(c, grad, input, tuple(weight_shape))
 
