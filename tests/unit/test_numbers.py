@@ -266,3 +266,22 @@ def test_a_refused_write_changes_nothing() -> None:
 def test_the_largest_numbers_replace_nan() -> None:
     assert cd.tensor([nan]).nan_to_num(nan=1e39).tolist() == [inf]
     assert cd.tensor([-inf]).nan_to_num(neginf=-1e39).tolist() == [-inf]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, n: F.layer_norm(x, (3,), eps=n),
+        lambda x, n: F.rms_norm(x, (3,), None, n),
+        lambda x, n: F.leaky_relu(x, n),
+        lambda x, n: F.huber_loss(x, x.flip(0), delta=n),
+        lambda x, n: cd.add(x, x, alpha=n),
+        lambda x, n: F.threshold(x, n, 2.0),
+    ],
+)
+def test_a_tensor_without_dimensions_serves_for_a_number(call) -> None:
+    x = cd.randn(2, 3)
+    cd.testing.assert_close(call(x, cd.tensor(0.5)), call(x, 0.5))
+    for refused in (cd.tensor([0.5]), cd.tensor(0.5, requires_grad=True)):
+        with pytest.raises(cd.DTypeError, match="must be"):
+            call(x, refused)

@@ -69,7 +69,7 @@ def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any
         if code == CANONICAL_DEVICE:
             return current_device(argument)
         if code in (CANONICAL_NUMBER, CANONICAL_NO_TEXT):
-            raise TypeError("no number")
+            return _number_in(argument)
         if code in (CANONICAL_INT, CANONICAL_INDEX):
             return as_int(argument)
         if isinstance(argument, (tuple, list)) or getattr(argument, "shape", ()) != ():
@@ -92,6 +92,14 @@ def canonicalize(op: Dispatcher, position: int, code: int, argument: Any) -> Any
         )
         refused.inside = f"{op.name}()"
         raise refused from None
+
+
+def _number_in(argument: Any) -> Any:
+    """The number in a tensor without dimensions that no gradient is asked of, else TypeError."""
+    tensor: Any = argument if isinstance(argument, Value) else None
+    if tensor is not None and not tensor.raw.shape and not tensor.requires_grad:
+        return tensor.item()
+    raise TypeError("no number")
 
 
 def promoted(entry: RawEntry, args: tuple[Any, ...]) -> list[Any]:

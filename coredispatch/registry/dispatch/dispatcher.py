@@ -212,8 +212,13 @@ def canonicalized(op: Dispatcher, args: tuple[Any, ...], n: int) -> tuple[Any, .
         argument = args[position]
         code = packed & 7
         if code == CANONICAL_NUMBER or code == CANONICAL_NO_TEXT:
-            # Text must not reach a kernel: ml_dtypes.bfloat16("a") ends the process.
-            if type(argument) is not str and (code == CANONICAL_NO_TEXT or argument is not None):
+            if type(argument) is float or type(argument) is int:
+                continue
+            # Text must not reach a kernel: ml_dtypes.bfloat16("a") ends the process. Nor must a
+            # tensor, which is read here.
+            if isinstance(argument, Value):
+                pass
+            elif type(argument) is not str and (code == CANONICAL_NO_TEXT or argument is not None):
                 continue
         elif code == CANONICAL_INDEX:
             if type(argument) is int:
