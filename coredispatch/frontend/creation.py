@@ -45,11 +45,26 @@ def _from_host(array: np.ndarray[Any, Any]) -> Tensor:
     return made
 
 
+_READ_ONLY = (
+    "The given {0} is not writable, and PyTorch does not support non-writable tensors. This means "
+    "{1}. You may want to copy the {2} to protect its data or make it writable before converting "
+    "it to a tensor. This type of warning will be suppressed for the rest of this program."
+)
+
+
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A CPU tensor that shares memory with ``array``.
+    """A CPU tensor that shares memory with ``array``; one that is read-only gives a warning.
 
     Raises :class:`DTypeError` for anything but an ndarray and for dtypes coredispatch has not.
     """
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        effect = "writing to this tensor will result in undefined behavior"
+        warn_once(_READ_ONLY.format("NumPy array", effect, "array"))
+    return shared_with(array)
+
+
+def shared_with(array: np.ndarray[Any, Any]) -> Tensor:
+    """:func:`from_numpy` of an array that nobody writes through the tensor."""
     if not isinstance(array, np.ndarray):
         raise DTypeError(
             f"from_numpy(): expected numpy.ndarray, got {type(array).__name__}",
@@ -241,7 +256,10 @@ def frombuffer(
 ) -> Tensor:
     """A 1-D tensor over the memory of an object with the buffer protocol."""
     array = np.frombuffer(buffer, numpy_dtype(DType.of(dtype)), count, offset)
-    return requiring(from_numpy(array), requires_grad)
+    if array.size and not array.flags.writeable:
+        effect = "you can write to the underlying (supposedly non-writable) buffer using the tensor"
+        warn_once(_READ_ONLY.format("buffer", effect, "buffer"))
+    return requiring(shared_with(array), requires_grad)
 
 
 def from_dlpack(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch._warnings import warn
-from coredispatch.frontend.creation import from_numpy, tensor
+from coredispatch.frontend.creation import shared_with, tensor
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import uint8
@@ -37,7 +37,7 @@ def normal_index(index: Any) -> tuple[Any, ...]:
 
 def _item(item: Any) -> Any:
     if isinstance(item, np.ndarray):
-        return from_numpy(item)
+        return shared_with(item)
     if isinstance(item, np.generic):
         return item.item()
     return list(item) if isinstance(item, range) else item
@@ -47,7 +47,7 @@ def assign(target: Any, index: Any, value: Any) -> None:
     """``target[index] = value``: an in-place write, recorded like any other."""
     if not isinstance(value, TensorBase):
         if isinstance(value, np.ndarray):
-            value = from_numpy(value)
+            value = shared_with(value)
         elif isinstance(value, (list, tuple)):
             value = tensor(value, device=target.device)
         elif isinstance(value, np.generic):
@@ -85,7 +85,7 @@ def operand(other: Any) -> Any:
     if isinstance(other, np.generic):
         return other.item()
     if isinstance(other, np.ndarray) and other.dtype.kind in _KINDS:
-        return from_numpy(other)
+        return shared_with(other)
     return other if HOOKS.foreign(type(other)) else NotImplemented
 
 

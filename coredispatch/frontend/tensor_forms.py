@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from coredispatch._warnings import warn
 from coredispatch.frontend.inplace_views import view_in_place
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
@@ -166,12 +167,14 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 
 def resize(self: Tensor, *size: Any) -> Tensor:
     """``reshape`` to as many elements, under its oldest name."""
+    warn("non-inplace resize is deprecated")
     wanted = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
     return self.view(wanted)
 
 
 def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
     """``resize`` to the shape of ``tensor``."""
+    warn("non-inplace resize_as is deprecated")
     return self.view(tensor.shape)
 
 

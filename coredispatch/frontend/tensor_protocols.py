@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
@@ -77,13 +78,13 @@ class TensorProtocols(_Above):
         return bool(self.item())
 
     def __float__(self) -> float:
-        return float(_real(self.item()))
+        return float(_real(_scalar(self)))
 
     def __int__(self) -> int:
         return int(_real(self.item()))
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(_scalar(self))
 
     def __index__(self) -> int:
         if self.dtype.is_floating_point or self.dtype.is_complex or self.numel() != 1:
@@ -178,6 +179,16 @@ class TensorProtocols(_Above):
         if interface is None:
             raise AttributeError("this tensor does not lie on a CUDA device")
         return interface
+
+
+def _scalar(tensor: Any) -> Any:
+    """The number in ``tensor``, for a conversion by Python that loses the history."""
+    if tensor.requires_grad:
+        warn_once(
+            "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
+            "behavior.\nConsider using tensor.detach() first."
+        )
+    return tensor.item()
 
 
 def _real(number: Any) -> Any:

@@ -15,6 +15,8 @@ from coredispatch import nn
 from coredispatch.nn import functional as F
 
 MASK = cd.tensor([1, 0, 1], dtype=cd.uint8)
+WEIGHT = cd.ones(1, requires_grad=True)
+FROZEN = np.broadcast_to(np.ones(1), (2,))
 NUMBERS = cd.ones(2, dtype=cd.complex64)
 DETAILS = "degrees of freedom is <= 0. Correction should be strictly less than the reduction factor"
 
@@ -44,6 +46,10 @@ def _encoder(**options: Any) -> nn.TransformerEncoder:
 ONCE: list[tuple[str, Callable[[], Any]]] = [
     ("Using torch.cross without specifying the dim", lambda: cd.cross(cd.eye(3), cd.eye(3))),
     ("torch.meshgrid: in an upcoming release", lambda: cd.meshgrid(cd.ones(2), cd.ones(3))),
+    ("Converting a tensor with requires_grad=True to a scalar", lambda: float(WEIGHT)),
+    ("where received a uint8 condition tensor.", lambda: cd.where(MASK, cd.ones(3), cd.ones(3))),
+    ("The given NumPy array is not writable", lambda: cd.from_numpy(FROZEN)),
+    ("The given buffer is not writable", lambda: cd.frombuffer(b"abc", dtype=cd.uint8)),
     ("torch.qr is deprecated in favor of torch.linalg.qr", lambda: cd.qr(cd.eye(2))),
     ("torch.lu is deprecated in favor of torch.linalg.lu_factor", lambda: cd.eye(2).lu()),
     (
@@ -72,6 +78,8 @@ ONCE: list[tuple[str, Callable[[], Any]]] = [
     ),
 ]
 EACH_TIME: list[tuple[str, Callable[[], Any]]] = [
+    ("dropout2d: Received a 3D input", lambda: nn.Dropout2d().eval()(cd.ones(2, 3, 4))),
+    ("non-inplace resize is deprecated", lambda: cd.ones(2).resize(1, 2)),
     (f"std(): {DETAILS}", lambda: cd.ones(1).std()),
     (f"var(): {DETAILS}", lambda: cd.ones(3, 1).var(1)),
     (f"std(): {DETAILS}", lambda: cd.vmap(cd.std)(cd.ones(2, 1))),

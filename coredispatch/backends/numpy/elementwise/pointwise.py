@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch._warnings import warn_once
 from coredispatch.backends.numpy.elementwise.error_functions import erf
 from coredispatch.backends.numpy.silence import silent, silent_binary, silent_unary
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
@@ -172,6 +173,10 @@ def where(condition: np.ndarray, a: Any, b: Any) -> Any:
         if condition.dtype != np.uint8:
             # A plain TypeError: the dispatcher asks first whether the shapes fit.
             raise TypeError(f"the condition must be bool, got {condition.dtype}")
+        warn_once(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be "
+            "removed in a future version of PyTorch. Use a boolean condition instead."
+        )
         condition = condition != 0
     if type(a) is not np.ndarray:
         a = b.dtype.type(a) if type(b) is np.ndarray else np.asarray(a, _common(a, b))

@@ -19,6 +19,7 @@ __all__ = [
 
 class _DropoutNd(Module):
     _name = ""
+    _spatial = 0  # dimensions after the channels, of which another number has a warning
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -29,6 +30,8 @@ class _DropoutNd(Module):
     def forward(self, input: Any) -> Any:
         """The input, part of it zeroed and the rest scaled up."""
         if not self.training:
+            if self._spatial and input.ndim != self._spatial + 2:
+                return getattr(F, self._name)(input, self.p, False)  # which warns of odd shapes
             return input
         result = getattr(F, self._name)(input, self.p, True)
         return input.copy_(result) if self.inplace else result
@@ -53,13 +56,13 @@ class Dropout1d(_DropoutNd):
 class Dropout2d(_DropoutNd):
     """Zero whole channels of ``(N, C, H, W)``."""
 
-    _name = "dropout2d"
+    _name, _spatial = "dropout2d", 2
 
 
 class Dropout3d(_DropoutNd):
     """Zero whole channels of ``(N, C, D, H, W)``."""
 
-    _name = "dropout3d"
+    _name, _spatial = "dropout3d", 3
 
 
 class AlphaDropout(_DropoutNd):
