@@ -11,6 +11,7 @@ from pathlib import Path
 
 import coredispatch as cd
 import coredispatch.distributed as dist
+from coredispatch.distributed.distributed_c10d import _get_default_store
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--fail", default="")
@@ -24,6 +25,9 @@ assert (str(rank), str(size)) == (os.environ["RANK"], os.environ["WORLD_SIZE"])
 assert dist.is_torchelastic_launched() and dist.get_node_local_rank() == rank
 x = cd.tensor([rank + 1])
 dist.all_reduce(x)
+store = _get_default_store()
+store.set(f"from {rank}", str(size))
+assert store.get("from 0") == str(size).encode()
 print(f"rank {rank} of {size} sees {x.item()} over {dist.get_backend_config()}")
 print(f"restarts {os.environ['TORCHELASTIC_RESTART_COUNT']} local rank {options.local_rank}")
 print(f"to stderr from {rank}", file=sys.stderr)

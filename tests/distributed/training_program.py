@@ -141,11 +141,17 @@ def hooks(rank: int, size: int) -> None:
     found, _ = losses("mlp", power, rank, size)
     assert state.total_numel_after_compression < state.total_numel_before_compression
     close(found, expected, 0.3)
+    for hook in (powerSGD_hook.powerSGD_hook, powerSGD_hook.batched_powerSGD_hook):
+        exact_with_all_columns(hook, rank)
+
+
+def exact_with_all_columns(hook: Any, rank: int) -> None:
+    """Factors as wide as the matrix lose nothing."""
     cd.manual_seed(1)
     model = DDP(nn.Linear(40, 40))
-    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=40, start_powerSGD_iter=2,
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=41, start_powerSGD_iter=2,
                                         min_compression_rate=0)  # fmt: skip
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    model.register_comm_hook(state, hook)
     x = cd.randn(9, 40) * (rank + 1)
     for _ in range(4):
         model.zero_grad()
@@ -155,6 +161,7 @@ def hooks(rank: int, size: int) -> None:
     plain(x).square().sum().backward()
     close(model.module.weight.grad.flatten().tolist(), plain.module.weight.grad.flatten().tolist(),
           1e-3)  # fmt: skip
+    assert state.total_numel_after_compression > 0
 
 
 def passes(rank: int, size: int) -> None:

@@ -6,7 +6,6 @@ which the backends ``mpi`` (the plugin coredispatch-mpi), ``socket``, ``local`` 
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta  # noqa: F401
 
 from coredispatch.frontend.announced import announced_function
@@ -26,6 +25,18 @@ from coredispatch.frontend.distributed import (
 )
 from coredispatch.frontend.distributed.algorithms.ddp_comm_hooks.default_hooks import (
     BuiltinCommHookType,
+)
+from coredispatch.frontend.distributed.availability import (
+    get_default_backend_for_device,
+    is_available,
+    is_backend_available,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    is_torchelastic_launched,
+    is_ucc_available,
+    is_xccl_available,
+    supports_complex,
 )
 from coredispatch.frontend.distributed.backend_names import Backend, BackendConfig
 from coredispatch.frontend.distributed.buckets import GradBucket
@@ -54,6 +65,12 @@ from coredispatch.frontend.distributed.debug import (
     set_debug_level_from_env,
 )
 from coredispatch.frontend.distributed.device_mesh import DeviceMesh, init_device_mesh
+from coredispatch.frontend.distributed.distributed_c10d import (
+    _all_gather_base,  # noqa: F401
+    _coalescing_manager,  # noqa: F401
+    _rank_not_in_group,  # noqa: F401
+    _reduce_scatter_base,  # noqa: F401
+)
 from coredispatch.frontend.distributed.errors import (
     DistBackendError,
     DistError,
@@ -209,65 +226,6 @@ __all__ = [
 shrink_group = announced_function(
     "distributed.shrink_group", "start the round again with fewer ranks from the last checkpoint"
 )
-
-
-def is_available() -> bool:
-    """True: sockets, threads and simulated ranks need nothing else."""
-    return True
-
-
-def is_nccl_available() -> bool:
-    """Whether a plugin brings NCCL."""
-    return is_backend_available("nccl")
-
-
-def is_gloo_available() -> bool:
-    """True: "gloo" means MPI where MPI launched the process, sockets elsewhere."""
-    return True
-
-
-def is_mpi_available() -> bool:
-    """Whether the plugin coredispatch-mpi and mpi4py are installed."""
-    return backend_names.mpi_is_there()
-
-
-def is_ucc_available() -> bool:
-    """False."""
-    return False
-
-
-def is_xccl_available() -> bool:
-    """False."""
-    return False
-
-
-def is_backend_available(backend: str) -> bool:
-    """Whether `backend` can be given to ``init_process_group``."""
-    if backend.lower() == Backend.MPI:
-        return is_mpi_available()
-    try:
-        backend_names.find_engine(backend.lower())
-    except ValueError:
-        return False
-    return True
-
-
-def is_torchelastic_launched() -> bool:
-    """Whether a launcher such as ``coredispatch launch`` started this process."""
-    return os.environ.get("TORCHELASTIC_RUN_ID") is not None
-
-
-def get_default_backend_for_device(device: object) -> str:
-    """``"gloo"`` for the CPU, ``"nccl"`` for CUDA. ValueError for another device."""
-    name = str(getattr(device, "type", device)).partition(":")[0]
-    if name not in Backend.default_device_backend_map:
-        raise ValueError(f"Default backend not registered for device : {device}")
-    return Backend.default_device_backend_map[name]
-
-
-def supports_complex(reduceOp: object) -> bool:
-    """Whether the operation takes complex tensors: sums and averages do."""
-    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG)
 
 
 def _register() -> None:
