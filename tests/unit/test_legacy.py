@@ -129,6 +129,14 @@ def test_data_parallel_without_devices_is_the_module() -> None:
         assert cd.nn.parallel.data_parallel(layer, x).tolist() == layer(x).tolist()
 
 
+def test_data_parallel_over_several_devices_says_what_to_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cd.cuda, "is_available", lambda: True)
+    with pytest.raises(NotImplementedError, match="use DistributedDataParallel with one process"):
+        cd.nn.DataParallel(cd.nn.Linear(2, 1), device_ids=[0, 1])
+
+
 def test_dense_tensors_are_flattened_and_unflattened() -> None:
     from coredispatch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 

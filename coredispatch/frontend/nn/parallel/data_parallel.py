@@ -23,7 +23,8 @@ def _refuse_several(indices: list[int]) -> None:
     if len(indices) > 1:
         raise NotImplementedError(
             f"DataParallel over {len(indices)} devices is not there yet\n"
-            "  fix: name one, device_ids=[0]"
+            "  fix: use DistributedDataParallel with one process for each (coredispatch launch), "
+            "or name one, device_ids=[0]"
         )
 
 
@@ -32,7 +33,8 @@ class DataParallel(Module):
     there.
 
     The state dict has ``module.`` in front of each name, as in PyTorch. Raises NotImplementedError
-    for several devices.
+    for several devices: use :class:`DistributedDataParallel` with one process for each, which
+    ``coredispatch launch`` starts.
     """
 
     def __init__(
