@@ -54,6 +54,7 @@ def test_bfloat16_moves_bit_by_bit(tmp_path: Path) -> None:
 
 # What PyTorch does otherwise than the standard says, and what it leaves open.
 OTHERWISE = ("cholesky", "complex", "sqrt", "squeeze", "svd", "to_dtype", "var")
+OF_NUMBERS = ("remainder", "floor_divide", "nextafter")  # far quotients, signs of zeros
 
 
 @pytest.mark.timeout(900)
@@ -62,9 +63,7 @@ def test_what_torch_does_otherwise(tmp_path: Path) -> None:
     pytest.importorskip("array_api_compat")
     environment = installed("torch", "over_torch", tmp_path)
     level = ("--backend", "torch", "--level", "training")
-    certify(environment, *level, *only(*OTHERWISE))
-    # Where the quotient overflows, PyTorch's remainder is NaN: not asked are numbers of every size.
-    certify(environment, *level, *only("remainder"), "--check", "1,2,3,4,5,6,7,9,12,13,30")
+    certify(environment, *level, *only(*OTHERWISE, *OF_NUMBERS))
 
 
 def test_each_is_a_few_lines() -> None:
@@ -133,3 +132,26 @@ def test_nothing_of_the_standard_is_lacking_in_the_standard() -> None:
 def kernels_over(xp: Any) -> set[str]:
     """The operators that the base serves over a namespace."""
     return set(family_kernels(xp))
+
+
+FAR = """
+import math
+import numpy as np
+import torch
+import coredispatch as cd
+
+for dtype, large in ((cd.float32, 3e38), (cd.float64, 1.5e308), (cd.bfloat16, 3e38)):
+    a = cd.tensor([large, -large, large, 7.0], dtype=dtype)
+    b = cd.tensor([1e-30, 3e-31, -1.1e-3, 4.0], dtype=dtype)
+    wanted = np.remainder(a.double().numpy(), b.double().numpy())
+    found = cd.remainder(a.to("torch"), b.to("torch"))
+    assert cd.equal(found.cpu(), cd.from_numpy(wanted).to(dtype)), (dtype, found)
+x = cd.empty(20000, dtype=cd.float16, device="torch").uniform_(96.0, 96.5)
+assert x.max().item() < 96.5
+"""
+
+
+def test_remainders_of_far_quotients_are_exact(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("array_api_compat")
+    assert run(installed("torch", "over_torch", tmp_path), "-c", FAR) == ""

@@ -393,3 +393,12 @@ def test_zeta_at_its_poles_and_of_numbers() -> None:
     )
     with pytest.raises(cd.DTypeError, match="there is no tensor"):
         zeta(3.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [cd.float16, cd.bfloat16, cd.float32, cd.float64])
+def test_the_number_after_a_zero_is_the_zero_asked_for(dtype) -> None:
+    zeros = cd.tensor([0.0, -0.0], dtype=dtype)
+    assert str(cd.nextafter(zeros, -zeros).tolist()) == "[-0.0, 0.0]"
+    written = -zeros
+    cd.nextafter(zeros, written, out=written)
+    assert str(written.tolist()) == "[-0.0, 0.0]"

@@ -80,7 +80,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             ("stride", stride, 1),
             ("padding", padding, 0),
             ("dilation", dilation, 1),
-            ("output_padding", extra if transposed else (0,), 0),
+            ("output_padding", extra, 0),
         ):
             if min(amounts) < least:
                 fix = f"give {least} or more"

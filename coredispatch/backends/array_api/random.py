@@ -29,10 +29,15 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     namespace = xp.xp if own else numpy
 
     def stream(generator: Generator | None, device: Any) -> Any:
-        found = generator or default_generator(device)
-        if namespace is numpy:
-            return found.stream(Stream).rng  # whose state can be saved
-        return found.stream(namespace.random.default_rng)
+        return (generator or default_generator(device)).stream(namespace.random.default_rng)
+
+    def host(generator: Generator | None, device: Any) -> Stream:
+        """NumPy's numbers, whose state can be saved."""
+        found: Stream = (generator or default_generator(device)).stream(Stream)
+        return found
+
+    def moved(x: numpy.ndarray, dtype: DType) -> Any:
+        return finished(x.astype(numpy.float32) if dtype.itemsize == 2 else x, dtype)
 
     def finished(x: Any, dtype: DType) -> Any:
         if xp.strided:
@@ -51,6 +56,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         generator: Generator | None,
     ) -> Any:
         wanted = dtype or default_dtype()
+        if not own:
+            return moved(host(generator, device).uniform(size, low, high, wanted), wanted)
         out = stream(generator, device).random(size, dtype=drawn_in(wanted))
         if wanted.itemsize == 2:
             # As many bits as the dtype has, so that rounding cannot reach the upper end.
@@ -67,6 +74,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         generator: Generator | None,
     ) -> Any:
         wanted = dtype or default_dtype()
+        if not own:
+            return moved(host(generator, device).normal(size, mean, std, wanted), wanted)
         rng = stream(generator, device)
         if wanted.is_complex:
             real, imag = (rng.standard_normal(size, dtype=drawn_in(wanted)) for _ in range(2))
@@ -84,6 +93,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         generator: Generator | None,
     ) -> Any:
         wanted = dtype or int64
+        if not own:
+            return finished(host(generator, device).integers(size, low, high, wanted), wanted)
         check_interval(low, high, wanted)
         kind = namespace.int64 if high <= 1 << 63 else namespace.uint64
         out = stream(generator, device).integers(low, high, size, dtype=kind)

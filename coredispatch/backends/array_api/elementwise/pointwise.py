@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.array_api.elementwise.standard import complex_of, of_bools
-from coredispatch.backends.array_api.namespace import Namespace
+from coredispatch.backends.array_api.namespace import Namespace, is_half
 from coredispatch.registry.model.dtypes import DType
 
 __all__ = ["kernels"]
@@ -92,8 +92,10 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
             found[op] = function
     for op, name in _ROUNDING.items():
         found[op] = _rounding(xp, getattr(xp, name))
-    found["remainder"] = _zeros_of_divisor(xp, _checked(xp, xp.remainder))
-    found["floor_divide"] = _checked(xp, xp.floor_divide)
+    found["remainder"] = _remainder(xp, _checked(xp, xp.remainder))
+    found["floor_divide"] = _in_single(xp, _checked(xp, xp.floor_divide))
+    if "nextafter" in found:
+        found["nextafter"] = _nextafter(xp, found["nextafter"])
 
     def absolute(x: Any) -> Any:
         return xp.copy(x) if not xp.strided and x.dtype == xp.bool else xp.abs(x)
@@ -136,17 +138,72 @@ def _rounding(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def _zeros_of_divisor(xp: Any, remainder: Callable[..., Any]) -> Callable[..., Any]:
-    """``remainder`` whose zeros have the divisor's sign: PyTorch keeps that of the dividend."""
-    if xp.strided or not xp.has("copysign"):
+# By dtype: powers of two that a divisor is multiplied by, one after the other, where the quotient
+# overflows. Between two of them, and beyond the first, a quotient is finite.
+_SCALES = {"bfloat16": (240, 120), "float32": (240, 120), "float64": (2000, 1000)}
+
+
+def _remainder(xp: Any, remainder: Callable[..., Any]) -> Callable[..., Any]:
+    """``remainder`` whose zeros have the divisor's sign, and which knows every quotient.
+
+    PyTorch keeps the sign of the dividend, and gives NaN where the quotient overflows.
+    """
+    if xp.strided or not (xp.has("copysign") and xp.has("signbit")):
         return remainder
 
     def kernel(a: Any, b: Any) -> Any:
         out = remainder(a, b)
         if is_integer(out):
             return out
-        divisor = b if hasattr(b, "dtype") else xp.asarray(b, dtype=out.dtype)
-        return xp.where(out == 0, xp.copysign(xp.zeros_like(out), divisor), out)
+        a, b = (x if hasattr(x, "dtype") else xp.asarray(x, dtype=out.dtype) for x in (a, b))
+        scales = _SCALES.get(str(out.dtype).rpartition(".")[2], ())
+        lost = xp.isnan(out) & xp.isfinite(a) & xp.isfinite(b) & (b != 0)
+        if scales and bool(xp.any(lost)):
+            out = xp.where(lost, of_far_quotient(a, b, scales), out)
+        return xp.where(out == 0, xp.copysign(xp.zeros_like(out), b), out)
+
+    def of_far_quotient(a: Any, b: Any, scales: tuple[int, ...]) -> Any:
+        """Exact: a multiple of a power of two times the divisor is one of the divisor."""
+        rest, divisor, step = xp.abs(a), xp.abs(b), scales[-1]
+        for scale in scales:
+            multiple = divisor
+            for _ in range(scale // step):
+                multiple = multiple * 2.0**step
+            rest = xp.where(xp.isfinite(multiple), remainder(rest, multiple), rest)
+        rest = remainder(rest, divisor)
+        other = (xp.signbit(a) != xp.signbit(b)) & (rest != 0)
+        return xp.copysign(xp.where(other, divisor - rest, rest), b)
+
+    return kernel
+
+
+def _in_single(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Half precision by way of float32: PyTorch rounds the quotient before it takes the floor."""
+    if xp.strided:
+        return function
+
+    def kernel(a: Any, b: Any) -> Any:
+        half = next((x.dtype for x in (a, b) if is_half(getattr(x, "dtype", ""))), None)
+        if half is None:
+            return function(a, b)
+        wide = (xp.astype(x, xp.float32) if hasattr(x, "dtype") else x for x in (a, b))
+        return xp.astype(function(*wide), half)
+
+    return kernel
+
+
+def _nextafter(xp: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``nextafter`` with zeros as the standard says: the second of two, else signed as the first.
+
+    PyTorch's in half precision have other signs.
+    """
+    if xp.strided or not xp.has("copysign"):
+        return function
+
+    def kernel(a: Any, b: Any) -> Any:
+        out = function(a, b)
+        out = xp.where(out == 0, xp.copysign(xp.zeros_like(out), a), out)
+        return xp.where(a == b, b, out)
 
     return kernel
 

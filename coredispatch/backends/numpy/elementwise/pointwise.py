@@ -337,6 +337,17 @@ def logaddexp(a: Any, b: Any, out: Any = None) -> Any:
     return np.add(high, np.where(high == low, rest.dtype.type(math.log(2)), rest), out=out)
 
 
+def nextafter(a: Any, b: Any, out: Any = None) -> Any:
+    """The next number towards ``b``. Of two zeros it is ``b``; NumPy's in float16 is ``a``."""
+    if a.dtype != np.float16:
+        return np.nextafter(a, b, out=out)
+    found = np.where(a == b, b, np.nextafter(a, b))
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
 _BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -350,7 +361,7 @@ _BINARY = {
     "atan2": np.atan2,
     "logaddexp": logaddexp,
     "logaddexp2": np.logaddexp2,
-    "nextafter": np.nextafter,
+    "nextafter": nextafter,
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
