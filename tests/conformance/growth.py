@@ -71,6 +71,8 @@ class Growth:
         old: their size in the template.
         share: elements of all arrays together for each unit of the dimension.
         steps: lines and calls of Python for each unit, in the operator and in its reference.
+        alone: whether the sampler makes the sample's arrays after those of the samples before it,
+            which then need not be large.
         renames: whether arguments and indices that hold the size change with it.
         names: the names of the arguments, in their order.
     """
@@ -82,6 +84,7 @@ class Growth:
     renames: bool
     names: tuple[str, ...]
     steps: float = 0.0
+    alone: bool = False
 
     @property
     def role(self) -> tuple[Any, ...]:
@@ -117,7 +120,8 @@ class Growth:
         """
         sizes = {self.old: size} if self.renames else {}
         if not self.template.whole:
-            return _by_sampler(context.op, self.template, {self.old: size}, make)
+            large = {self.old: size}
+            return _by_sampler(context.op, self.template, {} if self.alone else large, large, make)
         made = {}
         grows: dict[int, list[int]] = {}
         for i, j in self.axes:
@@ -141,13 +145,35 @@ class Growth:
         return changed(context.op, filled, follow) if sizes else filled
 
 
-def _by_sampler(op: Any, template: Template, sizes: dict[int, int], make: Make) -> Any:
-    """The sample that the operator definition makes where every size is another."""
+def _by_sampler(
+    op: Any, template: Template, before: dict[int, int], sizes: dict[int, int], make: Make
+) -> Any:
+    """The sample that the operator definition makes where every size is another.
+
+    The sampler makes the samples in front of it first, with the sizes ``before``.
+    """
+    own = make.renaming(before)  # type: ignore[attr-defined]
     try:
-        drawn = op.samples(make.renaming(sizes))  # type: ignore[attr-defined]
-        return next((s for i, s in enumerate(drawn) if i == template.number), None)
+        drawn = iter(op.samples(own))
+        for _ in range(template.number):
+            next(drawn)
+        own.sizes = sizes
+        return next(drawn, None)
     except Exception:  # the sampler's own arithmetic wants its own sizes
         return None
+
+
+def _alone(context: Context, growth: Growth, make: Make) -> bool:
+    """Whether the sampler makes the same sample where those before it keep their sizes."""
+    if growth.template.whole:
+        return False
+    shapes: dict[bool, list[Any]] = {True: [], False: []}
+    for alone, found in shapes.items():
+        sample = replace(growth, alone=alone).sample(context, PROBE, make)
+        if sample is None:
+            return False
+        sample.map(lambda a, found=found: found.append(a.shape) or a)
+    return shapes[True] == shapes[False]
 
 
 class Filling:
@@ -308,7 +334,8 @@ def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
     share = (totals[1] - totals[0]) / PROBE
     square = (totals[1] - 2 * totals[0]) / (2 * PROBE * PROBE)
     share = max(share, square * 256) if square > 0.5 else share
-    return replace(growth, share=share, steps=(steps[1] - steps[0]) / PROBE)
+    alone = _alone(context, growth, make)
+    return replace(growth, share=share, steps=(steps[1] - steps[0]) / PROBE, alone=alone)
 
 
 class counted:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import coredispatch as cd
 from coredispatch.conformance import Status, Subject, SuiteError, plan_op, run_case
 from coredispatch.conformance.context import Context
 from coredispatch.conformance.exact import nearest
-from coredispatch.conformance.growth import growths, lengths
+from coredispatch.conformance.growth import Filling, growths, lengths
 from coredispatch.conformance.process_state import Outputs, lasting
 from coredispatch.conformance.selftest import kill
 from coredispatch.conformance.selftest.curated import curated
@@ -27,6 +28,7 @@ from coredispatch.conformance.selftest.generated_work import generate_work
 from coredispatch.conformance.selftest.rounding_faults import ROUNDINGS
 from coredispatch.conformance.selftest.size_faults import SIZES
 from coredispatch.conformance.selftest.state_faults import STATES
+from coredispatch.conformance.templates import Renamed
 
 #: one of each way in which work may be too large, a kernel may remember, and a result may round
 CAUGHT = (
@@ -171,3 +173,27 @@ def test_a_mask_chooses_as_many_where_another_dimension_grows(fresh: int) -> Non
     for case in cases:
         result = run_case(subject, case, fresh=fresh)
         assert result.status is Status.PASS, result.message
+
+
+@pytest.mark.parametrize("op", ["scatter", "index_fill"])
+def test_samples_before_a_large_one_stay_small(op: str) -> None:
+    """Samplers make their samples in order; none that is passed over is long in two ways."""
+    made: list[int] = []
+
+    class Recording(Renamed):
+        def _array(self, *args: Any) -> Any:
+            made.append(super()._array(*args).size)
+            return super()._array(*args)
+
+    class Watched(Filling):
+        def renaming(self, sizes: dict[int, int]) -> Any:
+            kind = partial(Recording, sizes=sizes)
+            return self.context.make(kind, **self.settings)
+
+    subject = Subject("cpu")
+    case = next(c for c in plan_op(subject, op, "training") if c.check == 30)
+    context = Context(subject, case, subject.facts(op))
+    dtype = np.dtype("float32")
+    for growth in growths(context, dtype):
+        growth.sample(context, growth.longest(150_000), Watched(context, dtype=dtype))
+    assert made and max(made) < 1_000_000

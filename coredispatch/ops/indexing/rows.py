@@ -143,6 +143,12 @@ index_copy.vjp(
 )
 
 
+def _row_fills(make: Any) -> Iterator[Sample]:
+    yield Sample(make((5,)), 0, np.array([3, 0]), 1)
+    yield Sample(make((4, 4)), 1, np.array([2]), 1)
+    yield Sample(make((2, 3, 5)), -2, np.array([2, 0]), 1)
+
+
 def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
     out = self.copy()
     np.moveaxis(out, dim, 0)[index] = value
@@ -153,7 +159,7 @@ def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
     out=lambda self, dim, index, value: rows_fit(self, dim, index),
     dtype=same,
     reference=_index_fill_reference,
-    samples=lambda make: (Sample(*s.args[:3], 1) for s in _row_writes(make)),
+    samples=_row_fills,
     tolerance=exact,
     inplace=True,
     fits=("value",),
