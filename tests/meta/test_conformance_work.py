@@ -197,3 +197,9 @@ def test_samples_before_a_large_one_stay_small(op: str) -> None:
     for growth in growths(context, dtype):
         growth.sample(context, growth.longest(150_000), Watched(context, dtype=dtype))
     assert made and max(made) < 1_000_000
+
+
+def test_orders_are_asked_of_randperm_itself() -> None:
+    """So that ``--op randperm`` judges what it draws."""
+    cases = [c.id for c in plan_op(Subject("cpu"), "randperm", "inference")]
+    assert sum("/permutations+" in case for case in cases) == 4

@@ -45,6 +45,8 @@ WIDE = {
     "signed": (-(1 << 40) - 5, 1 << 41),
     "all": (-(1 << 63), (1 << 63) - 1),  # wider than the type's largest number
 }
+#: numbers of elements whose orders are counted
+PERMUTED = ("4", "100", "1000", "70001")
 GENERATORS = ("seeds", "independent", "order")
 
 
@@ -56,6 +58,8 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             dtype = "float32" if "float32" in facts.dtypes else facts.dtypes[0]
             if dtype in subject.dtypes:
                 yield Case(11, op.name, dtype, variant="stream")
+        for name in PERMUTED if op.name == "randperm" else ():
+            yield Case(11, op.name, variant=f"permutations+{name}")
         return
     for name in (*CONTINUOUS, *DISCRETE, *NARROW):
         dtype = name.partition("-")[2]
@@ -69,8 +73,6 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
     for name in ("float16", "bfloat16", "float32", "float64"):
         if name in subject.dtypes:
             yield Case(11, BACKEND, name, variant="uniform-steps")
-    for name in ("4", "100", "1000", "70001"):
-        yield Case(11, BACKEND, variant=f"permutations+{name}")
     for name in GENERATORS:
         yield Case(11, BACKEND, variant=f"generators+{name}")
 
