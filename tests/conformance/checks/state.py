@@ -504,7 +504,8 @@ def _long(context: Context, size: int) -> Any:
         return None
     growth = found[0]
     fits = max(2, min(size, growth.longest(size)))
-    return growth.sample(context, fits, Filling(context, dtype=dtype))
+    # A power of two: transforms of lengths with large prime factors take ten times as long.
+    return growth.sample(context, 1 << (fits.bit_length() - 1), Filling(context, dtype=dtype))
 
 
 def _seconds(subject: Subject, name: str) -> float | None:
