@@ -244,6 +244,7 @@ ByteStorage: Any
 CharStorage: Any
 ComplexDoubleStorage: Any
 ComplexFloatStorage: Any
+from coredispatch.frontend.export.dims import Dim as Dim
 from coredispatch.frontend.overrides import DisableTorchFunction as DisableTorchFunction
 from coredispatch.frontend.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 DoubleStorage: Any

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from types import FrameType
 
-__all__ = ["in_package", "program_frame", "program_frames", "program_stacklevel"]
+__all__ = [
+    "in_package",
+    "in_standard_library",
+    "program_frame",
+    "program_frames",
+    "program_stacklevel",
+]
 
 # The whole path: a folder of the user may have the package's name.
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -16,6 +23,23 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 def in_package(filename: str) -> bool:
     """Whether the file of a code object is one of coredispatch's own."""
     return filename.startswith(_PACKAGE)
+
+
+@cache
+def _standard_library() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    import sysconfig
+
+    own, site = (
+        {sysconfig.get_path(name) + os.sep for name in names}
+        for names in (("stdlib", "platstdlib"), ("purelib", "platlib"))
+    )
+    return (*own, "<frozen "), tuple(site)
+
+
+def in_standard_library(filename: str) -> bool:
+    """Whether the file of a code object is one of Python's own."""
+    own, site = _standard_library()
+    return filename.startswith(own) and not filename.startswith(site)
 
 
 def program_frames() -> Iterator[FrameType]:

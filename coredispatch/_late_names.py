@@ -36,6 +36,7 @@ LATE_NAMES |= {
         "frontend.named_dtypes",
     ),
     "_assert": "frontend.programs",
+    "Dim": "export",
     "classes": "frontend.programs",
     "default_generator": "frontend.random",
     "compile": "compiler",

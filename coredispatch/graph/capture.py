@@ -15,7 +15,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch._frames import in_package, program_frame, program_stacklevel
+from coredispatch._frames import (
+    in_package,
+    in_standard_library,
+    program_frame,
+    program_frames,
+    program_stacklevel,
+)
 from coredispatch._version import __version__
 from coredispatch.graph.graph import Graph
 from coredispatch.graph.node import Node, map_aggregate
@@ -273,8 +279,12 @@ def _recorder(args: tuple[Any, ...]) -> Recorder:
 
 
 def source() -> tuple[str, int, str]:
-    """File, line and function of the user's code that is running."""
-    frame = program_frame()
+    """File, line and function of the user's code that is running.
+
+    Where Python's library calls, as ``contextlib`` does at a ``with``, it is the line above.
+    """
+    frames = (f for f in program_frames() if not in_standard_library(f.f_code.co_filename))
+    frame = next(frames, None) or program_frame()
     if frame is None:
         return ("<unknown>", 0, "<unknown>")
     return (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

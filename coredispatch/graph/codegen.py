@@ -279,12 +279,14 @@ class _Writer:
         parameters = [self.root]
         places = graph.placeholders
         # Only keywords may follow a default without one: then the caller knows the defaults.
-        required = max((i for i, node in enumerate(places) if not node.args), default=-1)
+        plain = [i for i, node in enumerate(places) if not node.args and "*" not in node.target]
+        rest = next((i for i, node in enumerate(places) if "*" in node.target), len(places))
+        required = max((i for i in plain if i < rest), default=-1)
         for number, node in enumerate(places):
             kind = "" if node.type is None else f" : {self.annotation(node.type)}"
             optional = node.args and number > required
             default = f" = {self.value(node.args[0])}" if optional else ""
-            parameters.append(f"{node.target if '*' in node.target else node.name}{kind}{default}")
+            parameters.append(f"{'*' * node.target.count('*')}{node.name}{kind}{default}")
         last = graph.output_node()
         returns = "" if last is None or last.type is None else f" -> {self.annotation(last.type)}"
         return f"def forward({', '.join(parameters)}){returns}:"

@@ -370,3 +370,7 @@ def test_a_file_that_holds_something_else() -> None:
     file.seek(0)
     with pytest.raises(cd.OpError, match="no exported program"):
         cd.export.load(file)
+
+
+def test_dim_is_a_name_of_the_package() -> None:
+    assert cd.Dim is cd.export.Dim

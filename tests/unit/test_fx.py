@@ -108,8 +108,8 @@ def test_values_that_only_a_tensor_has() -> None:
         fx.symbolic_trace(lambda x: list(x))
     with pytest.raises(RuntimeError, match="'len' is not supported"):
         fx.symbolic_trace(lambda x: len(x))
-    with pytest.raises(NotImplementedError, match="names"):
-        fx.symbolic_trace(lambda *x: x)
+    with pytest.raises(fx.proxy.TraceError, match="iterated"):
+        fx.symbolic_trace(lambda *x: sum(x))
     # nothing stays patched
     assert nn.Linear(2, 2)(cd.ones(1, 2)).shape == (1, 2)
     assert math.sqrt(4) == 2.0
@@ -124,6 +124,32 @@ def test_wrap_and_concrete_args() -> None:
     assert [n.op for n in traced.graph.nodes].count("call_function") == 2
     assert traced(cd.ones(1)).item() == 1.0
     assert traced(-cd.ones(1)).item() == -2.0
+
+
+class _Rest(nn.Module):
+    def forward(self, x: Any, y: Any = 2, *args: Any, k: Any, j: Any = 3, **named: Any) -> Any:
+        return x * y + args[0] * k + named["m"] * j
+
+
+def test_any_number_of_arguments_is_one_input() -> None:
+    """What ``*args`` and ``**kwargs`` take is indexed, and stays as it is in the code."""
+    program = _Rest()
+    traced = fx.symbolic_trace(program)
+    places = [node.target for node in traced.graph.nodes if node.op == "placeholder"]
+    assert places == ["x", "y", "*args", "k", "j", "**named"]
+    assert "forward(self, x, y = 2, *args, k, j = 3, **named)" in traced.code
+    values = [cd.tensor(float(n)) for n in range(1, 6)]
+    for made in (traced, pickle.loads(pickle.dumps(traced))):
+        assert made(*values[:3], k=values[3], m=values[4]) == program(
+            *values[:3], k=values[3], m=values[4]
+        )
+
+    def added(x: Any, *args: Any) -> Any:
+        return x + args[0] * args[1]
+
+    assert fx.Interpreter(fx.symbolic_trace(added)).run(*values[:3]).item() == 7.0
+    known = fx.symbolic_trace(added, concrete_args={"args": (2, 3)})
+    assert known(values[0]).item() == 7.0
 
 
 def test_a_tracer_that_opens_everything_and_one_that_opens_nothing() -> None:

@@ -12,24 +12,20 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import sysconfig
 import threading
 import types
 from typing import Any
 
 import numpy as np
 
+from coredispatch._frames import in_standard_library
 from coredispatch.frontend.compiling.recording import Recorder
 from coredispatch.frontend.compiling.state import PACKAGE, State
 
 __all__ = ["Watch"]
 
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_STDLIB = tuple(
-    {sysconfig.get_path("stdlib") + os.sep, sysconfig.get_path("platstdlib") + os.sep, "<frozen "}
-)
 _NUMPY = os.path.dirname(np.__file__) + os.sep
-_SITE = tuple({sysconfig.get_path("purelib") + os.sep, sysconfig.get_path("platlib") + os.sep})
 
 #: modules whose C functions depend on their arguments only
 _PURE_MODULES = set(
@@ -213,7 +209,7 @@ def _kind(frame: Any) -> str:
         return "package"  # made by exec, as dataclasses make methods
     if file.startswith(_NUMPY):
         return "library"
-    if file.startswith(_STDLIB) and not file.startswith(_SITE):
+    if in_standard_library(file):
         return "library"
     return "program"
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 from coredispatch.frontend.fx.graph_module import GraphModule
 from coredispatch.frontend.fx.proxy import ParameterProxy, Proxy, TracerBase
@@ -65,6 +65,50 @@ def wrap(fn_or_name: str | Callable[..., Any]) -> Any:
         raise NotImplementedError("wrap must be called at the top level of a module")
     _wrapped[id(frame.f_globals), name] = frame.f_globals
     return fn_or_name
+
+
+#: what stands before the names of parameters that take the rest
+_STARS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+_TAKES_REST = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+class _Rest(NamedTuple):
+    """A proxy for all values of ``*args`` or ``**kwargs``: one input, however many they are."""
+
+    proxy: Proxy
+
+
+def _with_plain_parameters(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """The function with ``args`` and ``kwargs`` as ordinary parameters, and what to call it with.
+
+    Python would take a proxy apart to fill ``*args``, which needs its length. Raises
+    NotImplementedError for what is no Python function.
+    """
+    if not isinstance(function, FunctionType) or not function.__code__.co_flags & _TAKES_REST:
+        raise NotImplementedError(
+            f"{function!r} takes any number of values and is not written in Python: give the "
+            "program parameters with names, or the values in concrete_args"
+        )
+    code = function.__code__
+    starred = [bool(code.co_flags & flag) for flag in (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS)]
+    count = code.co_argcount + code.co_kwonlyargcount + sum(starred)
+    names = code.co_varnames[:count]
+    values = dict(zip(names[: code.co_argcount], args))
+    values |= {k: v.proxy if isinstance(v, _Rest) else v for k, v in kwargs.items()}
+    rest: Any = tuple(args[code.co_argcount :]) if starred[0] else {}  # values in concrete_args
+    plain = code.replace(
+        co_flags=code.co_flags & ~_TAKES_REST,
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+    )
+    made = FunctionType(plain, function.__globals__, function.__name__, None, function.__closure__)
+    return made, [values.get(name, rest) for name in names], {}
 
 
 class Tracer(TracerBase):
@@ -178,8 +222,11 @@ class Tracer(TracerBase):
                     full = f"{path}.{name}" if path else name
                     self.tensor_attrs.setdefault(id(value), full)
         args, kwargs = self._inputs(function, isinstance(root, Module), concrete_args or {})
+        call = function
+        if any(isinstance(value, _Rest) for value in (*args, *kwargs.values())):
+            call, args, kwargs = _with_plain_parameters(function, args, kwargs)
         with self._patched(function):
-            result = function(*args, **kwargs)
+            result = call(*args, **kwargs)
         self.create_node("output", "output", (self.create_arg(result),), {})
         return self.graph
 
@@ -195,25 +242,21 @@ class Tracer(TracerBase):
                 value: Any = concrete[name]
             else:
                 value = self._placeholder(parameter)
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                args.extend(value)
-            elif parameter.kind is parameter.KEYWORD_ONLY:
+            if isinstance(value, _Rest) or parameter.kind is parameter.KEYWORD_ONLY:
                 kwargs[name] = value
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                args.extend(value)
             else:
                 args.append(value)
         return args, kwargs
 
     def _placeholder(self, parameter: inspect.Parameter) -> Any:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise NotImplementedError(
-                f"{parameter} has no known number of values: give the program parameters with "
-                "names, or the values in concrete_args"
-            )
+        name, stars = parameter.name, _STARS.get(parameter.kind, "")
         default = () if parameter.default is parameter.empty else (parameter.default,)
         kind = parameter.annotation
         kind = None if kind in (parameter.empty, Any, "Any") else kind
-        proxy = self.create_proxy("placeholder", parameter.name, default, {}, parameter.name, kind)
-        return proxy
+        proxy = self.create_proxy("placeholder", f"{stars}{name}", default, {}, name, kind)
+        return _Rest(proxy) if stars else proxy
 
     @contextmanager
     def _patched(self, function: Callable[..., Any]) -> Iterator[None]:
