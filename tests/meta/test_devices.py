@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import coredispatch as cd
 import coredispatch.plugin
+from coredispatch.plugin import default_generator
 
 from . import fake_devices
 from .fake_devices import CURRENT, QUEUE, Cards
@@ -437,7 +438,7 @@ def test_generators_are_forked_by_index() -> None:
 
 @pytest.mark.parametrize("device", ["cards", "cards:0"])
 def test_a_device_without_index_has_the_numbers_of_the_current_one(device: str) -> None:
-    generator = cd.random.default_generator(device)
+    generator = default_generator(device)
     assert generator.device == cd.device("cards", 0 if device.endswith("0") else CURRENT.card)
     state = generator.get_state()
     drawn = cd.rand(3, device=device)

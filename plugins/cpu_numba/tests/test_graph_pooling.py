@@ -51,7 +51,8 @@ def test_pooling_and_its_gradient(
     assert without_python(made)
     for _ in range(2):
         for got, wanted in zip(made(x, grad), program(x, grad), strict=True):
-            np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-6)
+            # Where windows overlap, gradients that cancel add up in another order.
+            np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,8 @@ class Builtins(Overloads):
         found = self.type_of(value)
         if found.name in ("Optional", "List", "Dict"):
             raise self.error(f"{fn.__name__}() cannot convert {found}")
+        if found == TENSOR and kind in (INT, FLOAT):  # eager warns where the history is lost
+            value = self.method("item", value)
         return self.call(fn, value, kind=kind)
 
     def list_(self, value: Any) -> Any:
