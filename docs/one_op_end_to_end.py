@@ -147,7 +147,7 @@ def main() -> None:
     print("on integers  ", cd.tensor([0, 1]).logcosh())
     print("without data ", cd.empty(2, 3, device="meta").logcosh())
 
-    chapter("How a call finds its kernel: there is none, so the body serves")
+    chapter("How a call finds its kernel: there is none, so the decomposition serves")
     print(cd.explain("logcosh", x))
     assert cd.explain("logcosh", x).winner.startswith("decomposition")
 

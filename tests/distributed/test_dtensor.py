@@ -301,7 +301,7 @@ def test_what_is_refused() -> None:
         square = distribute_tensor(numbers(3, 3), mesh, [S0]).requires_grad_()
         with pytest.raises(RuntimeError, match="lu_solve: got mixed Tensor and DTensor"):
             cd.lu_solve(numbers(3, 2), square, cd.tensor([1, 2, 3]).int())
-        assert isinstance(cd.linalg.matrix_exp(square), DTensor)  # its body makes an identity
+        assert isinstance(cd.linalg.matrix_exp(square), DTensor)  # which makes an identity
         assert (x + cd.tensor(1.0)).placements == (S0,)
         with implicit_replication():
             assert (x + numbers(4, 3)).placements == (S0,)

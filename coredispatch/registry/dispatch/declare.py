@@ -61,11 +61,11 @@ def composite(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: 
 
 
 def composite(function: Callable[P, R] | None = None, /, **facts: Any) -> Any:
-    """Declare an operator whose body, made of other operators, is its definition."""
+    """Declare an operator whose function, made of other operators, is its decomposition."""
     if function is not None:
         return _declared(function, "composite", facts)
 
-    def declare(body: Callable[P, R]) -> TypedOperator[P, R]:
-        return _declared(body, "composite", facts)
+    def declare(decomposition: Callable[P, R]) -> TypedOperator[P, R]:
+        return _declared(decomposition, "composite", facts)
 
     return declare

@@ -41,7 +41,8 @@ class Symbol:
     It stands wherever a size may: in factories on the device ``meta``, in ``reshape`` and
     ``expand``, in shapes. A subclass defines arithmetic (the results are symbols again) and
     comparisons, whose answers are what the program then depends on. The framework itself never
-    converts it to an int.
+    converts it to an int. Registered with ``numbers.Number`` it is also a number among operands:
+    ``x / n``, and with it the gradient of a mean.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Recurrent layers step by step in one call: the loops against the operators' own bodies."""
+"""Recurrent layers step by step in one call: the loops against the operators' decompositions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = st.lists(st.integers(1, 19), min_size=1, max_size=5).map(lambda n: sorte
 
 
 def decomposed(name: str, *args: Any) -> list[np.ndarray]:
-    """What the operator's own body gives."""
+    """What the operator's decomposition gives."""
     out = getattr(cd.ops, name).decomposition(
         *[cd.from_numpy(a) if isinstance(a, np.ndarray) else a for a in args]
     )

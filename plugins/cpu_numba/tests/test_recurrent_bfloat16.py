@@ -1,4 +1,4 @@
-"""The LSTM in bfloat16 against the operator's own body in float64."""
+"""The LSTM in bfloat16 against the operator's decomposition in float64."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawn(sizes: list[int], n: int, seed: int = 0) -> tuple[np.ndarray, ...]:
 
 
 def close(name: str, *args: Any) -> tuple[np.ndarray, ...]:
-    """Within a few roundings to bfloat16 of the body in float64, of the largest numbers."""
+    """Within a few roundings to bfloat16 of the definition in float64, of the largest numbers."""
     found = KERNELS[name](*args)
     wide = [cd.from_numpy(a.astype(np.float64)) if isinstance(a, np.ndarray) else a for a in args]
     wanted = [x.numpy() for x in getattr(cd.ops, name).decomposition(*wide)]

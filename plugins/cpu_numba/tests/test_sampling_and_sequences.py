@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 
 def decomposed(name: str, *args: Any) -> list[np.ndarray]:
-    """What the operator's own body gives."""
+    """What the operator's decomposition gives."""
     out = getattr(cd.ops, name).decomposition(
         *[cd.from_numpy(a) if isinstance(a, np.ndarray) else a for a in args]
     )

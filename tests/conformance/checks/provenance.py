@@ -91,7 +91,7 @@ def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
         who = owner(subject, kernel.plugin)
         return ("native", kernel.where) if who == "native" else (who.split()[0], who)
     if subject.facts(name).op.decomposition is not None:
-        return "composite", "its body"
+        return "composite", "its decomposition"
     kernel = subject.layout_kernel(name)
     if kernel is not None:
         return "native", kernel.where

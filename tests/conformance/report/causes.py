@@ -113,7 +113,7 @@ def causes(results: Iterable[dict[str, Any]]) -> list[Cause]:
 
 
 def _blamed(result: dict[str, Any], reached: dict[str, set[str]], failing: set[str]) -> str:
-    """The operator whose kernel a blocker is about: its own, or one that its body calls.
+    """The operator whose kernel a blocker is about: its own, or one that its decomposition calls.
 
     ``failing`` have blockers that say the same. Of several that its calls reach, the one that
     itself reaches the fewest is the cause.

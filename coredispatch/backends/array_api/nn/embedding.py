@@ -11,7 +11,7 @@ __all__ = ["kernels"]
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
-    """``embedding_lookup`` over ``xp``; its gradient comes from the operator's body."""
+    """``embedding_lookup`` over ``xp``; its gradient comes from its decomposition."""
 
     def embedding_lookup(
         input: Any, weight: Any, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool

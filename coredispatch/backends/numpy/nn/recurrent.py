@@ -29,7 +29,7 @@ def _sized(sizes: Ints, rows: int, *states: Array) -> Ints:
     if len(sizes) == 1 and sizes[0]:
         sizes = tuple(sizes) * max(1, rows // sizes[0])
     if sum(sizes) != rows or any(len(state) != sizes[0] for state in states):
-        raise ValueError("batch sizes")  # the operator's own body says what is wrong
+        raise ValueError("batch sizes")  # the operator's decomposition says what is wrong
     return sizes
 
 

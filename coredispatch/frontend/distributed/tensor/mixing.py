@@ -1,8 +1,8 @@
 """The layer that sees what a program calls with DTensors: plain tensors among them are refused.
 
-It lies above autograd, so that it sees no call that the body of an operator or a derivative makes.
+It lies above autograd, so that it sees no call that a decomposition or a derivative makes.
 The tensors that these make of their own (an identity, a range of numbers) are equal on all ranks,
-and count as replicated. Random ones are equal as well: bodies draw from an agreed generator.
+and count as replicated. Random ones are equal as well: all draw from an agreed generator.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def propagate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _decomposed(op: Any, full: tuple[Any, ...]) -> Any:
-    """The operators in the body draw, each as it needs to."""
+    """The operators in the decomposition draw, each as it needs to."""
     if op.decomposition is None:  # in place
         return full[0].copy_(_decomposed(op.derived_from, full))
     return op.decomposition(*full)
