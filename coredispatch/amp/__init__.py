@@ -5,3 +5,10 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.amp import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import custom_function as custom_function
+    from . import grad_scaler as grad_scaler
+    from . import layer as layer
+    from . import settings as settings

@@ -5,3 +5,12 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.array_api import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import creation as creation
+    from . import elementwise as elementwise
+    from . import info as info
+    from . import manipulation as manipulation
+    from . import promotion as promotion
+    from . import statistics as statistics

@@ -5,3 +5,27 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.autograd import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import accumulate as accumulate
+    from . import anomaly as anomaly
+    from . import checks as checks
+    from . import closures as closures
+    from . import edges as edges
+    from . import engine as engine
+    from . import forward_ad as forward_ad
+    from . import function as function
+    from . import functional as functional
+    from . import grad_mode as grad_mode
+    from . import inplace as inplace
+    from . import layer as layer
+    from . import multi_grad_hooks as multi_grad_hooks
+    from . import mutation as mutation
+    from . import names as names
+    from . import node as node
+    from . import profiler as profiler
+    from . import profiler_util as profiler_util
+    from . import recording as recording
+    from . import saved_tensors as saved_tensors
+    from . import variable as variable

@@ -5,3 +5,8 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.cuda import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import devices as devices
+    from . import unavailable as unavailable

@@ -5,3 +5,41 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _functional_collectives as _functional_collectives
+    from . import array_kernels as array_kernels
+    from . import availability as availability
+    from . import backend_names as backend_names
+    from . import buckets as buckets
+    from . import carriers as carriers
+    from . import coalesced as coalesced
+    from . import collectives as collectives
+    from . import communicator as communicator
+    from . import debug as debug
+    from . import device_mesh as device_mesh
+    from . import errors as errors
+    from . import fake as fake
+    from . import fsdp as fsdp
+    from . import groups as groups
+    from . import launch as launch
+    from . import mailboxes as mailboxes
+    from . import objects as objects
+    from . import operators as operators
+    from . import peers as peers
+    from . import pipelining as pipelining
+    from . import point_to_point as point_to_point
+    from . import process_group as process_group
+    from . import reducer as reducer
+    from . import reductions as reductions
+    from . import run as run
+    from . import sockets as sockets
+    from . import store_state as store_state
+    from . import stores as stores
+    from . import synchronized_norm as synchronized_norm
+    from . import tcp_store as tcp_store
+    from . import tensor as tensor
+    from . import work as work
+    from . import work_future as work_future
+    from . import world as world

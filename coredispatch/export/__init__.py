@@ -5,3 +5,13 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.export import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import constraints as constraints
+    from . import errors as errors
+    from . import program as program
+    from . import running as running
+    from . import saving as saving
+    from . import signature as signature
+    from . import tracing as tracing

@@ -5,3 +5,10 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.fx import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _compatibility as _compatibility
+    from . import _symbolic_trace as _symbolic_trace
+    from . import graph_module as graph_module
+    from . import transformer as transformer

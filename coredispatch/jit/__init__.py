@@ -5,3 +5,21 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.jit import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import compiler as compiler
+    from . import failing as failing
+    from . import freezing as freezing
+    from . import frontend as frontend
+    from . import fusion as fusion
+    from . import library as library
+    from . import markers as markers
+    from . import module_hooks as module_hooks
+    from . import overloads as overloads
+    from . import runtime as runtime
+    from . import saving as saving
+    from . import script_module as script_module
+    from . import scripting as scripting
+    from . import signature as signature
+    from . import traced_calls as traced_calls

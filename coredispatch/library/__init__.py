@@ -5,3 +5,19 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.library import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import aten_forms as aten_forms
+    from . import casting as casting
+    from . import custom_ops as custom_ops
+    from . import definitions as definitions
+    from . import derivatives as derivatives
+    from . import inference as inference
+    from . import overloads as overloads
+    from . import registration as registration
+    from . import schema_text as schema_text
+    from . import torchvision_deformable as torchvision_deformable
+    from . import torchvision_ops as torchvision_ops
+    from . import torchvision_position_sensitive as torchvision_position_sensitive
+    from . import torchvision_regions as torchvision_regions

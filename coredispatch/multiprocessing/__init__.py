@@ -5,3 +5,10 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.multiprocessing import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import pool as pool
+    from . import queue as queue
+    from . import reductions as reductions
+    from . import segments as segments

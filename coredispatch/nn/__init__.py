@@ -5,3 +5,22 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.nn import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _reduction as _reduction
+    from . import attention_functions as attention_functions
+    from . import call_warnings as call_warnings
+    from . import calling as calling
+    from . import conversion as conversion
+    from . import legacy_arguments as legacy_arguments
+    from . import loss_functions as loss_functions
+    from . import members as members
+    from . import module as module
+    from . import module_hooks as module_hooks
+    from . import older_backward_hooks as older_backward_hooks
+    from . import pool_functions as pool_functions
+    from . import resampling_functions as resampling_functions
+    from . import restoring as restoring
+    from . import state as state
+    from . import traversal as traversal

@@ -5,3 +5,12 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.onnx import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import builder as builder
+    from . import errors as errors
+    from . import exporting as exporting
+    from . import program as program
+    from . import translation as translation
+    from . import translations as translations

@@ -5,3 +5,29 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.optim import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _adafactor as _adafactor
+    from . import _multi_tensor as _multi_tensor
+    from . import _muon as _muon
+    from . import adadelta as adadelta
+    from . import adagrad as adagrad
+    from . import adam as adam
+    from . import adamax as adamax
+    from . import adamw as adamw
+    from . import asgd as asgd
+    from . import compound_schedules as compound_schedules
+    from . import cyclic_schedules as cyclic_schedules
+    from . import lbfgs as lbfgs
+    from . import line_search as line_search
+    from . import nadam as nadam
+    from . import optimizer as optimizer
+    from . import radam as radam
+    from . import rmsprop as rmsprop
+    from . import rprop as rprop
+    from . import schedule as schedule
+    from . import sgd as sgd
+    from . import simple_schedules as simple_schedules
+    from . import sparse_adam as sparse_adam
+    from . import stepping as stepping

@@ -5,3 +5,12 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.profiler import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import events as events
+    from . import itt as itt
+    from . import layer as layer
+    from . import record_operators as record_operators
+    from . import stacks as stacks
+    from . import trace as trace

@@ -5,3 +5,35 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.serialization import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import allowlist as allowlist
+    from . import atomic as atomic
+    from . import blocks as blocks
+    from . import building as building
+    from . import container as container
+    from . import element_types as element_types
+    from . import encoding as encoding
+    from . import errors as errors
+    from . import formats as formats
+    from . import grammar as grammar
+    from . import loading as loading
+    from . import memory as memory
+    from . import node_graph as node_graph
+    from . import numpy_pickle as numpy_pickle
+    from . import object_nodes as object_nodes
+    from . import options as options
+    from . import pickle_reader as pickle_reader
+    from . import pickled as pickled
+    from . import pytorch_names as pytorch_names
+    from . import records as records
+    from . import safetensors_files as safetensors_files
+    from . import saving as saving
+    from . import stored_zip as stored_zip
+    from . import tensor_reader as tensor_reader
+    from . import tensor_writer as tensor_writer
+    from . import torch_building as torch_building
+    from . import torch_files as torch_files
+    from . import torch_pickle as torch_pickle
+    from . import torch_writer as torch_writer

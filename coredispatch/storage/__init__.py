@@ -5,3 +5,11 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.storage import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import legacy as legacy
+    from . import memory as memory
+    from . import tensor_methods as tensor_methods
+    from . import typed as typed
+    from . import untyped as untyped

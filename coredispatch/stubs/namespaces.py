@@ -116,6 +116,16 @@ def _long(real: str) -> str:
     return "  # noqa: E501" if len(real) > 74 else ""
 
 
+def _submodules(real: str, folders: Any) -> str:
+    """For type checkers: the modules of a package are its attributes, as they are at run time."""
+    taken = {*getattr(importlib.import_module(real), "__all__", ()), "__main__"}
+    names = sorted({info.name for info in pkgutil.iter_modules(folders or [])} - taken)
+    if not names:
+        return ""
+    lines = "".join(f"    from . import {inner} as {inner}\n" for inner in names)
+    return f"\nTYPE_CHECKING = False\nif TYPE_CHECKING:\n{lines}"
+
+
 def _files(name: str, real: str) -> Iterator[tuple[Path, str]]:
     """The file of a public name, and those of the modules below it."""
     found = importlib.util.find_spec(real)
@@ -127,7 +137,7 @@ def _files(name: str, real: str) -> Iterator[tuple[Path, str]]:
         f'"""Public name of ``{real}``."""{_long(real)}\n\n'
         "from coredispatch._namespaces import publish\n"
         f"from {real} import *  # noqa: F403\n\n"
-        "publish(__name__)\n"
+        f"publish(__name__)\n{_submodules(real, folders)}"
     )
     yield (path.with_suffix(".py") if folders is None else path / "__init__.py"), text
     for info in pkgutil.iter_modules(folders or []):

@@ -5,3 +5,8 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.testing import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import comparison as comparison
+    from . import creation as creation

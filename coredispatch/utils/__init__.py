@@ -5,3 +5,19 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.utils import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _contextlib as _contextlib
+    from . import _python_dispatch as _python_dispatch
+    from . import _pytree as _pytree
+    from . import _pytree_json as _pytree_json
+    from . import _pytree_nodes as _pytree_nodes
+    from . import checkpoint_policies as checkpoint_policies
+    from . import collect_env as collect_env
+    from . import deterministic as deterministic
+    from . import model_summary as model_summary
+    from . import model_zoo as model_zoo
+    from . import summary_table as summary_table
+    from . import swapping as swapping
+    from . import weak as weak

@@ -30,6 +30,12 @@ from coredispatch.plugin import (
 from coredispatch.utils.data import DataLoader, Dataset, TensorDataset
 
 
+def modules() -> list[type[object]]:
+    """Modules below a package, as its attributes."""
+    optimizer: type[cd.optim.optimizer.Optimizer] = cd.optim.SGD
+    return [cd.autograd.function.FunctionCtx, cd.autograd.profiler.profile, optimizer]
+
+
 def facts() -> None:
     x = cd.rand(2, 3, dtype=cd.float64, device="cpu", requires_grad=True)
     assert_type(x, Tensor)
@@ -382,3 +388,4 @@ if __name__ == "__main__":
     beside_operators()
     decorated()
     layers()
+    modules()

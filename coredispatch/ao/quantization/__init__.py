@@ -5,3 +5,10 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.ao.quantization import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import fake_quantize as fake_quantize
+    from . import qconfig as qconfig
+    from . import quantization_mappings as quantization_mappings
+    from . import stubs as stubs

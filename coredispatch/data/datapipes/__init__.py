@@ -5,3 +5,9 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.data.datapipes import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import branches as branches
+    from . import datapipe as datapipe
+    from . import files as files

@@ -5,3 +5,8 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.algorithms import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _checkpoint as _checkpoint
+    from . import join as join

@@ -5,3 +5,10 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.checkpoint import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import loading as loading
+    from . import parts as parts
+    from . import saving as saving
+    from . import storage as storage

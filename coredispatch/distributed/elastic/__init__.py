@@ -5,3 +5,9 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.elastic import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import multiprocessing as multiprocessing
+    from . import state as state
+    from . import utils as utils

@@ -5,3 +5,14 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.fsdp import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import api as api
+    from . import entries as entries
+    from . import fully_sharded_data_parallel as fully_sharded_data_parallel
+    from . import inner as inner
+    from . import policies as policies
+    from . import preparing as preparing
+    from . import sharding as sharding
+    from . import unit as unit

@@ -5,3 +5,9 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.optim import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import apply_optimizer_in_backward as apply_optimizer_in_backward
+    from . import post_localSGD_optimizer as post_localSGD_optimizer
+    from . import zero_redundancy_optimizer as zero_redundancy_optimizer

@@ -5,3 +5,8 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.pipelining import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import schedules as schedules
+    from . import stage as stage

@@ -5,3 +5,12 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.run import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import agent as agent
+    from . import arguments as arguments
+    from . import dashboard as dashboard
+    from . import membership as membership
+    from . import output as output
+    from . import rank as rank

@@ -5,3 +5,15 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.tensor import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import dtensor as dtensor
+    from . import experimental as experimental
+    from . import generators as generators
+    from . import making as making
+    from . import mixing as mixing
+    from . import parallel as parallel
+    from . import placements as placements
+    from . import sharding as sharding
+    from . import transfers as transfers

@@ -5,3 +5,25 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.jit.compiler import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import annotations as annotations
+    from . import attributes as attributes
+    from . import blocks as blocks
+    from . import builtins as builtins
+    from . import calls as calls
+    from . import classes as classes
+    from . import control as control
+    from . import expressions as expressions
+    from . import hooks as hooks
+    from . import loops as loops
+    from . import modules as modules
+    from . import operations as operations
+    from . import overloads as overloads
+    from . import programs as programs
+    from . import results as results
+    from . import source as source
+    from . import statements as statements
+    from . import types as types
+    from . import values as values

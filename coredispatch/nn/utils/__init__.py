@@ -5,3 +5,12 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.nn.utils import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _named_member_accessor as _named_member_accessor
+    from . import clip_grad as clip_grad
+    from . import convert_parameters as convert_parameters
+    from . import fusion as fusion
+    from . import init as init
+    from . import memory_format as memory_format

@@ -5,3 +5,12 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.onnx.translations import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import elementwise as elementwise
+    from . import indexing as indexing
+    from . import nn as nn
+    from . import recurrent as recurrent
+    from . import reduction as reduction
+    from . import shape as shape

@@ -5,3 +5,8 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.utils.benchmark import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import compare as compare
+    from . import measurement as measurement

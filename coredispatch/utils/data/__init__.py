@@ -5,3 +5,17 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.data import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import collate as collate
+    from . import dataloader as dataloader
+    from . import datapipes as datapipes
+    from . import dataset as dataset
+    from . import distributed as distributed
+    from . import pool as pool
+    from . import randomness as randomness
+    from . import recordio as recordio
+    from . import sampler as sampler
+    from . import transport as transport
+    from . import worker as worker

@@ -5,3 +5,10 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.ao.nn.quantized import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import functional_modules as functional_modules
+    from . import layers as layers
+    from . import requantizing as requantizing
+    from . import weights as weights

@@ -5,3 +5,7 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.algorithms._checkpoint import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import checkpoint_wrapper as checkpoint_wrapper

@@ -5,3 +5,9 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.tensor.parallel import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import plans as plans
+    from . import preparing as preparing
+    from . import styles as styles

@@ -5,3 +5,16 @@ from coredispatch._namespaces import publish
 from coredispatch.frontend.distributed.tensor.sharding import *  # noqa: F403
 
 publish(__name__)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import choices as choices
+    from . import drawing as drawing
+    from . import elementwise as elementwise
+    from . import indexing as indexing
+    from . import matrices as matrices
+    from . import networks as networks
+    from . import propagation as propagation
+    from . import rules as rules
+    from . import shapes as shapes
+    from . import views as views
