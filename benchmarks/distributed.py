@@ -131,28 +131,28 @@ def rank_main(only: str, port: int, where: str) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size
     )
-    facts: dict[str, Any] = {"ranks": size}
+    details: dict[str, Any] = {"ranks": size}
     if only in ("", "all_reduce"):
-        facts["all_reduce"] = reductions(cd, torch)
+        details["all_reduce"] = reductions(cd, torch)
     if only in ("", "training"):
-        facts["training"] = training(cd, torch)
+        details["training"] = training(cd, torch)
     if rank == 0:
         with open(where, "w") as file:
-            json.dump(facts, file, indent=2)
+            json.dump(details, file, indent=2)
     torch.distributed.destroy_process_group()
     cd.distributed.destroy_process_group()
 
 
-def show(facts: dict[str, Any]) -> None:
+def show(details: dict[str, Any]) -> None:
     """Print the tables."""
     for view in VIEWS:
-        for row in facts.get("all_reduce", ()):
+        for row in details.get("all_reduce", ()):
             pair = row[view]
             print(
                 f"{view:6} all_reduce {row['bytes']:>9} bytes   MPI {pair['mpi'] * 1e6:9.1f} us   "
                 f"gloo {pair['gloo'] * 1e6:9.1f} us   {pair['ratio']:5.1f}x"
             )
-    for view, both in facts.get("training", {}).items():
+    for view, both in details.get("training", {}).items():
         for name, row in both.items():
             print(
                 f"{view:6} {name:13} step {row['plain'] * 1e3:7.2f} ms   "

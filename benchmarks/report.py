@@ -43,9 +43,9 @@ class Group:
 
 def measure(directory: Path, threads: list[int], quick: bool, note: str) -> None:
     """Run the benchmarks; each leaves a file in ``directory``."""
-    facts = json.dumps(machine() | {"note": note}, indent=1)
+    details = json.dumps(machine() | {"note": note}, indent=1)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "machine.json").write_text(facts, encoding="utf-8")
+    (directory / "machine.json").write_text(details, encoding="utf-8")
     few = ["--samples", "3"] if quick else []
     commands = [["dispatch.py", "--json", str(directory / "dispatch.json"), *few]]
     for count in threads:
@@ -134,10 +134,10 @@ def _threads(file: Path) -> str:
     return "one thread" if count == "1" else f"{count} threads"
 
 
-def page(found: list[Group], facts: dict[str, str]) -> str:
+def page(found: list[Group], on: dict[str, str]) -> str:
     """The text of docs/benchmarks.md."""
     versions = ", ".join(
-        f"{name} {facts[name]}" for name in ("python", "numpy", "numba", "torch", "coredispatch")
+        f"{name} {on[name]}" for name in ("python", "numpy", "numba", "torch", "coredispatch")
     )
     lines = [
         "# Beside PyTorch",
@@ -147,8 +147,8 @@ def page(found: list[Group], facts: dict[str, str]) -> str:
         "minima of samples taken in turn, for calls on 8 by 8 matrices that of medians. Below 1 is",
         "faster than PyTorch.",
         "",
-        f"Measured on {facts['date']}: {facts['processor']}, {facts['processors']} processors,",
-        f"{facts['system']}; {versions}.{' ' + facts['note'] if facts.get('note') else ''}",
+        f"Measured on {on['date']}: {on['processor']}, {on['processors']} processors,",
+        f"{on['system']}; {versions}.{' ' + on['note'] if on.get('note') else ''}",
         "",
         "![A bar for each case, and a line where both take the same time](benchmarks.svg)",
         "",
@@ -224,9 +224,9 @@ def main() -> int:
     if not found:
         print(f"{directory} has no results: run without --from")
         return 2
-    facts: dict[str, Any] = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
+    details: dict[str, Any] = json.loads((directory / "machine.json").read_text(encoding="utf-8"))
     docs = _TOP / "docs"
-    (docs / "benchmarks.md").write_text(page(found, facts), encoding="utf-8")
+    (docs / "benchmarks.md").write_text(page(found, details), encoding="utf-8")
     (docs / "benchmarks.svg").write_text(chart(found), encoding="utf-8")
     print(
         f"wrote docs/benchmarks.md and docs/benchmarks.svg: {sum(len(g.rows) for g in found)} cases"

@@ -51,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     options = _parser().parse_args(arguments)
     try:
-        facts, text = options.run(options)
+        details, text = options.run(options)
     except CoreDispatchError as error:
         print(f"coredispatch: {error}", file=sys.stderr)
         return 1
     try:
-        print(json.dumps(facts, indent=2) if options.json else _fitted(text), flush=True)
+        print(json.dumps(details, indent=2) if options.json else _fitted(text), flush=True)
     except BrokenPipeError:  # `coredispatch ops | head`
         sys.stderr.close()
     return 0
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
     info = command("info", _info, "versions, plugins, backends, and whether compiled code runs")
     info.add_argument("--summary", action="store_true", help="one line")
-    ops = command("ops", _ops, "the operators and who serves them, or all facts of one")
+    ops = command("ops", _ops, "the operators and who serves them, or all metadata of one")
     ops.add_argument("name", nargs="?", help="an operator")
     ops.add_argument("--missing", metavar="BACKEND", help="only what BACKEND cannot do")
     explain = command("explain", _explain, "how a call resolves for a set of keys, step by step")
@@ -181,44 +181,45 @@ def _warmup(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    facts = inventory.info()
-    form, ops = facts["form"], facts["ops"]
+    details = inventory.info()
+    form, ops = details["form"], details["ops"]
     if form["compiled"]:
         running = f"compiled ({len(form['modules'])} modules)"
     else:
         running = f"interpreted: {form['note'] or 'some modules are not compiled'}"
     count = f"{ops['primitive']} primitives, {ops['composite']} composites"
     if options.summary:
-        loaded = [p["name"] for p in facts["plugins"] if p["status"] == "loaded"]
-        return facts, f"coredispatch {facts['version']}, {running}; {count}; {', '.join(loaded)}"
-    versions = ", ".join(f"{name} {v}" for name, v in facts["dependencies"].items())
+        loaded = [p["name"] for p in details["plugins"] if p["status"] == "loaded"]
+        line = f"coredispatch {details['version']}, {running}; {count}; {', '.join(loaded)}"
+        return details, line
+    versions = ", ".join(f"{name} {v}" for name, v in details["dependencies"].items())
     lines = [
-        f"coredispatch {facts['version']}",
-        f"  python       {facts['python']} on {facts['platform']}; {versions}",
+        f"coredispatch {details['version']}",
+        f"  python       {details['python']} on {details['platform']}; {versions}",
         f"  hot modules  {running}",
         f"  operators    {count}, {ops['in-place']} in-place forms",
-        f"  layers       {' > '.join(facts['layers']) or '-'}",
-        f"  layouts      {', '.join(facts['layouts']) or '-'}",
+        f"  layers       {' > '.join(details['layers']) or '-'}",
+        f"  layouts      {', '.join(details['layouts']) or '-'}",
         "",
         "backends",
         *_columns(
             [["key", "native", "generic", "decomposition", "missing", "plugin", "devices"]]
-            + [_backend_row(backend) for backend in facts["backends"]]
+            + [_backend_row(backend) for backend in details["backends"]]
         ),
         "",
         "plugins",
     ]
     rows = [
         [p["name"], p["version"], p["status"], "built in" if p["builtin"] else p["distribution"]]
-        for p in facts["plugins"]
+        for p in details["plugins"]
     ]
     for plugin, line in zip(
-        facts["plugins"], _columns([[cell or "-" for cell in r] for r in rows])
+        details["plugins"], _columns([[cell or "-" for cell in r] for r in rows])
     ):
         lines.append(line)
-        details = [*plugin["facts"].items(), ("cause", plugin["error"]), ("fix", plugin["hint"])]
-        lines += [f"      {key}: {value}" for key, value in details if value]
-    for item in facts["undecided"]:
+        said = [*plugin["details"].items(), ("cause", plugin["error"]), ("fix", plugin["hint"])]
+        lines += [f"      {key}: {value}" for key, value in said if value]
+    for item in details["undecided"]:
         first, *others = item["plugins"]
         ops = ", ".join(item["ops"][:8]) + (", ..." if len(item["ops"]) > 8 else "")
         lines += [
@@ -228,7 +229,7 @@ def _info(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             f"      {first} serves because it was loaded last",
             "      fix: give one of them a higher priority in registrar.kernels(..., priority=)",
         ]
-    return facts, "\n".join(lines)
+    return details, "\n".join(lines)
 
 
 def _backend_row(backend: dict[str, Any]) -> list[str]:
@@ -253,8 +254,8 @@ def _size(count: int) -> str:
 
 def _ops(options: argparse.Namespace) -> tuple[Any, str]:
     if options.name:
-        facts = inventory.operator(options.name)
-        return facts, _one_op(facts)
+        details = inventory.operator(options.name)
+        return details, _one_op(details)
     listed = inventory.operators()
     if options.missing:
         if listed and options.missing not in listed[0]["backends"]:
@@ -275,31 +276,31 @@ def _ops(options: argparse.Namespace) -> tuple[Any, str]:
     return listed, "\n".join([*_columns(rows, ""), "", f"{len(listed)} operators"])
 
 
-def _one_op(facts: dict[str, Any]) -> str:
-    lines = [facts["signature"]]
-    lines += [f"or {overload}" for overload in facts["overloads"]]
-    lines += ["", *(f"  {line}".rstrip() for line in facts["doc"].splitlines()), ""]
+def _one_op(details: dict[str, Any]) -> str:
+    lines = [details["signature"]]
+    lines += [f"or {overload}" for overload in details["overloads"]]
+    lines += ["", *(f"  {line}".rstrip() for line in details["doc"].splitlines()), ""]
     shown = {
-        "kind": facts["kind"],
-        "declared": f"{facts['plugin']} {facts['declared']}",
-        "derivative": facts["derivative"],
-        "autocast": facts["cast"],
-        "dtypes": facts["dtypes"]
-        if isinstance(facts["dtypes"], str)
-        else " ".join(facts["dtypes"]),
-        "shape rule": facts["shape_rule"],
-        "dtype rule": facts["dtype_rule"],
-        "view": facts["view"],
-        "mutates": ", ".join(facts["mutates"]),
-        "in place": facts["inplace"],
-        "form of": facts["functional"],
-        "also called": ", ".join(facts["alias"]),
-        "served by": ", ".join(f"{b} {_MARK[s]}" for b, s in facts["backends"].items()),
+        "kind": details["kind"],
+        "declared": f"{details['plugin']} {details['declared']}",
+        "derivative": details["derivative"],
+        "autocast": details["cast"],
+        "dtypes": details["dtypes"]
+        if isinstance(details["dtypes"], str)
+        else " ".join(details["dtypes"]),
+        "shape rule": details["shape_rule"],
+        "dtype rule": details["dtype_rule"],
+        "view": details["view"],
+        "mutates": ", ".join(details["mutates"]),
+        "in place": details["inplace"],
+        "form of": details["functional"],
+        "also called": ", ".join(details["alias"]),
+        "served by": ", ".join(f"{b} {_MARK[s]}" for b, s in details["backends"].items()),
     }
     lines += [f"  {name:<12} {value}" for name, value in shown.items() if value]
-    if facts["kernels"]:
+    if details["kernels"]:
         rows = [["key", "kernel of", "priority", "where"]]
-        for kernel in facts["kernels"]:
+        for kernel in details["kernels"]:
             key = kernel["key"] + (f", {kernel['backend']}" if kernel["backend"] else "")
             when = " (when it says so)" if kernel["conditional"] else ""
             owner = f"{kernel['plugin']} {kernel['version']}{when}"

@@ -79,7 +79,7 @@ def _backend(name: str) -> dict[str, Any]:
     s = TABLE.snapshot
     backend, plugin = s.backends[name]
     support = [_support(op, name) for op in s.ops.values() if op.derived_from is None]
-    facts: dict[str, Any] = {
+    details: dict[str, Any] = {
         "name": name,
         "plugin": plugin,
         "array_type": f"{backend.array_type.__module__}.{backend.array_type.__qualname__}",
@@ -90,14 +90,14 @@ def _backend(name: str) -> dict[str, Any]:
     try:
         for index in range(backend.device_count()):
             device = {"name": backend.device_name(index), "memory": backend.memory(index)}
-            facts["devices"].append(device)
-        if not facts["devices"]:
-            facts["note"] = backend.device_name()
+            details["devices"].append(device)
+        if not details["devices"]:
+            details["note"] = backend.device_name()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a broken driver must not hide the rest
-        facts["note"] = f"{type(error).__name__}: {text_of(error)}"
-    return facts
+        details["note"] = f"{type(error).__name__}: {text_of(error)}"
+    return details
 
 
 def _plugin(plugin: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _plugin(plugin: Any) -> dict[str, Any]:
         "status": plugin.status,
         "error": plugin.error,
         "hint": plugin.hint,
-        "facts": {text_of(k): text_of(v) for k, v in plugins.info(plugin.name).items()},
+        "details": {text_of(k): text_of(v) for k, v in plugins.info(plugin.name).items()},
     }
 
 
@@ -155,7 +155,7 @@ def operators() -> list[dict[str, Any]]:
 
 
 def operator(name: str) -> dict[str, Any]:
-    """Every fact of one operator's definition, and its kernels with their provenance.
+    """All metadata of one operator's definition, and its kernels with their provenance.
 
     Raises:
         RegistrationError: there is no such operator; names the closest ones.

@@ -97,7 +97,7 @@ if _typing.TYPE_CHECKING:
     from coredispatch.frontend.argument_types import FloatList, Index, IntList, Scalar
     from coredispatch.frontend.distributed.communicator import (
         Communicator,
-        GroupFacts,
+        GroupInfo,
         LateError,
         Request,
     )
@@ -127,7 +127,7 @@ __all__ = [
     "FloatList",
     "Generator",
     "GraphCache",
-    "GroupFacts",
+    "GroupInfo",
     "Index",
     "IndexParts",
     "IntList",
@@ -214,7 +214,7 @@ _LATER = {
     "Communicator": "coredispatch.frontend.distributed.communicator:Communicator",
     "FloatList": "coredispatch.frontend.argument_types:FloatList",
     "GraphCache": "coredispatch.graph.cache:GraphCache",
-    "GroupFacts": "coredispatch.frontend.distributed.communicator:GroupFacts",
+    "GroupInfo": "coredispatch.frontend.distributed.communicator:GroupInfo",
     "Index": "coredispatch.frontend.argument_types:Index",
     "IndexParts": "coredispatch.backends.index_parts:IndexParts",
     "IntList": "coredispatch.frontend.argument_types:IntList",

@@ -26,10 +26,10 @@ def chapter(title: str) -> None:
     print(f"\n== {title}")
 
 
-# 1. THE BLOCK ---------------------------------------------------------------------------------
+# 1. THE DEFINITION ----------------------------------------------------------------------------
 #
-# All facts of an operator stand in one place. The signature is the schema: what is a tensor, what
-# may be None, what has a default. `out` and `dtype` are rules: functions of the arguments that
+# All metadata of an operator stands in one place. The signature is the schema: what is a tensor,
+# what may be None, what has a default. `out` and `dtype` are rules: functions of the arguments that
 # say what comes out; they run for meta tensors, in error messages and in the conformance suite,
 # never on the path of an ordinary call. `cast` is what mixed precision does with it.
 #
@@ -137,7 +137,7 @@ def main() -> None:
     assert "logcosh" not in dir(cd.ops)
     cd.plugins.load("logcosh", WithoutKernel())
 
-    chapter("What is derived from the block")
+    chapter("What is derived from the definition")
     x = cd.tensor([-100.0, -1.0, 0.0, 1.0, 100.0])
     expected = np.logaddexp(x.numpy(), -x.numpy()) - math.log(2)
     np.testing.assert_allclose(cd.logcosh(x).numpy(), expected, rtol=1e-6)
@@ -177,7 +177,7 @@ def main() -> None:
     chapter("An operator that writes")
     write()
 
-    chapter("Mixed precision follows the cast policy of the block")
+    chapter("Mixed precision follows the cast policy of the definition")
     half = cd.tensor([1.0]).half()
     with cd.autocast("cpu", dtype=cd.bfloat16):
         assert half.logcosh().dtype == cd.float32

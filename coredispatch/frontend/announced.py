@@ -35,10 +35,10 @@ def announced_class(name: str, fix: str, *bases: type) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         _refuse(name, fix)
 
-    facts = {
+    details = {
         "__init__": __init__,
         "announced": fix,
         "__doc__": f"Not there yet: raises NotImplementedError. Instead: {fix}.",
         "__module__": f"coredispatch.{name.rpartition('.')[0]}".rstrip("."),
     }
-    return type(name.rpartition(".")[2], bases, facts)
+    return type(name.rpartition(".")[2], bases, details)

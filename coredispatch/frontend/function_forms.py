@@ -203,7 +203,7 @@ def adaptive_max_pool1d(input: Any, output_size: Any) -> Any:
     return F.adaptive_max_pool1d(input, output_size, return_indices=True)
 
 
-# -- facts ----------------------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------------------------
 
 
 def is_nonzero(input: Tensor) -> bool:

@@ -150,8 +150,8 @@ def _made(name: str, device: str) -> TensorType:
     """The class ``NAMETensor`` for a device."""
     title = f"{name}Tensor"
     doc = f"Tensors of {_NAMES[name].name} on {device}, as they were made before dtypes."
-    facts = {"dtype": _NAMES[name], "device": Device(device), "__doc__": doc}
-    cls = TensorType(title, (), facts)
+    details = {"dtype": _NAMES[name], "device": Device(device), "__doc__": doc}
+    cls = TensorType(title, (), details)
     cls.__module__ = "coredispatch" if device == "cpu" else f"coredispatch.{device}"
     return cls
 

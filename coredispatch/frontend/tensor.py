@@ -1,7 +1,7 @@
 """``Tensor``: what a user holds.
 
 The operators' methods are installed from the table (:mod:`.methods`). What is not an operator is
-written in the other bases of this class, a file per subject: facts, gradients, conversions,
+written in the other bases of this class, a file per subject: details, gradients, conversions,
 protocols of Python. Here is how tensors and their subclasses are made.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, Self
 from coredispatch.frontend.subclasses import as_subclass, declare, fill, make_subclass
 from coredispatch.frontend.tensor_base import TensorBase
 from coredispatch.frontend.tensor_conversions import TensorConversions
-from coredispatch.frontend.tensor_facts import TensorFacts
 from coredispatch.frontend.tensor_gradients import TensorGradients
+from coredispatch.frontend.tensor_properties import TensorProperties
 from coredispatch.frontend.tensor_protocols import TensorProtocols
 from coredispatch.frontend.torch_dispatch import disabled_torch_dispatch, make_wrapper_subclass
 from coredispatch.frontend.torch_function import default_torch_function
@@ -25,7 +25,7 @@ __all__ = ["Tensor", "is_tensor"]
 
 # TensorBase stands first: a call asks several times whether something is a Value, and each class
 # between Tensor and Value costs it 1 ns each time.
-class Tensor(TensorBase, TensorProtocols, TensorConversions, TensorGradients, TensorFacts):
+class Tensor(TensorBase, TensorProtocols, TensorConversions, TensorGradients, TensorProperties):
     """A multi-dimensional array of one dtype on one device.
 
     Make one with :func:`coredispatch.tensor`, ``zeros``, ``from_numpy`` and the like.

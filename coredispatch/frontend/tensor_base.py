@@ -112,7 +112,7 @@ class TensorBase(Value):
         self.raw = raw
         self.keys = keys
 
-    # -- facts -----------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number (also a complex one)."""

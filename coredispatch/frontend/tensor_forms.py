@@ -214,7 +214,7 @@ def volatile(self: Tensor) -> bool:
     return False
 
 
-_FACTS = (is_mkldnn, is_nested, is_sparse_csr, name, volatile)
+_DETAILS = (is_mkldnn, is_nested, is_sparse_csr, name, volatile)
 _HERE = (
     apply_, map_, map2_, as_strided_, const_data_ptr, is_set_to, dim_order, narrow_copy,
     new_empty_strided, record_stream, module_load, resize, resize_as, to_mkldnn,
@@ -223,13 +223,13 @@ _HERE = (
 
 
 def _install() -> None:
-    facts: dict[str, Any] = {f"is_{device}": _on(device) for device in _DEVICES}
-    facts |= {name: _function(name) for name in _FUNCTIONS}
-    facts |= {name: _removed(name) for name in _REMOVED}
-    facts |= {device: _moved(device) for device in ("ipu", "mtia", "xpu")}
-    facts |= {function.__name__: function for function in _HERE}
-    facts |= {fact.__name__: property(fact) for fact in _FACTS}
-    for name, fact in facts.items():
+    details: dict[str, Any] = {f"is_{device}": _on(device) for device in _DEVICES}
+    details |= {name: _function(name) for name in _FUNCTIONS}
+    details |= {name: _removed(name) for name in _REMOVED}
+    details |= {device: _moved(device) for device in ("ipu", "mtia", "xpu")}
+    details |= {function.__name__: function for function in _HERE}
+    details |= {fact.__name__: property(fact) for fact in _DETAILS}
+    for name, fact in details.items():
         if name in vars(Tensor):
             continue
         if not isinstance(fact, property):

@@ -62,7 +62,7 @@ class DispatchModes(ModeStack):
     filled, empty = Switch(on=("torch_dispatch_mode",)), Switch(released=("torch_dispatch_mode",))
 
 
-class _Facts:
+class _Details:
     """What stands for the data of a wrapper subclass."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, device: Any, strides: Any) -> None:
@@ -107,8 +107,8 @@ def make_wrapper_subclass(
     from coredispatch.registry.model.dtypes import default_dtype
 
     place = default_device() if device is None else Device(device)
-    facts: Any = _Facts(tuple(size), dtype or default_dtype(), place, strides)
-    made = HOOKS.value_type(SubclassData(facts), HOOKS.device_bit(place) | DISPATCH | _WRAPPED)
+    details: Any = _Details(tuple(size), dtype or default_dtype(), place, strides)
+    made = HOOKS.value_type(SubclassData(details), HOOKS.device_bit(place) | DISPATCH | _WRAPPED)
     made = become(made, cls)
     made.raw.kind, made.raw.attributes = cls, getattr(made, "__dict__", None)
     if requires_grad:

@@ -24,13 +24,13 @@ DIRECTORY_VARIABLE = "COREDISPATCH_CACHE_DIR"
 _DIGEST = hashlib.sha256().digest_size
 
 
-def graph_key(graph: Graph, inputs: Sequence[Any], *facts: str) -> str | None:
+def graph_key(graph: Graph, inputs: Sequence[Any], *details: str) -> str | None:
     """A name for what a graph compiles to: equal for equal graphs, inputs and machines.
 
     The operators and their arguments count, the names of values do not, nor the lines they come
     from. Of tensors among ``inputs`` shapes, strides, dtypes and devices count, of numbers the
-    type. ``facts`` are the compiler's own: its name and version, its options. None for a graph that
-    is no data (a function of the program's stands in it): it is compiled in each process.
+    type. ``details`` are the compiler's own: its name and version, its options. None for a graph
+    that is no data (a function of the program's stands in it): it is compiled in each process.
     """
     try:
         document = _without_names(graph)
@@ -38,7 +38,7 @@ def graph_key(graph: Graph, inputs: Sequence[Any], *facts: str) -> str | None:
         return None
     values = [str(info_of(v)) if hasattr(v, "raw") else type(v).__name__ for v in inputs]
     parts = [__version__, sys.version, platform.machine(), platform.processor(), *_features()]
-    text = json.dumps([document, values, parts, list(facts)], sort_keys=True, default=str)
+    text = json.dumps([document, values, parts, list(details)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

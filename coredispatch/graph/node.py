@@ -201,7 +201,7 @@ class Node:
         self._prev._next, self._next._prev = self._next, self._prev
         self._prev = self._next = self
 
-    # -- facts -----------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def stack_trace(self) -> str | None:

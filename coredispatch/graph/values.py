@@ -1,4 +1,4 @@
-"""What is known of a value of a graph: the facts that ``node.meta["value"]`` holds."""
+"""What is known of a value of a graph: the properties that ``node.meta["value"]`` holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ValueInfo", "info_of"]
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """The facts of a tensor.
+    """The properties of a tensor.
 
     Attributes:
         shape: the sizes, each an int or a :class:`~coredispatch.plugin.Symbol`.

@@ -39,7 +39,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (
         r"(cudnn_|miopen_|mkldnn_|fbgemm_|.*_cudagraph_).*|compiled_with_cxx11_abi|has_.*|USE_.*|"
         r"is_vulkan_available|set_flush_denormal|.*cxx11.*|profiler_allow.*",
-        "entry points and facts of one library that PyTorch is built with",
+        "entry points and properties of one library that PyTorch is built with",
     ),
     (
         r"(quantized_|q_per|choose_q|empty_quantized|quantize_|quint|"

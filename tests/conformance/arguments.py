@@ -68,7 +68,7 @@ def parser(commands_by_name: Mapping[str, Command]) -> argparse.ArgumentParser:
         added.add_argument(
             "--changed-since",
             metavar="REF",
-            help="only operators whose block or kernel is not what it was at a commit",
+            help="only operators whose definition or kernel is not what it was at a commit",
         )
         added.add_argument("--expectations", type=Path, help="a conformance.toml to use instead")
 

@@ -38,8 +38,8 @@ SELECTING = (
 RUNNING_PRODUCTS = ("cumprod",)
 #: in which the inputs of a conditioned operator move: up, down, and the others at random
 DIRECTIONS = 6
-#: class of an op whose block names none: conditioned, with the rounding of intermediate results
-DEFAULT = ("body", 4.0)
+#: class of an op whose definition names none: conditioned, with intermediate results rounded
+DEFAULT = ("intermediate", 4.0)
 
 
 class Deviation(AssertionError):
@@ -131,7 +131,7 @@ def _patiently(judge: Callable[[int], float], kind: str) -> float:
     try:
         return judge(DIRECTIONS)
     except Deviation:
-        if kind not in ("conditioned", "body"):
+        if kind not in ("conditioned", "intermediate"):
             raise
         return judge(8 * DIRECTIONS)
 
@@ -218,7 +218,9 @@ def _own_bound(
     sums = 3 * np.sqrt(_longest(reference))
     units += sums * min(u, 2.0**-24) / u  # half precision accumulates in float32
     bound = 3 * spread + units * u * (size + size.max(initial=0.0)) + 2 * eta
-    if kind == "body":  # its intermediate results are as large as those of the absolute inputs
+    if (
+        kind == "intermediate"
+    ):  # its intermediate results are as large as those of the absolute inputs
         reach = _magnitude(reference, r, number)
         if directions > DIRECTIONS:
             reach = _signed_magnitude(reference, r, reach, number)

@@ -131,7 +131,7 @@ class Result:
         assertions: number of things that were asserted; a pass with none is ``vacuous``.
         message: the first failure, or why the case did not count.
         margin: the largest error over its bound (1 is the edge), where values were compared.
-        facts: further findings, such as who served the op.
+        details: further findings, such as who served the op.
     """
 
     case: str
@@ -144,7 +144,7 @@ class Result:
     assertions: int = 0
     message: str = ""
     margin: float | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, status: Status, message: str = "", **more: Any) -> Result:

@@ -1,4 +1,4 @@
-"""Which operators a change of files concerns: those whose block or kernel is not what it was.
+"""Which operators a change of files concerns: those whose definition or kernel is not what it was.
 
 ``--changed-since REF`` asks git. A file of kernels is compared definition by definition; what
 cannot be assigned to operators, as a change of the array type, concerns all of them.

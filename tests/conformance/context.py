@@ -25,7 +25,7 @@ from .case import Case
 from .covering_array import ConfiguredMake
 from .policies import Leniency, flushed, lenient
 from .reference import NoReference, Reference, complete
-from .subject import OpFacts, Subject, numpy_dtype
+from .subject import OpMetadata, Subject, numpy_dtype
 from .tensor_layouts import in_layouts, layout_of
 
 __all__ = [
@@ -137,10 +137,12 @@ class Context:
         given: the one sample to judge, for a case that would draw its samples.
     """
 
-    def __init__(self, subject: Subject, case: Case, facts: OpFacts | None, fresh: int = 0) -> None:
+    def __init__(
+        self, subject: Subject, case: Case, metadata: OpMetadata | None, fresh: int = 0
+    ) -> None:
         self.subject = subject
         self.case = case
-        self.facts = facts
+        self.metadata = metadata
         self.fresh = fresh
         self.asserted = 0
         self.margin: float | None = None
@@ -180,13 +182,13 @@ class Context:
     @property
     def op(self) -> Any:
         """The operator under test."""
-        assert self.facts is not None
-        return self.facts.op
+        assert self.metadata is not None
+        return self.metadata.op
 
     def make(self, kind: Callable[..., Any] = ConfiguredMake, **changes: Any) -> Any:
         """The ``make`` object of the case, of another class where ``kind`` is given."""
         case = self.case
-        assert self.facts is not None
+        assert self.metadata is not None
         settings: dict[str, Any] = {
             "dtype": numpy_dtype("float32" if case.dtype == "-" else case.dtype),
             "layout": "contiguous" if case.layout == "-" else case.layout,
@@ -194,7 +196,7 @@ class Context:
             "seed": (case.seed + self.fresh) % 2**32,
             "values": self.op.values,
             # A composite goes through intermediate results of its own.
-            "moderate": not self.facts.elementwise or self.op.kind == "composite",
+            "moderate": not self.metadata.elementwise or self.op.kind == "composite",
         }
         return kind(**{**settings, **changes})
 
@@ -407,7 +409,7 @@ class Context:
         )
         for i, (array, r) in enumerate(zip(found, wanted, strict=True)):
             step = 0.0 if reference.determined else self._laid_out(i, outputs[i], r)
-            r, signs = np.asarray(r), signs and not (self.facts and self.facts.layouts)
+            r, signs = np.asarray(r), signs and not (self.metadata and self.metadata.layouts)
             self.expect(
                 array.shape == r.shape,
                 f"output {i} has shape {array.shape}, the reference {r.shape}",
@@ -481,7 +483,7 @@ class Context:
     def _laid_out(self, number: int, output: Any, expected: Any) -> Any:
         """Assert the layout that the reference names; the distance of the values it can hold."""
         layout, named = layout_of(output), getattr(expected, "layout", "")
-        if self.facts is not None and self.facts.layouts:
+        if self.metadata is not None and self.metadata.layouts:
             found = "" if layout is None else layout.name
             self.expect(
                 found == named,

@@ -172,9 +172,9 @@ def fingerprint(subject: Subject, options: Options) -> str:
     loaded = [f"{p.name} {p.version}" for p in plugins if p.status == "loaded"]
     path = options.expectations or subject.expectations.path
     declared = Path(path).read_bytes() if path else b""
-    facts = (subject.name, subject.backend.device_name(), cd.__version__, loaded)
+    metadata = (subject.name, subject.backend.device_name(), cd.__version__, loaded)
     asked = (options.level, options.profiles, options.ops, options.ops_of, options.checks)
-    mark.update(repr((facts, asked, options.shard, options.fresh)).encode() + declared)
+    mark.update(repr((metadata, asked, options.shard, options.fresh)).encode() + declared)
     homes = {Path(cd.__file__).parent, Path(__file__).parent}
     homes |= {subject.home} if subject.home is not None else set()
     for home in sorted(homes):

@@ -3,7 +3,7 @@
 A drawn sample is one of the operator definition's with its structure varied: dimensions of other
 sizes, shapes that broadcast together, an array of any shape with the ``dim`` arguments to match;
 each array with a dtype, a layout and values of its own. Whether the op takes such a call is
-decided by its reference and its meta kernel; where they refuse, the block's own structure stays.
+decided by its reference and its meta kernel; where they refuse, the op's own structure stays.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["explore"]
 EXAMPLES = 11
 #: seconds that finding a smaller example of a failure may take; it stays a failure after them
 SHRINKING = 15.0
-#: elements of all arrays of a drawn sample together, unless the block's own has more
+#: elements of all arrays of a drawn sample together, unless the definition's own has more
 ELEMENTS = 3000
 LONG = (16, 17, 33, 65, 129, 257)
 CONFINED = ("uniform", "biased", "ties")
@@ -173,9 +173,9 @@ class _Artist:
     """Draws samples of one operator."""
 
     def __init__(self, context: Context, accepts: Callable[[Context, Any], bool]) -> None:
-        assert context.facts is not None
+        assert context.metadata is not None
         self.context, self.op, self.accepts = context, context.op, accepts
-        self.dtypes = [d for d in context.facts.dtypes if d in context.subject.dtypes]
+        self.dtypes = [d for d in context.metadata.dtypes if d in context.subject.dtypes]
         self._templates: dict[str, list[Template]] = {}
         self._broadcasts: bool | None = None
         special, wide = (in_domain(self.op, p, "contiguous") for p in ("special", "extremes"))

@@ -45,9 +45,9 @@ class CaseInspector:
         if lost is None:
             return str(text)
         if draft is None:
-            facts = None if case.op == BACKEND else self.subject.facts(case.op)
+            metadata = None if case.op == BACKEND else self.subject.metadata(case.op)
             draft = compose(
-                Context(self.subject, case, facts, self.options.fresh), PLACEHOLDER, PLACEHOLDER
+                Context(self.subject, case, metadata, self.options.fresh), PLACEHOLDER, PLACEHOLDER
             )
         said = str(lost).replace("\\", "\\\\").replace('"""', "'''")
         return draft.replace(PLACEHOLDER, str(lost.status), 1).replace(PLACEHOLDER, said, 1)
@@ -69,7 +69,7 @@ class CaseInspector:
             f"  asked for at {', '.join(levels) or 'no level'}; mandatory: {case.mandatory}",
         ]
         if case.op != BACKEND:
-            op, kernel = self.subject.facts(case.op).op, self.subject.kernel(case.op)
+            op, kernel = self.subject.metadata(case.op).op, self.subject.kernel(case.op)
             reference = getattr(op.reference, "__name__", "a function")
             lines += [
                 f"  {op.signature}  ({op.file}:{op.line})",

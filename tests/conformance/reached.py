@@ -73,7 +73,7 @@ def users_of(changed: Iterable[str]) -> set[str]:
 
 @cache
 def _named(name: str) -> frozenset[str]:
-    """The operators that the block of one names."""
+    """The operators that the definition of one names."""
     op = getattr(cd.ops, name)
     seen: set[int] = set()
     found: set[str] = set()

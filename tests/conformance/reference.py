@@ -1,4 +1,4 @@
-"""The float64 reference of an operator: its block's NumPy function, or its decomposition on
+"""The float64 reference of an operator: its definition's NumPy function, or its decomposition on
 float64.
 
 Arguments reach the reference as the kernel would see them - promoted to the op's computing dtype
@@ -200,7 +200,7 @@ class Reference:
         return found if self.determined is None else self.determined(*found)
 
     def judged(self, results: list[Any]) -> list[Any]:
-        """What is compared of the arrays that a call gave: what its block says is determined."""
+        """What is compared of the arrays that a call gave: what the definition determines."""
         if self.determined is None:
             return results
         double = results[0].dtype.itemsize == (16 if results[0].dtype.kind == "c" else 8)

@@ -197,12 +197,12 @@ def script(
     ``draft`` is called with the program so far before each call, for a call that never returns;
     :data:`PLACEHOLDER` stands in the place of what became of it.
     """
-    facts = None if case.op == BACKEND else subject.facts(case.op)
+    metadata = None if case.op == BACKEND else subject.metadata(case.op)
     if draft is None:
-        context = Context(subject, case, facts, fresh)
+        context = Context(subject, case, metadata, fresh)
     else:
-        context = _Draft(subject, case, facts, fresh, write=draft)
-    result = run_case(subject, case, facts, fresh, context)
+        context = _Draft(subject, case, metadata, fresh, write=draft)
+    result = run_case(subject, case, metadata, fresh, context)
     return compose(context, str(result.status), result.message)
 
 

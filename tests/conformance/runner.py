@@ -20,7 +20,7 @@ from .expectations import ExpectedFailure
 from .integrity import Seal
 from .levels import belongs, known_profiles
 from .selection import operators_named
-from .subject import OpFacts, Subject, SuiteError
+from .subject import OpMetadata, Subject, SuiteError
 
 __all__ = ["plan", "plan_op", "run_case", "run_op", "run_sample", "selected"]
 
@@ -47,10 +47,10 @@ def plan_op(
     Raises :class:`SuiteError` for an unknown operator or level, and where two cases would have
     the same id.
     """
-    facts = None if op == BACKEND else subject.facts(op)
+    metadata = None if op == BACKEND else subject.metadata(op)
     planned: dict[str, Case] = {}
     for make_plan in dict.fromkeys(check.plan for check in checks.load()):
-        for case in make_plan(subject, facts):
+        for case in make_plan(subject, metadata):
             if belongs(case, level, profiles) and (drawn or case.variant != DRAWN):
                 if case.id in planned:
                     raise SuiteError(f"two cases have the id {case.id}")
@@ -102,7 +102,7 @@ def unmatched(subject: Subject, cases: Iterable[Case]) -> list[ExpectedFailure]:
 def run_case(
     subject: Subject,
     case: Case,
-    facts: OpFacts | None = None,
+    metadata: OpMetadata | None = None,
     fresh: int = 0,
     context: Context | None = None,
 ) -> Result:
@@ -111,9 +111,9 @@ def run_case(
     ``fresh`` is added to the seed of the case's values. ``context`` is what the check works
     with, for callers that want to look at it.
     """
-    if facts is None and case.op != BACKEND:
-        facts = subject.facts(case.op)
-    context = context or Context(subject, case, facts, fresh)
+    if metadata is None and case.op != BACKEND:
+        metadata = subject.metadata(case.op)
+    context = context or Context(subject, case, metadata, fresh)
     sealed = seal()
     start = time.perf_counter()
     status, message = Status.PASS, ""
@@ -148,7 +148,7 @@ def run_case(
         seconds=time.perf_counter() - start,
         assertions=context.asserted,
         margin=context.margin,
-        facts=context.found,
+        details=context.found,
     )
     return subject.expectations.judge(case, result)
 
@@ -161,10 +161,10 @@ def _from_suite(error: BaseException) -> bool:
 
 def run_sample(subject: Subject, case: Case, sample: Any) -> Result:
     """Judge one sample as an operator's drawn case does, without drawing any."""
-    facts = subject.facts(case.op)
-    context = Context(subject, case, facts)
+    metadata = subject.metadata(case.op)
+    context = Context(subject, case, metadata)
     context.given = sample
-    return run_case(subject, case, facts, context=context)
+    return run_case(subject, case, metadata, context=context)
 
 
 def run_op(
@@ -175,9 +175,9 @@ def run_op(
     fresh: int = 0,
 ) -> Iterator[Result]:
     """Run every case of one operator."""
-    facts = None if op == BACKEND else subject.facts(op)
+    metadata = None if op == BACKEND else subject.metadata(op)
     for case in plan_op(subject, op, level, profiles):
-        yield run_case(subject, case, facts, fresh)
+        yield run_case(subject, case, metadata, fresh)
 
 
 def _raised(error: BaseException, context: Context) -> str:

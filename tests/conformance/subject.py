@@ -23,7 +23,7 @@ from .expectations import Expectations
 from .process_state import State, lasting
 from .tensor_layouts import dense, tensor_of, uses_layouts
 
-__all__ = ["DTYPES", "MANDATORY_DTYPES", "OpFacts", "Subject", "SuiteError", "numpy_dtype"]
+__all__ = ["DTYPES", "MANDATORY_DTYPES", "OpMetadata", "Subject", "SuiteError", "numpy_dtype"]
 
 #: every dtype with its index, which decides the pairing in the covering array
 DTYPES: dict[str, Any] = {d.name: d for d in ALL_DTYPES}
@@ -55,8 +55,8 @@ def _kind(dtype: Any) -> str:
 
 
 @dataclass(frozen=True)
-class OpFacts:
-    """An operator with what the suite derives from its block."""
+class OpMetadata:
+    """An operator with what the suite derives from its definition."""
 
     op: Any
     dtypes: tuple[str, ...]  # the domain
@@ -70,7 +70,7 @@ class OpFacts:
 
     @property
     def elementwise(self) -> bool:
-        """Whether the block names a class that bounds every element by itself."""
+        """Whether the definition names a class that bounds every element by itself."""
         tolerance = self.op.tolerance
         return tolerance is not None and tolerance.kind in ("exact", "ulp")
 
@@ -207,8 +207,8 @@ class Subject:
             if op.plugin == plugin and op.kind == "primitive" and op.name not in served
         ]
 
-    def facts(self, name: str) -> OpFacts:
-        """Facts of one operator; raises :class:`SuiteError` for an unknown one."""
+    def metadata(self, name: str) -> OpMetadata:
+        """Metadata of one operator; raises :class:`SuiteError` for an unknown one."""
         try:
             op = getattr(cd.ops, name)
         except AttributeError as error:
@@ -219,7 +219,7 @@ class Subject:
             domain = [d for d in ALL_DTYPES if _kind(d) in kinds]
         names = tuple(d.name for d in domain)
         laid_out = op.plugin != OPERATORS and uses_layouts(op)
-        return OpFacts(op, names, self.kernel(name) is not None, laid_out)
+        return OpMetadata(op, names, self.kernel(name) is not None, laid_out)
 
     def kernel(self, op: str) -> Kernel | None:
         """The backend's best own kernel for ``op``."""

@@ -64,7 +64,7 @@ def main() -> None:
 
 def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], say: Say) -> None:
     op, done = request["op"], set(request["done"])
-    facts = None if op == BACKEND else subject.facts(op)
+    metadata = None if op == BACKEND else subject.metadata(op)
     fresh, profiles = settings["fresh"], tuple(settings["profiles"])
     memory = Memory()
     cases: list[Case] = plan_op(subject, op, settings["level"], profiles, drawn=bool(fresh))
@@ -72,11 +72,11 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
         if case.id in done or (settings["checks"] and case.check not in settings["checks"]):
             continue
         say(start=case.id)
-        context = Context(subject, case, facts, fresh)
-        result = run_case(subject, case, facts, fresh, context)
+        context = Context(subject, case, metadata, fresh)
+        result = run_case(subject, case, metadata, fresh, context)
         if case.variant == DRAWN and result.status is Status.FAIL:
             # Kept with the result: it runs where nothing can be drawn again.
-            result.facts["script"] = compose(context, str(result.status), result.message)
+            result.details["script"] = compose(context, str(result.status), result.message)
         say(result=result.to_dict())
     subject.state.restore()  # one operator's fault is no other operator's
     taken = memory.taken()
@@ -88,7 +88,7 @@ def _run(subject: Subject, request: dict[str, Any], settings: dict[str, Any], sa
 
 def _explained(subject: Subject, case_id: str, fresh: int, say: Say) -> dict[str, Any]:
     case = case_of(subject, case_id)
-    facts = None if case.op == BACKEND else subject.facts(case.op)
+    metadata = None if case.op == BACKEND else subject.metadata(case.op)
 
     class Told(Context):
         def placed(self, sample: Any) -> Any:
@@ -96,8 +96,8 @@ def _explained(subject: Subject, case_id: str, fresh: int, say: Say) -> dict[str
             say(draft=self.shown())
             return placed
 
-    context = Told(subject, case, facts, fresh)
-    result = run_case(subject, case, facts, fresh, context)
+    context = Told(subject, case, metadata, fresh)
+    result = run_case(subject, case, metadata, fresh, context)
     return {
         "result": result.to_dict(),
         "call": None if context.sample is None else context.shown(),

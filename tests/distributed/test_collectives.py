@@ -171,12 +171,10 @@ class TestWithoutAGroup:
     def test_a_backend_of_ones_own(self) -> None:
         from coredispatch.frontend.distributed.fake import FakeCommunicator
 
-        dist.Backend.register_backend(
-            "mine", lambda facts: FakeCommunicator(facts.rank, facts.size)
-        )
+        dist.Backend.register_backend("mine", lambda info: FakeCommunicator(info.rank, info.size))
         assert dist.is_backend_available("mine") and dist.Backend("MINE") == "mine"
         with pytest.raises(RuntimeError, match="already exist"):
-            dist.Backend.register_backend("mine", lambda facts: None)
+            dist.Backend.register_backend("mine", lambda info: None)
         with dist.world.separate_world():
             dist.init_process_group("mine", store=dist.HashStore(), rank=0, world_size=2)
             assert dist.get_backend() == "mine" and dist.get_world_size() == 2

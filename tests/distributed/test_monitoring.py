@@ -69,8 +69,8 @@ def test_lines_of_the_dashboard(tmp_path: Path) -> None:
     board = Dashboard(tmp_path, shown)
     board.show(now=True)
     for rank in (1, 0):
-        facts = {"rank": rank, "step": 7, "samples_per_second": 10.0, "communication": rank / 4}
-        (tmp_path / f"{rank}.stats").write_text(json.dumps(facts))
+        details = {"rank": rank, "step": 7, "samples_per_second": 10.0, "communication": rank / 4}
+        (tmp_path / f"{rank}.stats").write_text(json.dumps(details))
     (tmp_path / "2.stats").write_text("{")  # a rank may be writing
     board.show(now=True)
     board.show(now=True)
@@ -83,13 +83,13 @@ def test_lines_of_the_dashboard(tmp_path: Path) -> None:
 def test_of_many_ranks_those_are_shown_that_the_others_wait_for(tmp_path: Path) -> None:
     shown = io.StringIO()
     for rank in range(100):
-        facts = {
+        details = {
             "rank": rank,
             "step": 7,
             "samples_per_second": 1.0,
             "communication": 1 - rank / 100,
         }
-        (tmp_path / f"{rank}.stats").write_text(json.dumps(facts))
+        (tmp_path / f"{rank}.stats").write_text(json.dumps(details))
     Dashboard(tmp_path, shown).show(now=True)
     line = shown.getvalue()
     assert line.startswith("step 7: 100.0 samples/s (rank 92 1.0/s, 8% in communication; rank 93 ")

@@ -12,11 +12,11 @@ HERE = Path(__file__).parent / "third_party"
 
 def installed(name: str, module: str, folder: Path) -> dict[str, str]:
     """The environment of a program that finds ``module`` as the plugin ``name``."""
-    facts = folder / f"third_party_{name}-1.0.dist-info"
-    facts.mkdir()
+    details = folder / f"third_party_{name}-1.0.dist-info"
+    details.mkdir()
     metadata = f"Metadata-Version: 2.1\nName: third-party-{name}\nVersion: 1.0\n"
-    (facts / "METADATA").write_text(metadata)
-    (facts / "entry_points.txt").write_text(f"[coredispatch.plugins]\n{name} = {module}\n")
+    (details / "METADATA").write_text(metadata)
+    (details / "entry_points.txt").write_text(f"[coredispatch.plugins]\n{name} = {module}\n")
     paths = [str(folder), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     intel = Path(sys.prefix) / "lib" / "libintelocl.so"
     vendors = {"OCL_ICD_VENDORS": str(intel)} if intel.exists() else {}

@@ -62,16 +62,16 @@ def compiled(
 
 
 def test_a_compiled_wheel_needs_its_three_packages_only(compiled: Environment) -> None:
-    facts = compiled.info()
-    assert facts["form"]["compiled"], facts["form"]
-    assert facts["form"]["note"] == ""
+    details = compiled.info()
+    assert details["form"]["compiled"], details["form"]
+    assert details["form"]["note"] == ""
     compiled.run("-c", CHECK)
 
 
 def test_the_switch_runs_the_python_files(compiled: Environment) -> None:
-    facts = compiled.info(COREDISPATCH_INTERPRETED="1")
-    assert set(facts["form"]["modules"].values()) == {False}
-    assert facts["form"]["note"] == "COREDISPATCH_INTERPRETED is set"
+    details = compiled.info(COREDISPATCH_INTERPRETED="1")
+    assert set(details["form"]["modules"].values()) == {False}
+    assert details["form"]["note"] == "COREDISPATCH_INTERPRETED is set"
     compiled.run("-c", CHECK, COREDISPATCH_INTERPRETED="1")
 
 

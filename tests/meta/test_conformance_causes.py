@@ -10,7 +10,7 @@ from coredispatch.conformance import report
 from coredispatch.conformance.report.causes import causes, plain
 
 
-def result(op: str, check: int, message: str, number: int = 0, **facts: Any) -> dict[str, Any]:
+def result(op: str, check: int, message: str, number: int = 0, **details: Any) -> dict[str, Any]:
     status = "pass" if not message else "fail"
     return {
         "case": f"{op}/{check}/{number}:00000000",
@@ -23,7 +23,7 @@ def result(op: str, check: int, message: str, number: int = 0, **facts: Any) -> 
         "assertions": 1,
         "margin": None,
         "message": message,
-        "facts": facts,
+        "details": details,
     }
 
 
@@ -74,7 +74,10 @@ def test_a_line_that_warns_is_one_cause_whatever_numpy_says() -> None:
     warned = "let a RuntimeWarning through at kernels.py:{}: {} encountered in {} [{}(float32[3])]"
     said = [(7, "divide by zero", "log"), (7, "invalid value", "arccos"), (9, "overflow", "exp")]
     found = causes(
-        [result(op, 1, warned.format(*facts, op)) for op, facts in zip("abc", said, strict=True)]
+        [
+            result(op, 1, warned.format(*details, op))
+            for op, details in zip("abc", said, strict=True)
+        ]
     )
     assert [len(c.results) for c in found] == [2, 1]
     assert found[0].text == "let a RuntimeWarning through at kernels.py:7"

@@ -52,9 +52,9 @@ def drawn(subject: Subject, op: str) -> Case:
 
 
 def judged(subject: Subject, op: str, seed: int) -> tuple[Result, Context]:
-    case, facts = drawn(subject, op), subject.facts(op)
-    context = Context(subject, case, facts, seed)
-    return run_case(subject, case, facts, seed, context), context
+    case, metadata = drawn(subject, op), subject.metadata(op)
+    context = Context(subject, case, metadata, seed)
+    return run_case(subject, case, metadata, seed, context), context
 
 
 def wrong_in_five_dimensions(a: Any, b: Any) -> Any:
@@ -121,11 +121,11 @@ def test_the_seed_alone_decides_what_is_drawn(subject: Subject) -> None:
     seen = []
     for seed in (7, 7, 8):
         calls: list[str] = []
-        case, facts = drawn(subject, "sum"), subject.facts("sum")
-        result = run_case(subject, case, facts, seed, Told(subject, case, facts, seed))
+        case, metadata = drawn(subject, "sum"), subject.metadata("sum")
+        result = run_case(subject, case, metadata, seed, Told(subject, case, metadata, seed))
         assert result.status is Status.PASS
-        assert result.facts["examples"] >= 10
-        assert result.facts["redrawn"] > 0
+        assert result.details["examples"] >= 10
+        assert result.details["redrawn"] > 0
         seen.append(calls)
     assert seen[0] == seen[1] != seen[2]
 

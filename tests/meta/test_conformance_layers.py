@@ -30,10 +30,10 @@ def inside(function: Any, args: Any) -> Any:
 def load() -> Iterator[Any]:
     """Loads a plugin with one layer called ``watch``."""
 
-    def plugin(**facts: Any) -> None:
+    def plugin(**details: Any) -> None:
         @hookimpl
         def coredispatch_register(registrar: Any) -> None:
-            registrar.layer(Layer("watch", above=("autograd",), **facts))
+            registrar.layer(Layer("watch", above=("autograd",), **details))
 
         module = ModuleType("theirs")
         module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]

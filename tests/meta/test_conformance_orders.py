@@ -59,7 +59,7 @@ def test_an_order_that_changes_from_call_to_call_is_no_fault() -> None:
     assert {r.check for r in results} == set(CHECKS)
     assert {r.status for r in results} == {Status.PASS}, [r.message for r in results]
     # It is said, though.
-    assert any(r.facts.get("repeats") is False for r in results)
+    assert any(r.details.get("repeats") is False for r in results)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,6 @@ def test_what_sums_nothing_repeats_bit_by_bit(op: str, function: Callable[..., A
 def test_other_code_for_other_strides_is_no_fault_of_what_rounds() -> None:
     results = [r for r in judged("exp", one_unit_off_every_other_time(np.exp)) if r.check == 7]
     assert {r.status for r in results} == {Status.PASS}, [r.message for r in results]
-    assert any(r.facts.get("repeats") is False for r in results)
+    assert any(r.details.get("repeats") is False for r in results)
     results = [r for r in judged("neg", one_unit_off_every_other_time(np.negative)) if r.check == 7]
     assert Status.FAIL in {r.status for r in results}

@@ -111,7 +111,7 @@ def test_a_device_that_flushes_says_so_once(tmp_path: Path, replace: Any, op: st
     assert failed(strict), "the special values hold subnormal numbers"
     declared = values(subject(tmp_path, '[policies]\nflush_to_zero = ["float32"]\n'), op)
     assert not failed(declared), failed(declared)[0].message
-    used = [r for r in declared if r.facts.get("policies") == ["flush_to_zero"]]
+    used = [r for r in declared if r.details.get("policies") == ["flush_to_zero"]]
     assert {r.case for r in used} == {r.case for r in failed(strict)}
     other = values(subject(tmp_path, '[policies]\nflush_to_zero = ["float16"]\n'), op)
     assert {r.case for r in failed(other)} == {r.case for r in failed(strict)}

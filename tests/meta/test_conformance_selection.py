@@ -155,7 +155,7 @@ def test_who_uses_an_operator_is_read_from_the_definitions(subject: Subject) -> 
     assert not users_of(["exp"]) & {"relu", "matmul", "flip", "sort"}
     for op in ("softmax", "layer_norm", "var", "conv2d", "quantile", "gelu", "lu", "cross_entropy"):
         case = next(c for c in plan_op(subject, op) if c.check == 21)
-        served = run_case(subject, case).facts["served"]
+        served = run_case(subject, case).details["served"]
         reached = {entry.partition(":")[0] for entry in served} - {op}
         assert {p for p in reached if op not in users_of([p])} <= EVERYWHERE, op
 

@@ -137,7 +137,7 @@ def test_what_no_case_tries_survives_and_what_changes_nothing_is_equivalent(
     judged = []
     for met in (0, 3):
         idle = Mutant("idle", "floor", lambda correct, raws: correct(*raws), ops=("floor",))
-        idle.facts["effect"], idle.met = "options", met
+        idle.details["effect"], idle.met = "options", met
         monkeypatch.setattr(selftest, "_mutants", lambda kind, idle=idle: [idle])
         judged.append(selftest.judge("generated", 0)["outcome"])
     assert judged == ["survived", "equivalent"]
@@ -152,7 +152,7 @@ def test_a_control_that_rounds_as_the_kernel_does_says_so(
     same = Mutant(
         "the kernel itself", "floor", lambda correct, raws: correct(*raws), ops=("floor",)
     )
-    same.facts["differs"] = differs
+    same.details["differs"] = differs
     monkeypatch.setattr(selftest, "_mutants", lambda kind: [same])
     judged = selftest.judge("controls", 0)
     assert judged["outcome"] == outcome
@@ -198,7 +198,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize(
-    "control", [c for c in controls() if "differs" in c.facts], ids=lambda c: c.name
+    "control", [c for c in controls() if "differs" in c.details], ids=lambda c: c.name
 )
 def test_a_control_differs_from_a_kernel_written_out(control: Any) -> None:
     """Whatever library the embedded kernel is made of, it cannot make every control void."""

@@ -75,7 +75,7 @@ def swish(**changes: Any) -> Any:
     """``x * sigmoid(beta * x)`` as its authors declare it; ``changes`` are their mistakes."""
     derivative = changes.pop("derivative", None)
     body = changes.pop("body", None)
-    facts = {
+    metadata = {
         "out": rules.same_shape,
         "dtype": rules.promote_float,
         "samples": samples.unary,
@@ -85,7 +85,7 @@ def swish(**changes: Any) -> Any:
         "values": (-2.0, 2.0),
     }
 
-    @composite(**{**facts, **changes})
+    @composite(**{**metadata, **changes})
     def their_swish(self: Tensor, beta: float = 1.0) -> Tensor:
         """``self * sigmoid(beta * self)``."""
         if body is not None:

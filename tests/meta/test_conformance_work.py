@@ -106,7 +106,7 @@ def test_lengths_are_odd_beyond_a_power_of_two_and_fit(seed: int, longest: int) 
 def _context(name: str) -> Context:
     subject = Subject("cpu")
     case = next(c for c in plan_op(subject, name) if c.check == 30 and c.dtype == "float32")
-    return Context(subject, case, subject.facts(name))
+    return Context(subject, case, subject.metadata(name))
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_a_slow_kernel_is_suspicious_and_does_not_fail() -> None:
     mutant = next(m for m in curated(subject) if m.name == "a loop over the elements (cos)")
     found = kill(subject, mutant)
     assert found is not None and found.status == "pass"
-    assert "Python" in found.facts["suspicious"]
+    assert "Python" in found.details["suspicious"]
     case = next(c for c in plan_op(subject, "cos") if c.check == 31 and c.variant == "speed")
-    assert "suspicious" not in run_case(subject, case).facts
+    assert "suspicious" not in run_case(subject, case).details
 
 
 @pytest.mark.parametrize("fresh", range(4))
@@ -192,7 +192,7 @@ def test_samples_before_a_large_one_stay_small(op: str) -> None:
 
     subject = Subject("cpu")
     case = next(c for c in plan_op(subject, op, "training") if c.check == 30)
-    context = Context(subject, case, subject.facts(op))
+    context = Context(subject, case, subject.metadata(op))
     dtype = np.dtype("float32")
     for growth in growths(context, dtype):
         growth.sample(context, growth.longest(150_000), Watched(context, dtype=dtype))

@@ -211,7 +211,7 @@ def test_a_gradient_comes_back_from_where_the_layout_went() -> None:
 
 
 @pytest.mark.parametrize("device", ["cards:1", "delayed:0"])
-def test_the_facts_of_a_quantized_tensor_are_there(device: str) -> None:
+def test_the_details_of_a_quantized_tensor_are_there(device: str) -> None:
     whole, sliced = per_tensor().to(device), per_channel().to(device)
     assert (whole.q_scale(), whole.q_zero_point()) == (0.05, 100)
     assert sliced.q_per_channel_axis() == 1

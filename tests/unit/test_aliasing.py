@@ -28,7 +28,7 @@ def nothing(self: Tensor) -> None: ...  # noqa: F821
 
 
 @pytest.mark.parametrize(
-    ("function", "facts", "text"),
+    ("function", "details", "text"),
     [
         (valid, {"mutates": ("n",)}, "of type int"),
         (valid, {"mutates": "self"}, "a tuple of parameter names"),
@@ -46,9 +46,11 @@ def nothing(self: Tensor) -> None: ...  # noqa: F821
         (nothing, {"view": {0: "self"}, "mutates": ("self",)}, "it returns None"),
     ],
 )
-def test_a_declaration_that_cannot_be_true_is_refused(function: Any, facts: Any, text: str) -> None:
+def test_a_declaration_that_cannot_be_true_is_refused(
+    function: Any, details: Any, text: str
+) -> None:
     with pytest.raises(cd.SchemaError, match=text):
-        composite(**facts)(function)
+        composite(**details)(function)
 
 
 # -- results that alias ----------------------------------------------------------------------------

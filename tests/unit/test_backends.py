@@ -219,7 +219,7 @@ def test_a_setting_that_cannot_act_is_refused(write: Any, error: type[Exception]
         write()
 
 
-def test_facts_about_the_processor() -> None:
+def test_details_about_the_processor() -> None:
     assert cd.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "SVE", "DEFAULT")
     assert cd.backends.mkl.is_available() in (True, False)
     assert issubclass(cd.cuda.OutOfMemoryError, MemoryError)

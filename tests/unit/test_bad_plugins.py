@@ -184,9 +184,9 @@ def test_a_report_that_raises_does_not_end_the_listing(
         assert cli.main(["info"]) == 0
         assert "gossip" in capsys.readouterr().out
         assert cli.main(["info", "--json"]) == 0
-        facts = json.loads(capsys.readouterr().out)
-        (found,) = [p for p in facts["plugins"] if p["name"] == "gossip"]
-        assert type(error).__name__ in found["facts"]["error"]
+        details = json.loads(capsys.readouterr().out)
+        (found,) = [p for p in details["plugins"] if p["name"] == "gossip"]
+        assert type(error).__name__ in found["details"]["error"]
     finally:
         cd.plugins.unload("gossip")
 

@@ -45,10 +45,10 @@ def test_a_page_and_a_chart(report: Any, tmp_path: Path) -> None:
     assert [len(group.rows) for group in found] == [1, 2, 1]
     assert found[1].mean == pytest.approx(1.0)
 
-    facts = dict.fromkeys(
+    details = dict.fromkeys(
         ("date", "processor", "processors", "system", "python", "numpy", "numba", "torch"), "x"
     )
-    text = report.page(found, facts | {"coredispatch": "1", "note": "A note."})
+    text = report.page(found, details | {"coredispatch": "1", "note": "A note."})
     assert "| slow net | 12.00 | 3.00 | **4.00** |" in text
     assert "| a < b | 1.00 | 2.00 | 0.50 |" in text
     assert "2 threads" in text

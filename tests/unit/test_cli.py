@@ -1,4 +1,4 @@
-"""The command line: readable, and the same facts as JSON."""
+"""The command line: readable, and the same details as JSON."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_info_tells_versions_form_and_plugins(capsys: pytest.CaptureFixture[str]
     text = run(capsys, "info")
     assert text.startswith(f"coredispatch {cd.__version__}\n")
     assert "hot modules  compiled" in text or "hot modules  interpreted: " in text
-    facts = json.loads(run(capsys, "info", "--json"))
-    assert facts["version"] == cd.__version__
-    assert {"cpu", "meta"} <= {backend["name"] for backend in facts["backends"]}
-    assert "autograd" in facts["layers"]
-    assert facts["ops"]["primitive"] >= 45
-    assert facts["ops"]["composite"] >= 120
-    loaded = {plugin["name"] for plugin in facts["plugins"] if plugin["status"] == "loaded"}
+    details = json.loads(run(capsys, "info", "--json"))
+    assert details["version"] == cd.__version__
+    assert {"cpu", "meta"} <= {backend["name"] for backend in details["backends"]}
+    assert "autograd" in details["layers"]
+    assert details["ops"]["primitive"] >= 45
+    assert details["ops"]["composite"] >= 120
+    loaded = {plugin["name"] for plugin in details["plugins"] if plugin["status"] == "loaded"}
     assert {"numpy", "autograd"} <= loaded
 
 
@@ -51,20 +51,20 @@ def test_ops_lists_who_serves_what(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_op_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(capsys, "ops", "add")
     assert text.startswith("add(self: Tensor")
-    facts = json.loads(run(capsys, "ops", "add", "--json"))
-    assert facts["derivative"] == "vjp"
-    assert facts["inplace"] == "add_"
-    kernels = {kernel["key"]: kernel for kernel in facts["kernels"]}
+    details = json.loads(run(capsys, "ops", "add", "--json"))
+    assert details["derivative"] == "vjp"
+    assert details["inplace"] == "add_"
+    kernels = {kernel["key"]: kernel for kernel in details["kernels"]}
     assert kernels["cpu"]["plugin"]
-    assert facts["declared"].endswith(".py:" + facts["declared"].rsplit(":")[-1])
+    assert details["declared"].endswith(".py:" + details["declared"].rsplit(":")[-1])
 
 
 def test_explain_walks_down_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     text = run(capsys, "explain", "add", "--keys", "autograd,cpu")
     assert "autograd > cpu" in text
-    facts = json.loads(run(capsys, "explain", "add", "--keys", "autograd,cpu", "--json"))
-    assert facts["keys"] == ["autograd", "cpu"]
-    assert facts["provenance"]
+    details = json.loads(run(capsys, "explain", "add", "--keys", "autograd,cpu", "--json"))
+    assert details["keys"] == ["autograd", "cpu"]
+    assert details["provenance"]
 
 
 def test_warmup_asks_every_plugin_that_compiles(

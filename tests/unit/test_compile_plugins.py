@@ -100,7 +100,7 @@ def graph_of(number: float) -> Any:
     return cd.jit.trace(lambda x: x.sin() * number, cd.ones(3)).graph
 
 
-def test_a_key_is_of_the_graph_the_inputs_and_the_facts() -> None:
+def test_a_key_is_of_the_graph_the_inputs_and_the_details() -> None:
     x = [cd.ones(3)]
     assert graph_key(graph_of(2.0), x) == graph_key(graph_of(2.0), x)
     different = {

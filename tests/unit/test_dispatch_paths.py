@@ -124,8 +124,8 @@ def state(value: Any) -> Any:
         link.version,
         link.multi_output,
     )
-    facts = (type(value), type(value.raw), value.dtype, value.raw.dtype, value.raw.shape)
-    return [*facts, memory, value.keys, made_by, value._version if link is None else None]
+    details = (type(value), type(value.raw), value.dtype, value.raw.dtype, value.raw.shape)
+    return [*details, memory, value.keys, made_by, value._version if link is None else None]
 
 
 def outcome(call: Callable[..., Any], *args: Any) -> Any:

@@ -51,10 +51,10 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED)
 def test_what_is_asked_for_by_name_loads_the_plugins(asked: str, tmp_path: Path) -> None:
     (tmp_path / "lazily.py").write_text(PLUGIN)
-    facts = tmp_path / "lazily-1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: lazily\nVersion: 1\n")
-    (facts / "entry_points.txt").write_text("[coredispatch.plugins]\nlazily = lazily\n")
+    details = tmp_path / "lazily-1.dist-info"
+    details.mkdir()
+    (details / "METADATA").write_text("Metadata-Version: 2.1\nName: lazily\nVersion: 1\n")
+    (details / "entry_points.txt").write_text("[coredispatch.plugins]\nlazily = lazily\n")
     program = f"""
 import numpy as np
 import coredispatch as cd, coredispatch.plugin as p, lazily

@@ -93,7 +93,7 @@ def test_a_sample_without_dimensions_is_weak_in_promotion() -> None:
     assert out.dtype is cd.float32
 
 
-def test_shape_facts_are_those_of_a_sample() -> None:
+def test_shape_details_are_those_of_a_sample() -> None:
     seen = []
 
     def look(x: Any) -> Any:

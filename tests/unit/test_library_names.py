@@ -170,7 +170,7 @@ class TestMethods:
         with pytest.raises(RuntimeError, match="requires grad"):
             cd.ones(2, requires_grad=True).apply_(lambda v: v)
 
-    def test_facts(self) -> None:
+    def test_details(self) -> None:
         x = cd.zeros(2, 3, 4, 5).to(memory_format=cd.channels_last)
         assert x.dim_order() == (0, 2, 3, 1) and cd.ones(3).dim_order() == (0,)
         assert x.is_cpu and not (x.is_mps or x.is_xpu or x.is_nested or x.is_sparse_csr)

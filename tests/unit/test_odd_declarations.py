@@ -44,7 +44,7 @@ RETURNS: list[Any] = [
     *["tuple[", "tuple[Tensor, int]", "dict", "", None, 3, Unprintable(), np.ndarray],
 ]
 DEFAULTS: list[Any] = [0, None, 1.5, "x", [], {}, Unprintable(), float("nan"), ..., np.ones(3)]
-FACTS: dict[str, list[Any]] = {
+METADATA: dict[str, list[Any]] = {
     "name": ["fuzzed", "", "a b", 3, None, "\0", "class", Unprintable()],
     "out": [rules.same_shape, None, 3, "shape", Unprintable()],
     "dtype": [rules.promote, None, 3, "float32", Unprintable()],
@@ -108,11 +108,11 @@ def test_an_odd_declaration_is_a_schema_error(seed: int) -> None:
     accepted = 0
     for _ in range(500):
         declare: Callable[..., Any] = draw.choice([primitive, composite])
-        chosen = draw.sample(sorted(FACTS), draw.randrange(4))
-        facts = {"out": rules.same_shape, "dtype": rules.promote} if draw.random() < 0.8 else {}
-        facts |= {name: draw.choice(FACTS[name]) for name in chosen}
+        chosen = draw.sample(sorted(METADATA), draw.randrange(4))
+        details = {"out": rules.same_shape, "dtype": rules.promote} if draw.random() < 0.8 else {}
+        details |= {name: draw.choice(METADATA[name]) for name in chosen}
         try:
-            op = declare(**facts)(function(draw))
+            op = declare(**details)(function(draw))
         except SchemaError as error:
             assert str(error)
         else:

@@ -124,11 +124,11 @@ def test_a_number_cannot_be_written_into_a_tensor(plain: None) -> None:
         count_positive(cd.ones(2), out=cd.ones(2))
 
 
-def declared(returns: str, **facts: Any) -> Any:
+def declared(returns: str, **details: Any) -> Any:
     def fact(self: Any) -> None: ...
 
     fact.__annotations__ = {"self": "Tensor", "return": returns}
-    return composite(**facts)(fact)
+    return composite(**details)(fact)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_a_schema_may_not_return(returns: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "text"),
+    ("details", "text"),
     [
         ({"cast": "lower"}, "states cast="),
         ({"out": lambda self: ()}, "states out="),
@@ -159,9 +159,9 @@ def test_what_a_schema_may_not_return(returns: str) -> None:
         ({"inplace": True}, "inplace=True"),
     ],
 )
-def test_facts_that_only_tensors_have_are_refused(facts: dict[str, Any], text: str) -> None:
+def test_details_that_only_tensors_have_are_refused(details: dict[str, Any], text: str) -> None:
     with pytest.raises(SchemaError, match=text):
-        declared("int", **facts)
+        declared("int", **details)
 
 
 def test_a_property_takes_the_tensor_alone() -> None:

@@ -110,13 +110,13 @@ def test_a_trace_of_the_chrome_format(tmp_path, name):
     path = tmp_path / name
     with profile(record_shapes=True) as p:
         p.add_metadata("note", "a text")
-        p.add_metadata_json("facts", '{"a": [1]}')
+        p.add_metadata_json("details", '{"a": [1]}')
         train_step()
     p.export_chrome_trace(str(path))
     opened = gzip.open if name.endswith("gz") else open
     with opened(path, "rt") as file:
         trace = json.load(file)
-    assert trace["note"] == "a text" and trace["facts"] == {"a": [1]}
+    assert trace["note"] == "a text" and trace["details"] == {"a": [1]}
     complete = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert {"name", "cat", "pid", "tid", "ts", "dur", "args"} <= set(complete[0])
     spans = {e["name"]: e for e in complete}

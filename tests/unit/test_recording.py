@@ -35,7 +35,7 @@ def recorded(value: Any, names: dict[int, str]) -> Any:
     ]
     saved = [names.get(id(s), repr(s)) for s in node.saved]
     outputs = [node.output(i) for i in range(node.count)]
-    facts = [(tuple(o.shape), o.dtype, o.keys) for o in outputs]
+    details = [(tuple(o.shape), o.dtype, o.keys) for o in outputs]
     held = node.out_raw is not None
     return (
         node.opname,
@@ -43,7 +43,7 @@ def recorded(value: Any, names: dict[int, str]) -> Any:
         node.edge_numbers,
         saved,
         node.versions,
-        facts,
+        details,
         held,
         value._output_nr,
     )

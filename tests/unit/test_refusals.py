@@ -275,12 +275,12 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("broken")
     for name, source in BROKEN.items():
         (folder / f"broken_{name}.py").write_text(source)
-        facts = folder / f"broken_{name}-1.0.dist-info"
-        facts.mkdir()
-        (facts / "METADATA").write_text(
+        details = folder / f"broken_{name}-1.0.dist-info"
+        details.mkdir()
+        (details / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: broken-{name}\nVersion: 1.0\n"
         )
-        (facts / "entry_points.txt").write_text(
+        (details / "entry_points.txt").write_text(
             f"[coredispatch.plugins]\nbroken_{name} = broken_{name}\n"
         )
     return folder

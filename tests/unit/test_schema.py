@@ -43,7 +43,7 @@ def no_tensor(size: IntList) -> Tensor: ...
 
 
 @pytest.mark.parametrize(
-    ("function", "facts", "text"),
+    ("function", "details", "text"),
     [
         (bad_annotation, {}, "unknown type 'Matrix'"),
         (no_annotation, {}, "'other' has no annotation"),
@@ -53,16 +53,16 @@ def no_tensor(size: IntList) -> Tensor: ...
         (lambda self: self, {}, "has no annotation"),
     ],
 )
-def test_an_invalid_schema_is_refused(function: Any, facts: Any, text: str) -> None:
+def test_an_invalid_schema_is_refused(function: Any, details: Any, text: str) -> None:
     with pytest.raises(cd.SchemaError, match=text):
-        composite(**facts)(function)
+        composite(**details)(function)
 
 
 def valid(self: Tensor) -> Tensor: ...
 
 
 @pytest.mark.parametrize(
-    ("facts", "text"),
+    ("details", "text"),
     [
         ({"cast": "sideways"}, "unknown cast policy"),
         ({"mutates": ("other",)}, "mutates 'other'"),
@@ -70,9 +70,9 @@ def valid(self: Tensor) -> Tensor: ...
         ({"factory": True}, "no device parameter"),
     ],
 )
-def test_facts_that_do_not_fit_are_refused(facts: Any, text: str) -> None:
+def test_details_that_do_not_fit_are_refused(details: Any, text: str) -> None:
     with pytest.raises(cd.SchemaError, match=text):
-        composite(**facts)(valid)
+        composite(**details)(valid)
 
 
 def test_a_primitive_states_its_rules() -> None:

@@ -36,7 +36,7 @@ def modules() -> list[type[object]]:
     return [cd.autograd.function.FunctionCtx, cd.autograd.profiler.profile, optimizer]
 
 
-def facts() -> None:
+def details() -> None:
     x = cd.rand(2, 3, dtype=cd.float64, device="cpu", requires_grad=True)
     assert_type(x, Tensor)
     assert_type(x.shape, cd.Size)
@@ -375,7 +375,7 @@ def layers() -> None:
 
 
 if __name__ == "__main__":
-    facts()
+    details()
     numbers()
     arithmetic()
     shapes()

@@ -160,7 +160,7 @@ def synchronize(device: Any = None) -> None:
     present().synchronize(device_index(device))
 
 
-# ---- facts ---------------------------------------------------------------------------------------
+# ---- properties ----------------------------------------------------------------------------------
 
 
 #: what PyTorch shows of a device, in its order
@@ -168,10 +168,10 @@ _SHOWN = ("name", "major", "minor", "total_memory", "multi_processor_count", "L2
 
 
 class DeviceProperties:
-    """Facts about a device: ``name``, ``major``, ``minor``, ``total_memory`` and others."""
+    """Details about a device: ``name``, ``major``, ``minor``, ``total_memory`` and others."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.__dict__.update(facts)
+    def __init__(self, details: dict[str, Any]) -> None:
+        self.__dict__.update(details)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the driver's properties have no {name!r}: {sorted(self.__dict__)}")
@@ -193,14 +193,14 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
-    """The driver's facts about a device."""
+    """The driver's details about a device."""
     return DeviceProperties(asked("properties", device_index(device)))
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """The compute capability, ``(major, minor)``."""
-    facts = get_device_properties(device)
-    return facts.major, facts.minor
+    details = get_device_properties(device)
+    return details.major, details.minor
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:

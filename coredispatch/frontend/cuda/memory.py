@@ -122,8 +122,8 @@ def _renamed(old: str, new: str) -> None:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """``(free, total)`` bytes of the device."""
-    facts = present().memory(device_index(device))
-    return facts.get("free", 0), facts.get("total", 0)
+    details = present().memory(device_index(device))
+    return details.get("free", 0), details.get("total", 0)
 
 
 def device_memory_used(device: Any = None) -> int:
@@ -166,8 +166,8 @@ def host_memory_stats_as_nested_dict() -> dict[str, Any]:
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """A table of what the pool counts. Refuses without a device."""
     index = device_index(device)
-    facts = present().memory(index)
-    rows = [f"| {name:<20} | {value / 2**20:12.1f} MiB |" for name, value in facts.items()]
+    details = present().memory(index)
+    rows = [f"| {name:<20} | {value / 2**20:12.1f} MiB |" for name, value in details.items()]
     line = "|" + "-" * (len(rows[0]) - 2 if rows else 40) + "|"
     return "\n".join([line, f"| memory of cuda:{index}", line, *rows, line])
 

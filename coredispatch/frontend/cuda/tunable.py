@@ -124,7 +124,7 @@ def get_results() -> tuple[Any, ...]:
 
 
 def get_validators() -> tuple[Any, ...]:
-    """No facts that results would depend on."""
+    """No details that results would depend on."""
     return ()
 
 

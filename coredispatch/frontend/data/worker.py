@@ -32,7 +32,7 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """Facts about the current worker process.
+    """Details about the current worker process.
 
     Attributes:
         id: its number, from 0 to ``num_workers - 1``.

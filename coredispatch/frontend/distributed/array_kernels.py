@@ -29,12 +29,12 @@ from coredispatch.registry.dispatch.registrar import Registrar
 __all__ = ["KERNELS", "serve"]
 
 
-def _facts(*arrays: Any) -> str:
+def _details(*arrays: Any) -> str:
     return ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
 
 
 def _what(name: str, *arrays: Any) -> str:
-    return f"{name}({_facts(*arrays[:2])}{', ...' if len(arrays) > 2 else ''})"
+    return f"{name}({_details(*arrays[:2])}{', ...' if len(arrays) > 2 else ''})"
 
 
 def _key(array: Any) -> str:
@@ -50,10 +50,10 @@ def _go(
     what: str,
     background: bool,
     *finish: Any,
-    facts: str = "",
+    details: str = "",
 ) -> None:
     work = group.launch(
-        _key(like), name, args, what, finish=finish, background=background, facts=facts
+        _key(like), name, args, what, finish=finish, background=background, details=details
     )
     LAST.work = work if background else None
 
@@ -66,7 +66,7 @@ def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background
         raise ValueError("all_reduce of no tensors\n  fix: pass at least one")
     for array in tensors:
         check_reduction("all_reduce", array.dtype, op)
-    what, facts = _what("all_reduce", *tensors), f"{op} {_facts(*tensors)}"
+    what, details = _what("all_reduce", *tensors), f"{op} {_details(*tensors)}"
     if len(tensors) == 1:
         target, back = tensors[0], None
     else:
@@ -74,14 +74,22 @@ def all_reduce_(tensors: Sequence[Any], op: str, group: ProcessGroup, background
     carried, engine_op = reduced(target, op)
     done = settle(target, carried, op, group.size())
     _go(
-        target, group, "all_reduce", (carried, engine_op), what, background, done, back, facts=facts
+        target,
+        group,
+        "all_reduce",
+        (carried, engine_op),
+        what,
+        background,
+        done,
+        back,
+        details=details,
     )
 
 
 def broadcast_(self: Any, src: int, group: ProcessGroup, background: bool) -> None:
     carried, back = contiguous(self, read=True, written=True)
     what = _what("broadcast", self)
-    _go(self, group, "broadcast", (carried, src), what, background, back, facts=f"from {src}")
+    _go(self, group, "broadcast", (carried, src), what, background, back, details=f"from {src}")
 
 
 def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool) -> None:
@@ -91,16 +99,25 @@ def reduce_(self: Any, dst: int, op: str, group: ProcessGroup, background: bool)
     if not mine and library_of(self).shares_memory(carried, self):
         carried = carried.copy()  # engines may use it, and the caller keeps its own
     done = settle(self, carried, op, group.size()) if mine else None
-    what, facts = _what("reduce", self), f"to {dst} {op}"
-    _go(self, group, "reduce", (carried, dst, engine_op), what, background, done, facts=facts)
+    what, details = _what("reduce", self), f"to {dst} {op}"
+    _go(self, group, "reduce", (carried, dst, engine_op), what, background, done, details=details)
 
 
 def all_gather_(outputs: Sequence[Any], self: Any, group: ProcessGroup, background: bool) -> None:
     flat, back = joined(outputs, read=False)
     carried, _ = contiguous(self, read=True, written=False)
     args = (bits(flat), carried, [out.size for out in outputs])
-    facts = _facts(*outputs)
-    _go(self, group, "all_gather", args, _what("all_gather", self), background, back, facts=facts)
+    details = _details(*outputs)
+    _go(
+        self,
+        group,
+        "all_gather",
+        args,
+        _what("all_gather", self),
+        background,
+        back,
+        details=details,
+    )
 
 
 def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bool) -> None:
@@ -108,7 +125,7 @@ def all_gather_into_(output: Any, self: Any, group: ProcessGroup, background: bo
     carried, _ = contiguous(self, read=True, written=False)
     args = (target, carried, [self.size] * group.size())
     what = _what("all_gather_into_tensor", self)
-    _go(self, group, "all_gather", args, what, background, back, facts=_facts(self))
+    _go(self, group, "all_gather", args, what, background, back, details=_details(self))
 
 
 def reduce_scatter_(
@@ -144,7 +161,7 @@ def _reduce_scatter(
         target = library_of(output).empty(output.shape, carried.dtype)
     done = settle(output, target, op, group.size())
     args = (target, carried, counts, engine_op)
-    _go(output, group, "reduce_scatter", args, what, background, done, facts=f"{op} {counts}")
+    _go(output, group, "reduce_scatter", args, what, background, done, details=f"{op} {counts}")
 
 
 def gather_(
@@ -164,7 +181,7 @@ def gather_(
         what,
         background,
         back,
-        facts=f"to {dst}",
+        details=f"to {dst}",
     )
 
 
@@ -184,7 +201,7 @@ def scatter_(
         _what("scatter", output),
         background,
         back,
-        facts=f"from {src}",
+        details=f"from {src}",
     )
 
 
@@ -203,7 +220,7 @@ def all_to_all_(
         _what("all_to_all", *inputs),
         background,
         back,
-        facts="list",
+        details="list",
     )
 
 
@@ -220,7 +237,7 @@ def all_to_all_into_(
     row = int(np.prod(self.shape[1:], dtype=np.int64))
     args = (target, carried, [n * row for n in out_sizes], [n * row for n in in_sizes])
     what = _what("all_to_all_single", self)
-    _go(self, group, "all_to_all", args, what, background, back, facts=f"rows of {row}")
+    _go(self, group, "all_to_all", args, what, background, back, details=f"rows of {row}")
 
 
 def send(self: Any, dst: int, tag: int, group: ProcessGroup, background: bool) -> None:
@@ -238,7 +255,7 @@ def recv_(self: Any, src: int | None, tag: int, group: ProcessGroup, background:
 
 
 def barrier(token: Any, group: ProcessGroup, background: bool) -> None:
-    _go(token, group, "barrier", (), "barrier()", background, facts="all")
+    _go(token, group, "barrier", (), "barrier()", background, details="all")
 
 
 # ---- functional forms -------------------------------------------------------------------------

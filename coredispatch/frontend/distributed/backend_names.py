@@ -53,9 +53,9 @@ class Backend(str):
         extended_api: bool = False,
         devices: str | list[str] | None = None,
     ) -> None:
-        """Let ``func(facts)`` make the communicators of backend `name`.
+        """Let ``func(info)`` make the communicators of backend `name`.
 
-        It gets a :class:`coredispatch.plugin.GroupFacts` and returns a
+        It gets a :class:`coredispatch.plugin.GroupInfo` and returns a
         :class:`coredispatch.plugin.Communicator`. Raises RuntimeError where the name is taken.
         """
         if name.lower() in TABLE.snapshot.communicators:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-__all__ = ["Communicator", "Done", "GroupFacts", "LateError", "Request"]
+__all__ = ["Communicator", "Done", "GroupInfo", "LateError", "Request"]
 
 
 class LateError(Exception):
@@ -51,7 +51,7 @@ class Done(Request):
 
 
 @dataclass(frozen=True)
-class GroupFacts:
+class GroupInfo:
     """What a communicator of the default group is made from.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.frontend.distributed.communicator import Communicator, Done, GroupFacts, Request
+from coredispatch.frontend.distributed.communicator import Communicator, Done, GroupInfo, Request
 
 __all__ = ["FakeCommunicator"]
 
@@ -81,6 +81,6 @@ def _repeat(out: Any, array: Any, counts: Sequence[int]) -> None:
         at += count
 
 
-def fake_communicator(facts: GroupFacts) -> FakeCommunicator:
-    """A group of ``facts.size`` ranks, seen from ``facts.rank``."""
-    return FakeCommunicator(facts.rank, facts.size)
+def fake_communicator(info: GroupInfo) -> FakeCommunicator:
+    """A group of ``info.size`` ranks, seen from ``info.rank``."""
+    return FakeCommunicator(info.rank, info.size)

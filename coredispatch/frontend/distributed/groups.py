@@ -14,7 +14,7 @@ from coredispatch.frontend.distributed.backend_names import (
     BackendConfig,
     find_engine,
 )
-from coredispatch.frontend.distributed.communicator import Communicator, GroupFacts
+from coredispatch.frontend.distributed.communicator import Communicator, GroupInfo
 from coredispatch.frontend.distributed.debug import read_debug_level
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.rendezvous import rendezvous
@@ -134,8 +134,8 @@ def init_process_group(
         if device != serves:
             raise ValueError(f"backend {name!r} serves {serves}, not {device}")
         own = None if store is None else PrefixStore(f"default/{device}", store)
-        facts = GroupFacts(rank, world_size, own, limit.total_seconds(), "default_pg", pg_options)
-        communicators[device] = create(facts)
+        info = GroupInfo(rank, world_size, own, limit.total_seconds(), "default_pg", pg_options)
+        communicators[device] = create(info)
         library = communicators[device].library()
         if library is not None:
             serve(device, library)

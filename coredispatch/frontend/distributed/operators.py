@@ -19,8 +19,8 @@ __all__ = ["OPERATORS"]
 Declare = Callable[[Callable[..., Any]], Operator]
 
 
-def _collective(**facts: Any) -> Declare:
-    return primitive(namespace=(), method=False, **facts)
+def _collective(**details: Any) -> Declare:
+    return primitive(namespace=(), method=False, **details)
 
 
 def _writes(*names: str, name: str) -> Declare:

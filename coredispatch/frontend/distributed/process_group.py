@@ -103,7 +103,7 @@ class ProcessGroup:
         *,
         finish: Sequence[Callable[[], None] | None] = (),
         background: bool = False,
-        facts: str = "",
+        details: str = "",
     ) -> Work:
         """Begin a collective; waits for it unless it shall go on in the background.
 
@@ -111,12 +111,12 @@ class ProcessGroup:
             name, args: the method of the communicator and its arguments.
             what: the call as an error shows it.
             finish: called when it is done.
-            facts: what all ranks must have in common, for DISTRIBUTED_DEBUG=DETAIL.
+            details: what all ranks must have in common, for DISTRIBUTED_DEBUG=DETAIL.
         """
         communicator = self.communicator(device)
         number = next(self._numbers)
-        if facts and get_debug_level() is DebugLevel.DETAIL:
-            check_agreement(self, f"{what}: {facts}", number)
+        if details and get_debug_level() is DebugLevel.DETAIL:
+            check_agreement(self, f"{what}: {details}", number)
         request: Request | None = None
         failure: BaseException | None = None
         began = time.monotonic()

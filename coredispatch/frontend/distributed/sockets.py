@@ -16,7 +16,7 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from coredispatch.frontend.distributed.communicator import GroupFacts
+from coredispatch.frontend.distributed.communicator import GroupInfo
 from coredispatch.frontend.distributed.errors import DistNetworkError
 from coredispatch.frontend.distributed.mailboxes import Mailboxes
 from coredispatch.frontend.distributed.peers import PeerCommunicator, Transport
@@ -141,7 +141,7 @@ def _own_address(store: Any) -> str:
     return store.own_address if isinstance(store, TCPStore) else "127.0.0.1"
 
 
-def socket_communicator(facts: GroupFacts) -> PeerCommunicator:
+def socket_communicator(info: GroupInfo) -> PeerCommunicator:
     """Connect this process with the others of the job, which find each other by the store."""
-    transport = SocketTransport(facts.rank, facts.size, facts.store, facts.timeout)
-    return PeerCommunicator("socket", transport, range(facts.size), channel="")
+    transport = SocketTransport(info.rank, info.size, info.store, info.timeout)
+    return PeerCommunicator("socket", transport, range(info.size), channel="")

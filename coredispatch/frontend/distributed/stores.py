@@ -1,4 +1,4 @@
-"""Stores: where processes that start together find each other's addresses and small facts.
+"""Stores: where processes that start together find each other's addresses and small values.
 
 :class:`HashStore` is for the threads of one process, :class:`FileStore` for processes that see one
 file system, :class:`TCPStore` (in ``tcp_store``) for processes that can reach one host.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from coredispatch.frontend.distributed.communicator import GroupFacts
+from coredispatch.frontend.distributed.communicator import GroupInfo
 from coredispatch.frontend.distributed.mailboxes import Mailboxes
 from coredispatch.frontend.distributed.peers import PeerCommunicator, Transport
 from coredispatch.frontend.distributed.stores import HashStore, PrefixStore, Store
@@ -48,9 +48,9 @@ class _ThreadTransport(Transport):
             boxes.gone(self.rank, "it has left the process group")
 
 
-def local_communicator(facts: GroupFacts) -> PeerCommunicator:
+def local_communicator(info: GroupInfo) -> PeerCommunicator:
     """The communicator of one thread; all threads of the group share its store."""
-    store: Any = facts.store
+    store: Any = info.store
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if not isinstance(store, HashStore):
@@ -61,9 +61,9 @@ def local_communicator(facts: GroupFacts) -> PeerCommunicator:
         )
     with _making:
         shared = store.threads = store.threads or {}
-        boxes = shared.setdefault(facts.name, [Mailboxes() for _ in range(facts.size)])
+        boxes = shared.setdefault(info.name, [Mailboxes() for _ in range(info.size)])
     return PeerCommunicator(
-        "local", _ThreadTransport(facts.rank, boxes), range(facts.size), channel=""
+        "local", _ThreadTransport(info.rank, boxes), range(info.size), channel=""
     )
 
 

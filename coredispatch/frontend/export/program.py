@@ -67,7 +67,7 @@ class ExportedProgram:
         self._example_inputs = example_inputs
         self.closed: dict[str, tuple[str | None, Any]] = {}
 
-    # -- facts -----------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def graph(self) -> Graph:

@@ -153,16 +153,16 @@ class GraphModule(Module):
 
     def __reduce__(self) -> Any:
         state = {path: _read(self, path) for path in _paths(self._graph)}
-        facts = {"training": self.training}
-        return _rebuilt, (self._generated_from, state, self._graph, type(self).__name__, facts)
+        details = {"training": self.training}
+        return _rebuilt, (self._generated_from, state, self._graph, type(self).__name__, details)
 
     def __str__(self) -> str:
         return f"{super().__str__()}\n{self._code}"
 
 
-def _rebuilt(kind: Any, state: Any, graph: Graph, name: str, facts: Any) -> Any:
+def _rebuilt(kind: Any, state: Any, graph: Graph, name: str, details: Any) -> Any:
     made = kind(state, graph, name)
-    made.training = facts["training"]
+    made.training = details["training"]
     return made
 
 

@@ -162,10 +162,12 @@ def _argument(schema: str, text: str, kwarg_only: bool) -> Argument:
     kind, _, name = before.strip().rpartition(" ")
     if not kind or not name.isidentifier():
         raise _refuse(schema, f"{text!r} is no argument such as 'Tensor x' or 'int dim=0'")
-    facts = _typed(schema, kind)
-    value = _default(schema, facts["base"], facts["is_list"], default.strip()) if equals else None
+    details = _typed(schema, kind)
+    value = (
+        _default(schema, details["base"], details["is_list"], default.strip()) if equals else None
+    )
     return Argument(
-        name, default=value, has_default=bool(equals), kwarg_only=kwarg_only, text=text, **facts
+        name, default=value, has_default=bool(equals), kwarg_only=kwarg_only, text=text, **details
     )
 
 
@@ -193,8 +195,8 @@ def parse_schema(text: str) -> FunctionSchema:
     for part in parts:
         words = part.rsplit(" ", 1)
         named = len(words) == 2 and words[1].isidentifier()
-        facts = _typed(text, words[0] if named else part)
-        returns.append(Argument(words[1] if named else "", text=part, **facts))
+        details = _typed(text, words[0] if named else part)
+        returns.append(Argument(words[1] if named else "", text=part, **details))
     return FunctionSchema(name, overload, tuple(arguments), tuple(returns), text.strip())
 
 

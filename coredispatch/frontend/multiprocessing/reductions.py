@@ -65,8 +65,8 @@ def reduce_tensor(tensor: Tensor) -> tuple[Any, ...]:
         "strides": raw.strides,
         "offset": address(raw) - address(segment.memory),
     }
-    facts = (bool(tensor.keys & AUTOGRAD), type(tensor))
-    return rebuild_tensor, (segment, place, *facts), attributes(tensor) or None
+    details = (bool(tensor.keys & AUTOGRAD), type(tensor))
+    return rebuild_tensor, (segment, place, *details), attributes(tensor) or None
 
 
 def rebuild_tensor(

@@ -78,8 +78,8 @@ class ProcessExitedException(ProcessException):
         self.signal_name = signal_name
 
     def __reduce__(self) -> Any:
-        facts = (self.msg, self.error_index, self.error_pid, self.exit_code, self.signal_name)
-        return type(self), facts
+        details = (self.msg, self.error_index, self.error_pid, self.exit_code, self.signal_name)
+        return type(self), details
 
 
 def _die_with_parent(parent: int) -> None:

@@ -136,8 +136,8 @@ def _rebuild_tensor_v3(
     from coredispatch.frontend.storage import TypedStorage
 
     typed = TypedStorage._of(storage.untyped(), dtype)
-    facts = (storage_offset, size, stride, requires_grad, backward_hooks, metadata)
-    return _rebuild_tensor_v2(typed, *facts)
+    details = (storage_offset, size, stride, requires_grad, backward_hooks, metadata)
+    return _rebuild_tensor_v2(typed, *details)
 
 
 def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:

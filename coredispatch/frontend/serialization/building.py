@@ -100,7 +100,7 @@ class Builder(ObjectNodes):
             raise Damage("", f"{len(values)} values are more than {longest}")
         made.extend(self.values(values))
 
-    # -- numbers, text and facts -------------------------------------------------------------------
+    # -- numbers, text and properties --------------------------------------------------------------
 
     def _int(self, number: int, payload: Any, node: Any) -> Steps:
         digits = payload.removeprefix("-") if type(payload) is str else ""

@@ -177,19 +177,19 @@ def reduce_tensor(tensor: Tensor, share: bool = True) -> tuple[Any, ...]:
     that were set on the tensor. Not kept, as in PyTorch: history, gradient and hooks.
     """
     state = attributes(tensor) or None
-    facts = (str(tensor.device), tensor.requires_grad, type(tensor))
+    details = (str(tensor.device), tensor.requires_grad, type(tensor))
     if tensor.layout != "strided" or tensor.is_meta:
         keys = tensor.keys & TABLE.snapshot.order.layout_bits
         host = tensor
         if not tensor.is_meta and tensor.backend.name != "cpu":
             host = instance(Tensor, tensor.raw, tensor.keys & ~AUTOGRAD).cpu()
         names = TABLE.snapshot.order.names(keys | TABLE.bit(host.backend.name))
-        where = () if host.backend is tensor.backend else facts[:1]
-        return rebuild_other, (host.raw, names, *facts[1:], *where), state
+        where = () if host.backend is tensor.backend else details[:1]
+        return rebuild_other, (host.raw, names, *details[1:], *where), state
     memory = _shared_memory(tensor) if share else None
     if memory is None:
-        return rebuild_tensor, (host_array(tensor), None, *facts), state
-    return rebuild_tensor, (memory, _place(tensor.raw, memory), *facts), state
+        return rebuild_tensor, (host_array(tensor), None, *details), state
+    return rebuild_tensor, (memory, _place(tensor.raw, memory), *details), state
 
 
 def rebuild_tensor(

@@ -1,4 +1,4 @@
-"""Further names of ``torch.serialization``: what a file needs, and facts about storages."""
+"""Further names of ``torch.serialization``: what a file needs, and details about storages."""
 
 from __future__ import annotations
 

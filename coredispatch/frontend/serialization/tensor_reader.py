@@ -78,7 +78,7 @@ class TensorReader:
             if kind == "scalar" and found.shape:
                 raise Damage(place, f"a number has the shape {found.shape}")
             return {"": found}
-        self._check_facts(record, place)
+        self._check_details(record, place)
         if kind == "tensor":
             found = self._array(record["array"], f"{place}, array", False)
             self._check_grad(record, found.dtype.kind in "fcV", place)
@@ -94,7 +94,7 @@ class TensorReader:
         return read_place(record, self.archive.sizes, place, numpy)
 
     @staticmethod
-    def _check_facts(record: Record, place: str) -> None:
+    def _check_details(record: Record, place: str) -> None:
         cls, device = record["class"], record["device"]
         if (
             not isinstance(cls, list)

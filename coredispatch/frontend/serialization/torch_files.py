@@ -2,7 +2,7 @@
 
 Since 1.6 ``torch.save`` writes a zip archive: ``NAME/data.pkl`` is the pickle, ``NAME/data/KEY``
 the bytes of a storage. Before, and with ``_use_new_zipfile_serialization=False``, a file is five
-pickles (a magic number, the protocol, facts about the machine, the object, the keys of the
+pickles (a magic number, the protocol, details about the machine, the object, the keys of the
 storages) and, for each key, the number of elements and the elements.
 """
 

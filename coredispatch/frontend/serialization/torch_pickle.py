@@ -360,7 +360,7 @@ class TorchPickle(NumpyPickle):
             }
         )
 
-    # -- facts and what Python pickles by calls --------------------------------------------------
+    # -- properties and what Python pickles by calls -----------------------------------------------
 
     def _size(self, arguments: list[Any]) -> tuple[str, Any]:
         return "Size", self._integers(self._exactly(arguments, 1, 1)[0], "a size")

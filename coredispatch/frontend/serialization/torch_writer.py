@@ -201,12 +201,12 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
                 fix="save x.to_dense(), or use format='coredispatch'",
             )
         grad = tensor.requires_grad
-        facts: tuple[Any, ...]
+        details: tuple[Any, ...]
         made: tuple[Any, tuple[Any, ...]]
         hooks: Any = collections.OrderedDict()
         if tensor.is_meta:
-            facts = (tensor.dtype, tuple(tensor.shape), tensor.stride(), grad)
-            made = _name("torch._utils", "_rebuild_meta_tensor_no_storage"), facts
+            details = (tensor.dtype, tuple(tensor.shape), tensor.stride(), grad)
+            made = _name("torch._utils", "_rebuild_meta_tensor_no_storage"), details
             return self._classed(tensor, made)
         array = host_array(tensor)
         if min(array.strides, default=0) < 0:
@@ -229,8 +229,8 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
                 ),
             )
         else:
-            facts = (*place, grad and not parameter, hooks, tensor.dtype)
-            made = _name("torch._utils", "_rebuild_tensor_v3"), facts
+            details = (*place, grad and not parameter, hooks, tensor.dtype)
+            made = _name("torch._utils", "_rebuild_tensor_v3"), details
         return self._classed(tensor, made)
 
     def _classed(self, tensor: Tensor, made: tuple[Any, tuple[Any, ...]]) -> Any:
@@ -245,8 +245,8 @@ class _Pickler(_PythonPickler):  # type: ignore[misc]
             data = _Reduced(*made)
             hooks: Any = collections.OrderedDict()
             if state:
-                facts = (data, tensor.requires_grad, hooks, state)
-                return _name("torch._utils", "_rebuild_parameter_with_state"), facts
+                details = (data, tensor.requires_grad, hooks, state)
+                return _name("torch._utils", "_rebuild_parameter_with_state"), details
             return _name("torch._utils", "_rebuild_parameter"), (data, tensor.requires_grad, hooks)
         if state:
             cls = _name("torch", "Tensor")
@@ -329,12 +329,12 @@ def _entry(archive: zipfile.ZipFile, name: str, parts: list[Any], position: int)
 def _write_legacy(
     file: IO[bytes], data: bytes, storages: dict[str, _Storage], blocks: list[Any], protocol: int
 ) -> None:
-    facts = {
+    details = {
         "protocol_version": _PROTOCOL,
         "little_endian": sys.byteorder == "little",
         "type_sizes": {"short": 2, "int": 4, "long": 4},
     }
-    for value in (_MAGIC, _PROTOCOL, facts):
+    for value in (_MAGIC, _PROTOCOL, details):
         file.write(pickle.dumps(value, protocol))
     file.write(data)
     file.write(pickle.dumps(sorted(storages), protocol))

@@ -100,7 +100,7 @@ class TypedStorage:
     def _of(cls, untyped: UntypedStorage, dtype: DType) -> TypedStorage:
         return TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
 
-    # -- facts ---------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     @property
     def _dtype(self) -> DType:

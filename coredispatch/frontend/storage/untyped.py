@@ -81,7 +81,7 @@ class UntypedStorage:
                 _known[key] = found
         return found
 
-    # -- facts ---------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------
 
     def nbytes(self) -> int:
         """Number of bytes."""

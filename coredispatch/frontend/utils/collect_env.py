@@ -16,7 +16,7 @@ _LIBRARIES = ("numpy", "pluggy", "ml_dtypes", "numba", "scipy", "cupy", "torch")
 
 
 class SystemEnv(NamedTuple):
-    """Facts of the installation and of the machine."""
+    """Details of the installation and of the machine."""
 
     coredispatch_version: str
     compiled: str
@@ -31,7 +31,7 @@ class SystemEnv(NamedTuple):
 
 
 def get_env_info() -> SystemEnv:
-    """The facts of this process."""
+    """The details of this process."""
     import coredispatch
     from coredispatch.registry.dispatch import dispatcher
 
@@ -62,7 +62,7 @@ def get_env_info() -> SystemEnv:
 
 
 def get_pretty_env_info() -> str:
-    """The facts as text."""
+    """The details as text."""
     env = get_env_info()
     lines = [
         f"coredispatch version: {env.coredispatch_version}",

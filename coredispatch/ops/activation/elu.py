@@ -9,8 +9,8 @@ import numpy as np
 from coredispatch.ops.activation.rectifiers import (
     FUNCTIONAL,
     accept_inplace,
-    activation_facts,
-    backward_facts,
+    activation_metadata,
+    backward_metadata,
 )
 from coredispatch.ops.elementwise import comparison, exponential, magnitude
 from coredispatch.ops.elementwise.arithmetic import mul
@@ -31,7 +31,7 @@ def _elu_reference(self: Any, alpha: float = 1.0) -> Any:
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         _elu_reference, _ULPS, samples=with_options({}, {"alpha": 0.5}), smooth=False
     ),
 )
@@ -56,7 +56,7 @@ def _(self: Tensor, alpha: float = 1.0, *, inplace: bool) -> Tensor:
 
 
 @composite(
-    **backward_facts(
+    **backward_metadata(
         lambda make: (Sample(make(s), make(s), 0.5, 1.2, 0.7) for s in ((17,), (3, 5)))
     )
 )
@@ -76,7 +76,7 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         lambda self: _SELU_SCALE * _elu_reference(self, _SELU_ALPHA),
         _ULPS,
         namespace=("", FUNCTIONAL),
@@ -98,7 +98,7 @@ accept_inplace(selu)
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         lambda self, alpha=1.0: np.where(
             self > 0, self, alpha * np.expm1(np.where(self > 0, 0, self) / alpha)
         ),

@@ -14,8 +14,8 @@ from coredispatch.ops.activation import logistic
 from coredispatch.ops.activation.rectifiers import (
     FUNCTIONAL,
     accept_inplace,
-    activation_facts,
-    backward_facts,
+    activation_metadata,
+    backward_metadata,
 )
 from coredispatch.ops.elementwise import (
     comparison,
@@ -51,7 +51,7 @@ def _gelu_reference(self: Any, approximate: str = "none") -> Any:
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         _gelu_reference,
         tolerance=conditioned,  # 1 + tanh cancels in the negative tail
         samples=with_options({}, {"approximate": "tanh"}),
@@ -83,7 +83,7 @@ def _gelu_backward_samples(make: Any) -> Any:
         yield Sample(make(shape), make(shape), "tanh")
 
 
-@composite(**backward_facts(_gelu_backward_samples))
+@composite(**backward_metadata(_gelu_backward_samples))
 def gelu_backward(grad_of_gelu: Tensor, self: Tensor, approximate: str) -> Tensor:
     """Gradient of :func:`gelu`: ``Phi(x) + x * phi(x)``, or that of its approximation."""
     grad_of_gelu, self = common(promote, grad_of_gelu, self)
@@ -127,7 +127,7 @@ def _gelu_second(x: Any, approximate: str) -> Any:
 
 @composite(
     takes="float+complex",
-    **activation_facts(
+    **activation_metadata(
         lambda self: self * logistic.sigmoid_reference(self), tolerance=ulp(6, product=True)
     ),
 )
@@ -144,7 +144,7 @@ def _(grad, self):
 accept_inplace(silu)
 
 
-@composite(**backward_facts())
+@composite(**backward_metadata())
 def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`silu`: ``s * (1 + x * (1 - s))`` with ``s = sigmoid(x)``."""
     grad, x = common(promote, grad, self)
@@ -154,7 +154,7 @@ def silu_backward(grad: Tensor, self: Tensor) -> Tensor:
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         lambda self: self * np.tanh(np.logaddexp(0, self)), tolerance=ulp(8, product=True)
     ),
 )
@@ -171,7 +171,7 @@ def _(grad, self):
 accept_inplace(mish)
 
 
-@composite(**backward_facts())
+@composite(**backward_metadata())
 def mish_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Gradient of :func:`mish`."""
     grad, self = common(promote, grad, self)
@@ -190,7 +190,7 @@ def _softplus_reference(self: Any, beta: float = 1.0, threshold: float = 20.0) -
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         _softplus_reference,
         6,
         samples=with_options({}, {"beta": 2.0}, {"threshold": 1.0}),
@@ -212,7 +212,7 @@ def _(grad, self, beta, threshold):
 
 
 @composite(
-    **backward_facts(
+    **backward_metadata(
         lambda make: (Sample(make(s), make(s), 2.0, 20.0) for s in ((), (17,), (3, 5)))
     )
 )
@@ -230,7 +230,7 @@ def _logsigmoid_reference(self: Any) -> Any:
 
 @composite(
     takes="float",
-    **activation_facts(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)),
+    **activation_metadata(_logsigmoid_reference, 6, inplace=False, alias=("log_sigmoid",)),
 )
 def logsigmoid(self: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
@@ -247,7 +247,7 @@ def _(grad, self):
 
 
 @composite(
-    takes="float", **activation_facts(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False)
+    takes="float", **activation_metadata(lambda self: np.clip(self + 3, 0, 6) / 6, 4, smooth=False)
 )
 def hardsigmoid(self: Tensor) -> Tensor:
     """``min(max(x + 3, 0), 6) / 6``."""
@@ -265,7 +265,7 @@ accept_inplace(hardsigmoid)
 
 @composite(
     takes="float",
-    **activation_facts(lambda self: self * (np.clip(self + 3, 0, 6) / 6), 4, smooth=False),
+    **activation_metadata(lambda self: self * (np.clip(self + 3, 0, 6) / 6), 4, smooth=False),
 )
 def hardswish(self: Tensor) -> Tensor:
     """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
@@ -284,7 +284,7 @@ accept_inplace(hardswish)
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         lambda self, lambd=0.5: np.where(np.abs(self) <= lambd, 0, self),
         0,
         samples=with_options({}, {"lambd": 1.0}),
@@ -302,7 +302,7 @@ def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         lambda self, lambd=0.5: np.where(
             np.abs(self) <= lambd, self * 0, self - np.sign(self) * lambd
         ),
@@ -327,7 +327,9 @@ def _(grad, self, lambd):
 
 
 @composite(
-    **activation_facts(lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned)
+    **activation_metadata(
+        lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned
+    )
 )
 def tanhshrink(self: Tensor) -> Tensor:
     """``x - tanh(x)``."""
@@ -337,7 +339,7 @@ def tanhshrink(self: Tensor) -> Tensor:
 
 
 @composite(
-    **activation_facts(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False)
+    **activation_metadata(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False)
 )
 def softsign(self: Tensor) -> Tensor:
     """``x / (1 + abs(x))``."""

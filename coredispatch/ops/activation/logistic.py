@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.ops.elementwise import comparison, magnitude
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
-from coredispatch.ops.elementwise.exponential import exp, float_facts, log, log1p
+from coredispatch.ops.elementwise.exponential import exp, float_metadata, log, log1p
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
@@ -39,7 +39,7 @@ def sigmoid_reference(self: Any) -> Any:
 
 
 @composite(
-    **float_facts(sigmoid_reference, 4, cast=None),
+    **float_metadata(sigmoid_reference, 4, cast=None),
     namespace=("", "nn.functional"),
 )
 def sigmoid(self: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Activation functions: rectifiers and exponential linear units.
 
-Those that training programs are made of have a fused ``*backward_facts`` operator; the rest are
+Those that training programs are made of have a fused ``*backward_metadata`` operator; the rest are
 differentiated through their decompositions or by one line. PyTorch's ``inplace=True`` flag is
 accepted by those that have it there.
 """
@@ -33,9 +33,9 @@ from coredispatch.registry.model.value import dtype_of
 FUNCTIONAL = "nn.functional"
 
 
-def activation_facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
+def activation_metadata(reference: Any, ulps: float = 8, **more: Any) -> dict[str, Any]:
     """What the elementwise activations share."""
-    facts = {
+    metadata = {
         "out": same_shape,
         "dtype": same,
         "reference": reference,
@@ -46,10 +46,10 @@ def activation_facts(reference: Any, ulps: float = 8, **more: Any) -> dict[str, 
         "method": False,
         "inplace": True,
     }
-    return facts | more
+    return metadata | more
 
 
-def backward_facts(samples: Any = tensor_pairs) -> dict[str, Any]:
+def backward_metadata(samples: Any = tensor_pairs) -> dict[str, Any]:
     """What the fused backward operators share: (grad, a saved tensor, options)."""
     return {
         "out": broadcast,
@@ -79,7 +79,7 @@ def accept_inplace(op: Operator) -> None:
 
 @composite(
     takes="real",
-    **activation_facts(
+    **activation_metadata(
         lambda self: np.maximum(self, 0),
         0,
         dtypes=REAL_NUMBER,
@@ -106,7 +106,7 @@ accept_inplace(relu)
 
 
 @composite(
-    **backward_facts(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5))))
+    **backward_metadata(lambda make: (Sample(make(s), make(s), 0) for s in ((), (17,), (3, 5))))
 )
 def threshold_backward(grad: Tensor, self: Tensor, threshold: Scalar) -> Tensor:
     """``grad`` where ``self > threshold``, else 0."""
@@ -128,7 +128,7 @@ def _of_dtype(self: Any, number: Any) -> Any:
 
 @composite(
     takes="real",
-    **activation_facts(
+    **activation_metadata(
         lambda self, threshold, value: np.where(self <= threshold, value, self),
         0,
         # 0.125 is one number in every dtype; half precision holds elements next to 0.1.
@@ -164,7 +164,7 @@ _threshold = threshold
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         lambda self, negative_slope=0.01: np.where(self > 0, self, self * negative_slope),
         2,
         samples=with_options({}, {"negative_slope": 0.2}),
@@ -195,7 +195,7 @@ def _(self: Tensor, negative_slope: float, inplace: bool) -> Tensor:
 
 
 @composite(
-    **backward_facts(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5))))
+    **backward_metadata(lambda make: (Sample(make(s), make(s), 0.1) for s in ((), (17,), (3, 5))))
 )
 def leaky_relu_backward(grad: Tensor, self: Tensor, negative_slope: float) -> Tensor:
     """``grad`` where ``self > 0``, else ``negative_slope * grad``."""
@@ -211,7 +211,7 @@ leaky_relu_backward.vjp(
 
 @composite(
     takes="real",
-    **activation_facts(
+    **activation_metadata(
         lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact
     ),
 )
@@ -230,7 +230,7 @@ accept_inplace(relu6)
 
 @composite(
     takes="real",
-    **activation_facts(
+    **activation_metadata(
         lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
         0,
         samples=with_options({}, {"min_val": -0.5, "max_val": 2.0}),
@@ -262,7 +262,7 @@ def _(self: Tensor, min_val: float = -1.0, max_val: float = 1.0, *, inplace: boo
 
 
 @composite(
-    **backward_facts(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5))))
+    **backward_metadata(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5))))
 )
 def hardtanh_backward(grad: Tensor, self: Tensor, min_val: float, max_val: float) -> Tensor:
     """``grad`` strictly between the bounds, else 0."""
@@ -318,7 +318,7 @@ def _rrelu_samples(make: Any) -> Any:
 
 @composite(
     takes="float",
-    **activation_facts(
+    **activation_metadata(
         None,
         4,
         samples=_rrelu_samples,

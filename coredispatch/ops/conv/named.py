@@ -138,8 +138,8 @@ def _conv(n: int) -> Operator:
     ``(L + 2 * padding - dilation * (k - 1) - 1) // stride + 1`` positions. Raises ``ShapeError``
     where channels, kernel or bias do not fit.
     """
-    facts = {"reference": named_reference(n, False), "samples": forward_samples(n), **_NAMED}
-    return composite(name=f"conv{n}d", **facts)(convolved)
+    metadata = {"reference": named_reference(n, False), "samples": forward_samples(n), **_NAMED}
+    return composite(name=f"conv{n}d", **metadata)(convolved)
 
 
 conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
@@ -171,8 +171,8 @@ def _conv_transpose(n: int) -> Operator:
     not below the stride or the dilation.
     """
     samples = forward_samples(n, transposed=True)
-    facts = {"reference": named_reference(n, True), "samples": samples, **_NAMED}
-    return composite(name=f"conv_transpose{n}d", **facts)(convolved)
+    metadata = {"reference": named_reference(n, True), "samples": samples, **_NAMED}
+    return composite(name=f"conv_transpose{n}d", **metadata)(convolved)
 
 
 conv_transpose1d, conv_transpose2d = _conv_transpose(1), _conv_transpose(2)

@@ -1,4 +1,4 @@
-"""Facts about convolution that its blocks refer to: shape rule, NumPy references, samples."""
+"""Metadata that the definitions of convolution share: shape rule, NumPy references, samples."""
 
 from __future__ import annotations
 

@@ -150,16 +150,16 @@ def full_like(self: Tensor, fill_value: Scalar, *, dtype: DType | None = None) -
     return full(tuple(self.shape), fill_value, dtype=dtype or self.dtype, device=self.device)
 
 
-def _like(factory: Operator, what: str, **facts: Any) -> Operator:
+def _like(factory: Operator, what: str, **metadata: Any) -> Operator:
     """The ``*_like`` form of a factory that needs no more than a size."""
 
     def like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
         return factory(tuple(self.shape), dtype=dtype or self.dtype, device=self.device)
 
     like.__doc__ = f"A tensor {what} with the shape, dtype and device of ``self``."
-    facts = {"out": same_shape, "dtype": given_or_same, "samples": unary, **facts}
+    metadata = {"out": same_shape, "dtype": given_or_same, "samples": unary, **metadata}
     op: Operator = composite(
-        name=f"{factory.name}_like", differentiable=False, method=False, **facts
+        name=f"{factory.name}_like", differentiable=False, method=False, **metadata
     )(like)
     _accept_device(op, factory)
     return op

@@ -47,7 +47,7 @@ def _cosines(length: int, periodic: bool, device: Any, terms: tuple[float, ...])
     return total
 
 
-def _facts(reference: Any) -> dict[str, Any]:
+def _metadata(reference: Any) -> dict[str, Any]:
     def numpy_window(window_length: int, periodic: bool = True) -> Any:
         count = window_length + periodic
         return reference(count)[:window_length] if window_length != 1 else np.ones(1)
@@ -67,7 +67,7 @@ def _facts(reference: Any) -> dict[str, Any]:
 
 
 def _cosine_window(name: str, terms: tuple[float, ...], reference: Any, formula: str) -> Any:
-    @composite(name=name, **_facts(reference))
+    @composite(name=name, **_metadata(reference))
     def window(
         window_length: int,
         periodic: bool = True,
@@ -94,7 +94,7 @@ blackman_window = _cosine_window(
 )
 
 
-@composite(**_facts(np.hamming))
+@composite(**_metadata(np.hamming))
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -109,7 +109,7 @@ def hamming_window(
     return values.to_dtype(dtype or default_dtype())
 
 
-@composite(**_facts(np.bartlett))
+@composite(**_metadata(np.bartlett))
 def bartlett_window(
     window_length: int,
     periodic: bool = True,
@@ -125,7 +125,7 @@ def bartlett_window(
     return values.to_dtype(dtype or default_dtype())
 
 
-@composite(**_facts(lambda count: np.kaiser(count, 12.0)))
+@composite(**_metadata(lambda count: np.kaiser(count, 12.0)))
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

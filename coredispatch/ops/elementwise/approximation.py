@@ -18,9 +18,9 @@ from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.value import dtype_of
 
 
-def special_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+def special_metadata(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     """What the special functions share."""
-    facts = {
+    metadata = {
         "out": same_shape,
         "dtype": promote_float,
         "reference": reference,
@@ -31,7 +31,7 @@ def special_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
         "inplace": True,
         "namespace": ("", "special"),
     }
-    return facts | more
+    return metadata | more
 
 
 def elementwise(function: Any) -> Any:

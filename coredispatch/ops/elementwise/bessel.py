@@ -15,7 +15,7 @@ from coredispatch.ops.elementwise.approximation import (
     chebyshev,
     in_float64,
     polynomial,
-    special_facts,
+    special_metadata,
 )
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
@@ -70,7 +70,7 @@ def _bessel(x: Any, order: int) -> Any:
     return mul(out, magnitude.sign(x)) if order else out
 
 
-@composite(**special_facts(None, 8) | {"reference": np.i0})
+@composite(**special_metadata(None, 8) | {"reference": np.i0})
 def i0(self: Tensor) -> Tensor:
     """Modified Bessel function of the first kind, order 0."""
     return in_float64(lambda x: mul(_bessel(x, 0), exponential.exp(magnitude.abs(x))), self)
@@ -81,7 +81,7 @@ def _(grad, self):
     return mul(grad, i1(self))
 
 
-@composite(**special_facts(None, 8, namespace="special"), method=False)
+@composite(**special_metadata(None, 8, namespace="special"), method=False)
 def i0e(self: Tensor) -> Tensor:
     """``exp(-abs(self)) * i0(self)``."""
     return in_float64(lambda x: _bessel(x, 0), self)
@@ -92,7 +92,7 @@ def _(grad, self, out):
     return mul(grad, sub(i1e(self), mul(magnitude.sign(self), out)))
 
 
-@composite(**special_facts(None, 8, namespace="special"), method=False)
+@composite(**special_metadata(None, 8, namespace="special"), method=False)
 def i1(self: Tensor) -> Tensor:
     """Modified Bessel function of the first kind, order 1."""
     return in_float64(lambda x: mul(_bessel(x, 1), exponential.exp(magnitude.abs(x))), self)
@@ -105,7 +105,7 @@ def _(grad, self, out):
     return mul(grad, comparison.where(zero, 0.5, sub(i0(self), ratio)))
 
 
-@composite(**special_facts(None, 8, namespace="special"), method=False)
+@composite(**special_metadata(None, 8, namespace="special"), method=False)
 def i1e(self: Tensor) -> Tensor:
     """``exp(-abs(self)) * i1(self)``."""
     return in_float64(lambda x: _bessel(x, 1), self)

@@ -12,7 +12,7 @@ from typing import Any
 
 from coredispatch.ops.elementwise import bessel, cephes, comparison, exponential, magnitude
 from coredispatch.ops.elementwise import trigonometric as trig
-from coredispatch.ops.elementwise.approximation import in_float64, polynomial, special_facts
+from coredispatch.ops.elementwise.approximation import in_float64, polynomial, special_metadata
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support import lazy
@@ -24,9 +24,9 @@ _TWO_OVER_PI = 2 / math.pi
 _NAN, _INF = float("nan"), float("inf")
 
 
-def _facts(ulps: float, low: float = 0.2, high: float = 4.5, **more: Any) -> dict[str, Any]:
-    facts = special_facts(None, ulps, values=(low, high), namespace="special", **more)
-    return facts | {"inplace": False, "method": False}
+def _metadata(ulps: float, low: float = 0.2, high: float = 4.5, **more: Any) -> dict[str, Any]:
+    metadata = special_metadata(None, ulps, values=(low, high), namespace="special", **more)
+    return metadata | {"inplace": False, "method": False}
 
 
 def _ratio(above: Any, below: Any, x: Any, monic: bool = False) -> Any:
@@ -72,7 +72,7 @@ def _j1(x: Any) -> Any:
     return comparison.where(comparison.lt(x, 0), neg(out), out)
 
 
-@composite(**_facts(64, -4.5) | {"tolerance": conditioned})
+@composite(**_metadata(64, -4.5) | {"tolerance": conditioned})
 def bessel_j0(input: Tensor) -> Tensor:
     """Bessel function of the first kind, order 0."""
     return in_float64(_j0, input)
@@ -83,7 +83,7 @@ def _(grad, input):
     return neg(mul(grad, bessel_j1(input)))
 
 
-@composite(**_facts(64, -4.5) | {"tolerance": conditioned})
+@composite(**_metadata(64, -4.5) | {"tolerance": conditioned})
 def bessel_j1(input: Tensor) -> Tensor:
     """Bessel function of the first kind, order 1."""
     return in_float64(_j1, input)
@@ -124,7 +124,7 @@ def _of_positive(x: Any, out: Any, at_zero: float = -_INF) -> Any:
     return comparison.where(comparison.lt(x, 0), _NAN, out)
 
 
-@composite(**_facts(64) | {"tolerance": conditioned})
+@composite(**_metadata(64) | {"tolerance": conditioned})
 def bessel_y0(input: Tensor) -> Tensor:
     """Bessel function of the second kind, order 0; -inf at 0 and NaN below."""
     return in_float64(_y0, input)
@@ -135,7 +135,7 @@ def _(grad, input):
     return neg(mul(grad, bessel_y1(input)))
 
 
-@composite(**_facts(64) | {"tolerance": conditioned})
+@composite(**_metadata(64) | {"tolerance": conditioned})
 def bessel_y1(input: Tensor) -> Tensor:
     """Bessel function of the second kind, order 1; -inf at 0 and NaN below."""
     return in_float64(_y1, input)
@@ -149,13 +149,13 @@ def _(grad, input, out):
 # ---- modified ---------------------------------------------------------------------------------
 
 
-@composite(**_facts(16, -4.5))
+@composite(**_metadata(16, -4.5))
 def modified_bessel_i0(input: Tensor) -> Tensor:
     """Modified Bessel function of the first kind, order 0; also :func:`special.i0`."""
     return bessel.i0(input)
 
 
-@composite(**_facts(16, -4.5))
+@composite(**_metadata(16, -4.5))
 def modified_bessel_i1(input: Tensor) -> Tensor:
     """Modified Bessel function of the first kind, order 1; also :func:`special.i1`."""
     return bessel.i1(input)
@@ -189,7 +189,7 @@ def _k(x: Any, order: int, scaled: bool) -> Any:
     return _of_positive(x, comparison.where(is_near, inner, outer), _INF)
 
 
-@composite(**_facts(16))
+@composite(**_metadata(16))
 def modified_bessel_k0(input: Tensor) -> Tensor:
     """Modified Bessel function of the second kind, order 0; inf at 0 and NaN below."""
     return in_float64(lambda x: _k(x, 0, False), input)
@@ -200,7 +200,7 @@ def _(grad, input):
     return neg(mul(grad, modified_bessel_k1(input)))
 
 
-@composite(**_facts(16))
+@composite(**_metadata(16))
 def modified_bessel_k1(input: Tensor) -> Tensor:
     """Modified Bessel function of the second kind, order 1; inf at 0 and NaN below."""
     return in_float64(lambda x: _k(x, 1, False), input)
@@ -211,7 +211,7 @@ def _(grad, input, out):
     return neg(mul(grad, add(modified_bessel_k0(input), div(out, input))))
 
 
-@composite(**_facts(16))
+@composite(**_metadata(16))
 def scaled_modified_bessel_k0(x: Tensor) -> Tensor:
     """``exp(x) * modified_bessel_k0(x)``."""
     return in_float64(lambda x: _k(x, 0, True), x)
@@ -222,7 +222,7 @@ def _(grad, x, out):
     return mul(grad, sub(out, scaled_modified_bessel_k1(x)))
 
 
-@composite(**_facts(16))
+@composite(**_metadata(16))
 def scaled_modified_bessel_k1(x: Tensor) -> Tensor:
     """``exp(x) * modified_bessel_k1(x)``."""
     return in_float64(lambda x: _k(x, 1, True), x)
@@ -243,7 +243,7 @@ def _spherical_j0(x: Any) -> Any:
     return comparison.where(comparison.isinf(x), 0.0, out)
 
 
-@composite(**_facts(8, -4.5) | {"tolerance": conditioned})
+@composite(**_metadata(8, -4.5) | {"tolerance": conditioned})
 def spherical_bessel_j0(x: Tensor) -> Tensor:
     """Spherical Bessel function of the first kind, order 0: ``sin(x) / x``."""
     return in_float64(_spherical_j0, x)
@@ -297,7 +297,7 @@ def _airy(x: Any) -> Any:
     return comparison.where(comparison.isinf(x), _NAN, out)
 
 
-@composite(**_facts(256, -4.5) | {"tolerance": conditioned}, differentiable=None)
+@composite(**_metadata(256, -4.5) | {"tolerance": conditioned}, differentiable=None)
 def airy_ai(x: Tensor) -> Tensor:
     """The Airy function Ai; NaN at infinity. Not differentiable, as in PyTorch."""
     return in_float64(_airy, x)

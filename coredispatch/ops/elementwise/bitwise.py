@@ -12,8 +12,8 @@ from coredispatch.ops.support.samples import int_pairs, positive_pairs, unary
 from coredispatch.registry import primitive
 
 
-def _facts(reference: Any, **more: Any) -> dict[str, Any]:
-    facts = {
+def _metadata(reference: Any, **more: Any) -> dict[str, Any]:
+    metadata = {
         "out": broadcast,
         "dtype": promote,
         "reference": reference,
@@ -23,34 +23,34 @@ def _facts(reference: Any, **more: Any) -> dict[str, Any]:
         "tolerance": exact,
         "inplace": True,
     }
-    return facts | more
+    return metadata | more
 
 
-@primitive(**_facts(np.bitwise_and))
+@primitive(**_metadata(np.bitwise_and))
 def bitwise_and(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self & other`` of bool or integer tensors; shapes broadcast."""
 
 
-@primitive(**_facts(np.bitwise_or))
+@primitive(**_metadata(np.bitwise_or))
 def bitwise_or(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self | other`` of bool or integer tensors; shapes broadcast."""
 
 
-@primitive(**_facts(np.bitwise_xor))
+@primitive(**_metadata(np.bitwise_xor))
 def bitwise_xor(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self ^ other`` of bool or integer tensors; shapes broadcast."""
 
 
-@primitive(**_facts(np.bitwise_not, out=same_shape, dtype=same, samples=unary))
+@primitive(**_metadata(np.bitwise_not, out=same_shape, dtype=same, samples=unary))
 def bitwise_not(self: Tensor) -> Tensor:
     """Elementwise ``~self`` of a bool or integer tensor."""
 
 
-@primitive(**_facts(np.left_shift, samples=positive_pairs, dtypes="int"))
+@primitive(**_metadata(np.left_shift, samples=positive_pairs, dtypes="int"))
 def bitwise_left_shift(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self << other`` of integers; 0 once every bit is shifted out."""
 
 
-@primitive(**_facts(np.right_shift, samples=positive_pairs, dtypes="int"))
+@primitive(**_metadata(np.right_shift, samples=positive_pairs, dtypes="int"))
 def bitwise_right_shift(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self >> other`` of integers; the sign bit fills in from the left."""

@@ -25,7 +25,7 @@ _INF = float("inf")
 
 
 def _relation(reference: Any, **more: Any) -> dict[str, Any]:
-    facts = {
+    metadata = {
         "out": broadcast,
         "dtype": boolean,
         "reference": reference,
@@ -33,11 +33,11 @@ def _relation(reference: Any, **more: Any) -> dict[str, Any]:
         "differentiable": False,
         "tolerance": exact,
     }
-    return facts | more
+    return metadata | more
 
 
 def _test(reference: Any, **more: Any) -> dict[str, Any]:
-    facts = {
+    metadata = {
         "out": same_shape,
         "dtype": bool_,
         "reference": reference,
@@ -45,7 +45,7 @@ def _test(reference: Any, **more: Any) -> dict[str, Any]:
         "differentiable": False,
         "tolerance": exact,
     }
-    return facts | more
+    return metadata | more
 
 
 # ---- relations --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from coredispatch.ops.elementwise.approximation import (
     elementwise,
     in_float64,
     polynomial,
-    special_facts,
+    special_metadata,
 )
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div
@@ -125,7 +125,7 @@ def _erfc64(x: Any) -> Any:
     return comparison.where(comparison.isnan(x), x, out)
 
 
-@composite(takes="real", **special_facts(elementwise(math.erf), 3))
+@composite(takes="real", **special_metadata(elementwise(math.erf), 3))
 def erf(self: Tensor) -> Tensor:
     """Elementwise error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)``."""
     return in_float64(_erf64, self)
@@ -136,7 +136,7 @@ def _(grad, self):
     return mul(grad, mul(exponential.exp(neg(mul(self, self))), 2 / math.sqrt(math.pi)))
 
 
-@composite(**special_facts(elementwise(math.erfc), 4))
+@composite(**special_metadata(elementwise(math.erfc), 4))
 def erfc(self: Tensor) -> Tensor:
     """Elementwise ``1 - erf(self)``, accurate in the tail."""
     return in_float64(_erfc64, self)
@@ -158,7 +158,7 @@ def _erfcx64(x: Any) -> Any:
     return comparison.where(comparison.lt(x, 0), mirrored, out)
 
 
-@composite(**special_facts(None, 32, namespace="special") | {"inplace": False}, method=False)
+@composite(**special_metadata(None, 32, namespace="special") | {"inplace": False}, method=False)
 def erfcx(self: Tensor) -> Tensor:
     """``exp(self**2) * erfc(self)`` elementwise, without overflow for large elements."""
     return in_float64(_erfcx64, self)
@@ -226,7 +226,7 @@ def _erfinv64(x: Any) -> Any:
     return mul(_quantile64(mul(x, 0.5), tail), _ROOT_HALF)
 
 
-@composite(**special_facts(None, 4, values=(-0.95, 0.95)))
+@composite(**special_metadata(None, 4, values=(-0.95, 0.95)))
 def erfinv(self: Tensor) -> Tensor:
     """Elementwise inverse of :func:`erf`: infinite at -1 and 1, NaN beyond."""
     return in_float64(_erfinv64, self)
@@ -259,7 +259,7 @@ def _ndtr64(x: Any) -> Any:
     return mul(comparison.where(comparison.lt(x, -1.8), tail, body), 0.5)
 
 
-@composite(**special_facts(elementwise(_normal_reference), 6), method=False)
+@composite(**special_metadata(elementwise(_normal_reference), 6), method=False)
 def ndtr(self: Tensor) -> Tensor:
     """Standard normal distribution function, ``erfc(-self / sqrt(2)) / 2``."""
     return in_float64(_ndtr64, self)
@@ -271,7 +271,7 @@ def _(grad, self):
     return mul(grad, mul(density, 1 / math.sqrt(2 * math.pi)))
 
 
-@composite(**special_facts(None, 4, values=(0.05, 0.95)), method=False)
+@composite(**special_metadata(None, 4, values=(0.05, 0.95)), method=False)
 def ndtri(self: Tensor) -> Tensor:
     """Standard normal quantile function, the inverse of :func:`ndtr`."""
 
@@ -299,7 +299,7 @@ def _log_ndtr64(x: Any) -> Any:
     return comparison.where(comparison.eq(x, -float("inf")), x, out)
 
 
-@composite(**special_facts(None, 6), method=False)
+@composite(**special_metadata(None, 6), method=False)
 def log_ndtr(self: Tensor) -> Tensor:
     """Logarithm of the standard normal distribution function, accurate far below zero."""
     return in_float64(_log_ndtr64, self)
@@ -318,7 +318,7 @@ def _entropy_reference(self: Any) -> Any:
 
 @composite(
     takes="real",
-    **special_facts(_entropy_reference, 5, values=(0.1, 3.0)),
+    **special_metadata(_entropy_reference, 5, values=(0.1, 3.0)),
     method=False,
 )
 def entr(self: Tensor) -> Tensor:

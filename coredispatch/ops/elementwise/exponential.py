@@ -34,9 +34,9 @@ from coredispatch.registry.model.value import dtype_of
 _INF = float("inf")
 
 
-def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+def float_metadata(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     """What the unary ops of this file share."""
-    facts = {
+    metadata = {
         "out": same_shape,
         "dtype": promote_float,
         "reference": reference,
@@ -46,7 +46,7 @@ def float_facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
         "cast": "float32_accelerated",
         "inplace": True,
     }
-    return facts | more
+    return metadata | more
 
 
 # ---- powers and roots -------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
     return in_float64(lambda x, exponent: mul(x, pow(2.0, exponent)), x, exponent)
 
 
-@primitive(**float_facts(np.sqrt, 1, values=(0.1, 4.0), cast=None))
+@primitive(**float_metadata(np.sqrt, 1, values=(0.1, 4.0), cast=None))
 def sqrt(self: Tensor) -> Tensor:
     """Elementwise square root; NaN where a real element is negative."""
 
@@ -167,7 +167,7 @@ def _(grad, out):
 sqrt.edge("infinite at 0", [0.0, 4.0], gradient=[float("inf"), 0.25])
 
 
-@composite(**float_facts(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))
+@composite(**float_metadata(lambda self: 1 / np.sqrt(self), 2, values=(0.1, 4.0)))
 def rsqrt(self: Tensor) -> Tensor:
     """Elementwise ``1 / sqrt(self)``; infinity at 0, NaN below."""
     return div(1, sqrt(self))
@@ -181,7 +181,7 @@ def _(grad, out):
 # ---- exponentials -----------------------------------------------------------------------------
 
 
-@primitive(**float_facts(np.exp, 3))
+@primitive(**float_metadata(np.exp, 3))
 def exp(self: Tensor) -> Tensor:
     """Elementwise ``e ** self``."""
 
@@ -191,7 +191,7 @@ def _(grad, out):
     return mul(grad, adjoint(out))
 
 
-@composite(**float_facts(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
+@composite(**float_metadata(np.exp2, 2, tolerance=conditioned), namespace=("", "special"))
 def exp2(self: Tensor) -> Tensor:
     """Elementwise ``2 ** self``."""
     return pow(2.0, self)
@@ -204,7 +204,7 @@ def _(grad, out):
 
 # The error of the exponential cancels; what is left are a logarithm of 4 units, a quotient and a
 # product.
-@composite(**float_facts(np.expm1, 6), namespace=("", "special"))
+@composite(**float_metadata(np.expm1, 6), namespace=("", "special"))
 def expm1(self: Tensor) -> Tensor:
     """Elementwise ``exp(self) - 1``, accurate near 0.
 
@@ -229,7 +229,7 @@ def _(grad, out):
 
 
 # NumPy promises 3.83 units for its float32 logarithm.
-@primitive(**float_facts(np.log, 4, values=(0.1, 4.0)))
+@primitive(**float_metadata(np.log, 4, values=(0.1, 4.0)))
 def log(self: Tensor) -> Tensor:
     """Elementwise natural logarithm; -infinity at 0, NaN where a real element is negative."""
 
@@ -240,7 +240,7 @@ def _(grad, self):
 
 
 # A logarithm of 2 units, a constant and a quotient; over 0.69 a unit may count twice as much.
-@composite(**float_facts(np.log2, 4, values=(0.1, 4.0)))
+@composite(**float_metadata(np.log2, 4, values=(0.1, 4.0)))
 def log2(self: Tensor) -> Tensor:
     """Elementwise logarithm to base 2."""
     return div(log(self), math.log(2))
@@ -251,7 +251,7 @@ def _(grad, self):
     return div(grad, adjoint(mul(self, math.log(2))))
 
 
-@composite(**float_facts(np.log10, 5, values=(0.1, 4.0)))
+@composite(**float_metadata(np.log10, 5, values=(0.1, 4.0)))
 def log10(self: Tensor) -> Tensor:
     """Elementwise logarithm to base 10."""
     return div(log(self), math.log(10))
@@ -262,7 +262,9 @@ def _(grad, self):
     return div(grad, adjoint(mul(self, math.log(10))))
 
 
-@composite(**float_facts(np.log1p, 4, values=(-0.5, 4.0), dtypes="real"), namespace=("", "special"))
+@composite(
+    **float_metadata(np.log1p, 4, values=(-0.5, 4.0), dtypes="real"), namespace=("", "special")
+)
 def log1p(self: Tensor) -> Tensor:
     """Elementwise ``log(1 + self)``, accurate near 0.
 

@@ -13,7 +13,7 @@ from coredispatch.ops.elementwise import comparison, exponential, magnitude, rou
 from coredispatch.ops.elementwise.approximation import (
     in_float64,
     polynomial,
-    special_facts,
+    special_metadata,
 )
 from coredispatch.ops.elementwise.arithmetic import add, mul, neg, sub
 from coredispatch.ops.elementwise.division import div, reciprocal
@@ -117,7 +117,7 @@ def _lgamma64(x: Any) -> Any:
     return comparison.where(infinite, float("inf"), out)
 
 
-@composite(**special_facts(None, 6, values=(0.2, 4.0), namespace=""))
+@composite(**special_metadata(None, 6, values=(0.2, 4.0), namespace=""))
 def lgamma(self: Tensor) -> Tensor:
     """Elementwise logarithm of the absolute value of the gamma function."""
     return in_float64(_lgamma64, self)
@@ -128,7 +128,7 @@ def _(grad, self):
     return mul(grad, digamma(self))
 
 
-@composite(**special_facts(None, 6, values=(0.2, 4.0), namespace="special"), method=False)
+@composite(**special_metadata(None, 6, values=(0.2, 4.0), namespace="special"), method=False)
 def gammaln(self: Tensor) -> Tensor:
     """:func:`lgamma` under its name in ``special``."""
     return lgamma(self)
@@ -185,7 +185,7 @@ def _digamma64(x: Any) -> Any:
     return comparison.where(comparison.eq(x, 0), neg(reciprocal(x)), out)
 
 
-@composite(**special_facts(None, 32, values=(0.2, 4.0)), alias=("psi",))
+@composite(**special_metadata(None, 32, values=(0.2, 4.0)), alias=("psi",))
 def digamma(self: Tensor) -> Tensor:
     """Elementwise derivative of :func:`lgamma`; NaN at the negative integers.
 
@@ -205,7 +205,7 @@ def _order_samples(make: Any) -> Iterator[Sample]:
         yield Sample(make(shape, low=0.5, high=4.0), 2)
 
 
-@composite(**special_facts(None, 32, values=(0.5, 4.0), samples=_order_samples))
+@composite(**special_metadata(None, 32, values=(0.5, 4.0), samples=_order_samples))
 def polygamma(self: Tensor, n: int) -> Tensor:
     """The ``n``-th derivative of :func:`digamma`, for positive elements when ``n >= 1``.
 

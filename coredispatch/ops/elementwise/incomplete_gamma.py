@@ -215,7 +215,7 @@ def _samples(make: Any) -> Iterator[Sample]:
         yield Sample(make.positive(first), make.positive(second))
 
 
-_FACTS: dict[str, Any] = {
+_METADATA: dict[str, Any] = {
     "out": broadcast,
     "dtype": promote_float,
     "samples": _samples,
@@ -234,7 +234,7 @@ def _density(grad: Any, a: Any, x: Any) -> Any:
     return mul(grad, exponential.exp(logarithm))
 
 
-@composite(**_FACTS, inplace=True)
+@composite(**_METADATA, inplace=True)
 def igamma(self: Tensor, other: Tensor) -> Tensor:
     """The regularized lower incomplete gamma function ``P(self, other)``; shapes broadcast.
 
@@ -243,7 +243,7 @@ def igamma(self: Tensor, other: Tensor) -> Tensor:
     return in_float64(lambda a, x: _regularized(a, x, False), self, other)
 
 
-@composite(**_FACTS, inplace=True)
+@composite(**_METADATA, inplace=True)
 def igammac(self: Tensor, other: Tensor) -> Tensor:
     """The regularized upper incomplete gamma function ``Q(self, other) = 1 - P(self, other)``."""
     return in_float64(lambda a, x: _regularized(a, x, True), self, other)
@@ -259,13 +259,13 @@ igammac.vjp(
 )
 
 
-@composite(**_FACTS, namespace="special", method=False)
+@composite(**_METADATA, namespace="special", method=False)
 def gammainc(input: Tensor, other: Tensor) -> Tensor:
     """:func:`igamma` under its name in ``special``."""
     return igamma(input, other)
 
 
-@composite(**_FACTS, namespace="special", method=False)
+@composite(**_METADATA, namespace="special", method=False)
 def gammaincc(input: Tensor, other: Tensor) -> Tensor:
     """:func:`igammac` under its name in ``special``."""
     return igammac(input, other)

@@ -128,7 +128,7 @@ def _shifted(value: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
     return lambda x, n: value(2 * x - 1, n)
 
 
-def _facts(value: Callable[[Any, int], Any]) -> dict[str, Any]:
+def _metadata(value: Callable[[Any, int], Any]) -> dict[str, Any]:
     return {
         "out": broadcast,
         "dtype": promote_float,
@@ -180,7 +180,7 @@ def _chebyshev(letter: str, first: First, value: Any, shifted: bool, formula: st
     start: First = (lambda x: first(_shift(x))) if shifted else first
     step: Step = _shifted_step if shifted else _chebyshev_step
 
-    @composite(name=name, **_facts(_shifted(value) if shifted else value))
+    @composite(name=name, **_metadata(_shifted(value) if shifted else value))
     def polynomial(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
         return _evaluated(name, input, n, start, step)
 
@@ -216,7 +216,7 @@ shifted_chebyshev_polynomial_w = _chebyshev("w", _of_fourth_kind, _fourth_kind, 
 # ---- Hermite, Laguerre, Legendre --------------------------------------------------------------
 
 
-@composite(**_facts(lambda x, n: np.polynomial.hermite.hermval(x, _unit(n))))
+@composite(**_metadata(lambda x, n: np.polynomial.hermite.hermval(x, _unit(n))))
 def hermite_polynomial_h(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     """Physicist's Hermite polynomial of degree ``n`` at ``input``; shapes broadcast."""
 
@@ -226,7 +226,7 @@ def hermite_polynomial_h(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     return _evaluated("hermite_polynomial_h", input, n, _of_second_kind, step)
 
 
-@composite(**_facts(lambda x, n: np.polynomial.hermite_e.hermeval(x, _unit(n))))
+@composite(**_metadata(lambda x, n: np.polynomial.hermite_e.hermeval(x, _unit(n))))
 def hermite_polynomial_he(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     """Probabilist's Hermite polynomial of degree ``n`` at ``input``; shapes broadcast."""
 
@@ -236,7 +236,7 @@ def hermite_polynomial_he(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     return _evaluated("hermite_polynomial_he", input, n, _of_first_kind, step)
 
 
-@composite(**_facts(lambda x, n: np.polynomial.laguerre.lagval(x, _unit(n))))
+@composite(**_metadata(lambda x, n: np.polynomial.laguerre.lagval(x, _unit(n))))
 def laguerre_polynomial_l(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     """Laguerre polynomial of degree ``n`` at ``input``; shapes broadcast."""
 
@@ -246,7 +246,7 @@ def laguerre_polynomial_l(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     return _evaluated("laguerre_polynomial_l", input, n, lambda x: sub(1, x), step)
 
 
-@composite(**_facts(lambda x, n: np.polynomial.legendre.legval(x, _unit(n))))
+@composite(**_metadata(lambda x, n: np.polynomial.legendre.legval(x, _unit(n))))
 def legendre_polynomial_p(input: Tensor | Scalar, n: Tensor | Scalar) -> Tensor:
     """Legendre polynomial of degree ``n`` at ``input``; shapes broadcast."""
 

@@ -26,9 +26,9 @@ from coredispatch.ops.support.samples import tensor_pairs, unary
 from coredispatch.registry import composite, primitive
 
 
-def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
+def _metadata(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
     """What the unary ops of this file share."""
-    facts = {
+    metadata = {
         "out": same_shape,
         "dtype": promote_float,
         "reference": reference,
@@ -37,13 +37,13 @@ def _facts(reference: Any, ulps: float, **more: Any) -> dict[str, Any]:
         "tolerance": ulp(ulps),
         "inplace": True,
     }
-    return facts | more
+    return metadata | more
 
 
 # ---- circular functions -----------------------------------------------------------------------
 
 
-@primitive(**_facts(np.sin, 2))
+@primitive(**_metadata(np.sin, 2))
 def sin(self: Tensor) -> Tensor:
     """Elementwise sine."""
 
@@ -53,7 +53,7 @@ def _(grad, self):
     return mul(grad, adjoint(cos(self)))
 
 
-@primitive(**_facts(np.cos, 2))
+@primitive(**_metadata(np.cos, 2))
 def cos(self: Tensor) -> Tensor:
     """Elementwise cosine."""
 
@@ -63,7 +63,7 @@ def _(grad, self):
     return neg(mul(grad, adjoint(sin(self))))
 
 
-@composite(**_facts(np.tan, 4), cast="float32_accelerated")
+@composite(**_metadata(np.tan, 4), cast="float32_accelerated")
 def tan(self: Tensor) -> Tensor:
     """Elementwise tangent."""
     if self.dtype.is_complex:  # -i tanh(iz): sine and cosine overflow where the tangent does not
@@ -78,7 +78,7 @@ def _(grad, out):
     return mul(grad, adjoint(add(mul(out, out), 1)))
 
 
-@primitive(**_facts(np.atan, 2), alias=("arctan",))
+@primitive(**_metadata(np.atan, 2), alias=("arctan",))
 def atan(self: Tensor) -> Tensor:
     """Elementwise inverse tangent, in ``[-pi/2, pi/2]``."""
 
@@ -88,7 +88,9 @@ def _(grad, self):
     return div(grad, adjoint(add(square(self), 1)))
 
 
-@composite(**_facts(np.asin, 4, values=(-0.9, 0.9)), cast="float32_accelerated", alias=("arcsin",))
+@composite(
+    **_metadata(np.asin, 4, values=(-0.9, 0.9)), cast="float32_accelerated", alias=("arcsin",)
+)
 def asin(self: Tensor) -> Tensor:
     """Elementwise inverse sine, in ``[-pi/2, pi/2]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
@@ -115,7 +117,9 @@ def _(grad, self):
     return mul(grad, adjoint(exponential.rsqrt(sub(1, square(self)))))
 
 
-@composite(**_facts(np.acos, 4, values=(-0.9, 0.9)), cast="float32_accelerated", alias=("arccos",))
+@composite(
+    **_metadata(np.acos, 4, values=(-0.9, 0.9)), cast="float32_accelerated", alias=("arccos",)
+)
 def acos(self: Tensor) -> Tensor:
     """Elementwise inverse cosine, in ``[0, pi]``; NaN where a real element exceeds 1."""
     if self.dtype.is_complex:
@@ -163,7 +167,7 @@ atan2.vjp(
 # ---- hyperbolic functions ---------------------------------------------------------------------
 
 
-@primitive(**_facts(np.tanh, 2), namespace=("", "nn.functional"))
+@primitive(**_metadata(np.tanh, 2), namespace=("", "nn.functional"))
 def tanh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic tangent."""
 
@@ -183,7 +187,7 @@ def tanh_backward(grad: Tensor, output: Tensor) -> Tensor:
 
 
 # ``expm1`` of 6 units; near 0 the two parts share its error, and three roundings follow.
-@composite(**_facts(np.sinh, 8), cast="float32_accelerated")
+@composite(**_metadata(np.sinh, 8), cast="float32_accelerated")
 def sinh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic sine, ``(exp(x) - exp(-x)) / 2``, accurate near 0."""
     x = floating(self)
@@ -200,7 +204,7 @@ def _(grad, self):
     return mul(grad, adjoint(cosh(self)))
 
 
-@composite(**_facts(np.cosh, 4), cast="float32_accelerated")
+@composite(**_metadata(np.cosh, 4), cast="float32_accelerated")
 def cosh(self: Tensor) -> Tensor:
     """Elementwise hyperbolic cosine, ``(exp(x) + exp(-x)) / 2``."""
     x = floating(self)
@@ -217,7 +221,7 @@ def _(grad, self):
     return mul(grad, adjoint(sinh(self)))
 
 
-@composite(**_facts(np.asinh, 4), alias=("arcsinh",))
+@composite(**_metadata(np.asinh, 4), alias=("arcsinh",))
 def asinh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic sine, ``log(x + sqrt(x**2 + 1))``, accurate near 0."""
     x = floating(self)
@@ -244,7 +248,7 @@ def _(grad, self):
     return mul(grad, adjoint(exponential.rsqrt(add(square(self), 1))))
 
 
-@composite(**_facts(np.acosh, 4, values=(1.1, 4.0)), alias=("arccosh",))
+@composite(**_metadata(np.acosh, 4, values=(1.1, 4.0)), alias=("arccosh",))
 def acosh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic cosine, ``log(x + sqrt(x**2 - 1))``; NaN below 1."""
     x = floating(self)
@@ -257,7 +261,7 @@ def _(grad, self):
     return mul(grad, adjoint(exponential.rsqrt(sub(square(self), 1))))
 
 
-@composite(**_facts(np.atanh, 4, values=(-0.9, 0.9)), alias=("arctanh",))
+@composite(**_metadata(np.atanh, 4, values=(-0.9, 0.9)), alias=("arctanh",))
 def atanh(self: Tensor) -> Tensor:
     """Elementwise inverse hyperbolic tangent; NaN where a real element exceeds 1."""
     x = floating(self)
@@ -279,13 +283,13 @@ def _(grad, self):
 # ---- degrees, sinc ----------------------------------------------------------------------------
 
 
-@composite(**_facts(np.deg2rad, 2, dtypes="real", takes="real"))
+@composite(**_metadata(np.deg2rad, 2, dtypes="real", takes="real"))
 def deg2rad(self: Tensor) -> Tensor:
     """Degrees to radians."""
     return mul(self, math.pi / 180)
 
 
-@composite(**_facts(np.rad2deg, 2, dtypes="real", takes="real"))
+@composite(**_metadata(np.rad2deg, 2, dtypes="real", takes="real"))
 def rad2deg(self: Tensor) -> Tensor:
     """Radians to degrees."""
     return mul(self, 180 / math.pi)
@@ -300,7 +304,7 @@ def _sinc_reference(self: Any) -> Any:
     return np.where(x == 0, 1, sine / (np.pi * np.where(x == 0, 1, x)))
 
 
-@composite(**_facts(_sinc_reference, 4, tolerance=conditioned), namespace=("", "special"))
+@composite(**_metadata(_sinc_reference, 4, tolerance=conditioned), namespace=("", "special"))
 def sinc(self: Tensor) -> Tensor:
     """Normalized sinc, ``sin(pi x) / (pi x)``, 1 at 0 and exactly 0 at the other integers."""
     x = floating(self)

@@ -24,7 +24,7 @@ def _spaced(n: int, first: int, d: float, dtype: Any, device: Any, count: int) -
     return numbers * (1.0 / (n * d) if n * d else math.inf)
 
 
-def _facts(name: str, count: Any) -> dict[str, Any]:
+def _metadata(name: str, count: Any) -> dict[str, Any]:
     return {
         "out": lambda n, *_: (count(as_size(n, "n")),),
         "dtype": given_or_default,
@@ -37,7 +37,7 @@ def _facts(name: str, count: Any) -> dict[str, Any]:
     }
 
 
-@composite(**_facts("fftfreq", lambda n: n))
+@composite(**_metadata("fftfreq", lambda n: n))
 def fft_fftfreq(
     n: int, d: float = 1.0, *, dtype: DType | None = None, device: Device | None = None
 ) -> Tensor:
@@ -49,7 +49,7 @@ def fft_fftfreq(
     return lazy.cat([rising, _spaced(n, -(n // 2), d, dtype, device, n - up)])
 
 
-@composite(**_facts("rfftfreq", lambda n: n // 2 + 1))
+@composite(**_metadata("rfftfreq", lambda n: n // 2 + 1))
 def fft_rfftfreq(
     n: int, d: float = 1.0, *, dtype: DType | None = None, device: Device | None = None
 ) -> Tensor:
@@ -71,7 +71,7 @@ def _shifts(make: Any) -> Any:
     yield Sample(make((2, 3, 4)), (0, -1))
 
 
-def _shift_facts(name: str) -> dict[str, Any]:
+def _shift_metadata(name: str) -> dict[str, Any]:
     return {
         "out": same_shape,
         "dtype": same,
@@ -83,14 +83,14 @@ def _shift_facts(name: str) -> dict[str, Any]:
     }
 
 
-@composite(**_shift_facts("fftshift"))
+@composite(**_shift_metadata("fftshift"))
 def fft_fftshift(input: Tensor, dim: IntList | None = None) -> Tensor:
     """``input`` with the frequency zero moved to the middle of each of ``dim`` (None: all)."""
     dims = _dims(input, dim)
     return lazy.roll(input, tuple(input.shape[d] // 2 for d in dims), dims)
 
 
-@composite(**_shift_facts("ifftshift"))
+@composite(**_shift_metadata("ifftshift"))
 def fft_ifftshift(input: Tensor, dim: IntList | None = None) -> Tensor:
     """Undoes :func:`fft.fftshift`."""
     dims = _dims(input, dim)

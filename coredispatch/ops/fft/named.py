@@ -173,7 +173,7 @@ def _volumes(make: Any) -> Iterator[Sample]:
     yield Sample(make((2, 3, 4)), (2, 4, 3), None)
 
 
-def _facts(reference: Any, samples: Any, dtypes: Any = ANY) -> dict[str, Any]:
+def _metadata(reference: Any, samples: Any, dtypes: Any = ANY) -> dict[str, Any]:
     return {
         "reference": reference,
         "samples": samples,
@@ -234,7 +234,7 @@ def _ihfftn_reference(default: Any) -> Any:
 # ---- one dim -----------------------------------------------------------------------------------
 
 
-@composite(**_facts(_line_reference("fft"), _lines()))
+@composite(**_metadata(_line_reference("fft"), _lines()))
 def fft_fft(
     input: Tensor,
     n: int | None = None,
@@ -248,7 +248,7 @@ def fft_fft(
     return _complex(input, _one(n), (dim,), norm, True)
 
 
-@composite(**_facts(_line_reference("ifft"), _lines()))
+@composite(**_metadata(_line_reference("ifft"), _lines()))
 def fft_ifft(
     input: Tensor,
     n: int | None = None,
@@ -259,7 +259,7 @@ def fft_ifft(
     return _complex(input, _one(n), (dim,), norm, False)
 
 
-@composite(**_facts(_line_reference("rfft"), _lines(), REAL))
+@composite(**_metadata(_line_reference("rfft"), _lines(), REAL))
 def fft_rfft(
     input: Tensor,
     n: int | None = None,
@@ -272,7 +272,7 @@ def fft_rfft(
     return _halved("rfft", input, _one(n), (dim,), norm)
 
 
-@composite(**_facts(_line_reference("irfft"), _lines(2)))
+@composite(**_metadata(_line_reference("irfft"), _lines(2)))
 def fft_irfft(
     input: Tensor,
     n: int | None = None,
@@ -284,7 +284,7 @@ def fft_irfft(
     return fft_c2r(x, (dim,), norm, last)
 
 
-@composite(**_facts(_line_reference("hfft"), _lines(2)))
+@composite(**_metadata(_line_reference("hfft"), _lines(2)))
 def fft_hfft(
     input: Tensor,
     n: int | None = None,
@@ -297,7 +297,7 @@ def fft_hfft(
     return _hermitian("hfft", input, _one(n), (dim,), norm)
 
 
-@composite(**_facts(_line_reference("ihfft"), _lines(), REAL))
+@composite(**_metadata(_line_reference("ihfft"), _lines(), REAL))
 def fft_ihfft(
     input: Tensor,
     n: int | None = None,
@@ -311,7 +311,7 @@ def fft_ihfft(
 # ---- two dims -----------------------------------------------------------------------------------
 
 
-@composite(**_facts(_volume_reference("fftn", (-2, -1)), _planes))
+@composite(**_metadata(_volume_reference("fftn", (-2, -1)), _planes))
 def fft_fft2(
     input: Tensor,
     s: IntList | None = None,
@@ -323,7 +323,7 @@ def fft_fft2(
     return _complex(input, s, dim, norm, True)
 
 
-@composite(**_facts(_volume_reference("ifftn", (-2, -1)), _planes))
+@composite(**_metadata(_volume_reference("ifftn", (-2, -1)), _planes))
 def fft_ifft2(
     input: Tensor,
     s: IntList | None = None,
@@ -335,7 +335,7 @@ def fft_ifft2(
     return _complex(input, s, dim, norm, False)
 
 
-@composite(**_facts(_volume_reference("rfftn", (-2, -1)), _planes, REAL))
+@composite(**_metadata(_volume_reference("rfftn", (-2, -1)), _planes, REAL))
 def fft_rfft2(
     input: Tensor,
     s: IntList | None = None,
@@ -347,7 +347,7 @@ def fft_rfft2(
     return _halved("rfft2", input, s, dim, norm)
 
 
-@composite(**_facts(_volume_reference("irfftn", (-2, -1)), _planes))
+@composite(**_metadata(_volume_reference("irfftn", (-2, -1)), _planes))
 def fft_irfft2(
     input: Tensor,
     s: IntList | None = None,
@@ -360,7 +360,7 @@ def fft_irfft2(
     return fft_c2r(x, dim, norm, last)
 
 
-@composite(**_facts(_hfftn_reference((-2, -1)), _planes))
+@composite(**_metadata(_hfftn_reference((-2, -1)), _planes))
 def fft_hfft2(
     input: Tensor,
     s: IntList | None = None,
@@ -372,7 +372,7 @@ def fft_hfft2(
     return _hermitian("hfft2", input, s, dim, norm)
 
 
-@composite(**_facts(_ihfftn_reference((-2, -1)), _planes, REAL))
+@composite(**_metadata(_ihfftn_reference((-2, -1)), _planes, REAL))
 def fft_ihfft2(
     input: Tensor,
     s: IntList | None = None,
@@ -387,7 +387,7 @@ def fft_ihfft2(
 # ---- several dims -------------------------------------------------------------------------------
 
 
-@composite(**_facts(_volume_reference("fftn", None), _volumes))
+@composite(**_metadata(_volume_reference("fftn", None), _volumes))
 def fft_fftn(
     input: Tensor,
     s: IntList | None = None,
@@ -399,7 +399,7 @@ def fft_fftn(
     return _complex(input, s, dim, norm, True)
 
 
-@composite(**_facts(_volume_reference("ifftn", None), _volumes))
+@composite(**_metadata(_volume_reference("ifftn", None), _volumes))
 def fft_ifftn(
     input: Tensor,
     s: IntList | None = None,
@@ -411,7 +411,7 @@ def fft_ifftn(
     return _complex(input, s, dim, norm, False)
 
 
-@composite(**_facts(_volume_reference("rfftn", None), _volumes, REAL))
+@composite(**_metadata(_volume_reference("rfftn", None), _volumes, REAL))
 def fft_rfftn(
     input: Tensor,
     s: IntList | None = None,
@@ -423,7 +423,7 @@ def fft_rfftn(
     return _halved("rfftn", input, s, dim, norm)
 
 
-@composite(**_facts(_volume_reference("irfftn", None), _volumes))
+@composite(**_metadata(_volume_reference("irfftn", None), _volumes))
 def fft_irfftn(
     input: Tensor,
     s: IntList | None = None,
@@ -436,7 +436,7 @@ def fft_irfftn(
     return fft_c2r(x, dim, norm, last)
 
 
-@composite(**_facts(_hfftn_reference(None), _volumes))
+@composite(**_metadata(_hfftn_reference(None), _volumes))
 def fft_hfftn(
     input: Tensor,
     s: IntList | None = None,
@@ -448,7 +448,7 @@ def fft_hfftn(
     return _hermitian("hfftn", input, s, dim, norm)
 
 
-@composite(**_facts(_ihfftn_reference(None), _volumes, REAL))
+@composite(**_metadata(_ihfftn_reference(None), _volumes, REAL))
 def fft_ihfftn(
     input: Tensor,
     s: IntList | None = None,

@@ -135,7 +135,7 @@ def _product_reference(A: Any, tau: Any) -> Any:
     return out
 
 
-_FACTS: dict[str, Any] = {
+_METADATA: dict[str, Any] = {
     "reference": _product_reference,
     "samples": _packed,
     "dtypes": FLOATS,
@@ -146,7 +146,7 @@ _FACTS: dict[str, Any] = {
 @composite(
     out=lambda A, tau: matrix_shape(A),
     dtype=lapack_dtype,
-    **_FACTS,
+    **_METADATA,
     namespace="linalg",
     method=False,
 )
@@ -162,7 +162,7 @@ def linalg_householder_product(A: Tensor, tau: Tensor) -> Tensor:
     return out if tau.shape[-1] else lazy.clone(out)
 
 
-@composite(**_FACTS)
+@composite(**_METADATA)
 def orgqr(self: Tensor, input2: Tensor) -> Tensor:
     """:func:`linalg.householder_product` under LAPACK's name."""
     return linalg_householder_product(self, input2)

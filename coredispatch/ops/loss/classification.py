@@ -13,7 +13,7 @@ from coredispatch.ops.loss.backward_reference import (
     cross_entropy_backward_samples,
 )
 from coredispatch.ops.loss.reference import (
-    LOSS_FACTS,
+    LOSS_METADATA,
     bce_reference,
     bce_with_logits_reference,
     binary_samples,
@@ -141,7 +141,7 @@ def _cross_entropy_shape(input: Any, target: Any, weight: Any, *options: Any) ->
     reference=cross_entropy_reference,
     samples=cross_entropy_samples,
     errors=cross_entropy_errors,
-    **LOSS_FACTS,
+    **LOSS_METADATA,
 )
 def cross_entropy(
     input: Tensor,
@@ -223,7 +223,7 @@ def _row_scale(grad: Tensor, input: Tensor, reduction: str, divisor: Any) -> Ten
     reference=cross_entropy_backward_reference,
     samples=cross_entropy_backward_samples,
     out=lambda grad_output, input, *_: tuple(input.shape),
-    **{**LOSS_FACTS, "namespace": (), "tolerance": None},
+    **{**LOSS_METADATA, "namespace": (), "tolerance": None},
 )
 def cross_entropy_backward(
     grad_output: Tensor,
@@ -259,7 +259,7 @@ def _nll_shape(input: Any, target: Any, weight: Any, ignore_index: int, reductio
     dtype=same,
     reference=nll_reference,
     samples=nll_samples,
-    **LOSS_FACTS,
+    **LOSS_METADATA,
 )
 def nll_loss(
     input: Tensor,
@@ -310,7 +310,7 @@ def _same_shapes(input: Tensor, target: Tensor) -> None:
     reference=bce_reference,
     samples=binary_samples,
     values=(0.05, 0.95),
-    **LOSS_FACTS,
+    **LOSS_METADATA,
 )
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
@@ -365,7 +365,9 @@ binary_cross_entropy.vjp(
 )
 
 
-@composite(takes="float", reference=bce_with_logits_reference, samples=logit_samples, **LOSS_FACTS)
+@composite(
+    takes="float", reference=bce_with_logits_reference, samples=logit_samples, **LOSS_METADATA
+)
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -386,7 +388,9 @@ def binary_cross_entropy_with_logits(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
-@composite(takes="float", reference=multilabel_reference, samples=multilabel_samples, **LOSS_FACTS)
+@composite(
+    takes="float", reference=multilabel_reference, samples=multilabel_samples, **LOSS_METADATA
+)
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.loss.classification import reduce_loss
-from coredispatch.ops.loss.reference import LOSS_FACTS, REDUCTIONS, reduce, reduced_loss
+from coredispatch.ops.loss.reference import LOSS_METADATA, REDUCTIONS, reduce, reduced_loss
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.inspection import greatest
@@ -52,7 +52,7 @@ def _shape(input: Any, target: Any, reduction: str = "mean") -> Any:
 
 
 @composite(
-    out=_shape, dtype=same, reference=_reference, samples=_samples, smooth=False, **LOSS_FACTS
+    out=_shape, dtype=same, reference=_reference, samples=_samples, smooth=False, **LOSS_METADATA
 )
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``sum max(0, 1 - (x_j - x_i)) / C`` over target classes ``j`` and all other classes ``i``.

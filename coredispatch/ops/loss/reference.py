@@ -1,4 +1,4 @@
-"""Facts about losses that their blocks refer to: rules, NumPy references, samples."""
+"""Metadata that the definitions of losses share: rules, NumPy references, samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coredispatch.ops.support.samples import Sample
 
 REDUCTIONS = ("mean", "sum", "none")
 
-LOSS_FACTS: dict[str, Any] = {
+LOSS_METADATA: dict[str, Any] = {
     "cast": "float32",
     "dtypes": "float",
     "tolerance": conditioned,

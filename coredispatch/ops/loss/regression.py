@@ -29,7 +29,7 @@ from coredispatch.ops.loss.margin_reference import (
     triplet_samples,
 )
 from coredispatch.ops.loss.reference import (
-    LOSS_FACTS,
+    LOSS_METADATA,
     absolute_reference,
     huber_reference,
     kl_reference,
@@ -56,7 +56,7 @@ from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeE
     dtype=promote_float,
     reference=squared_reference,
     samples=regression_samples,
-    **{**LOSS_FACTS, "unbroadcast": True},
+    **{**LOSS_METADATA, "unbroadcast": True},
 )
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Mean squared error, ``(input - target)^2``."""
@@ -97,7 +97,7 @@ def _weighted(loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str
     return reduce_loss(loss * weight, reduction)
 
 
-@composite(reference=absolute_reference, samples=regression_samples, smooth=False, **LOSS_FACTS)
+@composite(reference=absolute_reference, samples=regression_samples, smooth=False, **LOSS_METADATA)
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Mean absolute error, ``|input - target|``; its derivative at 0 is 0."""
     return reduce_loss((input - target).abs(), reduction)
@@ -109,7 +109,7 @@ def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor 
 
 
 @composite(
-    reference=smooth_reference, samples=threshold_samples("beta"), smooth=False, **LOSS_FACTS
+    reference=smooth_reference, samples=threshold_samples("beta"), smooth=False, **LOSS_METADATA
 )
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
@@ -135,7 +135,7 @@ def smooth_l1_loss(
     reference=huber_reference,
     samples=threshold_samples("delta"),
     smooth=False,
-    **LOSS_FACTS,
+    **LOSS_METADATA,
 )
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
@@ -168,7 +168,7 @@ def _(
 # ---- distributions ----------------------------------------------------------------------------
 
 
-@composite(reference=kl_reference, samples=kl_samples, **LOSS_FACTS)
+@composite(reference=kl_reference, samples=kl_samples, **LOSS_METADATA)
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -191,7 +191,7 @@ def kl_div(
     reference=gaussian_reference,
     samples=gaussian_samples,
     smooth=False,
-    **{**LOSS_FACTS, "cast": "float32_accelerated"},
+    **{**LOSS_METADATA, "cast": "float32_accelerated"},
 )
 def gaussian_nll_loss(
     input: Tensor,
@@ -228,7 +228,7 @@ def gaussian_nll_loss(
     return reduce_loss(loss + 0.5 * log(2 * pi) if full else loss, reduction)
 
 
-@composite(reference=poisson_reference, samples=poisson_samples, **LOSS_FACTS)
+@composite(reference=poisson_reference, samples=poisson_samples, **LOSS_METADATA)
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -260,14 +260,14 @@ def poisson_nll_loss(
     takes="float+complex",
     reference=soft_margin_reference,
     samples=soft_margin_samples,
-    **LOSS_FACTS,
+    **LOSS_METADATA,
 )
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``log(1 + exp(-target * input))`` for targets of 1 and -1."""
     return reduce_loss(-lazy.logsigmoid(target * input), reduction)
 
 
-@composite(reference=hinge_reference, samples=hinge_samples, smooth=False, **LOSS_FACTS)
+@composite(reference=hinge_reference, samples=hinge_samples, smooth=False, **LOSS_METADATA)
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
@@ -279,7 +279,11 @@ def hinge_embedding_loss(
 
 
 @composite(
-    takes="real", reference=ranking_reference, samples=ranking_samples, smooth=False, **LOSS_FACTS
+    takes="real",
+    reference=ranking_reference,
+    samples=ranking_samples,
+    smooth=False,
+    **LOSS_METADATA,
 )
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
@@ -295,7 +299,7 @@ def margin_ranking_loss(
 
 
 @composite(
-    takes="real", reference=cosine_reference, samples=cosine_samples, smooth=False, **LOSS_FACTS
+    takes="real", reference=cosine_reference, samples=cosine_samples, smooth=False, **LOSS_METADATA
 )
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
@@ -330,7 +334,7 @@ def check_margin(margin: float) -> None:
         raise ArgumentError(f"margin must be greater than 0, got {margin}", fix="use 1.0")
 
 
-@composite(reference=triplet_reference, samples=triplet_samples, smooth=False, **LOSS_FACTS)
+@composite(reference=triplet_reference, samples=triplet_samples, smooth=False, **LOSS_METADATA)
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -359,7 +363,7 @@ def triplet_margin_loss(
     reference=multi_margin_reference,
     samples=multi_margin_samples,
     smooth=False,
-    **LOSS_FACTS,
+    **LOSS_METADATA,
 )
 def multi_margin_loss(
     input: Tensor,

@@ -52,7 +52,7 @@ def _samples(make: Any) -> Iterator[Sample]:
         yield Sample(make(shape), 0.5, 0, -2, 1)
 
 
-_FACTS: dict[str, Any] = {
+_METADATA: dict[str, Any] = {
     "out": same_shape,
     "dtype": same,
     "dtypes": (float32, float64),
@@ -67,7 +67,7 @@ def _steps(x: Any, scale: Any, zero_point: Any) -> Any:
     return (x / scale + zero_point).round()
 
 
-@composite(reference=_reference, samples=_samples, **_FACTS)
+@composite(reference=_reference, samples=_samples, **_METADATA)
 def fake_quantize_per_tensor_affine(
     self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -117,7 +117,7 @@ def _channel_samples(make: Any) -> Iterator[Sample]:
 @composite(
     reference=_channel_reference,
     samples=_channel_samples,
-    **{**_FACTS, "gradcheck": lambda self, scale, *rest: self * 1, "unbroadcast": False},
+    **{**_METADATA, "gradcheck": lambda self, scale, *rest: self * 1, "unbroadcast": False},
 )
 def fake_quantize_per_channel_affine(
     self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int

@@ -14,7 +14,7 @@ from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 
-_FACTS: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
+_METADATA: dict[str, Any] = {"differentiable": False, "dtypes": "float", "namespace": ()}
 
 
 def _steps(*calls: tuple[Any, ...]) -> Callable[[Any], Iterator[Sample]]:
@@ -49,7 +49,7 @@ def _decayed(param: Tensor, grad: Tensor, weight_decay: float, maximize: bool) -
         ("average", 0.1, 0.9, 0.0, 0.0, True, False, False),
     ),
     mutates=("param", "momentum_buffer"),
-    **_FACTS,
+    **_METADATA,
 )
 def sgd_step(
     param: Tensor,
@@ -86,7 +86,7 @@ def sgd_step(
         ("average", "square", "square", 7, 0.01, 0.8, 0.9, 1e-6, 0.1, False, True),
     ),
     mutates=("param", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
-    **_FACTS,
+    **_METADATA,
 )
 def adam_step(
     param: Tensor,
@@ -131,7 +131,7 @@ def adam_step(
         ("square", None, "average", 0.01, 0.9, 1e-8, 0.1, 0.9, True),
     ),
     mutates=("param", "square_avg", "grad_avg", "momentum_buffer"),
-    **_FACTS,
+    **_METADATA,
 )
 def rmsprop_step(
     param: Tensor,
@@ -168,7 +168,7 @@ def rmsprop_step(
         ("square", 0.1, 1e-10, 0.1, True),
     ),
     mutates=("param", "state_sum"),
-    **_FACTS,
+    **_METADATA,
 )
 def adagrad_step(
     param: Tensor,
@@ -191,7 +191,7 @@ def adagrad_step(
         ("square", "square", 1.0, 0.9, 1e-6, 0.1, True),
     ),
     mutates=("param", "square_avg", "acc_delta"),
-    **_FACTS,
+    **_METADATA,
 )
 def adadelta_step(
     param: Tensor,
@@ -218,7 +218,7 @@ def adadelta_step(
         ("average", "square", 1, 0.01, 0.9, 0.99, 1e-8, 0.1, True),
     ),
     mutates=("param", "exp_avg", "exp_inf"),
-    **_FACTS,
+    **_METADATA,
 )
 def adamax_step(
     param: Tensor,
@@ -247,7 +247,7 @@ def adamax_step(
         ("average", "square", 2, 0.01, 0.9, 0.99, 1e-8, 0.1, 0.4, 0.5, True, False),
     ),
     mutates=("param", "exp_avg", "exp_avg_sq"),
-    **_FACTS,
+    **_METADATA,
 )
 def nadam_step(
     param: Tensor,
@@ -289,7 +289,7 @@ def nadam_step(
         ("average", "square", 9, 0.01, 0.9, 0.99, 1e-8, 0.1, True, False),
     ),
     mutates=("param", "exp_avg", "exp_avg_sq"),
-    **_FACTS,
+    **_METADATA,
 )
 def radam_step(
     param: Tensor,
@@ -335,7 +335,7 @@ def radam_step(
         ("average", "square", 0.4, 1.5, 0.5, 0.9, True),
     ),
     mutates=("param", "prev", "step_size"),
-    **_FACTS,
+    **_METADATA,
 )
 def rprop_step(
     param: Tensor,
@@ -368,7 +368,7 @@ def rprop_step(
         ("average", 1e-2, 0.01, 0.25, 0.1, True),
     ),
     mutates=("param", "ax"),
-    **_FACTS,
+    **_METADATA,
 )
 def asgd_step(
     param: Tensor,

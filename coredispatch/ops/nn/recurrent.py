@@ -190,7 +190,7 @@ def _packed_shapes(mode: str) -> Any:
     return shapes
 
 
-def _facts(mode: str, packed: bool = False) -> dict[str, Any]:
+def _metadata(mode: str, packed: bool = False) -> dict[str, Any]:
     return {
         "out": (_packed_shapes if packed else _padded_shapes)(mode),
         "dtype": same,
@@ -209,7 +209,7 @@ def _facts(mode: str, packed: bool = False) -> dict[str, Any]:
 # ---- layers -------------------------------------------------------------------------------------
 
 
-@composite(**_facts("lstm"))
+@composite(**_metadata("lstm"))
 def lstm(
     input: Tensor,
     hx: list[Tensor],
@@ -236,7 +236,7 @@ def lstm(
     return out, h, c
 
 
-@composite(**_facts("lstm", packed=True))
+@composite(**_metadata("lstm", packed=True))
 def lstm_packed(
     data: Tensor,
     batch_sizes: Tensor,
@@ -284,7 +284,7 @@ _LAYER = """{} over ``(T, N, I)``: outputs, and the last state of each layer and
 def _layer(name: str, mode: str, title: str, module: str) -> tuple[Any, Any]:
     """The operators of a layer with one state: padded, and packed."""
 
-    @composite(name=name, **_facts(mode))
+    @composite(name=name, **_metadata(mode))
     def layer(
         input: Tensor,
         hx: Tensor,
@@ -302,7 +302,7 @@ def _layer(name: str, mode: str, title: str, module: str) -> tuple[Any, Any]:
         )  # fmt: skip
         return out, h
 
-    @composite(name=name + "_packed", **_facts(mode, packed=True))
+    @composite(name=name + "_packed", **_metadata(mode, packed=True))
     def packed(
         data: Tensor,
         batch_sizes: Tensor,
@@ -387,7 +387,7 @@ def _step(
     return [end.squeeze(0) if old.ndim == 1 else end for end, old in zip(ends, hx)]
 
 
-def _cell_facts(mode: str) -> dict[str, Any]:
+def _cell_metadata(mode: str) -> dict[str, Any]:
     def shapes(input: Any, hx: Any, *_: Any) -> Any:
         found = [tuple(s.shape) for s in (hx if mode == "lstm" else [hx])]
         return found if mode == "lstm" else found[0]
@@ -407,7 +407,7 @@ def _cell_facts(mode: str) -> dict[str, Any]:
     }
 
 
-@composite(**_cell_facts("lstm"))
+@composite(**_cell_metadata("lstm"))
 def lstm_cell(
     input: Tensor,
     hx: list[Tensor],
@@ -424,7 +424,7 @@ def lstm_cell(
 
 
 def _cell(name: str, mode: str, text: str) -> Any:
-    @composite(name=name, **_cell_facts(mode))
+    @composite(name=name, **_cell_metadata(mode))
     def cell(
         input: Tensor,
         hx: Tensor,

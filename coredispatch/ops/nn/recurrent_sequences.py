@@ -34,7 +34,7 @@ __all__ = [
     "rnn_sequence_backward",
 ]
 
-_FACTS: dict[str, Any] = {
+_METADATA: dict[str, Any] = {
     "dtype": same,
     "dtypes": "float",
     "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
@@ -187,7 +187,7 @@ def _lstm_shapes(
     out=_lstm_shapes,
     reference=reference.lstm_sequence,
     samples=reference.lstm_samples,
-    **_FACTS,
+    **_METADATA,
 )
 def lstm_sequence(
     gates: Tensor,
@@ -265,7 +265,7 @@ def _lstm_backward_shapes(
     out=_lstm_backward_shapes,
     reference=reference.lstm_sequence_backward,
     samples=reference.lstm_backward_samples,
-    **{**_FACTS, "dtype": lambda *args: args[3].dtype},
+    **{**_METADATA, "dtype": lambda *args: args[3].dtype},
 )
 def lstm_sequence_backward(
     of_output: Tensor | None,
@@ -333,7 +333,7 @@ def _gru_shapes(
     out=_gru_shapes,
     reference=reference.gru_sequence,
     samples=reference.gru_samples,
-    **_FACTS,
+    **_METADATA,
 )
 def gru_sequence(
     gates: Tensor,
@@ -393,7 +393,7 @@ def _gru_backward_shapes(
     out=_gru_backward_shapes,
     reference=reference.gru_sequence_backward,
     samples=reference.gru_backward_samples,
-    **{**_FACTS, "dtype": lambda *args: args[2].dtype},
+    **{**_METADATA, "dtype": lambda *args: args[2].dtype},
 )
 def gru_sequence_backward(
     of_output: Tensor | None,
@@ -457,7 +457,7 @@ def _rnn_backward_shapes(
     out=_rnn_shape,
     reference=reference.rnn_sequence,
     samples=reference.rnn_samples,
-    **_FACTS,
+    **_METADATA,
 )
 def rnn_sequence(
     gates: Tensor,
@@ -498,7 +498,7 @@ def _(grad, out, h0, weight_hh, nonlinearity, batch_sizes, reverse):
     reference=reference.rnn_sequence_backward,
     samples=reference.rnn_backward_samples,
     smooth=False,
-    **_FACTS,
+    **_METADATA,
 )
 def rnn_sequence_backward(
     grad_output: Tensor,

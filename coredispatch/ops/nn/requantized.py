@@ -30,7 +30,7 @@ from coredispatch.registry.model.errors import DTypeError, ShapeError
 __all__ = ["requantized_conv2d", "requantized_linear"]
 
 _BYTES = (uint8, int8)
-_FACTS: dict[str, Any] = {
+_METADATA: dict[str, Any] = {
     "dtypes": _BYTES,
     "tolerance": exact,
     "differentiable": False,
@@ -187,7 +187,7 @@ def _brought_back(
     dtype=_bytes_only,
     reference=_linear_reference,
     samples=_linear_samples,
-    **_FACTS,
+    **_METADATA,
 )
 def requantized_linear(
     self: Tensor,
@@ -222,7 +222,11 @@ def requantized_linear(
 
 
 @composite(
-    out=_conv_shape, dtype=_bytes_only, reference=_conv_reference, samples=_conv_samples, **_FACTS
+    out=_conv_shape,
+    dtype=_bytes_only,
+    reference=_conv_reference,
+    samples=_conv_samples,
+    **_METADATA,
 )
 def requantized_conv2d(
     self: Tensor,

@@ -35,7 +35,7 @@ from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
 # Unlike its relatives, batch norm under autocast takes half precision with float32 statistics.
-FACTS = {**layer_norms.FACTS, "cast": None}
+METADATA = {**layer_norms.METADATA, "cast": None}
 INNER = {**layer_norms.INNER, "cast": None}
 
 
@@ -50,7 +50,7 @@ def _update(running: Tensor | None, batch: Tensor, momentum: float) -> None:
     reference=instance_norm_reference,
     samples=instance_samples,
     mutates=dict.fromkeys(("running_mean", "running_var"), lambda use_input_stats: use_input_stats),
-    **FACTS,
+    **METADATA,
 )
 def instance_norm(
     input: Tensor,
@@ -221,7 +221,7 @@ batch_norm_inference.vjp(
     reference=batch_norm_reference,
     samples=trained_samples,
     mutates=dict.fromkeys(("running_mean", "running_var"), lambda training: training),
-    **FACTS,
+    **METADATA,
 )
 def batch_norm(
     input: Tensor,

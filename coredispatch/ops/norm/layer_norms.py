@@ -42,14 +42,14 @@ from coredispatch.ops.support.rules import conditioned
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, ShapeError
 
-FACTS: dict[str, Any] = {
+METADATA: dict[str, Any] = {
     "cast": "float32_accelerated",
     "dtypes": "float",
     "tolerance": conditioned,
     "namespace": "nn.functional",
     "unbroadcast": False,
 }
-INNER = {**FACTS, "namespace": ()}
+INNER = {**METADATA, "namespace": ()}
 # Products of what may be large cancel here: the bound follows from the decomposition's own
 # roundings.
 BACKWARD = {**INNER, "tolerance": None}
@@ -89,7 +89,7 @@ def _rms_norm_shape(input: Any, normalized_shape: Any, weight: Any, eps: Any) ->
     dtype=of_input,
     reference=layer_norm_reference,
     samples=layer_samples,
-    **FACTS,
+    **METADATA,
 )
 def layer_norm(
     input: Tensor,
@@ -157,7 +157,7 @@ def _eps_of(eps: float | None, x: Tensor) -> float:
     dtype=of_input,
     reference=rms_norm_reference,
     samples=rms_samples,
-    **{**FACTS, "namespace": ("nn.functional", "")},
+    **{**METADATA, "namespace": ("nn.functional", "")},
 )
 def rms_norm(
     input: Tensor,
@@ -237,7 +237,7 @@ def channelwise(v: Tensor, ndim: int) -> Tensor:
     dtype=of_input,
     reference=group_norm_reference,
     samples=group_samples,
-    **FACTS,
+    **METADATA,
 )
 def group_norm(
     input: Tensor,
@@ -315,7 +315,9 @@ def group_norm_backward(
 # ---- scaling to unit length -------------------------------------------------------------------
 
 
-@composite(takes="float+complex", reference=normalize_reference, samples=normalize_samples, **FACTS)
+@composite(
+    takes="float+complex", reference=normalize_reference, samples=normalize_samples, **METADATA
+)
 def normalize(input: Tensor, p: float | None = 2.0, dim: IntList = 1, eps: float = 1e-12) -> Tensor:
     """``input / max(norm, eps)`` with the ``p``-norm over ``dim``; the input's shape.
 
@@ -330,7 +332,7 @@ def normalize(input: Tensor, p: float | None = 2.0, dim: IntList = 1, eps: float
     return narrow(x / norm.clamp_min(eps), input)
 
 
-@composite(reference=local_response_reference, samples=channel_samples, **FACTS)
+@composite(reference=local_response_reference, samples=channel_samples, **METADATA)
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

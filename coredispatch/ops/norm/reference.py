@@ -1,4 +1,4 @@
-"""Facts about normalization that its blocks refer to: rules, NumPy references, samples."""
+"""Metadata that the definitions of normalization share: rules, NumPy references, samples."""
 
 from __future__ import annotations
 

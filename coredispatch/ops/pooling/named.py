@@ -134,11 +134,11 @@ def _max_pools(n: int) -> tuple[Operator, Operator]:
     ``ShapeError`` where no window fits.
     """
     pair.__doc__ = f":func:`{name}` and the int64 flat positions of the maxima."
-    facts = {"samples": pool_samples(n), **_MAX}
-    single = composite(name=name, reference=max_reference(n), **facts)(pooled)
+    metadata = {"samples": pool_samples(n), **_MAX}
+    single = composite(name=name, reference=max_reference(n), **metadata)(pooled)
     single.overload(pooled_or_pair)
     reference = max_with_indices_reference(n)
-    return single, composite(name=f"{name}_with_indices", reference=reference, **facts)(pair)
+    return single, composite(name=f"{name}_with_indices", reference=reference, **metadata)(pair)
 
 
 max_pool1d, max_pool1d_with_indices = _max_pools(1)
@@ -185,9 +185,9 @@ def _avg_pool(n: int) -> Operator:
 
     ``divisor_override`` divides in place of the number of elements.
     """
-    facts = {"reference": avg_reference(n), "samples": pool_samples(n, average=True), **_AVERAGE}
-    facts["takes"] = "real"
-    return composite(name=f"avg_pool{n}d", **facts)(averaged)
+    metadata = {"reference": avg_reference(n), "samples": pool_samples(n, average=True), **_AVERAGE}
+    metadata["takes"] = "real"
+    return composite(name=f"avg_pool{n}d", **metadata)(averaged)
 
 
 avg_pool2d, avg_pool3d = _avg_pool(2), _avg_pool(3)
@@ -203,9 +203,9 @@ def _adaptive_avg_pool(n: int) -> Operator:
 
     ``output_size`` is one int or one per dimension; None keeps the input's size.
     """
-    facts = {"reference": adaptive_reference(n), "samples": adaptive_samples(n), **_AVERAGE}
-    facts["takes"] = "float"
-    return composite(name=f"adaptive_avg_pool{n}d", **facts)(averaged)
+    metadata = {"reference": adaptive_reference(n), "samples": adaptive_samples(n), **_AVERAGE}
+    metadata["takes"] = "float"
+    return composite(name=f"adaptive_avg_pool{n}d", **metadata)(averaged)
 
 
 adaptive_avg_pool1d = _adaptive_avg_pool(1)
@@ -232,10 +232,10 @@ def _adaptive_max_pools(n: int) -> tuple[Operator, Operator]:
     pooled.__doc__ = f"Maximum over the windows of :func:`adaptive_avg_pool{n}d`."
     pair.__doc__ = f":func:`{name}` and the int64 flat positions of the maxima."
     reference = adaptive_reference(n, maximum=True)
-    facts = {"samples": adaptive_samples(n), **_MAX, "takes": "float"}
-    single = composite(name=name, reference=lambda *a: reference(*a)[0], **facts)(pooled)
+    metadata = {"samples": adaptive_samples(n), **_MAX, "takes": "float"}
+    single = composite(name=name, reference=lambda *a: reference(*a)[0], **metadata)(pooled)
     single.overload(pooled_or_pair)
-    return single, composite(name=f"{name}_with_indices", reference=reference, **facts)(pair)
+    return single, composite(name=f"{name}_with_indices", reference=reference, **metadata)(pair)
 
 
 adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max_pools(1)

@@ -1,4 +1,4 @@
-"""Facts about pooling that its blocks refer to: shape rules, NumPy references, samples."""
+"""Metadata that the definitions of pooling share: shape rules, NumPy references, samples."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Explanation:
         return f"{kernel.plugin} {kernel.version} {kernel.where}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same facts as plain data."""
+        """The same details as plain data."""
         return {
             "op": self.op,
             "arguments": [{"argument": a, "keys": list(k)} for a, k in self.arguments],

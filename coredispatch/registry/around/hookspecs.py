@@ -33,7 +33,7 @@ class Hooks:
 
     @hookspec
     def coredispatch_info(self) -> dict[str, Any]:  # type: ignore[empty-body]
-        """Facts about the plugin for ``coredispatch info``, such as devices found."""
+        """Details about the plugin for ``coredispatch info``, such as devices found."""
 
     @hookspec
     def coredispatch_conformance(self) -> Any:

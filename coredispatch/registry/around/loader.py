@@ -111,7 +111,7 @@ class PluginLoader:
         )
 
     def info(self, name: str) -> dict[str, Any]:
-        """The facts a loaded plugin reports about itself."""
+        """The details a loaded plugin reports about itself."""
         plugin = self[name]
         if plugin.status != "loaded":
             return {}

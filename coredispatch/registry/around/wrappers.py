@@ -46,9 +46,9 @@ class Wrapper:
 
     layer: ClassVar[str] = ""
 
-    def __init__(self, value: Value, **facts: Any) -> None:
+    def __init__(self, value: Value, **details: Any) -> None:
         self.value = value
-        self.__dict__.update(facts)
+        self.__dict__.update(details)
 
     @property
     def shape(self) -> Any:
@@ -88,8 +88,8 @@ class Wrapper:
         return self.describe()
 
     @classmethod
-    def wrap(cls, value: Value, **facts: Any) -> Any:
-        """``cls(value, **facts)`` as a tensor with the device and the layout of ``value``."""
+    def wrap(cls, value: Value, **details: Any) -> Any:
+        """``cls(value, **details)`` as a tensor with the device and the layout of ``value``."""
         order = TABLE.snapshot.order
         key = order.by_name.get(cls.layer)
         if key is None or key.kind != "layer":
@@ -107,7 +107,7 @@ class Wrapper:
                 fix="pass cd.tensor(...)",
             )
         keys = value.keys & (order.backend_bits | order.layout_bits)
-        return HOOKS.value_type(cls(value, **facts), keys | key.bit | _WRAPPED)
+        return HOOKS.value_type(cls(value, **details), keys | key.bit | _WRAPPED)
 
     @classmethod
     def of(cls: type[W], value: Any) -> W | None:

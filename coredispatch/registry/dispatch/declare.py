@@ -25,47 +25,47 @@ else:
     TypedOperator = Operator
 
 
-_FACTS = frozenset(Operator.__init__.__kwdefaults__ or ())
+_METADATA = frozenset(Operator.__init__.__kwdefaults__ or ())
 
 
-def _declared(function: Callable[P, R], kind: str, facts: dict[str, Any]) -> TypedOperator[P, R]:
+def _declared(function: Callable[P, R], kind: str, metadata: dict[str, Any]) -> TypedOperator[P, R]:
     """The operator of a definition; whatever is wrong with it is a :class:`SchemaError`."""
-    check_declaration(function, facts, _FACTS)
+    check_declaration(function, metadata, _METADATA)
     try:
-        return TypedOperator(function, kind, **facts)
+        return TypedOperator(function, kind, **metadata)
     except CoreDispatchError:
         raise
     except Exception as error:
-        name = facts.get("name") or function.__name__
+        name = metadata.get("name") or function.__name__
         raise SchemaError(
             f"operator {name!r} cannot be declared: {type(error).__name__}: {text_of(error)}",
             fix="annotate each parameter and the result with the types of a schema",
         ) from error
 
 
-def primitive(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]:
-    """Declare an operator that a backend must supply. See :class:`Operator` for the facts."""
+def primitive(**metadata: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]:
+    """Declare an operator that a backend must supply. See :class:`Operator` for the metadata."""
 
     def declare(function: Callable[P, R]) -> TypedOperator[P, R]:
-        return _declared(function, "primitive", facts)
+        return _declared(function, "primitive", metadata)
 
     return declare
 
 
 @overload
-def composite(function: Callable[P, R], /, **facts: Any) -> TypedOperator[P, R]: ...
+def composite(function: Callable[P, R], /, **metadata: Any) -> TypedOperator[P, R]: ...
 
 
 @overload
-def composite(**facts: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: ...
+def composite(**metadata: Any) -> Callable[[Callable[P, R]], TypedOperator[P, R]]: ...
 
 
-def composite(function: Callable[P, R] | None = None, /, **facts: Any) -> Any:
+def composite(function: Callable[P, R] | None = None, /, **metadata: Any) -> Any:
     """Declare an operator whose function, made of other operators, is its decomposition."""
     if function is not None:
-        return _declared(function, "composite", facts)
+        return _declared(function, "composite", metadata)
 
     def declare(decomposition: Callable[P, R]) -> TypedOperator[P, R]:
-        return _declared(decomposition, "composite", facts)
+        return _declared(decomposition, "composite", metadata)
 
     return declare

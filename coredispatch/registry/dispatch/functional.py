@@ -5,8 +5,8 @@ followed by the new value of every tensor that the call would have written to, i
 ``op.schema.written(args)``. An operator that writes to one tensor and returns it, or nothing, has a
 functional form that returns this one tensor.
 
-Where a block names no ``functional=``, the form is derived: the operator, called with clones in
-the place of what it writes to. Rewriting a program without in-place writes rests on this.
+Where a definition names no ``functional=``, the form is derived: the operator, called with clones
+in the place of what it writes to. Rewriting a program without in-place writes rests on this.
 """
 
 from __future__ import annotations

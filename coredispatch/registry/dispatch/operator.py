@@ -1,6 +1,6 @@
-"""Operators: one object per op, holding every fact its block states.
+"""Operators: one object per op, holding the metadata that its definition states.
 
-The block is read once, here; what is derived from it (method, in-place form, meta kernel,
+The definition is read once, here; what is derived from it (method, in-place form, meta kernel,
 conformance cases, docs row) is derived from these attributes where it is needed.
 """
 
@@ -71,7 +71,7 @@ class Operator(Dispatcher):
             refused; smooth: False where the second derivative is not worth checking.
         takes: the dtypes that the operator refuses all others of, by name ("float", "real", ...)
             or one by one. It is asked of what a promotion computes in, else of the first tensor.
-        reference, samples, dtypes, values, tolerance, errors: facts for the conformance suite;
+        reference, samples, dtypes, values, tolerance, errors: metadata for the conformance suite;
             dtypes are what ``takes`` says unless given.
         gradcheck: what to check the derivative of instead of the operator itself, with the same
             arguments: where only symmetric inputs have a meaning or phases are undetermined.
@@ -87,7 +87,7 @@ class Operator(Dispatcher):
         inplace_op: the derived in-place operator, or None.
         fits: positions of the numbers that are stored in the result, whose dtype must hold them.
         inplace_of: for a derived in-place operator, the one it was derived from, else None.
-        derived_from: the operator in whose block this derived operator has its facts, else None.
+        derived_from: the operator whose definition this one is derived from, else None.
         property: whether it is read as ``x.name``, without being called.
         generic: False where no generic kernel of a backend may serve the operator.
     """
@@ -203,7 +203,7 @@ class Operator(Dispatcher):
             check_same_arguments(self, functional)
 
     def _check(self, fits: tuple[str, ...]) -> None:
-        """Fill the dispatcher's tables; refuse a block whose facts do not fit together."""
+        """Fill the dispatcher's tables; refuse a definition whose metadata do not fit together."""
         name, params = self.name, self.schema.params
         if self.cast not in CAST_POLICIES:
             raise SchemaError(
@@ -221,8 +221,8 @@ class Operator(Dispatcher):
             )
         if self.property and (not self.method or len(params) != 1):
             raise SchemaError(
-                f"operator {name!r} is declared property=True, but {self.schema} is no fact of one "
-                "tensor",
+                f"operator {name!r} is declared property=True, but {self.schema} is no property of "
+                "one tensor",
                 fix=f"write def {name}(self: Tensor) -> ..., or leave property= away",
             )
         self.arity = len(params)
@@ -277,19 +277,19 @@ class Operator(Dispatcher):
 
     def _check_plain(self) -> None:
         """Refuse what only tensors have of an operator whose result is none."""
-        facts = {
+        metadata = {
             "out": self.out_rule,
             "dtype": self.dtype_rule,
             "cast": self.cast,
             "mutates": self.mutates,
             "view": self.schema.aliases,
         }
-        for fact, value in facts.items():
+        for key, value in metadata.items():
             if value:
                 raise SchemaError(
-                    f"operator {self.name!r} returns {self.schema.returns}, and states {fact}=, "
+                    f"operator {self.name!r} returns {self.schema.returns}, and states {key}=, "
                     "which only tensors have",
-                    fix=f"leave {fact}= away",
+                    fix=f"leave {key}= away",
                 )
 
     def _derive_inplace(self) -> Operator:

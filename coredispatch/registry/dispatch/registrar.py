@@ -192,7 +192,7 @@ class Registrar:
     def communicator(self, name: str, create: Callable[..., Any], device: str = "cpu") -> None:
         """Offer the engine of a process group: ``init_process_group(name)`` makes groups of it.
 
-        ``create(facts)`` gets a :class:`~coredispatch.plugin.GroupFacts` and returns a
+        ``create(info)`` gets a :class:`~coredispatch.plugin.GroupInfo` and returns a
         :class:`~coredispatch.plugin.Communicator` for the tensors of the backend key `device`. It
         is called when a group is made, not before, and says there what it cannot do.
         """
@@ -206,7 +206,7 @@ class Registrar:
             raise RegistrationError(
                 f"plugin {self.plugin!r}: the communicator {name!r} is made by "
                 f"{shown_value(create)}, which cannot be called",
-                fix="pass a function of the facts of a group",
+                fix="pass a function of a GroupInfo",
             )
         owned = ((create, device), self.plugin)
         self._actions.append(lambda s: replace(s, communicators={**s.communicators, name: owned}))

@@ -1,6 +1,6 @@
 """What a plugin registers: backends, layouts, layers and kernel packs.
 
-A backend is two conversions, some facts and a dict of kernels over raw arrays. Subclass
+A backend is two conversions, some properties and a dict of kernels over raw arrays. Subclass
 :class:`Backend` and set or override what differs.
 """
 

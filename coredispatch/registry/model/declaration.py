@@ -1,6 +1,6 @@
-"""What a definition of an operator may state; each fact is checked before it is used.
+"""What a definition of an operator may state; each item is checked before it is used.
 
-A wrong fact that is found here names itself; one that was kept would surface as somebody else's
+A wrong item that is found here names itself; one that was kept would surface as somebody else's
 error, much later.
 """
 
@@ -82,8 +82,8 @@ def _domain(x: Any) -> bool:
 
 _FUNCTIONS: Final = ("out", "reference", "samples", "errors", "gradcheck")
 _FLAGS: Final = ("smooth", "inplace", "factory", "random", "generic", "property")
-#: fact -> (whether a value is one, what it has to be)
-_FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+#: name -> (whether a value is one, what it has to be)
+_METADATA: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "name": (lambda x: x is None or _is_operator_name(x), "an identifier"),
     "mutates": (
         _mutated,
@@ -108,29 +108,29 @@ _FACTS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 }
 
 
-def check_declaration(function: Any, facts: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a definition that is no plain function, or states a fact that cannot be true.
+def check_declaration(function: Any, metadata: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a definition that is no plain function, or states metadata that cannot be true.
 
     Raises:
-        SchemaError: names the fact, its value and what it has to be.
+        SchemaError: names the item, its value and what it has to be.
     """
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         raise SchemaError(
             f"an operator cannot be declared with {shown_value(function)}",
             fix="write a plain function: def my_op(self: Tensor) -> Tensor",
         )
-    name = facts.get("name") or function.__name__
-    for fact, value in facts.items():
-        if fact not in known:
+    name = metadata.get("name") or function.__name__
+    for key, value in metadata.items():
+        if key not in known:
             raise SchemaError(
-                f"operator {shown_value(name)}: {fact!r} is no fact that a definition states",
+                f"operator {shown_value(name)}: {key!r} is no metadata that a definition states",
                 fix=f"use some of {', '.join(sorted(known))}",
             )
-        accepts, wanted = _FACTS.get(fact, (None, ""))
+        accepts, wanted = _METADATA.get(key, (None, ""))
         if accepts is not None and not _holds(accepts, value):
             raise SchemaError(
-                f"operator {shown_value(name)}: {fact}={shown_value(value)}",
-                fix=f"{fact} has to be {wanted}",
+                f"operator {shown_value(name)}: {key}={shown_value(value)}",
+                fix=f"{key} has to be {wanted}",
             )
 
 

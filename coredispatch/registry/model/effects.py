@@ -15,9 +15,9 @@ from coredispatch.registry.model.errors import SchemaError
 
 __all__ = ["Alias", "Mutation", "aliases_of", "mutations_of"]
 
-#: what a block may say in ``mutates=``: names, or names with the condition under which
+#: what a definition may say in ``mutates=``: names, or names with the condition under which
 Mutates = tuple[str, ...] | list[str] | Mapping[str, Any]
-#: what a block may say in ``view=``
+#: what a definition may say in ``view=``
 View = bool | str | Mapping[int | None, str]
 
 

@@ -184,8 +184,8 @@ _KERNEL_ERRORS: dict[type[Exception], type[KernelError]] = {MemoryError: OutOfMe
 def kernel_error(builtin: type[Exception]) -> type[KernelError]:
     """The :class:`KernelError` that is also a ``builtin``."""
     if builtin not in _KERNEL_ERRORS:
-        facts = {"__module__": KernelError.__module__, "builtin": builtin}
-        _KERNEL_ERRORS[builtin] = type("KernelError", (KernelError, builtin), facts)
+        details = {"__module__": KernelError.__module__, "builtin": builtin}
+        _KERNEL_ERRORS[builtin] = type("KernelError", (KernelError, builtin), details)
     return _KERNEL_ERRORS[builtin]
 
 
@@ -208,7 +208,7 @@ class RegistrationError(CoreDispatchError, ValueError):
 
 
 class SchemaError(RegistrationError, TypeError):
-    """An operator's signature or facts are not a valid schema."""
+    """An operator's signature or metadata is not a valid schema."""
 
 
 class PluginError(CoreDispatchError, RuntimeError):

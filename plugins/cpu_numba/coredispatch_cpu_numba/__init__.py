@@ -77,21 +77,21 @@ def coredispatch_warmup(report: Callable[[int, int, str], None]) -> str:
 
 @hookimpl
 def coredispatch_info() -> dict[str, Any]:
-    """Facts for ``coredispatch info``. Does not import Numba."""
+    """Details for ``coredispatch info``. Does not import Numba."""
     if find_spec("numba") is None:
         return {"kernels": 0, "problem": _HINT}
     from importlib.metadata import version
 
     from .kernels import MODULES
 
-    facts: dict[str, Any] = {
+    details: dict[str, Any] = {
         "kernels": sum(len(module.KERNELS) for module in MODULES),
         "numba": version("numba"),
         "threads": get_num_threads(),
         "imported": "numba" in sys.modules,
     }
-    if facts["imported"]:
+    if details["imported"]:
         from . import cache
 
-        facts["cache"] = str(cache.directory() or "none: no directory is writable")
-    return facts
+        details["cache"] = str(cache.directory() or "none: no directory is writable")
+    return details

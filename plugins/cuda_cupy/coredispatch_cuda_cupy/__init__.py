@@ -42,10 +42,10 @@ def coredispatch_register(registrar: Registrar) -> None:
         registrar.communicator("nccl", _nccl, "cuda")
 
 
-def _nccl(facts: Any) -> Any:
+def _nccl(info: Any) -> Any:
     from coredispatch_cuda_cupy.nccl import create
 
-    return create(facts)
+    return create(info)
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""The backend ``cuda``: CuPy's arrays, and the facts about the devices they lie on."""
+"""The backend ``cuda``: CuPy's arrays, and the details about the devices they lie on."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ class CudaBackend(ArrayApiBackend):
         self.cupy.cuda.Device(index).use()
 
     def properties(self, index: int) -> dict[str, Any]:
-        """The driver's facts about a device, the common ones under PyTorch's names."""
-        facts = dict(self.cupy.cuda.runtime.getDeviceProperties(index))
+        """The driver's details about a device, the common ones under PyTorch's names."""
+        details = dict(self.cupy.cuda.runtime.getDeviceProperties(index))
         renamed = {
             "totalGlobalMem": "total_memory",
             "multiProcessorCount": "multi_processor_count",
@@ -154,8 +154,8 @@ class CudaBackend(ArrayApiBackend):
             "integrated": "is_integrated",
             "isMultiGpuBoard": "is_multi_gpu_board",
         }
-        facts = {renamed.get(name, name): value for name, value in facts.items()}
-        return facts | {"name": self.device_name(index)}
+        details = {renamed.get(name, name): value for name, value in details.items()}
+        return details | {"name": self.device_name(index)}
 
     def architectures(self) -> list[str]:
         """What NVRTC compiles kernels for, as ``sm_90``; one is compiled when it is used first."""

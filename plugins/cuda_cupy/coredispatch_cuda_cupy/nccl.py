@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import Communicator, GroupFacts, LateError, Request
+from coredispatch.plugin import Communicator, GroupInfo, LateError, Request
 
 __all__ = ["NcclCommunicator", "create"]
 
@@ -273,7 +273,7 @@ class NcclCommunicator(Communicator):
         self._comm = None
 
 
-def create(facts: GroupFacts) -> Communicator:
+def create(info: GroupInfo) -> Communicator:
     """The communicator of the default group, on the current device.
 
     That is the one of LOCAL_RANK, unless the program has chosen another. Raises RuntimeError where
@@ -294,4 +294,4 @@ def create(facts: GroupFacts) -> Communicator:
     if runtime.getDevice() == 0:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         found.cupy.cuda.Device(local % found.count).use()
-    return NcclCommunicator(found.cupy, facts.rank, facts.size, facts.store, "nccl")
+    return NcclCommunicator(found.cupy, info.rank, info.size, info.store, "nccl")

@@ -203,7 +203,7 @@ def test_generators_repeat_and_can_be_saved(stand_in):
     assert set(drawn.cpu().tolist()) == {0, 1, 2, 3, 4}
 
 
-def test_facts_about_the_device(stand_in):
+def test_details_about_the_device(stand_in):
     assert cd.cuda.is_available()
     assert cd.cuda.device_count() == stand_in.device_count()
     assert cd.cuda.get_device_name(0) == "stand-in 0"
@@ -241,13 +241,13 @@ def test_what_is_asked_by_index(stand_in):
 
 
 def test_what_pytorch_scripts_ask(stand_in):
-    facts = cd.cuda.get_device_properties(0)
-    assert (facts.name, facts.total_memory) == ("stand-in 0", 40)
-    assert repr(facts) == (
+    details = cd.cuda.get_device_properties(0)
+    assert (details.name, details.total_memory) == ("stand-in 0", 40)
+    assert repr(details) == (
         "_CudaDeviceProperties(name='stand-in 0', major=9, minor=0, total_memory=0MB)"
     )
     with pytest.raises(AttributeError, match="colour"):
-        _ = facts.colour
+        _ = details.colour
     assert cd.cuda.get_device_capability() == (9, 0)
     assert cd.cuda.is_tf32_supported()
     assert cd.cuda.is_bf16_supported() == stand_in.supports_bfloat16

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from coredispatch.plugin import Registrar, hookimpl
 
 if TYPE_CHECKING:
-    from coredispatch.plugin import Communicator, GroupFacts
+    from coredispatch.plugin import Communicator, GroupInfo
 
 __all__ = ["create"]
 
 
-def create(facts: GroupFacts) -> Communicator:
+def create(info: GroupInfo) -> Communicator:
     """The communicator of the default group.
 
     Raises RuntimeError where mpi4py or an MPI library is missing, or the numbers do not agree.
     """
     from coredispatch_mpi.communicator import world_communicator
 
-    return world_communicator(facts)
+    return world_communicator(info)
 
 
 def coredispatch_info() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.plugin import Communicator, GroupFacts, Request
+from coredispatch.plugin import Communicator, GroupInfo, Request
 from coredispatch_mpi.installation import find_library
 from coredispatch_mpi.requests import MPIRequest
 
@@ -192,19 +192,19 @@ def _parts(array: Any, counts: Sequence[int]) -> list[Any]:
     return [array, (list(counts), [int(start) for start in starts])]
 
 
-def world_communicator(facts: GroupFacts) -> MPICommunicator:
+def world_communicator(info: GroupInfo) -> MPICommunicator:
     """All processes of MPI's world, in the order of their ranks in the job.
 
     Raises RuntimeError where the job has another number of processes than MPI.
     """
     MPI = _mpi()
     world = MPI.COMM_WORLD
-    if facts.size not in (-1, world.Get_size()):
+    if info.size not in (-1, world.Get_size()):
         raise RuntimeError(
-            f"the job has {facts.size} processes (WORLD_SIZE or world_size=), but MPI started "
+            f"the job has {info.size} processes (WORLD_SIZE or world_size=), but MPI started "
             f"{world.Get_size()} together\n"
             "  fix: start them with `coredispatch launch --nproc-per-node N` or `mpiexec -n N "
             "python -m mpi4py`, or use the backend 'gloo', which needs no launcher"
         )
-    key = world.Get_rank() if facts.rank == -1 else facts.rank
+    key = world.Get_rank() if info.rank == -1 else info.rank
     return MPICommunicator(world.Split(0, key), MPI)

@@ -158,7 +158,7 @@ CPU_KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 #: rows of quantized, on any backend
-FACTS: dict[str, Callable[..., Any]] = {
+PROPERTIES: dict[str, Callable[..., Any]] = {
     "is_quantized": lambda self: True,
     "q_scale": lambda self: tensor_parameter(self, "scale"),
     "q_zero_point": lambda self: tensor_parameter(self, "zero_point"),
@@ -191,7 +191,7 @@ def unpack(parts: dict[str, Any]) -> QuantizedArray:
 LAYOUT = Layout(
     "quantized",
     data_type=QuantizedArray,
-    kernels=FACTS,
+    kernels=PROPERTIES,
     kernels_for={"cpu": CPU_KERNELS},
     describe=describe,
     pack=pack,

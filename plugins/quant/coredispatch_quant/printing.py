@@ -17,21 +17,21 @@ def describe(raw: QuantizedArray) -> str:
         values = repr(from_raw(dequantize(raw), backend="cpu")).removeprefix("tensor(")[:-1]
     else:
         values = "[]"
-    facts = [f"size={tuple(raw.shape)}"]
+    details = [f"size={tuple(raw.shape)}"]
     if raw.per_channel:
-        facts += [
+        details += [
             "quantization_scheme=per_channel_affine",
             f"scale={brief(raw.scale)}",
             f"zero_point={brief(raw.zero_point)}",
             f"axis={raw.axis}",
         ]
     else:
-        facts += [
+        details += [
             "quantization_scheme=per_tensor_affine",
             f"scale={raw.scale:.6g}",
             f"zero_point={raw.zero_point}",
         ]
-    return f"{values},\n       {', '.join(facts)}"
+    return f"{values},\n       {', '.join(details)}"
 
 
 def brief(parameter: np.ndarray) -> str:

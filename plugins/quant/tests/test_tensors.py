@@ -38,7 +38,7 @@ def w():
     return quant.quantize_per_channel(normal(4, 8, seed=1), scales, cd.zeros(4).long(), 0, "qint8")
 
 
-def test_facts(x, w):
+def test_details(x, w):
     assert x.layout == "quantized"
     assert x.is_quantized
     assert not cd.zeros(1).is_quantized

@@ -36,7 +36,7 @@ def a(dense):
     return dense.to_sparse_csr()
 
 
-def test_facts(a):
+def test_details(a):
     assert a.layout == "sparse_csr"
     assert a.is_sparse
     assert sparse.is_sparse_csr(a)

@@ -15,7 +15,7 @@ import coredispatch as cd
 
 from ..case import BACKEND, Case
 from ..context import Context, Failure, Unsupported
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 
 __all__ = ["ABSENCES"]
@@ -71,8 +71,8 @@ def _numbers(context: Context) -> Any:
     return cd.tensor([1.0, 2.0, 3.0]).to(context.subject.device)
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is not None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is not None:
         return
     for feature, (number, _) in ABSENCES.items():
         if feature in subject.expectations.absent:

@@ -23,7 +23,7 @@ from ..context import (
     snapshot,
     tensors_in,
 )
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..variations import variations
 from . import check
 from .decompositions import public
@@ -34,14 +34,19 @@ VARIED, LARGEST = 80, 2000
 FEW = ("float32", "int64", "bool", "complex64")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or facts.op.mutates or facts.op.factory:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if (
+        metadata is None
+        or metadata.op.samples is None
+        or metadata.op.mutates
+        or metadata.op.factory
+    ):
         return
-    for dtype in choose_dtypes(facts, FEW, 3):
+    for dtype in choose_dtypes(metadata, FEW, 3):
         if dtype in subject.dtypes:
-            variant = {True: "view", "maybe": "maybe", False: "fresh"}[facts.op.view]
+            variant = {True: "view", "maybe": "maybe", False: "fresh"}[metadata.op.view]
             mandatory = dtype in MANDATORY_DTYPES
-            yield Case(6, facts.op.name, dtype, variant=variant, mandatory=mandatory)
+            yield Case(6, metadata.op.name, dtype, variant=variant, mandatory=mandatory)
 
 
 def _results(context: Context) -> Iterator[tuple[Any, Any]]:

@@ -18,7 +18,7 @@ from ..case import Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
 from ..options import Row, covered, levels
 from ..reference import NoReference, Reference
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .decompositions import public
 from .drawn import accepts, refused_by_body
@@ -32,13 +32,18 @@ LARGEST = 700
 PROBED = 8
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or not has_values(facts.op) or facts.layouts:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if (
+        metadata is None
+        or metadata.op.samples is None
+        or not has_values(metadata.op)
+        or metadata.layouts
+    ):
         return
-    op = facts.op
+    op = metadata.op
     if op.factory or not public(op) and op.kind == "composite" and not op.mutates:
         return
-    for dtype in choose_dtypes(facts, ("float32", "int64"), 1):
+    for dtype in choose_dtypes(metadata, ("float32", "int64"), 1):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES
@@ -47,7 +52,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(33, op.name, dtype, variant="same-tensor", mandatory=mandatory)
     if op.mutates:
         return
-    if "float64" in facts.dtypes and "float64" in subject.dtypes and op.tensors:
+    if "float64" in metadata.dtypes and "float64" in subject.dtypes and op.tensors:
         yield Case(33, op.name, "float64", variant="unread")
 
 

@@ -13,22 +13,22 @@ from coredispatch.plugin import hookimpl
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .precision import half
 from .values import choose_dtypes
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         yield Case(26, BACKEND, variant="unload")
         yield Case(26, BACKEND, variant="failed-load")
         yield Case(26, BACKEND, variant="modes")
         return
-    op = facts.op
+    op = metadata.op
     if op.samples is None or not has_values(op) or op.mutates or not op.tensors + op.lists:
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype in subject.dtypes:
             yield Case(26, op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
 

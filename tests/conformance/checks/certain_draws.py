@@ -15,7 +15,7 @@ import coredispatch as cd
 
 from ..case import BACKEND, Case
 from ..context import Context
-from ..subject import OpFacts, Subject, numpy_dtype
+from ..subject import OpMetadata, Subject, numpy_dtype
 from ..windows import KEEPING, window
 from . import check
 
@@ -25,8 +25,8 @@ SHAPE = (6, 5)
 Laid = Callable[[Any], Any]
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is not None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is not None:
         return
     for name in DRAWS:
         for dtype in ("float32", "float64", "float16", "bfloat16"):

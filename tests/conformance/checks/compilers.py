@@ -29,7 +29,7 @@ from coredispatch.plugin import CoreDispatchError, DataDependentError
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, has_values, tensors_in
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .decompositions import disagreement
 from .programs import OPEN, PROGRAMS
@@ -41,8 +41,8 @@ __all__: list[str] = []
 LIMIT = 4
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         for name in PROGRAMS:
             yield Case(29, BACKEND, variant=f"program+{name}")
         for name in OPEN:
@@ -50,12 +50,12 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
         for compiler in compiler_names():
             yield Case(29, BACKEND, variant=f"compiler+{compiler}")
         return
-    op = facts.op
-    if op.samples is None or facts.layouts or op.schema.plain or not has_values(op):
+    op = metadata.op
+    if op.samples is None or metadata.layouts or op.schema.plain or not has_values(op):
         return
     if not op.tensors and not op.lists:
         return  # nothing goes in
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype in subject.dtypes:
             yield Case(29, op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
 

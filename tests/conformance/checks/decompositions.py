@@ -2,8 +2,8 @@
 
 The decomposition of a composite is its definition. A kernel that serves the operator promises the
 same for every call: for options that no sample has, for arrays of no elements and of no
-dimensions, and for the gradients. Here the block's samples are varied, and the two are compared.
-Rounding is the business of check 1; what differs here is a difference in meaning.
+dimensions, and for the gradients. Here the samples are varied, and the two are
+compared. Rounding is the business of check 1; what differs here is a difference in meaning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..context import (
     tensors_in,
 )
 from ..reference import positional
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..variations import Variation, variations, variations_of_two
 from . import check
 from .kernels import grown_trials
@@ -45,21 +45,21 @@ LARGEST = 20_000
 Call = Callable[[Any], Any]
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or not has_values(facts.op):
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None or not has_values(metadata.op):
         return
-    rows = TABLE.snapshot.registrations.get((facts.op.name, subject.name, None), ())
-    if facts.op.decomposition is None or not rows:
+    rows = TABLE.snapshot.registrations.get((metadata.op.name, subject.name, None), ())
+    if metadata.op.decomposition is None or not rows:
         return
     precise = "float64" if "float64" in subject.dtypes else "float32"
-    for dtype in choose_dtypes(facts, (precise, "int64", "bool", "complex128"), 4):
+    for dtype in choose_dtypes(metadata, (precise, "int64", "bool", "complex128"), 4):
         if dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES
-            yield Case(24, facts.op.name, dtype, variant="decomposition", mandatory=mandatory)
+            yield Case(24, metadata.op.name, dtype, variant="decomposition", mandatory=mandatory)
     packs = dict.fromkeys(k.plugin for k in rows[:-1] if plugins[k.plugin].distribution)
-    for dtype, plugin in itertools.product(choose_dtypes(facts, ("float32", precise), 2), packs):
+    for dtype, plugin in itertools.product(choose_dtypes(metadata, ("float32", precise), 2), packs):
         if dtype in subject.dtypes:
-            yield Case(24, facts.op.name, dtype, variant=f"decomposition+{plugin}")
+            yield Case(24, metadata.op.name, dtype, variant=f"decomposition+{plugin}")
 
 
 @check(24, plan=_plan, variant="decomposition")

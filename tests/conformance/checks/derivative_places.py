@@ -16,7 +16,7 @@ from coredispatch.registry import AutogradError, CoreDispatchError
 
 from ..case import Case
 from ..context import Context, NotRun, elements, has_values, tensors_in
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 from .derivatives import _Call as Recorded
 from .derivatives import _calls as recorded_calls
@@ -33,13 +33,13 @@ SPOTS = 8
 LEAST, MOST = 200, 20_000
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         return
-    op = facts.op
+    op = metadata.op
     if op.samples is None or not op.differentiable or not has_values(op) or op.mutates:
         return
-    if facts.layouts or "float64" not in facts.dtypes or "float64" not in subject.dtypes:
+    if metadata.layouts or "float64" not in metadata.dtypes or "float64" not in subject.dtypes:
         return
     if op.kind != "primitive" and op.vjp_rule is None:
         return

@@ -23,7 +23,7 @@ from ..case import BACKEND, Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
 from ..distributions import limits
 from ..reference import NoReference, Reference
-from ..subject import OpFacts, Subject, numpy_dtype
+from ..subject import OpMetadata, Subject, numpy_dtype
 from ..windows import window
 from . import check
 from .arguments import unread
@@ -39,22 +39,22 @@ NARROW = ("float32", "float16", "bfloat16")
 FAR = 100.0
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         for variant in ("accumulates", "freed"):
             yield Case(12, BACKEND, "float64", variant=variant)
         return
-    op = facts.op
+    op = metadata.op
     if op.samples is None or not op.differentiable or not has_values(op) or op.mutates:
         return
-    if facts.layouts:
+    if metadata.layouts:
         return
     for dtype in NARROW:
-        if dtype not in facts.dtypes or dtype not in subject.dtypes:
+        if dtype not in metadata.dtypes or dtype not in subject.dtypes:
             continue
-        if not decomposes(op) or "float16" in facts.dtypes:  # LAPACK has no half precision
+        if not decomposes(op) or "float16" in metadata.dtypes:  # LAPACK has no half precision
             yield Case(12, op.name, dtype, variant="narrow", mandatory=dtype == "float32")
-    if "float64" in facts.dtypes and "float64" in subject.dtypes:
+    if "float64" in metadata.dtypes and "float64" in subject.dtypes:
         if op.edges:
             yield Case(12, op.name, "float64", variant="edges")
         yield Case(12, op.name, "float64", variant="incoming")

@@ -13,26 +13,26 @@ from coredispatch.registry import CoreDispatchError
 from ..case import Case
 from ..context import Context, Failure, has_values, sample_tensors, tensors_in
 from ..reference import Reference, positional
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .values import VALUE_SHAPED, choose_dtypes
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or facts.op.mutates:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None or metadata.op.mutates:
         return
-    op = facts.op
-    for dtype in choose_dtypes(facts, ("float32", "int64"), 2):
+    op = metadata.op
+    for dtype in choose_dtypes(metadata, ("float32", "int64"), 2):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES
-        if op.name not in VALUE_SHAPED and not facts.layouts:  # no layout has meta tensors
+        if op.name not in VALUE_SHAPED and not metadata.layouts:  # no layout has meta tensors
             yield Case(23, op.name, dtype, mandatory=mandatory)
         if (
             op.kind == "composite"
             and op.decomposition is not None
             and has_values(op)
-            and facts.native
+            and metadata.native
         ):
             yield Case(24, op.name, dtype, mandatory=mandatory)
 

@@ -1,4 +1,4 @@
-"""Check 1 in runs with a fresh seed: calls that Hypothesis draws from an op's block.
+"""Check 1 in runs with a fresh seed: calls that Hypothesis draws from an op's definition.
 
 The combinations of the covering array are the same in every run. These are not: the fresh seed
 decides them, a failing one is shrunk to a small example, and that is the case's last call.
@@ -18,7 +18,7 @@ from coredispatch.registry import CoreDispatchError
 from ..case import DRAWN, Case
 from ..context import Context, NotRun, elements, has_values, snapshot, tensors_in
 from ..reference import NoReference, Reference, body_on_arrays
-from ..subject import OpFacts, Subject, SuiteError
+from ..subject import OpMetadata, Subject, SuiteError
 from . import check
 from .derived import needs_values, on_meta
 from .values import VALUE_SHAPED
@@ -40,24 +40,24 @@ def require_hypothesis() -> None:
         )
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is not None:
-        yield Case(1, facts.name, variant=DRAWN)
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is not None:
+        yield Case(1, metadata.name, variant=DRAWN)
 
 
 @check(1, plan=_plan, variant=DRAWN)
 def run(context: Context) -> None:
     """Drawn calls: the reference's values, from contiguous arrays as from any; inputs are kept."""
-    facts = context.facts
-    assert facts is not None
+    metadata = context.metadata
+    assert metadata is not None
     if context.given is not None:
         examine(context, context.placed(context.given))
         return
-    if facts.op.samples is None:
-        raise NotRun("the op block gives no samples to vary; its users' cases exercise it")
-    if facts.op.random:
+    if metadata.op.samples is None:
+        raise NotRun("the op definition gives no samples to vary; its users' cases exercise it")
+    if metadata.op.random:
         raise NotRun("random results have no reference that a drawn call could be compared with")
-    if not any(d in context.subject.dtypes for d in facts.dtypes):
+    if not any(d in context.subject.dtypes for d in metadata.dtypes):
         raise NotRun("the backend declares no dtype of the operator")
     from ..generation import explore
 

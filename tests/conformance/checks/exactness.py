@@ -14,7 +14,7 @@ from ..context import Context, NotRun, tensors_in
 from ..distributions import limits
 from ..exact import binary_operands, doubles_between, factors, good_sum, nearest, wide_integers
 from ..reference import NoReference, Reference
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import templates
 from . import check
 
@@ -48,11 +48,11 @@ PRODUCTS = ("matmul", "mm", "bmm", "linear", "mv", "dot", "addmm", "convolution"
 INNER = (16, 301, 700)
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.mutates:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.mutates:
         return
-    name = facts.name
-    known = [d for d in facts.dtypes if d in subject.dtypes]
+    name = metadata.name
+    known = [d for d in metadata.dtypes if d in subject.dtypes]
 
     def case(dtype: str, variant: str) -> Case:
         return Case(32, name, dtype, variant=variant, mandatory=dtype in MANDATORY_DTYPES)
@@ -415,9 +415,9 @@ def _judge_std(context: Context, x: Any, wide: Any, scale: float, what: str) -> 
 def _judge_softmax(context: Context, x: Any, wide: Any, scale: float, what: str) -> None:
     e = np.exp(wide - wide.max())
     exact = e / e.sum()
-    facts = limits(numpy_dtype(context.case.dtype))
+    metadata = limits(numpy_dtype(context.case.dtype))
     # A decomposition rounds the exponentials and their sum to the dtype, each by half a unit.
-    off = (scale + 2.0**-20 + float(facts.eps)) * exact + float(facts.smallest_subnormal)
+    off = (scale + 2.0**-20 + float(metadata.eps)) * exact + float(metadata.smallest_subnormal)
     _within(context, context.subject.array(context.op(x, 0)), exact, off, what)
 
 

@@ -14,7 +14,7 @@ from coredispatch.registry import AutogradError
 
 from ..case import BACKEND, Case
 from ..context import Context, Failure, NotRun, elements, has_values, tensors_in
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from ..tensor_layouts import dense, tensor_of
 from . import check
 from .values import in_domain
@@ -24,16 +24,16 @@ __all__ = ["differentiable", "function_of", "leaves_of"]
 LARGEST = 150  # elements of a sample that is differentiated numerically, where there is a choice
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         for variant in ("in-place", "view", "modes", "double-backward"):
             yield Case(12, BACKEND, "float64", variant=variant)
         return
-    op = facts.op
+    op = metadata.op
     if op.samples is None or not op.differentiable or not has_values(op) or op.mutates:
         return
     for dtype in ("float64", "complex128"):
-        if dtype not in facts.dtypes or dtype not in subject.dtypes:
+        if dtype not in metadata.dtypes or dtype not in subject.dtypes:
             continue
         mandatory = dtype == "float64"
         yield Case(12, op.name, dtype, variant="grad", mandatory=mandatory)
@@ -107,7 +107,7 @@ def function_of(context: Context, tensors: Any) -> tuple[Callable[..., Any], lis
         kwargs = {k: place(v) for k, v in tensors.kwargs.items()}
         checked = context.op.gradcheck or context.op
         result = checked(*[place(a) for a in tensors.args], **kwargs)
-        if context.facts is None or not context.facts.layouts:
+        if context.metadata is None or not context.metadata.layouts:
             return result
         found = [dense(t) for t in tensors_in(result)]
         return found[0] if len(found) == 1 else found

@@ -14,26 +14,26 @@ import coredispatch as cd
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, elements
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 from .values import choose_dtypes
 
 LARGE = 2**31 + 16
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         streams = hasattr(subject.backend, "stream")
         for variant in ("synchronize", "order"):
             yield Case(18, BACKEND, variant=variant, mandatory=streams)
         for name in ("sum", "index", "add"):
             yield Case(22, BACKEND, "int8", variant=name, mandatory=False)
         return
-    if facts.op.samples is None or facts.op.mutates:
+    if metadata.op.samples is None or metadata.op.mutates:
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype in subject.dtypes:
-            yield Case(28, facts.op.name, dtype, mandatory=False)
+            yield Case(28, metadata.op.name, dtype, mandatory=False)
 
 
 @check(18, plan=_plan)

@@ -16,7 +16,7 @@ from coredispatch.registry import AutogradError, CoreDispatchError, can_cast
 
 from ..case import Case
 from ..context import Context, Failure, NotRun, tensors_in
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 from .decompositions import disagreement, weighted_sum
 from .values import choose_dtypes
@@ -25,15 +25,15 @@ from .values import choose_dtypes
 LIMIT = 12
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or facts.op.inplace_op is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None or metadata.op.inplace_op is None:
         return
-    if not facts.op.differentiable:
+    if not metadata.op.differentiable:
         return
-    for dtype in choose_dtypes(facts, ("float64", "complex128"), 2):
+    for dtype in choose_dtypes(metadata, ("float64", "complex128"), 2):
         if dtype in subject.dtypes and dtype in ("float64", "complex128"):
             mandatory = dtype == "float64"
-            yield Case(12, facts.op.name, dtype, variant="in-place-form", mandatory=mandatory)
+            yield Case(12, metadata.op.name, dtype, variant="in-place-form", mandatory=mandatory)
 
 
 @check(12, plan=_plan, variant="in-place-form")

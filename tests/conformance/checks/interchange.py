@@ -15,14 +15,14 @@ import coredispatch as cd
 from ..case import BACKEND, Case
 from ..context import Context, Failure
 from ..covering_array import ConfiguredMake
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from . import check
 
 SHAPES = ((), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4))
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is not None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is not None:
         return
     for dtype in subject.dtypes:
         mandatory = dtype in MANDATORY_DTYPES

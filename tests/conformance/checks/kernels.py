@@ -21,7 +21,7 @@ from coredispatch.registry.around.observe import observe
 from ..case import Case
 from ..context import Context, NotRun, has_values
 from ..growth import Filling, growths
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from . import check
 from .precision import half
 from .values import choose_dtypes, in_domain
@@ -34,22 +34,22 @@ Shape = tuple[int, ...]
 Growth = Callable[[Shape, list[Shape], int], Shape]
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or not has_values(facts.op):
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None or not has_values(metadata.op):
         return
-    rows = TABLE.snapshot.registrations.get((facts.op.name, subject.name, None), ())
+    rows = TABLE.snapshot.registrations.get((metadata.op.name, subject.name, None), ())
     # The last takes what the others leave. A plugin of no distribution is a planted fault.
     packs = dict.fromkeys(k.plugin for k in rows[:-1] if plugins[k.plugin].distribution)
-    for dtype in choose_dtypes(facts, ("float32", "float64"), 2):
+    for dtype in choose_dtypes(metadata, ("float32", "float64"), 2):
         if dtype not in subject.dtypes:
             continue
         for plugin in packs:
             for number, distribution in ((1, "uniform"), (8, "special")):
-                if in_domain(facts.op, distribution, "contiguous"):
+                if in_domain(metadata.op, distribution, "contiguous"):
                     mandatory = dtype in MANDATORY_DTYPES
                     yield Case(
                         number,
-                        facts.op.name,
+                        metadata.op.name,
                         dtype,
                         "contiguous",
                         distribution,
@@ -57,10 +57,10 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
                         mandatory=mandatory,
                     )
     low = half(subject)
-    if low in facts.dtypes:  # a pack may serve nothing else
+    if low in metadata.dtypes:  # a pack may serve nothing else
         for plugin in packs:
             yield Case(
-                1, facts.op.name, low, "contiguous", variant=f"kernel+{plugin}", mandatory=False
+                1, metadata.op.name, low, "contiguous", variant=f"kernel+{plugin}", mandatory=False
             )
 
 
@@ -193,10 +193,10 @@ def every_kernel(context: Context) -> None:
 
 def _serves(context: Context, plugin: str, dtype: str | None) -> bool:
     """Whether the plugin serves calls of another dtype."""
-    facts = context.facts
-    if dtype is None or facts is None or dtype not in facts.dtypes:
+    metadata = context.metadata
+    if dtype is None or metadata is None or dtype not in metadata.dtypes:
         return False
-    other = Context(context.subject, replace(context.case, dtype=dtype), facts, context.fresh)
+    other = Context(context.subject, replace(context.case, dtype=dtype), metadata, context.fresh)
     trials = chain(short_trials(other), long_trials(other))
     return any(plugin in _served(other, trial)[1] for trial in trials)
 

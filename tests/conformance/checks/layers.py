@@ -23,7 +23,7 @@ from coredispatch.registry.around.observe import observe
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, poison, sample_tensors, snapshot, tensors_in
 from ..reference import positional
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from ..tensor_layouts import layout_of, scope
 from ..variations import variations, with_argument
 from . import check
@@ -57,19 +57,19 @@ def serves(layer: Layer, op: Any) -> bool:
     return layer.generic is not None and (layer.applies is None or bool(layer.applies(op)))
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         for name, layer in layers().items():
             yield Case(34, BACKEND, variant=f"{name}+{'left' if layer.through else 'declared'}")
         return
-    op = facts.op
+    op = metadata.op
     if op.samples is None or op.name.startswith(("empty", "new_empty")):
         return
     for name, layer in layers().items():
         if layer.through is None:
             continue
         inplace = op.inplace_op is not None and "writes" in layer.keeps
-        for dtype in choose_dtypes(facts, DTYPES, 3):
+        for dtype in choose_dtypes(metadata, DTYPES, 3):
             if dtype not in subject.dtypes:
                 continue
             # A layer that tensors carry need not see the others, as autograd of integers.
@@ -79,7 +79,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             if inplace and serves(layer, op.inplace_op):
                 yield Case(34, op.name, dtype, variant=f"{name}+in-place", mandatory=required)
         differentiable = op.differentiable and not op.mutates and "gradients" in layer.keeps
-        if differentiable and serves(layer, op) and "float64" in facts.dtypes:
+        if differentiable and serves(layer, op) and "float64" in metadata.dtypes:
             if "float64" in subject.dtypes:
                 yield Case(34, op.name, "float64", variant=f"{name}+gradient")
 

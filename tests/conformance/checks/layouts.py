@@ -24,7 +24,7 @@ from coredispatch.registry import TABLE, CoreDispatchError, fallback
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, has_values
 from ..covering_array import ConfiguredMake
-from ..subject import OpFacts, Subject, numpy_dtype
+from ..subject import OpMetadata, Subject, numpy_dtype
 from ..tensor_layouts import conversions, dense, extras, layout_of, layouts, scope
 from . import check
 from .layout_kernels import gradient, kernel, mixed, stored_zeros
@@ -48,18 +48,18 @@ SHAPES = (
 ROUNDING = 0.5 * 1.001
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         yield from _own_cases(subject)
         return
-    op, rows = facts.op, TABLE.snapshot.registrations
-    if op.samples is None or not has_values(op) or op.mutates or facts.layouts or op.factory:
+    op, rows = metadata.op, TABLE.snapshot.registrations
+    if op.samples is None or not has_values(op) or op.mutates or metadata.layouts or op.factory:
         return
     for name, layout in layouts().items():
         served = (op.name, name, subject.name) in rows or (op.name, name, None) in rows
         if not served or layout.from_dense is None or layout.to_dense is None:
             continue
-        for dtype in choose_dtypes(facts, layout.dtypes_checked, 4):
+        for dtype in choose_dtypes(metadata, layout.dtypes_checked, 4):
             if dtype in subject.dtypes and dtype in layout.dtypes_checked:
                 yield Case(27, op.name, dtype, variant=f"{name}+kernel")
                 if dtype == "float64" and layout.step is None:

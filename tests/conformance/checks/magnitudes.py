@@ -19,7 +19,7 @@ from coredispatch.registry import CoreDispatchError
 from ..case import Case
 from ..context import Context, NotRun
 from ..distributions import limits
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..templates import Template, named, templates
 from . import check
 from .drawn import BY_MEMORY
@@ -41,16 +41,16 @@ QUOTIENTS = ("floor_divide", "trunc_divide")
 UNDEFINED = ("shift", "div", "remainder", "fmod")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or not facts.native or facts.op.samples is None or facts.layouts:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or not metadata.native or metadata.op.samples is None or metadata.layouts:
         return
-    op = facts.op
+    op = metadata.op
     if not op.tensors or op.view or op.mutates or op.random or op.factory or op.name in BY_MEMORY:
         return
     if not in_domain(op, "special", "contiguous"):
         return
     for dtype in DTYPES[:2] if op.kind == "composite" else DTYPES:
-        if dtype in facts.dtypes and dtype in subject.dtypes:
+        if dtype in metadata.dtypes and dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES
             yield Case(8, op.name, dtype, variant="magnitudes", mandatory=mandatory)
 

@@ -9,7 +9,7 @@ import coredispatch as cd
 
 from ..case import BACKEND, Case
 from ..context import Context, Failure, NotRun, Unsupported, elements, tensors_in
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 
 __all__ = ["half"]
@@ -24,18 +24,18 @@ def _low(context: Context) -> Any:
     return getattr(cd, half(context.subject) or "bfloat16")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     low, absent = half(subject), "autocast" in subject.expectations.absent
     if low is None or absent:
-        if facts is None:  # half precision is optional, autocast with it is not
+        if metadata is None:  # half precision is optional, autocast with it is not
             yield Case(13, BACKEND, variant="absent", mandatory=absent)
         return
-    if facts is None:
+    if metadata is None:
         for variant in ("restored", "weight-cache", "threads", "backward"):
             yield Case(13, BACKEND, low, variant=variant)
         return
-    op = facts.op
-    if op.cast is None or op.samples is None or op.mutates or "float32" not in facts.dtypes:
+    op = metadata.op
+    if op.cast is None or op.samples is None or op.mutates or "float32" not in metadata.dtypes:
         return
     yield Case(13, op.name, "float32", variant=op.cast)
 
@@ -95,7 +95,7 @@ def lower(context: Context) -> None:
 @check(13, plan=_plan, variant="float32")
 def upper(context: Context) -> None:
     """Inputs in half precision run in float32."""
-    domain = context.facts.dtypes  # type: ignore[union-attr]
+    domain = context.metadata.dtypes  # type: ignore[union-attr]
     low = half(context.subject) or "bfloat16"
     if low not in domain:
         raise NotRun(f"the op takes no {low}")
@@ -105,7 +105,7 @@ def upper(context: Context) -> None:
 @check(13, plan=_plan, variant="float32_accelerated")
 def upper_where_accelerated(context: Context) -> None:
     """Inputs in half precision run in float32, on the CPU in their own dtype."""
-    domain = context.facts.dtypes  # type: ignore[union-attr]
+    domain = context.metadata.dtypes  # type: ignore[union-attr]
     low = half(context.subject) or "bfloat16"
     if low not in domain:
         raise NotRun(f"the op takes no {low}")

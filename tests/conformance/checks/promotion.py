@@ -17,7 +17,7 @@ from coredispatch.registry import DTypeError, Promotion
 from ..case import Case
 from ..context import Context, NotRun, tensors_in
 from ..covering_array import ConfiguredMake
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import repeated, templates
 from . import check
 
@@ -45,23 +45,23 @@ def joined(a: str, b: str) -> str | None:
     return np.promote_types(x, y).name
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or facts.op.random:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None or metadata.op.random:
         return
-    if not isinstance(facts.op.dtype_rule, Promotion):
+    if not isinstance(metadata.op.dtype_rule, Promotion):
         return
-    for dtype in facts.dtypes:
+    for dtype in metadata.dtypes:
         if dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES
-            if _binary(facts.op):
-                yield Case(2, facts.op.name, dtype, variant="pairs", mandatory=mandatory)
-                if _broadcast(facts.op):
-                    yield Case(2, facts.op.name, dtype, variant="scalars", mandatory=mandatory)
+            if _binary(metadata.op):
+                yield Case(2, metadata.op.name, dtype, variant="pairs", mandatory=mandatory)
+                if _broadcast(metadata.op):
+                    yield Case(2, metadata.op.name, dtype, variant="scalars", mandatory=mandatory)
                 continue
             if numpy_dtype(dtype).kind in "biu":
-                yield Case(2, facts.op.name, dtype, variant="alone", mandatory=mandatory)
-            if len(facts.op.tensors) + len(facts.op.lists) > 1:
-                yield Case(2, facts.op.name, dtype, variant="beside", mandatory=mandatory)
+                yield Case(2, metadata.op.name, dtype, variant="alone", mandatory=mandatory)
+            if len(metadata.op.tensors) + len(metadata.op.lists) > 1:
+                yield Case(2, metadata.op.name, dtype, variant="beside", mandatory=mandatory)
 
 
 def _binary(op: Any) -> bool:
@@ -121,7 +121,7 @@ def _expect(context: Context, sample: Any, common: str | None, what: str) -> Non
             context.expect(True, "")
             return
         context.expect(False, f"{what}: no integer type holds both, a DTypeError is due")
-    if common not in context.facts.dtypes:  # type: ignore[union-attr]
+    if common not in context.metadata.dtypes:  # type: ignore[union-attr]
         return
     result = context.call(tensors)
     wanted = _result(rule, common or "")
@@ -135,7 +135,7 @@ def _expect(context: Context, sample: Any, common: str | None, what: str) -> Non
 def pairs(context: Context) -> None:
     """The op on its dtype and every other one, dimensioned and 0-d."""
     own = context.case.dtype
-    for other in context.facts.dtypes:  # type: ignore[union-attr]
+    for other in context.metadata.dtypes:  # type: ignore[union-attr]
         if other not in context.subject.dtypes:
             continue
         _expect(context, _two(context, other, ((5,), (5,))), joined(own, other), other)
@@ -175,16 +175,16 @@ def beside(context: Context) -> None:
     A decomposition that converts one argument at a time rounds to another dtype than the op's, or
     twice.
     """
-    own, op, facts = context.case.dtype, context.op, context.facts
-    assert facts is not None
+    own, op, metadata = context.case.dtype, context.op, context.metadata
+    assert metadata is not None
     for template in templates(op, lambda kind: context.make(kind)):
         plain = [a for a in template.arrays if _plain(template.requests.get(id(a)))]
         if len(plain) < 2 or not all(a.ndim and a.size for a in plain):
             continue
-        for other in facts.dtypes:
+        for other in metadata.dtypes:
             common = joined(own, other)
             declared = other in context.subject.dtypes and common in context.subject.dtypes
-            if other == own or common not in facts.dtypes or not declared:
+            if other == own or common not in metadata.dtypes or not declared:
                 continue
             make = ConfiguredMake(numpy_dtype(other), seed=context.case.seed, values=op.values)
             for chosen in plain:

@@ -14,7 +14,7 @@ from coredispatch.registry.around.observe import observe
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, elements
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 from .values import choose_dtypes
 
@@ -22,18 +22,18 @@ from .values import choose_dtypes
 REFERENCE = "coredispatch.backends.numpy"
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         yield Case(21, BACKEND, variant="declared-fallback")
         for plugin in sorted({getattr(cd.ops, name).plugin for name in dir(cd.ops)}):
             if subject.unserved(plugin):
                 yield Case(25, BACKEND, variant=f"operators+{plugin}", mandatory=False)
         return
-    op = facts.op
+    op = metadata.op
     yield Case(25, op.name)
     if op.samples is None or not op.tensors:
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype in subject.dtypes:
             yield Case(21, op.name, dtype)
 
@@ -90,7 +90,7 @@ def coverage_of(subject: Subject, name: str) -> tuple[str, str]:
             return "fallback", f"a kernel of {borrowed} ({kernel.where}), registered as its own"
         who = owner(subject, kernel.plugin)
         return ("native", kernel.where) if who == "native" else (who.split()[0], who)
-    if subject.facts(name).op.decomposition is not None:
+    if subject.metadata(name).op.decomposition is not None:
         return "composite", "its decomposition"
     kernel = subject.layout_kernel(name)
     if kernel is not None:

@@ -11,7 +11,7 @@ import coredispatch as cd
 
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, tensors_in
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .values import choose_dtypes
 
@@ -33,18 +33,18 @@ MOMENTS: dict[str, tuple[Any, float, float]] = {
 }
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         for name in MOMENTS:
             yield Case(11, BACKEND, "float32", variant=f"moments+{name}")
         if "rng-state" not in subject.expectations.absent:
             yield Case(11, BACKEND, "float32", variant="state")
         return
-    if not facts.op.random or facts.op.samples is None:
+    if not metadata.op.random or metadata.op.samples is None:
         return
-    for dtype in choose_dtypes(facts, ("float32", "int64"), 2):
+    for dtype in choose_dtypes(metadata, ("float32", "int64"), 2):
         if dtype in subject.dtypes:
-            yield Case(11, facts.op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
+            yield Case(11, metadata.op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
 
 
 @check(11, plan=_plan)

@@ -14,7 +14,7 @@ from coredispatch.registry.around.devices import reads_anywhere
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, sample_tensors, snapshot, tensors_in
 from ..covering_array import ConfiguredMake
-from ..subject import OpFacts, Subject, numpy_dtype
+from ..subject import OpMetadata, Subject, numpy_dtype
 from ..templates import templates
 from ..tensor_layouts import layout_of
 from . import check
@@ -24,14 +24,14 @@ from .values import choose_dtypes, shapes_of
 INDEXED = frozenset(("index", "indices", "target", "padding_idx"))
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         yield Case(14, BACKEND, variant="unknown-device")
         return
-    op = facts.op
+    op = metadata.op
     if op.samples is None:
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype not in subject.dtypes:
             return
         if op.errors is not None:
@@ -44,7 +44,7 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(14, op.name, dtype, variant="dim")
         if len(op.tensors) > 1 and not reads_anywhere(op):
             yield Case(15, op.name, dtype)
-        if facts.native and INDEXED & {p.name for p in op.schema.params}:
+        if metadata.native and INDEXED & {p.name for p in op.schema.params}:
             yield Case(14, op.name, dtype, variant="places")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..case import BACKEND, Case
 from ..context import Context, has_values, tensors_in
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .values import choose_dtypes
 
@@ -26,16 +26,16 @@ from .values import choose_dtypes
 SAMPLED = ("add", "matmul", "softmax", "sum", "exp", "layer_norm", "conv2d", "sort", "cumsum")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         for name in SAMPLED:
             yield Case(10, BACKEND, "float32", variant=f"new-process+{name}")
         return
-    if facts.op.samples is None or not has_values(facts.op) or facts.op.mutates:
+    if metadata.op.samples is None or not has_values(metadata.op) or metadata.op.mutates:
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype in subject.dtypes:
-            yield Case(10, facts.op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
+            yield Case(10, metadata.op.name, dtype, mandatory=dtype in MANDATORY_DTYPES)
 
 
 @check(10, plan=_plan)
@@ -61,10 +61,10 @@ def results(subject: Subject, name: str) -> Iterator[tuple[Any, list[Any]]]:
     """The samples of one operator, and what it makes of each."""
     from ..covering_array import ConfiguredMake
 
-    facts = subject.facts(name)
-    for sample in facts.op.samples(ConfiguredMake("float32", seed=7, values=facts.op.values)):
+    metadata = subject.metadata(name)
+    for sample in metadata.op.samples(ConfiguredMake("float32", seed=7, values=metadata.op.values)):
         tensors = subject.tensors(sample)
-        yield sample, tensors_in(facts.op(*tensors.args, **tensors.kwargs))
+        yield sample, tensors_in(metadata.op(*tensors.args, **tensors.kwargs))
 
 
 def told(subject: Subject, name: str) -> str:
@@ -96,11 +96,12 @@ def new_process(context: Context) -> None:
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("results ")]
     context.expect(done.returncode == 0 and lines, f"the new process failed: {done.stderr[-300:]}")
-    own = Context(subject, context.case, subject.facts(name))
+    own = Context(subject, context.case, subject.metadata(name))
     theirs = json.loads(lines[0].partition(" ")[2])
-    for (sample, outputs), facts in zip(results(subject, name), theirs, strict=True):
+    for (sample, outputs), metadata in zip(results(subject, name), theirs, strict=True):
         arrays = [
-            np.frombuffer(bytes.fromhex(data), dtype).reshape(shape) for dtype, shape, data in facts
+            np.frombuffer(bytes.fromhex(data), dtype).reshape(shape)
+            for dtype, shape, data in metadata
         ]
         own.sample = sample
         own.same([subject.tensor(a) for a in arrays], outputs, "a new process", of=sample)

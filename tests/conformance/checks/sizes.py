@@ -28,7 +28,7 @@ from ..growth import (
     with_dims,
 )
 from ..reference import NoReference, Reference
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import templates
 from . import check
 from .drawn import BY_MEMORY
@@ -49,21 +49,21 @@ PATIENCE = 0.4
 MILLION = 1 << 20
 
 
-def _applies(facts: OpFacts | None) -> bool:
-    if facts is None or facts.op.samples is None or facts.layouts or facts.op.factory:
+def _applies(metadata: OpMetadata | None) -> bool:
+    if metadata is None or metadata.op.samples is None or metadata.layouts or metadata.op.factory:
         return False
-    return has_values(facts.op) and facts.op.name not in BY_MEMORY and not facts.op.mutates
+    return has_values(metadata.op) and metadata.op.name not in BY_MEMORY and not metadata.op.mutates
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if not _applies(facts):
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if not _applies(metadata):
         return
-    assert facts is not None
-    op = facts.op
+    assert metadata is not None
+    op = metadata.op
     wanted: tuple[str, ...] = ("float32",)
-    if facts.native:  # what many elements make is seen in double precision as well
-        wanted = ("float32", "int64", "bool", *(() if facts.elementwise else ("float64",)))
-    for number, dtype in enumerate(choose_dtypes(facts, wanted)):
+    if metadata.native:  # what many elements make is seen in double precision as well
+        wanted = ("float32", "int64", "bool", *(() if metadata.elementwise else ("float64",)))
+    for number, dtype in enumerate(choose_dtypes(metadata, wanted)):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES
@@ -72,19 +72,19 @@ def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             yield Case(30, op.name, dtype, variant="full", mandatory=mandatory)
             if in_domain(op, "special", "contiguous"):  # not where a dimension has a meaning
                 yield Case(30, op.name, dtype, variant="dims", mandatory=mandatory)
-            if facts.native and facts.elementwise and not op.view:
+            if metadata.native and metadata.elementwise and not op.view:
                 yield Case(30, op.name, dtype, variant="million", mandatory=mandatory)
 
 
 def _budget(context: Context) -> int:
-    facts = context.facts
-    assert facts is not None
-    if decomposes(facts.op):
+    metadata = context.metadata
+    assert metadata is not None
+    if decomposes(metadata.op):
         return FACTORED
-    if not facts.native:
+    if not metadata.native:
         return SERVED
     whole = numpy_dtype(context.case.dtype).kind in "biu"
-    return CHEAP if facts.elementwise or whole else DEAR
+    return CHEAP if metadata.elementwise or whole else DEAR
 
 
 def _thresholds(context: Context) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ def _judge(context: Context, sample: Any) -> None:
 
 def _runs_away(context: Context, sample: Any) -> bool:
     """Whether what grows from step to step leaves single precision, in the reference as well."""
-    if context.facts is None or context.facts.elementwise:
+    if context.metadata is None or context.metadata.elementwise:
         return False
     try:
         single, exact = Reference(context.op, sample).single(0)
@@ -133,8 +133,8 @@ def _runs_away(context: Context, sample: Any) -> bool:
 def _calls(context: Context, most: int) -> Iterator[Any]:
     """The large calls of a case, in a fixed order: each dimension long, then block borders."""
     dtype = numpy_dtype(context.case.dtype)
-    assert context.facts is not None
-    found = growths(context, dtype, 1000 if context.facts.native else 2)
+    assert context.metadata is not None
+    found = growths(context, dtype, 1000 if context.metadata.native else 2)
     budget = _budget(context) * (6 if most == MORE else 1)
     seed = (context.case.seed + context.fresh) % 2**32
     many = "biased" if dtype.kind == "b" else "uniform"  # more than 65,536 of them are true
@@ -153,13 +153,13 @@ def _calls(context: Context, most: int) -> Iterator[Any]:
         yield from itertools.islice(long_lists(context, context.samples()), 6)
     for i, growth in enumerate(found):
         sizes = lengths(seed + i, growth.longest(budget))
-        if sizes and not context.facts.elementwise:
+        if sizes and not context.metadata.elementwise:
             least = bearable(context, growth, sizes[0], plain)
             sizes = lengths(seed + i, least) if least < sizes[0] else sizes
         if not sizes:
             continue
         yield growth.sample(context, sizes[0], plain)
-        if i == 0 and context.facts.native:
+        if i == 0 and context.metadata.native:
             yield from switched(context, growth, sizes[0], plain)
             if far is not None:
                 yield growth.sample(context, sizes[0], far)
@@ -194,7 +194,7 @@ def _hidden(context: Context, growth: Growth, sizes: list[int], make: Filling) -
 
 def _sums(context: Context) -> bool:
     """Whether elements of the result depend on many of the inputs'."""
-    assert context.facts is not None
+    assert context.metadata is not None
     tolerance = context.op.tolerance
     return tolerance is None or tolerance.kind != "ulp"
 
@@ -223,9 +223,9 @@ def _run(context: Context, most: int) -> None:
 @check(30, plan=_plan)
 def sizes(context: Context) -> None:
     """One dimension at a time becomes long, and one element hides behind the border of a block."""
-    assert context.facts is not None
+    assert context.metadata is not None
     several = CALLS if context.case.dtype != "float64" else DOUBLE_CALLS
-    _run(context, several if context.facts.native else 1)
+    _run(context, several if context.metadata.native else 1)
 
 
 @check(30, plan=_plan, variant="full")

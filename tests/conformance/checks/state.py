@@ -36,7 +36,7 @@ from ..context import (
 )
 from ..growth import Filling, Growth, counted, growths
 from ..process_state import Outputs, lasting, passing, unusual
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import named
 from . import check
 from .values import choose_dtypes, decomposes, in_domain
@@ -58,22 +58,27 @@ SETTLES = 0.5
 TIMED, LEAST_TIMED, COUNTED, FACTOR = 20_000, 4_000, (64, 576), 50.0
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or not facts.native or facts.op.samples is None or facts.op.mutates:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if (
+        metadata is None
+        or not metadata.native
+        or metadata.op.samples is None
+        or metadata.op.mutates
+    ):
         return
-    if not has_values(facts.op) or facts.op.factory:
+    if not has_values(metadata.op) or metadata.op.factory:
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES
-        yield Case(31, facts.name, dtype, variant="process", mandatory=mandatory)
-        yield Case(31, facts.name, dtype, variant="calls", mandatory=mandatory)
-        yield Case(31, facts.name, dtype, variant="memory", mandatory=mandatory)
+        yield Case(31, metadata.name, dtype, variant="process", mandatory=mandatory)
+        yield Case(31, metadata.name, dtype, variant="calls", mandatory=mandatory)
+        yield Case(31, metadata.name, dtype, variant="memory", mandatory=mandatory)
         if "threads" not in subject.expectations.absent:
-            yield Case(31, facts.name, dtype, variant="threads", mandatory=mandatory)
-        if not facts.op.view:
-            yield Case(31, facts.name, dtype, variant="speed", mandatory=False)
+            yield Case(31, metadata.name, dtype, variant="threads", mandatory=mandatory)
+        if not metadata.op.view:
+            yield Case(31, metadata.name, dtype, variant="speed", mandatory=False)
 
 
 def _samples(context: Context, count: int, **changes: Any) -> list[Any]:
@@ -510,11 +515,11 @@ def _long(context: Context, size: int) -> Any:
 
 def _seconds(subject: Subject, name: str) -> float | None:
     """Seconds for each element of a large call of an operator; None where it has no such call."""
-    facts = subject.facts(name)
-    dtype = next((d for d in ("float32", *facts.dtypes) if d in facts.dtypes), None)
-    if dtype is None or facts.op.samples is None or facts.op.mutates:
+    metadata = subject.metadata(name)
+    dtype = next((d for d in ("float32", *metadata.dtypes) if d in metadata.dtypes), None)
+    if dtype is None or metadata.op.samples is None or metadata.op.mutates:
         return None
-    context = Context(subject, Case(31, name, dtype, variant="speed"), facts)
+    context = Context(subject, Case(31, name, dtype, variant="speed"), metadata)
     tensors = _called(context, _long(context, TIMED))
     return None if tensors is None else _timed(context, tensors)
 

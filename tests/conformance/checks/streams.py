@@ -23,7 +23,7 @@ from ..case import BACKEND, Case
 from ..context import Context, NotRun, tensors_in
 from ..draws import CONTINUOUS, DISCRETE, NARROW, Draw
 from ..process_state import global_generators
-from ..subject import DTYPES, OpFacts, Subject
+from ..subject import DTYPES, OpMetadata, Subject
 from . import check
 
 __all__ = ["beyond"]
@@ -50,12 +50,12 @@ PERMUTED = ("4", "100", "1000", "70001")
 GENERATORS = ("seeds", "independent", "order")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is not None:
-        op = facts.op
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is not None:
+        op = metadata.op
         drawing = op.random and op.samples is not None
         if drawing and "rng-state" not in subject.expectations.absent:
-            dtype = "float32" if "float32" in facts.dtypes else facts.dtypes[0]
+            dtype = "float32" if "float32" in metadata.dtypes else metadata.dtypes[0]
             if dtype in subject.dtypes:
                 yield Case(11, op.name, dtype, variant="stream")
         for name in PERMUTED if op.name == "randperm" else ():

@@ -10,22 +10,22 @@ from typing import Any
 
 from ..case import Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors, tensors_in
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from . import check
 from .values import choose_dtypes
 
 WORKERS = 4
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or not has_values(facts.op):
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None or not has_values(metadata.op):
         return
-    for dtype in choose_dtypes(facts, ("float32",), 1):
-        if dtype not in subject.dtypes or facts.op.mutates:
+    for dtype in choose_dtypes(metadata, ("float32",), 1):
+        if dtype not in subject.dtypes or metadata.op.mutates:
             continue
         if "threads" not in subject.expectations.absent:
-            yield Case(16, facts.op.name, dtype)
-        yield Case(17, facts.op.name, dtype)
+            yield Case(16, metadata.op.name, dtype)
+        yield Case(17, metadata.op.name, dtype)
 
 
 @check(16, plan=_plan)

@@ -28,7 +28,7 @@ from ..context import (
     tensors_in,
 )
 from ..covering_array import ConfiguredMake, combinations
-from ..subject import DTYPES, MANDATORY_DTYPES, OPERATORS, OpFacts, Subject, numpy_dtype
+from ..subject import DTYPES, MANDATORY_DTYPES, OPERATORS, OpMetadata, Subject, numpy_dtype
 from . import check
 
 __all__ = ["choose_dtypes", "plan", "run", "shapes_of"]
@@ -71,10 +71,10 @@ VALUE_SHAPED = frozenset(
 WRITERS = frozenset(("embedding_renorm_", "fill_diagonal_"))
 
 
-def choose_dtypes(facts: OpFacts, wanted: tuple[str, ...], limit: int = 9) -> list[str]:
+def choose_dtypes(metadata: OpMetadata, wanted: tuple[str, ...], limit: int = 9) -> list[str]:
     """Those of ``wanted`` in the op's domain, else the first of the domain."""
-    found = [d for d in wanted if d in facts.dtypes]
-    return (found or list(facts.dtypes[:1]))[:limit]
+    found = [d for d in wanted if d in metadata.dtypes]
+    return (found or list(metadata.dtypes[:1]))[:limit]
 
 
 def shapes_of(sample: Any) -> list[tuple[int, ...]]:
@@ -124,16 +124,16 @@ def _mandatory(dtype: str) -> bool:
     return dtype in MANDATORY_DTYPES
 
 
-def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
+def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     """The covering array of one operator."""
-    if facts is None:
+    if metadata is None:
         return
-    op = facts.op
-    if op.samples is None or not facts.dtypes:
+    op = metadata.op
+    if op.samples is None or not metadata.dtypes:
         yield Case(1, op.name, variant="no-samples", mandatory=False)
         return
-    declared = [d for d in facts.dtypes if d in subject.dtypes]
-    for dtype in facts.dtypes:
+    declared = [d for d in metadata.dtypes if d in subject.dtypes]
+    for dtype in metadata.dtypes:
         if dtype not in subject.dtypes:
             yield Case(1, op.name, dtype, variant="undeclared", mandatory=_mandatory(dtype))
     if not declared:
@@ -165,7 +165,7 @@ def plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
             rows=(number_of, modulus if number in (1, 5) else max(1, modulus // 2)),
         )
     several = len(op.tensors) + len(op.lists) > 1
-    for dtype in choose_dtypes(facts, FEW):
+    for dtype in choose_dtypes(metadata, FEW):
         if dtype in declared:
             if several and any(broadcasts(s) for s in drawn):
                 yield Case(3, op.name, dtype, mandatory=_mandatory(dtype))
@@ -268,7 +268,7 @@ def no_samples(context: Context) -> None:
     """
     from ..context import NotRun
 
-    raise NotRun("the op block gives no samples; its users' cases exercise it")
+    raise NotRun("the op definition gives no samples; its users' cases exercise it")
 
 
 @check(1, plan=plan, variant="undeclared")

@@ -15,7 +15,7 @@ from coredispatch.registry import CoreDispatchError
 
 from ..case import Case
 from ..context import Context, NotRun, elements, equal, has_values, snapshot, tensors_in
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..templates import named
 from ..windows import KEEPING, REPEATING, window
 from . import check
@@ -34,15 +34,20 @@ BY_MEMORY = frozenset(("as_strided", "view", "view_as", "view_as_complex", "view
 Ways = tuple[str | None, ...]
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None or facts.layouts or not subject.backend.views:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if (
+        metadata is None
+        or metadata.op.samples is None
+        or metadata.layouts
+        or not subject.backend.views
+    ):
         return
-    op = facts.op
+    op = metadata.op
     if not has_values(op) or not (op.tensors or op.lists) or op.mutates:
         return
     if op.name not in BY_MEMORY and not in_domain(op, "uniform", "transposed"):
         return
-    for dtype in choose_dtypes(facts, ("float32", "int64"), 1):
+    for dtype in choose_dtypes(metadata, ("float32", "int64"), 1):
         if dtype in subject.dtypes:
             mandatory = dtype in MANDATORY_DTYPES
             yield Case(5, op.name, dtype, variant="view-of-view", mandatory=mandatory)

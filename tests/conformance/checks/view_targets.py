@@ -19,7 +19,7 @@ from coredispatch.registry import CoreDispatchError
 from ..case import BACKEND, Case
 from ..context import Context, NotRun, elements, has_values, sample_tensors
 from ..reference import positional
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..tensor_layouts import layout_of
 from . import check
 from .values import choose_dtypes, shapes_of
@@ -31,15 +31,15 @@ LARGEST, MOST = 700, 3
 PLACES = ("block", "gaps", "columns", "rows", "turned")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None:
         if subject.backend.views:
             yield Case(7, BACKEND, "float32", variant="overlapping-copy")
         return
-    op = facts.op
-    if op.samples is None or facts.layouts or not subject.backend.views:
+    op = metadata.op
+    if op.samples is None or metadata.layouts or not subject.backend.views:
         return
-    for dtype in choose_dtypes(facts, ("float32", "int64"), 1):
+    for dtype in choose_dtypes(metadata, ("float32", "int64"), 1):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES

@@ -17,7 +17,7 @@ from coredispatch.registry import CoreDispatchError, can_cast
 from ..case import Case
 from ..context import Context, NotRun, has_values, sample_tensors, snapshot, tensors_in
 from ..reference import Reference, positional
-from ..subject import MANDATORY_DTYPES, OpFacts, Subject, numpy_dtype
+from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..tensor_layouts import layout_of
 from . import check
 from .values import choose_dtypes
@@ -25,11 +25,11 @@ from .values import choose_dtypes
 FEW = ("float32", "int64", "bool", "complex64")
 
 
-def _plan(subject: Subject, facts: OpFacts | None) -> Iterator[Case]:
-    if facts is None or facts.op.samples is None:
+def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
+    if metadata is None or metadata.op.samples is None:
         return
-    op = facts.op
-    for dtype in choose_dtypes(facts, FEW, 3):
+    op = metadata.op
+    for dtype in choose_dtypes(metadata, FEW, 3):
         if dtype not in subject.dtypes:
             continue
         mandatory = dtype in MANDATORY_DTYPES

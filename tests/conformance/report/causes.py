@@ -88,7 +88,7 @@ def causes(results: Iterable[dict[str, Any]]) -> list[Cause]:
     listed = list(results)
     bad = [r for r in listed if blocks(r)]
     reached = {
-        r["op"]: {entry.partition(":")[0] for entry in r["facts"].get("served", ())} - {r["op"]}
+        r["op"]: {entry.partition(":")[0] for entry in r["details"].get("served", ())} - {r["op"]}
         for r in listed
         if r["check"] == 21
     }

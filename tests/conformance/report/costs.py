@@ -32,7 +32,7 @@ def _summed(document: dict[str, Any], part: str) -> dict[Any, tuple[float, int]]
 
 def suspicious(document: dict[str, Any]) -> list[tuple[str, str]]:
     """``(case, figure)`` of what is slow out of proportion, which is reported and not judged."""
-    found = [(r["case"], r["facts"].get("suspicious")) for r in document["results"]]
+    found = [(r["case"], r["details"].get("suspicious")) for r in document["results"]]
     return [(case, str(figure)) for case, figure in found if figure]
 
 

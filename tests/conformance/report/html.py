@@ -56,7 +56,7 @@ def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = Non
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>",
         f"<style>{STYLE}</style><h1 class={'good' if v['passed'] else 'bad'}>{escape(title)}</h1>",
-        _facts(document),
+        _details(document),
         _blockers(document, reproducer),
         _suspicious(document),
         _not_run(document),
@@ -76,7 +76,7 @@ def page(document: dict[str, Any], reproducer: Callable[[str], str] | None = Non
     return "\n".join(parts) + "\n"
 
 
-def _facts(document: dict[str, Any]) -> str:
+def _details(document: dict[str, Any]) -> str:
     v = document["verdict"]
     about = certified(document)
     whole = f"all cases of {about}" if about else "a selection, which certifies nothing"
@@ -117,7 +117,7 @@ def _blockers(document: dict[str, Any], reproducer: Callable[[str], str] | None)
             f"{escape(first['case'])}: {escape(first['message'])}"
         )
         if reproducer is not None and first["status"] in ("fail", "crash") and number < _SCRIPTS:
-            program = escape(first["facts"].get("script") or reproducer(first["case"]))
+            program = escape(first["details"].get("script") or reproducer(first["case"]))
             text += f"<details><summary>reproducer</summary><pre>{program}</pre></details>"
         cases = "<br>".join(escape(r["case"]) for r in cause.results[:_CASES])
         more = len(cause.results) - _CASES
@@ -152,7 +152,7 @@ def _not_run(document: dict[str, Any]) -> str:
 
 def _coverage(document: dict[str, Any]) -> str:
     counts = Counter(
-        r["facts"]["coverage"] for r in document["results"] if "coverage" in r["facts"]
+        r["details"]["coverage"] for r in document["results"] if "coverage" in r["details"]
     )
     total = sum(counts.values()) or 1
     bars = "".join(

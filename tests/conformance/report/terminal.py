@@ -71,17 +71,17 @@ def summary(document: dict[str, Any]) -> str:
     lines += ["statuses: " + ", ".join(f"{n} {s}" for s, n in sorted(counts.items()))]
     lines += cost_lines(document)
     if document.get("policies"):
-        used = Counter(p for r in document["results"] for p in r["facts"].get("policies", ()))
+        used = Counter(p for r in document["results"] for p in r["details"].get("policies", ()))
         passed = ", ".join(f"{n} cases by {p}" for p, n in used.items()) or "no case needed one"
         lines.append(f"declared policies: {', '.join(document['policies'])}; {passed}")
     lines += [f"{sum(counts.values())} cases in {document['seconds']:.1f} s"]
     if fresh:
-        drawn = [r for r in document["results"] if "examples" in r["facts"]]
-        examples = sum(r["facts"]["examples"] for r in drawn)
-        redrawn = sum(r["facts"]["redrawn"] for r in drawn)
+        drawn = [r for r in document["results"] if "examples" in r["details"]]
+        examples = sum(r["details"]["examples"] for r in drawn)
+        redrawn = sum(r["details"]["redrawn"] for r in drawn)
         lines += [
             f"fresh seed {fresh} (again: --fresh-seed {fresh}): {examples} calls drawn for "
-            f"{len(drawn)} operators, {redrawn} of a structure no op block has"
+            f"{len(drawn)} operators, {redrawn} of a structure no op definition has"
         ]
     whole = certified(document)
     if v["passed"] and whole:

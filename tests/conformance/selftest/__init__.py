@@ -92,8 +92,12 @@ def settings(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _ordered(cases: list[Case], mutant: Mutant) -> list[Case]:
-    trigger = mutant.facts.get("trigger", "")
-    aliasing = mutant.facts.get("effect") in ("alias flipped", "buffer reused", "stale second call")
+    trigger = mutant.details.get("trigger", "")
+    aliasing = mutant.details.get("effect") in (
+        "alias flipped",
+        "buffer reused",
+        "stale second call",
+    )
 
     def rank(case: Case) -> tuple[bool, bool, int]:
         place = _FIRST.index(case.check) if case.check in _FIRST else 99
@@ -140,7 +144,7 @@ def _next(subject: Subject, cases: Iterator[Case], mutant: Mutant) -> tuple[Case
 
 
 def _caught(result: Result, mutant: Mutant) -> bool:
-    suspicious = result.facts.get("suspicious")
+    suspicious = result.details.get("suspicious")
     if suspicious and mutant.says.startswith("suspicious"):  # reported, and no failure
         return re.search(mutant.says, f"suspicious: {suspicious}") is not None
     if result.status in (Status.PASS, Status.NOT_RUN, Status.UNSUPPORTED):
@@ -205,7 +209,7 @@ def judge(kind: str, number: int) -> dict[str, Any]:
         return {**entry, "outcome": outcome, "by": killer.case, "message": killer.message[:160]}
     if kind == "controls":
         return {**entry, **_accepted(mutant)}
-    if "effect" in mutant.facts and mutant.fired == 0 and mutant.met != 0:
+    if "effect" in mutant.details and mutant.fired == 0 and mutant.met != 0:
         why = "no input made its result differ from the correct kernel's"
         return {**entry, "outcome": "equivalent", "why": why}
     return {**entry, "outcome": "survived", "why": EXPLAINED.get(mutant.name, "")}
@@ -213,7 +217,7 @@ def judge(kind: str, number: int) -> dict[str, Any]:
 
 def _accepted(control: Mutant) -> dict[str, str]:
     """The outcome of a control that passes all its cases, by whether it ever rounded otherwise."""
-    differs = control.facts.get("differs")
+    differs = control.details.get("differs")
     if control.fired or differs is None:
         return {"outcome": "accepted"}
     if differs == "everywhere":
@@ -226,7 +230,7 @@ def _tasks(
 ) -> list[tuple[str, int]]:
     subject = Subject("cpu")
     for name in ops or ():
-        subject.facts(name)  # raises for an unknown one
+        subject.metadata(name)  # raises for an unknown one
     asked = chosen or (["generated"] if ops else KINDS)
     kinds = [kind for kind in _LISTED if kind in asked]
     if "generated" in asked:

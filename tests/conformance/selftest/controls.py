@@ -201,7 +201,7 @@ def _counted(mutant: Mutant, mutation: Any) -> Any:
 def controls() -> list[Mutant]:
     """Correct kernels; each must pass every case that passes without it.
 
-    The fact ``differs`` says where bits differ from the embedded kernel's: ``"here or there"``,
+    The detail ``differs`` says where bits differ from the embedded kernel's: ``"here or there"``,
     depending on how the machine's libraries round, or ``"everywhere"``, by construction.
     """
     rounding = [
@@ -223,7 +223,7 @@ def controls() -> list[Mutant]:
     found = []
     for named, differs in ((rounding, "here or there"), (constructed, "everywhere")):
         for name, op, mutation in named:
-            mutant = Mutant(f"{name} ({op})", op, ops=(op,), facts={"differs": differs})
+            mutant = Mutant(f"{name} ({op})", op, ops=(op,), details={"differs": differs})
             mutant.mutation = _counted(mutant, mutation)
             found.append(mutant)
     for op in ("mul", "amax"):

@@ -165,7 +165,7 @@ def other_mask(correct: Any, raws: Any) -> Any:
     return kept, mask
 
 
-#: name -> (mutation, facts)
+#: name -> (mutation, details)
 CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "doubles are saturated where floats are": (early_one, _entry("tanh", 8, "bound")),
     "a NaN in the exponent decides": (exponent_first, _entry("pow", 8, "NaN")),

@@ -39,16 +39,16 @@ def mutant(
     op: str,
     *others: str,
     checks: tuple[int, ...] = VALUES,
-    **facts: Any,
+    **details: Any,
 ) -> Any:
     """Register a mutation under ``name``; ``others`` are further operators that must notice.
 
-    ``facts`` are fields of :class:`Mutant`: which cases see the fault, and what they say.
+    ``details`` are fields of :class:`Mutant`: which cases see the fault, and what they say.
     """
-    facts.update(name=name, op=op, ops=(op, *others), checks=checks)
+    details.update(name=name, op=op, ops=(op, *others), checks=checks)
 
     def register(make: Any) -> Any:
-        _found.append((make, facts))
+        _found.append((make, details))
         return make
 
     return register
@@ -56,22 +56,23 @@ def mutant(
 
 def curated(subject: Subject) -> list[Mutant]:
     """All curated mutants, kernels first, fresh state in each."""
-    kernels = [Mutant(mutation=_stateful(make), **facts) for make, facts in _found]
+    kernels = [Mutant(mutation=_stateful(make), **details) for make, details in _found]
     kernels += _of_kernels({**KERNELS, **OPTIONS, **BACKWARD_KERNELS, **DISTRIBUTIONS})
     kernels += [
-        Mutant(f"{name} ({facts['op']})", mutation=_stateful(make), **facts)
+        Mutant(f"{name} ({details['op']})", mutation=_stateful(make), **details)
         for table in (SIZES, STATES, PROCESS, ROUNDINGS, CORNERS, STRIDES)
-        for name, (make, facts) in table.items()
+        for name, (make, details) in table.items()
     ]
     kernels += layout_faults()
     faults = {**FRAMEWORK, **INPLACE, **PASSES, **EDGES, **STREAMS, **LAYERS}
-    framework = [Mutant(name, "", **facts) for name, facts in faults.items()]
+    framework = [Mutant(name, "", **details) for name, details in faults.items()]
     return [*kernels, *framework]
 
 
 def _of_kernels(listed: dict[str, tuple[Any, dict[str, Any]]]) -> list[Mutant]:
     return [
-        Mutant(name, mutation=_stateful(make), **facts) for name, (make, facts) in listed.items()
+        Mutant(name, mutation=_stateful(make), **details)
+        for name, (make, details) in listed.items()
     ]
 
 

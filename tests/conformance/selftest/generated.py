@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checks.values import in_domain
 from ..distributions import limits
-from ..subject import OpFacts, Subject, numpy_dtype
+from ..subject import OpMetadata, Subject, numpy_dtype
 from .mutants import Mutant, drawn
 
 __all__ = ["EFFECTS", "TRIGGERS", "generate"]
@@ -231,9 +231,9 @@ def _different(a: Any, b: Any, arrays: Arrays, before: list[bytes]) -> bool:
     return False
 
 
-def _mutant(facts: OpFacts, trigger: str, effect: str) -> Mutant:
+def _mutant(metadata: OpMetadata, trigger: str, effect: str) -> Mutant:
     fires, change = TRIGGERS.get(trigger) or _of_dtype(trigger), EFFECTS[effect]()
-    mutant = Mutant(f"{facts.name}: {effect} on {trigger}", facts.name, ops=(facts.name,))
+    mutant = Mutant(f"{metadata.name}: {effect} on {trigger}", metadata.name, ops=(metadata.name,))
 
     def mutation(correct: Any, raws: tuple[Any, ...]) -> Any:
         arrays = _arrays(raws)
@@ -250,7 +250,7 @@ def _mutant(facts: OpFacts, trigger: str, effect: str) -> Mutant:
         return changed
 
     mutant.mutation = mutation
-    mutant.facts.update(trigger=trigger, effect=effect)
+    mutant.details.update(trigger=trigger, effect=effect)
     return mutant
 
 
@@ -259,11 +259,11 @@ def _of_dtype(name: str) -> Callable[[Arrays], bool]:
     return lambda arrays: any(a.dtype == dtype for a in arrays)
 
 
-def _triggers(facts: OpFacts) -> list[str]:
+def _triggers(metadata: OpMetadata) -> list[str]:
     """The triggers that inputs in the op's domain can have."""
-    op = facts.op
-    free = facts.elementwise and op.kind == "primitive" and op.values is None
-    floating = any(numpy_dtype(d).kind in "fV" for d in facts.dtypes)
+    op = metadata.op
+    free = metadata.elementwise and op.kind == "primitive" and op.values is None
+    floating = any(numpy_dtype(d).kind in "fV" for d in metadata.dtypes)
     found = []
     for name in TRIGGERS:
         if name in _SPECIAL and (
@@ -272,33 +272,35 @@ def _triggers(facts: OpFacts) -> list[str]:
             continue
         if name == "subnormal" and not free:
             continue
-        if name == "integer extreme" and not any(numpy_dtype(d).kind in "iu" for d in facts.dtypes):
+        if name == "integer extreme" and not any(
+            numpy_dtype(d).kind in "iu" for d in metadata.dtypes
+        ):
             continue
         if name in ("broadcast", "mixed dtype") and len(op.tensors) + len(op.lists) < 2:
             continue
         found.append(name)
-    return [*found, *facts.dtypes]
+    return [*found, *metadata.dtypes]
 
 
-def _effects(facts: OpFacts, trigger: str) -> list[str]:
+def _effects(metadata: OpMetadata, trigger: str) -> list[str]:
     precise = {"float32", "float64", "complex64", "complex128"}
     found = list(EFFECTS)
     if trigger not in TRIGGERS and trigger not in precise:
         found = [e for e in found if e not in ("1e-4", "2^-17")]
     if trigger == "bfloat16":  # its numbers are 0.8 % apart
         found.remove("1 %")
-    if facts.op.mutates:
+    if metadata.op.mutates:
         found = [e for e in found if e not in ("input mutated", "alias flipped")]
-    if facts.op.view:
+    if metadata.op.view:
         found = [e for e in found if e not in ("buffer reused", "stale second call")]
     return found
 
 
 def generate(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     """``count`` mutants of one operator, or all of them for a negative count."""
-    facts = subject.facts(name)
-    op = facts.op
+    metadata = subject.metadata(name)
+    op = metadata.op
     if op.samples is None or op.random or op.factory or op.name.startswith("empty"):
         return []
-    pairs = [(f"{t}/{e}", (t, e)) for t in _triggers(facts) for e in _effects(facts, t)]
-    return [_mutant(facts, *pair) for _, pair in drawn(name, pairs, count)]
+    pairs = [(f"{t}/{e}", (t, e)) for t in _triggers(metadata) for e in _effects(metadata, t)]
+    return [_mutant(metadata, *pair) for _, pair in drawn(name, pairs, count)]

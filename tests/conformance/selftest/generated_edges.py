@@ -14,7 +14,7 @@ import numpy as np
 import coredispatch as cd
 from coredispatch.plugin import samples as sampling
 
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from .edge_faults import faulty_rule
 from .mutants import Mutant, drawn
 
@@ -140,14 +140,14 @@ def _reads_operands(op: Any) -> bool:
     return any(name in given for name in operands)
 
 
-def _faults(facts: OpFacts) -> Iterator[tuple[str, Wrong]]:
-    op = facts.op
+def _faults(metadata: OpMetadata) -> Iterator[tuple[str, Wrong]]:
+    op = metadata.op
     for dtype, factor in (("float32", 1.01), ("float16", 1.125), ("bfloat16", 1.25)):
-        if dtype in facts.dtypes:
+        if dtype in metadata.dtypes:
             yield f"off in {dtype}", _in(dtype, factor)
     yield "beyond 300 it is cut", _limited
     yield "a tenth off for more than 200 elements", _largest(200)
-    if not facts.elementwise and op.name not in ("gelu", "softplus", "relu", "leaky_relu"):
+    if not metadata.elementwise and op.name not in ("gelu", "softplus", "relu", "leaky_relu"):
         return
     if op.view:
         return
@@ -170,14 +170,14 @@ def _faults(facts: OpFacts) -> Iterator[tuple[str, Wrong]]:
 
 def generate_edges(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     """``count`` mutants of one operator's derivative, or all of them for -1."""
-    facts = subject.facts(name)
-    if facts.op.samples is None or facts.op.vjp_rule is None or facts.op.mutates:
+    metadata = subject.metadata(name)
+    if metadata.op.samples is None or metadata.op.vjp_rule is None or metadata.op.mutates:
         return []
     made = []
-    for what, wrong in drawn(name, [*_faults(facts)], count):
+    for what, wrong in drawn(name, [*_faults(metadata)], count):
         mutant = Mutant(f"{name}: the derivative, {what}", "", ops=(name,), checks=(12,), met=0)
         counted = _counted(mutant, wrong)
         mutant.patch = lambda n=name, w=counted: faulty_rule(n, w)
-        mutant.facts.update(trigger=what, effect="edges")
+        mutant.details.update(trigger=what, effect="edges")
         made.append(mutant)
     return made

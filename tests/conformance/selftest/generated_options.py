@@ -181,7 +181,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def generate_options(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     """``count`` mutants of one operator's options, or all of them for -1."""
-    op = subject.facts(name).op
+    op = subject.metadata(name).op
     if op.samples is None or not has_values(op) or op.factory or op.mutates:
         return []
     faults = [
@@ -194,6 +194,6 @@ def generate_options(subject: Subject, name: str, count: int = PER_OP) -> list[M
     for what, (option, mistake, when) in drawn(name, faults, count):
         mutant = Mutant(f"{name}: {what}", name, ops=(name,), checks=CHECKS, met=0)
         mutant.mutation = _mutation(mutant, option, mistake, when)
-        mutant.facts.update(trigger=what, effect="options")
+        mutant.details.update(trigger=what, effect="options")
         made.append(mutant)
     return made

@@ -280,9 +280,9 @@ def _faults() -> Iterator[tuple[str, Callable[[], Mutation]]]:
 
 def generate_states(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     """``count`` mutants of one operator's state, or all of them for -1."""
-    facts = subject.facts(name)
-    op = facts.op
-    if op.samples is None or not has_values(op) or op.factory or op.mutates or not facts.native:
+    metadata = subject.metadata(name)
+    op = metadata.op
+    if op.samples is None or not has_values(op) or op.factory or op.mutates or not metadata.native:
         return []
     if op.view:
         return []
@@ -290,6 +290,6 @@ def generate_states(subject: Subject, name: str, count: int = PER_OP) -> list[Mu
     for what, make in drawn(name, [*_faults()], count):
         checks = (31,) if what in LEFT else (1, 6, 26, 31)
         mutant = Mutant(f"{name}: {what}", name, make(), ops=(name,), checks=checks)
-        mutant.facts.update(trigger=what)
+        mutant.details.update(trigger=what)
         made.append(mutant)
     return made

@@ -239,13 +239,13 @@ def _faults(name: str, generated: bool) -> dict[str, Callable[[], Mutation]]:
 
 def generate_streams(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     """``count`` mutants of what one operator draws, or all of them for -1."""
-    op = subject.facts(name).op
+    op = subject.metadata(name).op
     if not op.random or op.samples is None or op.mutates:
         return []
     own = any(p.kind == "Generator" for p in op.schema.params)
     made = []
     for what, make in drawn(name, [*_faults(name, own).items()], count):
         mutant = Mutant(f"{name}: {what}", name, make(), ops=(name, "backend"), checks=(11,))
-        mutant.facts.update(trigger=what)
+        mutant.details.update(trigger=what)
         made.append(mutant)
     return made

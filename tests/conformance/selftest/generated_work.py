@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checks.exactness import PRODUCTS, ROUNDED, SUMS, WHOLE
 from ..context import has_values
-from ..subject import OpFacts, Subject
+from ..subject import OpMetadata, Subject
 from .mutants import Mutant, Mutation, drawn
 from .rounding_faults import half_sums, in_floats, naive, rounding, tensor_floats
 from .size_faults import arrays_in, outputs_of
@@ -161,9 +161,9 @@ def _keeping(mutant: Mutant, what: str) -> Mutation:
     return mutation
 
 
-def _rounding(facts: OpFacts) -> Iterator[tuple[str, Any]]:
+def _rounding(metadata: OpMetadata) -> Iterator[tuple[str, Any]]:
     """Mutations of what the standard fixes for this operator."""
-    name, dtypes = facts.name, facts.dtypes
+    name, dtypes = metadata.name, metadata.dtypes
     if name in ROUNDED and name != "sqrt":
         exact = ROUNDED[name]
         for dtype in ("float16", "float32", "float64"):
@@ -189,9 +189,9 @@ def _rounding(facts: OpFacts) -> Iterator[tuple[str, Any]]:
             yield "halves add up in half precision from 128 on", half_sums(128)
 
 
-def _pairs(facts: OpFacts) -> Iterator[tuple[str, str, Callable[[Mutant], Mutation]]]:
-    op = facts.op
-    whole = op.name == "to_dtype" or (facts.elementwise and not op.view)
+def _pairs(metadata: OpMetadata) -> Iterator[tuple[str, str, Callable[[Mutant], Mutation]]]:
+    op = metadata.op
+    whole = op.name == "to_dtype" or (metadata.elementwise and not op.view)
     sizes = {**SIZES, **(ELEMENTWISE if whole and op.name not in SUMS else {})}
     for name, when in sizes.items():
         for what, change in CHANGES.items():
@@ -218,21 +218,21 @@ _CHECKS = {"size": 30, "state": 31, "rounding": 32}
 
 def generate_work(subject: Subject, name: str, count: int = PER_OP) -> list[Mutant]:
     """``count`` mutants of one operator, beside those of its rounding; all of them for -1."""
-    facts = subject.facts(name)
-    op = facts.op
-    if op.samples is None or not has_values(op) or op.factory or op.mutates or not facts.native:
+    metadata = subject.metadata(name)
+    op = metadata.op
+    if op.samples is None or not has_values(op) or op.factory or op.mutates or not metadata.native:
         return []
-    pairs = [(f"{kind}/{what}", (kind, what, make)) for kind, what, make in _pairs(facts)]
+    pairs = [(f"{kind}/{what}", (kind, what, make)) for kind, what, make in _pairs(metadata)]
     made = []
     for _, (kind, what, make) in drawn(name, pairs, count):
         mutant = Mutant(f"{name}: {what}", name, ops=(name,), checks=(_CHECKS[kind],))
         mutant.mutation = make(mutant)
-        mutant.facts.update(trigger=what, effect=kind)
+        mutant.details.update(trigger=what, effect=kind)
         made.append(mutant)
-    for what, mutation in _rounding(facts):
+    for what, mutation in _rounding(metadata):
         mutant = Mutant(f"{name}: {what}", name, ops=(name,), checks=(32,))
         mutant.mutation = _noted(mutant, mutation)
-        mutant.facts.update(trigger=what, effect="rounding")
+        mutant.details.update(trigger=what, effect="rounding")
         made.append(mutant)
     return made
 

@@ -167,8 +167,8 @@ def _never_left() -> Any:
     return masks_restored(replaced((Witnessing, "__exit__", lambda *_: None)))
 
 
-def _of(faulty: Kernel | type, *ops: str, says: str, **facts: Any) -> dict[str, Any]:
-    return {"patch": _fault(faulty), "ops": ops, "says": says, "checks": (34,), **facts}
+def _of(faulty: Kernel | type, *ops: str, says: str, **details: Any) -> dict[str, Any]:
+    return {"patch": _fault(faulty), "ops": ops, "says": says, "checks": (34,), **details}
 
 
 #: name -> fields of the mutant: the block that breaks the layer, and who must notice how

@@ -63,7 +63,7 @@ class Mutant:
     fake_backend: bool = False
     fired: int = 0
     met: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
 
 def _module(subject: Subject, op: str, kernel: Callable[..., Any], key: str, boxed: bool) -> Any:
@@ -166,8 +166,8 @@ def planted(subject: Subject, mutant: Mutant) -> Iterator[None]:
         with mutant.patch():
             yield
         return
-    if "kernel" in mutant.facts:
-        kernel, key, boxed = mutant.facts["kernel"](), subject.name, False
+    if "kernel" in mutant.details:
+        kernel, key, boxed = mutant.details["kernel"](), subject.name, False
     elif mutant.mutation is None:  # a control that changes nothing
         yield
         return

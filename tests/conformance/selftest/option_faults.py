@@ -374,14 +374,16 @@ def unweighted_mean(correct: Any, raws: Any) -> Any:
     return np.asarray(total / max(int(np.sum(kept)), 1)).astype(total.dtype)
 
 
-def _option(op: str, *others: str, says: str = "", cases: str = "", **facts: Any) -> dict[str, Any]:
+def _option(
+    op: str, *others: str, says: str = "", cases: str = "", **details: Any
+) -> dict[str, Any]:
     return {
         "op": op,
         "ops": (*others, op) if others else (op,),
         "checks": CHECKS,
         "says": says,
         "cases": cases,
-        **facts,
+        **details,
     }
 
 

@@ -115,7 +115,7 @@ def _parts_swapped() -> Any:
     return replaced((functional, "part", lambda graph, node, number: kept(graph, node, 0)))
 
 
-def _facts(patch: Callable[[], Any], says: str) -> dict[str, Any]:
+def _details(patch: Callable[[], Any], says: str) -> dict[str, Any]:
     return {
         "patch": patch,
         "ops": ("backend", "sort", "clamp"),
@@ -127,18 +127,18 @@ def _facts(patch: Callable[[], Any], says: str) -> dict[str, Any]:
 
 #: name -> fields of the mutant
 PASSES: dict[str, dict[str, Any]] = {
-    "a write through a view is lost": _facts(_lost_view_write, "functionalize|compiler|eager"),
-    "a transposed view is written as it lies": _facts(_write_to_a_copy, "functionalize|Error"),
-    "a view is not taken anew after a write": _facts(_stale_view, "functionalize"),
-    "a written tensor changes its dtype": _facts(_promoted_write, "functionalize"),
-    "writes do not come back": _facts(_write_not_returned, "what is written|functionalize"),
-    "two draws are one": _facts(_random_numbers_once, "common nodes"),
-    "a written value is taken for a constant": _facts(_aliases_unseen, "common|folded"),
-    "written and returned values are folded": _facts(_inputs_folded, "common|folded"),
-    "an open size is the example's": _facts(_baked_size, "rows"),
-    "questions about sizes are not kept": _facts(_guards_dropped, "rows|Error"),
-    "a number loses its fraction in a file": _facts(_rounded_number, "save and load"),
-    "keyword arguments are not in the file": _facts(_keyword_lost, "save and load"),
-    "writes are dead code": _facts(_writes_dropped, "eager|Error"),
-    "results of several are the first": _facts(_parts_swapped, "functionalize|Error"),
+    "a write through a view is lost": _details(_lost_view_write, "functionalize|compiler|eager"),
+    "a transposed view is written as it lies": _details(_write_to_a_copy, "functionalize|Error"),
+    "a view is not taken anew after a write": _details(_stale_view, "functionalize"),
+    "a written tensor changes its dtype": _details(_promoted_write, "functionalize"),
+    "writes do not come back": _details(_write_not_returned, "what is written|functionalize"),
+    "two draws are one": _details(_random_numbers_once, "common nodes"),
+    "a written value is taken for a constant": _details(_aliases_unseen, "common|folded"),
+    "written and returned values are folded": _details(_inputs_folded, "common|folded"),
+    "an open size is the example's": _details(_baked_size, "rows"),
+    "questions about sizes are not kept": _details(_guards_dropped, "rows|Error"),
+    "a number loses its fraction in a file": _details(_rounded_number, "save and load"),
+    "keyword arguments are not in the file": _details(_keyword_lost, "save and load"),
+    "writes are dead code": _details(_writes_dropped, "eager|Error"),
+    "results of several are the first": _details(_parts_swapped, "functionalize|Error"),
 }

@@ -75,11 +75,11 @@ def own_seed(correct: Any, raws: Any) -> Any:
 
 
 def _entry(op: str, says: str, around: Any) -> tuple[None, dict[str, Any]]:
-    facts = {"kernel": _kernel(op, around)}
-    return None, {"op": op, "ops": (op,), "checks": (31,), "says": says, "facts": facts}
+    details = {"kernel": _kernel(op, around)}
+    return None, {"op": op, "ops": (op,), "checks": (31,), "says": says, "details": details}
 
 
-#: name -> (no mutation, facts)
+#: name -> (no mutation, details)
 PROCESS: dict[str, tuple[Any, dict[str, Any]]] = {
     "silent after an overflow": _entry("exp", "error state", quiet_from_now),
     "silent after a refusal": _entry("index_select", "error state", quiet_when_refused),

@@ -387,7 +387,7 @@ STATES: dict[str, tuple[Any, dict[str, Any]]] = {
     "threads stay": (LeavesThreads, _fact("sort", "thread")),
     "an operand serves as scratch later on": (WritesToItsInput, _fact("sqrt", "written to")),
     "NumPy's error state": (
-        None, {**_fact("floor", "error state"), "facts": {"kernel": _error_state}}),
+        None, {**_fact("floor", "error state"), "details": {"kernel": _error_state}}),
     "NumPy's generator": (leaving(_numpy_generator), _fact("sigmoid", "generator")),
     "Python's generator": (leaving(random.random), _fact("relu", "generator")),
     "coredispatch's generator": (leaving(_own_generator), _fact("gelu", "generator")),

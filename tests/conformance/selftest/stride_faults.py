@@ -79,7 +79,7 @@ def one_of_a_column(correct: Any, raws: Any) -> Any:
     return correct(x, y)
 
 
-#: name -> (mutation, facts)
+#: name -> (mutation, details)
 STRIDES: dict[str, tuple[Any, dict[str, Any]]] = {
     "both vectors forwards": (both_forwards, _entry("dot", 5, "bound")),
     "places from the start of memory": (from_the_end, _entry("argmin", 5, "exact")),

@@ -71,7 +71,7 @@ def everything() -> dict[str, Any]:
         "text": ["a", "long " * 30, "\ud800", b"bytes", b"large" * 2000, bytearray(b"ab")],
         "containers": [(1, (2, ())), {1, "a"}, frozenset([(1, 2)]), deque([1], 3), deque([2])],
         "mappings": [defaultdict(list, a=[1]), Counter("aab"), {(1, 2): {3: 4}}],
-        "facts": [cd.float32, cd.device("cpu"), cd.Size([2, 3]), range(3), slice(1, None)],
+        "details": [cd.float32, cd.device("cpu"), cd.Size([2, 3]), range(3), slice(1, None)],
         "arrays": [np.arange(3), np.float64(2.5), np.array(["ab"]), np.array(["2020"], "M8[D]")],
         "others": [cd.zeros(0, 3), cd.empty(2, 3, device="meta"), cd.tensor([True, False])],
         "generator": cd.Generator().manual_seed(1),

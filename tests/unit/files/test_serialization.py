@@ -124,15 +124,15 @@ def test_containers_and_numbers() -> None:
     obj = {
         "state": collections.OrderedDict(weight=cd.ones(2), step=3),
         "lists": [1, 2.5, 1j, "text", b"bytes", None, True, (1, (2,)), {1, 2}, slice(1, 2)],
-        "facts": [cd.float32, cd.device("cpu"), cd.Size([2, 3])],
+        "details": [cd.float32, cd.device("cpu"), cd.Size([2, 3])],
         "arrays": [np.arange(3), np.float64(2.5), np.array(["a", "b"])],
         "defaults": collections.defaultdict(list, a=[1]),
     }
     loaded = through_file(obj)
     assert loaded["lists"] == obj["lists"]
-    assert loaded["facts"] == obj["facts"]
-    assert loaded["facts"][0] is cd.float32
-    assert type(loaded["facts"][2]) is cd.Size
+    assert loaded["details"] == obj["details"]
+    assert loaded["details"][0] is cd.float32
+    assert type(loaded["details"][2]) is cd.Size
     assert type(loaded["state"]) is collections.OrderedDict
     assert loaded["state"]["weight"].tolist() == [1.0, 1.0]
     assert loaded["defaults"]["new"] == []

@@ -47,7 +47,7 @@ def test_the_byte_order_of_files_that_do_not_name_theirs() -> None:
         s.set_default_load_endianness("big")  # type: ignore[arg-type]
 
 
-def test_facts_about_storages() -> None:
+def test_details_about_storages() -> None:
     storage = cd.UntypedStorage([1, 2])
     assert s.location_tag(storage) == "cpu"
     assert s.default_restore_location(storage, "meta").device.type == "meta"

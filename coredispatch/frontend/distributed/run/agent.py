@@ -196,12 +196,12 @@ class _Round:
         folder.mkdir()
         self.first_rank = place.first_rank
         self.specification = folder / "round.json"
-        self.specification.write_text(json.dumps(self._facts(place)))
+        self.specification.write_text(json.dumps(self._details(place)))
         self.tails = list(self._tails())
         self.dashboard = Dashboard(folder) if job.options.dashboard else None
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def _facts(self, place: Place) -> dict[str, Any]:
+    def _details(self, place: Place) -> dict[str, Any]:
         job, options = self.job, self.job.options
         size = str(place.world_size)
         environment = {

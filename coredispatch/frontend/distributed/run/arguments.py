@@ -16,13 +16,13 @@ def get_args_parser() -> argparse.ArgumentParser:
         description="Start the ranks of a job on this machine, and end all when one fails.",
     )
 
-    def add(*names: str, **facts: object) -> None:
+    def add(*names: str, **details: object) -> None:
         long = next(n for n in names if n.startswith("--"))
         variable = "PET_" + long[2:].replace("-", "_").upper()
-        if variable in os.environ and facts.get("action") != "store_true":
-            facts["default"] = os.environ[variable]
+        if variable in os.environ and details.get("action") != "store_true":
+            details["default"] = os.environ[variable]
         both = dict.fromkeys([*names, long, "--" + long[2:].replace("-", "_")])
-        parser.add_argument(*both, **facts)  # type: ignore[arg-type]
+        parser.add_argument(*both, **details)  # type: ignore[arg-type]
 
     add("--nnodes", default="1:1", help="machines: a number, or min:max, which may join later")
     add("--nproc-per-node", default="1", help="ranks on this machine: a number, auto, cpu or gpu")

@@ -35,16 +35,16 @@ def _own_rank() -> int:
     raise RuntimeError("no launcher started this process")
 
 
-def _set_environment(facts: dict[str, Any], local: int) -> int:
-    size: int = facts["local_size"]
-    rank: int = facts["first_rank"] + local
-    os.environ.update(facts["environment"])
+def _set_environment(details: dict[str, Any], local: int) -> int:
+    size: int = details["local_size"]
+    rank: int = details["first_rank"] + local
+    os.environ.update(details["environment"])
     os.environ.update(
         LOCAL_RANK=str(local),
         RANK=str(rank),
         ROLE_RANK=str(rank),
         LOCAL_WORLD_SIZE=str(size),
-        TORCHELASTIC_ERROR_FILE=str(Path(facts["folder"]) / f"{rank}.error"),
+        TORCHELASTIC_ERROR_FILE=str(Path(details["folder"]) / f"{rank}.error"),
     )
     return rank
 
@@ -98,14 +98,14 @@ def _redirect(folder: Path, local: int) -> None:
         os.close(file)
 
 
-def _run(facts: dict[str, Any], local: int) -> None:
-    script, *arguments = facts["command"]
-    if facts["pass_local_rank"]:
+def _run(details: dict[str, Any], local: int) -> None:
+    script, *arguments = details["command"]
+    if details["pass_local_rank"]:
         arguments.insert(0, f"--local-rank={local}")
-    if facts["no_python"]:
+    if details["no_python"]:
         os.execvp(script, [script, *arguments])
     sys.argv = [script, *arguments]
-    if facts["module"]:
+    if details["module"]:
         sys.path[0] = os.getcwd()
         runpy.run_module(script, run_name="__main__", alter_sys=True)
     else:
@@ -144,10 +144,10 @@ def _without_launcher(text: str) -> str:
 
 def main() -> None:
     """Run one rank."""
-    facts = json.loads(Path(sys.argv[1]).read_text())
-    folder = Path(facts["folder"])
+    details = json.loads(Path(sys.argv[1]).read_text())
+    folder = Path(details["folder"])
     local = _own_rank()
-    rank = _set_environment(facts, local)
+    rank = _set_environment(details, local)
     if _LAUNCHER_RANK not in os.environ:
         _supervise(folder, rank)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
@@ -155,7 +155,7 @@ def main() -> None:
     path = folder / f"{rank}.error"
     failed: BaseException | None = None
     try:
-        _run(facts, local)
+        _run(details, local)
     except BaseException as error:
         if not (isinstance(error, SystemExit) and error.code in (0, None)):
             report(error, rank, path)

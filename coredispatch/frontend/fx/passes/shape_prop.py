@@ -39,9 +39,9 @@ class ShapeProp(Interpreter):
             found.append(value)
             return _metadata(value)
 
-        facts = map_aggregate(result, fact)
+        details = map_aggregate(result, fact)
         if found:
-            n.meta["tensor_meta"] = facts
+            n.meta["tensor_meta"] = details
         n.meta["type"] = type(result)
         return result
 

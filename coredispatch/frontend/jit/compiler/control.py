@@ -23,7 +23,7 @@ __all__ = ["FLAGS", "Control"]
 
 #: how a block is left, and the name of the flag that says so
 FLAGS = {"return": "$returned", "break": "$broke", "continue": "$continued"}
-Facts = dict[str, Type]
+Details = dict[str, Type]
 
 
 class Control(Writer):
@@ -63,25 +63,25 @@ class Control(Writer):
             finally:
                 self.at = at
 
-    def facts(self, test: ast.expr) -> tuple[Facts, Facts]:
+    def details(self, test: ast.expr) -> tuple[Details, Details]:
         """What is known of names where ``test`` holds, and where it does not."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            holds, fails = self.facts(test.operand)
+            holds, fails = self.details(test.operand)
             return fails, holds
         if isinstance(test, ast.BoolOp):
-            both = [self.facts(part) for part in test.values]
+            both = [self.details(part) for part in test.values]
             index = 0 if isinstance(test.op, ast.And) else 1
-            together: Facts = {}
+            together: Details = {}
             for pair in both:
                 together.update(pair[index])
             return (together, {}) if index == 0 else ({}, together)
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            return self._none_facts(test)
+            return self._none_details(test)
         if isinstance(test, ast.Call) and isinstance(test.func, (ast.Name, ast.Attribute)):
-            return self._instance_facts(test)
+            return self._instance_details(test)
         return {}, {}
 
-    def _none_facts(self, test: ast.Compare) -> tuple[Facts, Facts]:
+    def _none_details(self, test: ast.Compare) -> tuple[Details, Details]:
         (op,), (right,), left = test.ops, test.comparators, test.left
         if _is_none(left):
             left, right = right, left
@@ -96,7 +96,7 @@ class Control(Writer):
         none, other = {left.id: NONE}, {left.id: without_none(value.type)}
         return (none, other) if equal else (other, none)
 
-    def _instance_facts(self, test: ast.Call) -> tuple[Facts, Facts]:
+    def _instance_details(self, test: ast.Call) -> tuple[Details, Details]:
         name = test.func.id if isinstance(test.func, ast.Name) else test.func.attr  # type: ignore[attr-defined]
         if name != "isinstance" or len(test.args) != 2 or not isinstance(test.args[0], ast.Name):
             return {}, {}
@@ -123,9 +123,9 @@ class Control(Writer):
 
     annotation: Any  # of Statements
 
-    def refine(self, facts: Facts) -> None:
+    def refine(self, details: Details) -> None:
         """Take note of what is known of some names."""
-        for name, kind in facts.items():
+        for name, kind in details.items():
             value = self.frame.env.get(name)
             if isinstance(value, Val) and value.type != kind:
                 whole = value.whole if isinstance(value, Narrowed) else value
@@ -150,7 +150,7 @@ class Control(Writer):
             return self._rest(node, others)
         if not others:
             return self._bool(self.expr(first))
-        holds, fails = self.facts(first)
+        holds, fails = self.details(first)
         condition = self.arg_of(self.expr(first))
 
         def right() -> Any:
@@ -178,7 +178,7 @@ class Control(Writer):
         known = self.decided(node.test)
         if known is not None:
             return self.expr(node.body if known else node.orelse)
-        holds, fails = self.facts(node.test)
+        holds, fails = self.details(node.test)
         condition = self.condition(node.test)
 
         def then() -> Any:
@@ -196,7 +196,7 @@ class Control(Writer):
     def if_(self, node: ast.If, rest: Callable[[], set[str]]) -> set[str]:
         """An ``if`` and what follows it; the ways in which the block is left."""
         known = self.decided(node.test)
-        holds, fails = self.facts(node.test)
+        holds, fails = self.details(node.test)
         if known is not None:
             self.refine(holds if known else fails)
             ways = self.statements(node.body if known else node.orelse)

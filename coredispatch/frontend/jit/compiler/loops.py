@@ -270,7 +270,7 @@ class Loops(Control):
                 known = self.decided(test)
                 if known is False:
                     return
-                holds, _ = self.facts(test)
+                holds, _ = self.details(test)
                 condition = None if known else self.condition(test)
                 self.refine(holds)
             if condition is None:

@@ -147,7 +147,7 @@ class Statements(Loops):
     def stmt_Assert(self, node: ast.Assert) -> None:
         """``assert``, and what is known where it held."""
         known = self.decided(node.test)
-        holds, _ = self.facts(node.test)
+        holds, _ = self.details(node.test)
         if known is not True:
             condition: Any = False if known is False else self.condition(node.test)
 

@@ -228,7 +228,7 @@ class DistributedDataParallel(Module):
         return len({p.device for p in self.module.parameters()}) > 1
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
-        """Facts of this wrapper, under PyTorch's names."""
+        """Details of this wrapper, under PyTorch's names."""
         params = self.reducer.params
         return {
             "world_size": self.process_group.size(),

@@ -16,7 +16,7 @@ def like(batch: Batch, self: Any, *args: Any) -> Any:
 
 
 def same_for_all(batch: Batch, *args: Any) -> Any:
-    """A fact of types and sizes."""
+    """What depends on types and sizes only."""
     return dispatch(batch.op, batch.opened(args))
 
 

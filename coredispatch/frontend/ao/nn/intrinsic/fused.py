@@ -40,12 +40,12 @@ class _FusedModule(nn.Sequential):
 
 def _fused(name: str, *kinds: type) -> Any:
     shown = ", ".join(kind.__name__ for kind in kinds)
-    facts = {
+    details = {
         "kinds": kinds,
         "__doc__": f"{shown}: one after the other, quantized as one layer.",
         "__module__": __name__,
     }
-    return type(name, (_FusedModule,), facts)
+    return type(name, (_FusedModule,), details)
 
 
 ConvReLU1d = _fused("ConvReLU1d", nn.Conv1d, nn.ReLU)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     _Above = object
 
-__all__ = ["TensorFacts"]
+__all__ = ["TensorProperties"]
 
 _INFERENCE = TABLE.bit("inference")
 _STRIDED = TensorLayout("strided")
@@ -43,8 +43,8 @@ def _op(name: str) -> Any:
     return TABLE.operator(name)
 
 
-class TensorFacts(_Above):
-    """The facts of a tensor, and views of it that are attributes."""
+class TensorProperties(_Above):
+    """The properties of a tensor, and views of it that are attributes."""
 
     @overload
     def size(self, dim: None = None) -> Size: ...
