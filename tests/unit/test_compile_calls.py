@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import cProfile
+import math
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -254,3 +257,20 @@ def test_the_identity_of_an_argument_is_no_part_of_a_program() -> None:
     fast = compiled(program)
     tensors = [cd.zeros(1) for _ in range(3)]
     assert [fast(tensors[k % 3]).item() for k in range(9)] == [0.0, 1.0, 2.0] * 3
+
+
+def test_a_profiler_goes_on_after_a_capture() -> None:
+    """Before Python 3.12 cProfile is set by C code, and is no function."""
+    fast = compiled(lambda x: x.exp() + 1)
+    before = sys.getprofile()
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        results = [fast(cd.zeros(2)).tolist() for _ in range(2)]
+        math.hypot(3.0, 4.0)
+    finally:
+        profiler.disable()
+        sys.setprofile(before)
+    assert results == [[2.0, 2.0]] * 2
+    calls = [str(entry.code) for entry in profiler.getstats()]
+    assert any("hypot" in call for call in calls)

@@ -95,7 +95,11 @@ class Watch:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        sys.setprofile(self.before)
+        if self.before is None or callable(self.before):
+            sys.setprofile(self.before)
+        else:  # a profiler written in C, as cProfile's before Python 3.12
+            sys.setprofile(None)
+            self.before.enable()
         gc.callbacks.remove(self.collection_begins)
         gc.callbacks.remove(self.collection_ends)
 

@@ -3,7 +3,8 @@
 A loop that is not in the disk cache takes 0.1 to 1 s to compile. Where it is first asked for, it
 joins a queue that one thread works through, and ``NotReady`` is raised; a kernel that was
 registered through :func:`patient` then declines the call, so NumPy's serves. Kernels ask for their
-loops before they change anything.
+loops before they change anything. A call that ``cd.compile`` captures asks for none: its program is
+compiled next, and may need no other loop.
 
 The results of a program whose kernels are not compiled yet therefore differ in their last digits
 from those of its next run. ``COREDISPATCH_BACKGROUND=0`` makes every call wait for its kernel, as
@@ -15,14 +16,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
-__all__ = ["VARIABLE", "NotReady", "active", "busy", "later", "patient", "wanted"]
+from coredispatch.plugin import is_on
+
+__all__ = ["VARIABLE", "NotReady", "active", "busy", "later", "made_by", "patient", "wanted"]
 
 #: ``0``: whoever calls waits for the compiler
 VARIABLE = "COREDISPATCH_BACKGROUND"
@@ -108,6 +113,39 @@ def later(key: Hashable, job: Callable[[], Any]) -> None:
         _watch_forks()
         _queue.add(key, job)
         raise NotReady(key)
+
+
+def made_by(make: Callable[[bool], Any], key: Hashable) -> Any:
+    """What ``make(cached_only)`` gives, which raises NotReady where it is to be on disk and is not.
+
+    Raises :class:`NotReady` where kernels are compiled in the background and this one is not there.
+    """
+    captures = is_on("compile")
+    if not active:
+        if captures:
+            with _unheard():
+                return make(False)
+        return make(False)
+    if captures:
+        raise NotReady(key)
+    if not busy():  # else the compiler would make this thread wait for it
+        try:
+            return make(True)
+        except NotReady:
+            pass
+    later(key, lambda: make(False))
+    return make(False)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Without the profile function of a capture: it would hear of every call in the compiler."""
+    function = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(function)
 
 
 def busy() -> bool:

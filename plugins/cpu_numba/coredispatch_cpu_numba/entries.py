@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from . import background, thread_count
-from .background import NotReady, later
 
 __all__ = ["Loop"]
 
@@ -27,16 +26,7 @@ class _Compiled(dict[np.dtype[Any], tuple[Callable[..., None], int, Callable[[],
         self.name = name
 
     def __missing__(self, dtype: np.dtype[Any]) -> Any:
-        if background.active:
-            job = partial(self.made, dtype, False)
-            key = self.module, self.name, dtype.char
-            if background.busy():  # the compiler would make this thread wait for it
-                later(key, job)
-            try:
-                return self.made(dtype, True)
-            except NotReady:
-                later(key, job)
-        return self.made(dtype, False)
+        return background.made_by(partial(self.made, dtype), (self.module, self.name, dtype.char))
 
     def made(self, dtype: np.dtype[Any], cached_only: bool) -> Any:
         """What is kept for ``dtype``; raises NotReady where it is not on disk but should be."""

@@ -114,6 +114,35 @@ def test_waiting_on_request(tmp_path: Path) -> None:
     assert run(str(tmp_path), background="0", active=False) == "done"
 
 
+_CAPTURED = """
+import sys
+import numpy as np
+import coredispatch as cd
+from coredispatch_cpu_numba import background
+
+x = cd.linspace(-3, 3, 5000).view(50, 100)
+before = background.busy()
+program = cd.compile(lambda x: cd.softmax(x, -1), backend="cpu_numba")
+first = program(x)
+assert sys.getprofile() is None and background.busy() == before
+np.testing.assert_allclose(first.numpy(), program(x).numpy(), rtol=1e-5)
+"""
+
+
+@pytest.mark.parametrize("background", ["0", "1"])
+def test_a_captured_call_has_the_program_compiled_only(tmp_path: Path, background: str) -> None:
+    """NumPy serves the call; where calls are to wait for their kernels, it waits as others do."""
+    environment = os.environ | {
+        cache_place.DIRECTORY_VARIABLE: str(tmp_path),
+        "COREDISPATCH_BACKGROUND": background,
+    }
+    program = [sys.executable, "-c", _CAPTURED]
+    done = subprocess.run(program, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("graph.*"))
+    assert bool(list(tmp_path.glob("softmax.*"))) is (background == "0")
+
+
 def test_a_kernel_that_is_not_ready_declines(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next kernel serves; in place and with ``out=`` as well."""
 

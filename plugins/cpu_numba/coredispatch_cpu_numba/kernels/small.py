@@ -15,7 +15,6 @@ import numpy as np
 
 from coredispatch_cpu_numba import background
 from coredispatch_cpu_numba.arrays import INT64
-from coredispatch_cpu_numba.background import NotReady, later
 
 __all__ = ["KERNELS", "MOST", "PRIORITY"]
 
@@ -38,15 +37,10 @@ class _Functions(dict[str, Callable[..., Any]]):
         self.number = number
 
     def __missing__(self, name: str) -> Callable[..., Any]:
-        if background.active:
-            key, job = (name, self.number), partial(self.made, name, False)
-            if background.busy():
-                later(key, job)
-            try:
-                return self.made(name, True)
-            except NotReady:
-                later(key, job)
-        return self.made(name, False)
+        function: Callable[..., Any] = background.made_by(
+            partial(self.made, name), (name, self.number)
+        )
+        return function
 
     def made(self, name: str, cached_only: bool) -> Callable[..., Any]:
         """The function; raises NotReady where it is not on disk but should be."""
