@@ -1,7 +1,7 @@
 """``python -m coredispatch_cpu_numba``: compile every kernel into the disk cache.
 
 What ``coredispatch warmup`` does for this pack. ``--dtypes float32`` leaves out float64,
-``--only conv`` everything but the loops of one module.
+``--only conv`` everything but the loops of one family or module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ def main() -> int:
     """Compile what is not in the cache yet; returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}")
     parser.add_argument("--dtypes", default=",".join(DTYPES), help="comma-separated")
-    parser.add_argument("--only", default="", metavar="MODULE", help="one module of loops")
+    parser.add_argument(
+        "--only", default="", metavar="MODULE", help="one family or module of loops"
+    )
     parser.add_argument("--share", metavar="I/N", help="every Nth kernel from number I on, here")
     options = parser.parse_args()
     dtypes = tuple(options.dtypes.split(","))

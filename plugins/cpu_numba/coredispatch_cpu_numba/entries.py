@@ -45,7 +45,7 @@ class Loop:
     """One loop of ``coredispatch_cpu_numba.loops``.
 
     Args:
-        module: the module of that package
+        module: the module below that package, such as ``norm.batch_norm``
         name: the loop in the module's ``LOOPS``
         split: the work, in elements, from which it is shared among threads
     """

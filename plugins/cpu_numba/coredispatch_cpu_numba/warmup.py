@@ -24,18 +24,20 @@ _CHARS = {"float32": "f", "float64": "d", "bfloat16": "E", "float16": "e", "uint
 
 
 def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, str, str]]:
-    """``(module, name, dtype)`` of everything there is to compile, or of the module ``only``."""
+    """``(module, name, dtype)`` of everything there is to compile, or of what ``only`` names."""
     package = import_module(f"{__package__}.loops")
     found = []
-    for info in pkgutil.iter_modules(package.__path__):
-        module: Any = import_module(f"{package.__name__}.{info.name}")
-        if only and info.name != only:
+    start = f"{package.__name__}."
+    for info in pkgutil.walk_packages(package.__path__, start):
+        module: Any = import_module(info.name)
+        place = info.name.removeprefix(start)
+        if only and place != only and not place.startswith(f"{only}."):
             continue
         for dtype in dtypes:
             char = _CHARS[dtype]
             names = [n for n, loop in getattr(module, "LOOPS", {}).items() if char in loop.dtypes]
             names += getattr(module, "FUNCTIONS", ()) if char in "fd" else ()
-            found += [(info.name, name, dtype) for name in names]
+            found += [(place, name, dtype) for name in names]
     return found
 
 

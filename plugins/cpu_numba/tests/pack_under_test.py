@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.kernels import (
-    MODULES,
-    conv_bfloat16,
-    halves,
-    products_bfloat16,
-    recurrent_bfloat16,
-    small,
-)
+from coredispatch_cpu_numba.kernels import MODULES, halves, small
+from coredispatch_cpu_numba.kernels.conv import bfloat16
+from coredispatch_cpu_numba.kernels.linalg import products_bfloat16
+from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
 
 __all__ = ["DTYPES", "KERNELS", "WHEN", "Reference"]
 
@@ -24,7 +20,7 @@ Reference = dict[str, Callable[..., Any]]
 _OTHERS = (
     small,
     halves,
-    conv_bfloat16,
+    bfloat16,
     products_bfloat16,
     recurrent_bfloat16,
 )  # of names that come twice

@@ -18,12 +18,12 @@ import os, time
 import numpy as np
 import coredispatch as cd
 from coredispatch_cpu_numba import background
-from coredispatch_cpu_numba.kernels import elementwise
+from coredispatch_cpu_numba.kernels.elementwise import pointwise
 
 x = cd.linspace(-3, 3, 5000)
 first = x.erf()  # not in the cache: NumPy's serves
 assert background.active is {active}
-loops = elementwise.KERNELS["erf"].__closure__
+loops = pointwise.KERNELS["erf"].__closure__
 child = os.fork() if {fork} else None
 if child == 0:  # the compiler is at work in the parent
     assert x.erf().shape == x.shape and float(x.exp().sum()) > 0
@@ -62,7 +62,7 @@ def run(place: str, background: str = "1", **choices: Any) -> str:
 
 def test_numpy_serves_until_the_kernel_is_ready(tmp_path: Path) -> None:
     assert run(str(tmp_path)) == "done"
-    assert list(tmp_path.glob("elementwise.erf*"))
+    assert list(tmp_path.glob("elementwise.pointwise.erf*"))
 
 
 def test_a_program_may_end_and_fork_while_something_is_compiled(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from pack_under_test import DTYPES, KERNELS, Reference
 
 import coredispatch as cd
-from coredispatch_cpu_numba.kernels import conv
+from coredispatch_cpu_numba.kernels.conv import general
 
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loops serve small convolutions, too, which they usually leave to NumPy."""
     for limit in ("_SMALL", "_POINTWISE", "_FEW"):
-        monkeypatch.setattr(conv, limit, 0)
+        monkeypatch.setattr(general, limit, 0)
 
 
 @st.composite
@@ -157,7 +157,7 @@ def test_other_vector_registers(model: str) -> None:
     program = """
 import numpy as np
 from coredispatch.backends.numpy import NumpyBackend
-from coredispatch_cpu_numba.kernels import conv
+from coredispatch_cpu_numba.kernels.conv import general
 from coredispatch_cpu_numba.vectors import machine
 assert machine().registers == 16
 rng, reference = np.random.default_rng(0), NumpyBackend().kernels
@@ -165,19 +165,19 @@ for groups, given, channels in ((1, 5, 15), (4, 1, 1)):
     x = rng.standard_normal((3, groups * given, 11, 13)).astype(np.float32)
     w = rng.standard_normal((groups * channels, given, 3, 2)).astype(np.float32)
     options = ((2, 1), (1, 1), (1, 1))
-    out = conv.KERNELS["convolution"](x, w, None, *options, False, (0, 0), groups)
+    out = general.KERNELS["convolution"](x, w, None, *options, False, (0, 0), groups)
     want = reference["convolution"](x, w, None, *options, False, (0, 0), groups)
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
     for name, a, b, shape in (
         ("conv_input_grad", want, w, x.shape), ("conv_weight_grad", want, x, w.shape)
     ):
-        got = conv.KERNELS[name](a, b, shape, *options, groups)
+        got = general.KERNELS[name](a, b, shape, *options, groups)
         want_grad = reference[name](a, b, shape, *options, groups)
         np.testing.assert_allclose(got, want_grad, rtol=1e-4, atol=1e-3)
 """
     name, features = _MODELS[model]
     environment = os.environ | {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features}
-    program = program.replace("rng, reference", "conv._SMALL = 0\nrng, reference")
+    program = program.replace("rng, reference", "general._SMALL = 0\nrng, reference")
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pack_under_test import Reference
 
 import coredispatch as cd
-from coredispatch_cpu_numba.kernels import conv, conv_bfloat16
-from coredispatch_cpu_numba.kernels.products_bfloat16 import BFLOAT16, has_panels
+from coredispatch_cpu_numba.kernels.conv import bfloat16, general
+from coredispatch_cpu_numba.kernels.linalg.products_bfloat16 import BFLOAT16, has_panels
 
-KERNELS = conv_bfloat16.KERNELS
+KERNELS = bfloat16.KERNELS
 pytestmark = pytest.mark.skipif(not has_panels(), reason="no AMX tiles of bfloat16")
 
 
@@ -23,7 +23,7 @@ def every_size() -> Any:
     """The loops serve small convolutions, too, which they usually leave to others."""
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("_SMALL", "_POINTWISE", "_FEW"):
-            patch.setattr(conv, limit, 0)
+            patch.setattr(general, limit, 0)
         yield
 
 

@@ -219,12 +219,12 @@ CACHED = """
     import numpy as np
     from numba.core import event
     from coredispatch_cpu_numba import cache
-    from coredispatch_cpu_numba.kernels import elementwise
+    from coredispatch_cpu_numba.kernels.elementwise import pointwise
     x = np.linspace(-1, 1, 5000, dtype=np.float32)
     with event.install_recorder("numba:compile") as recorder:
         for name in sys.argv[1].split(","):
             np.testing.assert_allclose(
-                elementwise.KERNELS[name](x), getattr(np, name)(x), rtol=1e-6
+                pointwise.KERNELS[name](x), getattr(np, name)(x), rtol=1e-6
             )
     print(cache.directory(), len(recorder.buffer) // 2)
 """

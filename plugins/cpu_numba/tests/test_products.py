@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch_cpu_numba.kernels import products
+from coredispatch_cpu_numba.kernels.linalg import products
 
 ROWS = st.sampled_from([192, 193, 257, 320])
 DEPTHS = st.sampled_from([171, 256, 300, 530])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch_cpu_numba.kernels import products_bfloat16 as products
+from coredispatch_cpu_numba.kernels.linalg import products_bfloat16 as products
 
 BFLOAT16 = products.BFLOAT16
 SERVED = products.has_pairs()

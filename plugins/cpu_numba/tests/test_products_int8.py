@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch_cpu_numba.kernels import products_int8 as products
+from coredispatch_cpu_numba.kernels.nn import requantized as products
 
 DTYPES = st.sampled_from([np.uint8, np.int8])
 DEPTHS = st.sampled_from([1, 3, 4, 63, 64, 65, 128, 257, 2048])
@@ -210,7 +210,7 @@ import itertools, sys
 sys.path.append({str(Path(__file__).parent)!r})
 import numpy as np
 import test_products_int8 as tests
-from coredispatch_cpu_numba.loops import products_int8 as loops
+from coredispatch_cpu_numba.loops.nn import requantized as loops
 assert (loops.PER_WORD, loops.PANEL, loops.TILES) == {layout}, (loops.PER_WORD, loops.PANEL)
 tests.products._LEAST = 0
 kinds = "symmetric", "zero points", "wide"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coredispatch as cd
-from coredispatch_cpu_numba.kernels import recurrent_bfloat16 as recurrent
+from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16 as recurrent
 
 BFLOAT16 = recurrent.BFLOAT16
 KERNELS = recurrent.KERNELS

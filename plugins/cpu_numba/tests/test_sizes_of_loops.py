@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from coredispatch_cpu_numba import kernels, tile_panels, tiles
-from coredispatch_cpu_numba.loops import (
-    products,
-    products_amx,
-    products_bfloat16,
-    recurrent,
-)
+from coredispatch_cpu_numba import tile_panels, tiles
+from coredispatch_cpu_numba.kernels.conv import bfloat16 as conv_bfloat16
+from coredispatch_cpu_numba.kernels.linalg import products as products_kernel
+from coredispatch_cpu_numba.kernels.linalg import products_bfloat16 as products_bfloat16_kernel
+from coredispatch_cpu_numba.kernels.nn import recurrent as recurrent_kernel
+from coredispatch_cpu_numba.kernels.nn import recurrent_bfloat16
+from coredispatch_cpu_numba.loops.linalg import products, products_amx, products_bfloat16
+from coredispatch_cpu_numba.loops.nn import recurrent
 
 BLOCKS = {"_ROWS": "ROWS", "_DEPTH": "DEPTH"}
 
@@ -20,13 +21,13 @@ BLOCKS = {"_ROWS": "ROWS", "_DEPTH": "DEPTH"}
 @pytest.mark.parametrize(
     ("kernel", "loop", "names"),
     [
-        (kernels.products, products, BLOCKS),
-        (kernels.products_bfloat16, products_bfloat16, BLOCKS),
-        (kernels.products_bfloat16, products_amx, {"_TILE_ROWS": "ROWS", "_TILE_DEPTH": "DEPTH"}),
-        (kernels.products_bfloat16, tile_panels, {"_PANEL": "LINES", "_DEEP": "DEEP"}),
-        (kernels.conv_bfloat16, tile_panels, {"_LINES": "LINES", "_DEEP": "DEEP"}),
-        (kernels.recurrent, recurrent, {"_BLOCK": "BLOCK"}),
-        (kernels.recurrent_bfloat16, recurrent, {"_BLOCK": "BLOCK"}),
+        (products_kernel, products, BLOCKS),
+        (products_bfloat16_kernel, products_bfloat16, BLOCKS),
+        (products_bfloat16_kernel, products_amx, {"_TILE_ROWS": "ROWS", "_TILE_DEPTH": "DEPTH"}),
+        (products_bfloat16_kernel, tile_panels, {"_PANEL": "LINES", "_DEEP": "DEEP"}),
+        (conv_bfloat16, tile_panels, {"_LINES": "LINES", "_DEEP": "DEEP"}),
+        (recurrent_kernel, recurrent, {"_BLOCK": "BLOCK"}),
+        (recurrent_bfloat16, recurrent, {"_BLOCK": "BLOCK"}),
     ],
 )
 def test_blocks(kernel: Any, loop: Any, names: dict[str, str]) -> None:
@@ -37,7 +38,7 @@ def test_blocks(kernel: Any, loop: Any, names: dict[str, str]) -> None:
 
 def test_there_is_room_for_the_widest_panel() -> None:
     widest = max(tiles.panel_width(char) for char in "fd")
-    for kernel in (kernels.products, kernels.recurrent):
+    for kernel in (products_kernel, recurrent_kernel):
         assert kernel._WIDTH >= widest
-    for kernel in (kernels.products_bfloat16, kernels.recurrent_bfloat16):
+    for kernel in (products_bfloat16_kernel, recurrent_bfloat16):
         assert tiles.panel_width("E") <= kernel._WIDTH

@@ -109,12 +109,12 @@ USE = """
     import os, sys
     import numpy as np
     import coredispatch_cpu_numba as pack
-    from coredispatch_cpu_numba.kernels import elementwise
+    from coredispatch_cpu_numba.kernels.elementwise import pointwise
 
     def use():
         x = np.ones(300_000, np.float32)
         for _ in range(20):
-            assert elementwise.KERNELS["add"](x, 1.0).sum() == 600_000
+            assert pointwise.KERNELS["add"](x, 1.0).sum() == 600_000
 """
 
 

@@ -15,7 +15,7 @@ from .. import cache
 from ..atomics import stack_words
 from ..elementary.derived import elementary
 from ..intrinsics import fabs, full_vectors, largest, smallest
-from ..loops.elementwise import BINARY, UNARY
+from ..loops.elementwise.pointwise import BINARY, UNARY
 from .access import accessors, add_up, floating, word
 from .source import TILE
 

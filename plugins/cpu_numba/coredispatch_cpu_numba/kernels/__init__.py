@@ -1,5 +1,8 @@
 """The kernels as coredispatch sees them, in the argument order of the op's schema.
 
+They lie in the families of ``coredispatch.ops``. Two modules serve operators of many families:
+``small`` calls of few elements, ``halves`` bfloat16 and float16 arrays through kernels of float32.
+
 Each module has ``KERNELS``, from op name to kernel, and as it needs them ``LEAST``, from op name
 to the number of elements from which the kernel takes over, and ``WHEN``, from op name to the
 predicate that says which of those calls it takes. None of them imports Numba.
@@ -11,53 +14,45 @@ where it is faster by more than its predicate costs.
 
 from __future__ import annotations
 
-from coredispatch_cpu_numba.kernels import (
-    batch_norm,
-    conv,
-    conv_bfloat16,
-    ctc,
-    elementwise,
+from coredispatch_cpu_numba.kernels import halves, pooling, small
+from coredispatch_cpu_numba.kernels.activation import softmax
+from coredispatch_cpu_numba.kernels.conv import bfloat16, general
+from coredispatch_cpu_numba.kernels.elementwise import incomplete_gamma, pointwise
+from coredispatch_cpu_numba.kernels.indexing import gather_scatter
+from coredispatch_cpu_numba.kernels.linalg import products, products_bfloat16
+from coredispatch_cpu_numba.kernels.loss import classification, ctc
+from coredispatch_cpu_numba.kernels.nn import (
     grids,
-    halves,
-    incomplete_gamma,
-    indexing,
-    loss,
-    norm,
     optim_steps,
-    pooling,
-    products,
-    products_bfloat16,
-    products_int8,
     recurrent,
     recurrent_bfloat16,
-    reduction,
-    scan,
-    small,
-    softmax,
+    requantized,
 )
+from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
+from coredispatch_cpu_numba.kernels.reduction import scans, sums
 
 __all__ = ["MODULES"]
 
 MODULES = (
-    elementwise,
-    reduction,
+    pointwise,
+    sums,
     softmax,
-    norm,
+    layer_norms,
     batch_norm,
     pooling,
-    loss,
+    classification,
     optim_steps,
-    conv,
-    conv_bfloat16,
+    general,
+    bfloat16,
     grids,
     ctc,
     incomplete_gamma,
-    scan,
-    indexing,
+    scans,
+    gather_scatter,
     recurrent,
     products,
     products_bfloat16,
-    products_int8,
+    requantized,
     recurrent_bfloat16,
     small,
     halves,

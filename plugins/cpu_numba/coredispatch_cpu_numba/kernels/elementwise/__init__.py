@@ -1,0 +1,1 @@
+"""Pointwise operators, activations among them."""

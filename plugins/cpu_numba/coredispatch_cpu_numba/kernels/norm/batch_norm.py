@@ -1,0 +1,124 @@
+"""Batch normalization of contiguous arrays ``(images, channels, *)``, and its gradients.
+
+Of half precision, what there is one number per channel of is float32, also in results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from coredispatch_cpu_numba.arrays import HALVES, POINTWISE, constant, is_dense, is_like
+from coredispatch_cpu_numba.entries import Loop
+
+__all__ = ["KERNELS", "LEAST", "WHEN"]
+
+_LEAST = 2048
+_SPLIT = 32768
+_FLOAT32 = np.dtype(np.float32)
+_SHORTEST = 8  # elements of a channel of an image: shorter ones are no work for vectors
+_train = Loop("norm.batch_norm", "train", _SPLIT)
+_train_backward = Loop("norm.batch_norm", "train_backward", _SPLIT)
+_inference = Loop("norm.batch_norm", "inference", _SPLIT)
+
+
+def _length(input: np.ndarray) -> int:
+    """Elements of one channel of one image."""
+    return prod(input.shape[2:])
+
+
+def _wide(own: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of what there is one number per channel of."""
+    return _FLOAT32 if own in HALVES else own
+
+
+def batch_norm_train(
+    input: np.ndarray, weight: Any, bias: Any, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The normalized input, and mean and biased variance of each channel."""
+    own, channels, n = input.dtype, input.shape[1], _length(input)
+    wide = _wide(own)
+    weight = constant(channels, wide, 1.0) if weight is None else weight
+    bias = constant(channels, wide, 0.0) if bias is None else bias
+    out, mean, var = np.empty(input.shape, own), np.empty(channels, wide), np.empty(channels, wide)
+    given = (input, weight, bias, channels, n, float(eps), out, mean, var)
+    _train(own, input.size, channels, *given, weight=len(input) * n)
+    return out, mean, var
+
+
+def batch_norm_train_backward(
+    grad: np.ndarray,
+    mean_grad: np.ndarray,
+    var_grad: np.ndarray,
+    input: np.ndarray,
+    weight: Any,
+    mean: np.ndarray,
+    var: np.ndarray,
+    eps: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gradients of the input, the weight and the bias."""
+    own, channels, n = input.dtype, input.shape[1], _length(input)
+    wide = _wide(own)
+    weight = constant(channels, wide, 1.0) if weight is None else weight
+    out = np.empty(input.shape, own)
+    weight_grad, bias_grad = np.empty(channels, wide), np.empty(channels, wide)
+    given = (grad, mean_grad, var_grad, input, weight, mean, var, channels, n, float(eps))
+    results = (out, weight_grad, bias_grad)
+    _train_backward(own, input.size, channels, *given, *results, weight=len(input) * n)
+    return results
+
+
+def batch_norm_inference(
+    input: np.ndarray, mean: np.ndarray, var: np.ndarray, weight: Any, bias: Any, eps: float
+) -> np.ndarray:
+    """The input normalized by statistics that are given."""
+    own, (images, channels), n = input.dtype, input.shape[:2], _length(input)
+    with np.errstate(all="ignore"):
+        factor = 1 / np.sqrt(var + var.dtype.type(eps))
+        factor = factor if weight is None else factor * weight
+    bias = constant(channels, _wide(own), 0.0) if bias is None else bias
+    out = np.empty(input.shape, own)
+    given = (input, mean, factor, bias, channels, n, out)
+    _inference(own, input.size, images * channels, *given, weight=n)
+    return out
+
+
+def _fits(input: Any, *vectors: Any) -> bool:
+    """Whether the input is contiguous and the vectors, or None, have one element per channel."""
+    if not is_dense(input, _LEAST, POINTWISE) or input.ndim < 3 or _length(input) < _SHORTEST:
+        return False
+    shape, dtype = input.shape[1:2], _wide(input.dtype)
+    return all(
+        v is None or (v.shape == shape and v.dtype == dtype and v.flags.c_contiguous)
+        for v in vectors
+    )
+
+
+def _accepts_train(input: Any, weight: Any, bias: Any, eps: Any) -> bool:
+    return _fits(input, weight, bias)
+
+
+def _accepts_backward(
+    grad: Any, mean_grad: Any, var_grad: Any, input: Any, weight: Any, mean: Any, var: Any, eps: Any
+) -> bool:
+    return _fits(input, mean_grad, var_grad, weight, mean, var) and is_like(grad, input)
+
+
+def _accepts_inference(input: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: Any) -> bool:
+    return _fits(input, mean, var, weight, bias)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "batch_norm_inference": batch_norm_inference,
+    "batch_norm_train": batch_norm_train,
+    "batch_norm_train_backward": batch_norm_train_backward,
+}
+WHEN: dict[str, Callable[..., bool]] = {
+    "batch_norm_inference": _accepts_inference,
+    "batch_norm_train": _accepts_train,
+    "batch_norm_train_backward": _accepts_backward,
+}
+LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -1,0 +1,181 @@
+"""Reductions over neighbouring dimensions of a contiguous array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coredispatch_cpu_numba import thread_count
+from coredispatch_cpu_numba.arrays import INT64, is_dense
+from coredispatch_cpu_numba.entries import Loop
+from coredispatch_cpu_numba.layout import BLOCK, NARROW, along, around, reduced, strips, tiles
+
+__all__ = ["KERNELS", "LEAST", "WHEN"]
+
+Kernel = Callable[..., Any]
+
+_LEAST = 2048
+_LEAST_TOTAL = 512  # sums, means and extrema
+_FEW = 8192  # elements below which the detour over strips costs more than the additions
+_SPLIT = 65536
+_NOTHING = (0, 0, 0)  # never seen: the predicates decline what cannot be laid out
+
+
+def _tiles(outer: int, inner: int, size: int) -> tuple[int, int]:
+    return tiles(outer, inner, size >= _SPLIT and thread_count.wanted > 1)
+
+
+def _sum(mean: bool) -> Kernel:
+    name = "mean" if mean else "sum"
+    rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
+    columns = Loop("reduction.sums", f"{name}_columns", _SPLIT)
+    blocks = Loop("reduction.sums", "sum_blocks", _SPLIT)
+    fold = Loop("reduction.sums", f"{name}_fold", _SPLIT)
+    narrow = Loop("reduction.sums", "sum_strips", _SPLIT)
+    beside = Loop("reduction.sums", "sum_around", _SPLIT)
+
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
+        spans = along(self.shape, dim)
+        size, own = self.size, self.dtype
+        if spans is None:
+            outer, n, inner = around(self.shape, dim) or _NOTHING
+            out = np.empty(reduced(self.shape, dim, keepdim), own)
+            beside(own, size, n, self, n, inner, int(mean), out, weight=outer * inner)
+            return out
+        outer, n, inner = spans
+        if outer == 1 and 1 < inner < NARROW and size >= _FEW:
+            height, count = strips(n, 4096)
+            parts = np.empty((count, inner))
+            narrow(own, size, count, self, n, inner, height, parts, weight=height * inner)
+            total = np.add.reduce(parts, 0)
+            shape = reduced(self.shape, dim, keepdim)
+            return (total / n if mean else total).astype(own).reshape(shape)
+        out = np.empty(reduced(self.shape, dim, keepdim), own)
+        if inner > 1:
+            tile, count = _tiles(outer, inner, size)
+            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        elif outer > 1 or size < _SPLIT or thread_count.wanted == 1:
+            rows(own, size, outer, self, n, out, weight=n)
+        else:  # the same additions in the same order, block by block
+            count = (n + BLOCK - 1) // BLOCK
+            parts = np.empty(count)
+            blocks(own, size, count, self, parts, weight=BLOCK)
+            fold(own, count, 1, parts, n, out)
+        return out
+
+    kernel.__name__ = name
+    return kernel
+
+
+def prod(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.ndarray:
+    """Products of rows."""
+    outer, n, _ = along(self.shape, dim) or _NOTHING
+    out = np.empty(reduced(self.shape, dim, keepdim), self.dtype)
+    _prod_rows(self.dtype, self.size, outer, self, n, out, weight=n)
+    return out
+
+
+_prod_rows = Loop("reduction.sums", "prod_rows", _SPLIT)
+
+
+def _extreme(name: str) -> Kernel:
+    rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
+    columns = Loop("reduction.sums", f"{name}_columns", _SPLIT)
+    blocks = Loop("reduction.sums", f"{name}_blocks", _SPLIT)
+
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool) -> np.ndarray:
+        outer, n, inner = along(self.shape, dim) or _NOTHING
+        size, own = self.size, self.dtype
+        out = np.empty(reduced(self.shape, dim, keepdim), own)
+        if inner > 1:
+            tile, count = _tiles(outer, inner, size)
+            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        elif outer > 1 or size < _SPLIT or thread_count.wanted == 1:
+            rows(own, size, outer, self, n, out, weight=n)
+        else:
+            count = (n + BLOCK - 1) // BLOCK
+            parts = np.empty(count, own)
+            blocks(own, size, count, self, parts, weight=BLOCK)
+            rows(own, count, 1, parts, count, out)
+        return out
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _arg(name: str) -> Kernel:
+    rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
+    columns = Loop("reduction.sums", f"{name}_columns", _SPLIT)
+
+    def kernel(self: np.ndarray, dim: int | None, keepdim: bool) -> np.ndarray:
+        outer, n, inner = along(self.shape, dim) or _NOTHING
+        size, own = self.size, self.dtype
+        out = np.empty(reduced(self.shape, dim, keepdim), INT64)
+        if inner > 1:
+            tile, count = _tiles(outer, inner, size)
+            columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
+        else:
+            rows(own, size, outer, self, n, out, weight=n)
+        return out
+
+    kernel.__name__ = name
+    return kernel
+
+
+def _accepts(self: Any, dim: Any, keepdim: bool) -> bool:
+    return is_dense(self, _LEAST_TOTAL) and along(self.shape, dim) is not None
+
+
+def _accepts_sum(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
+    if dtype is not None or not is_dense(self, _LEAST_TOTAL):
+        return False
+    if along(self.shape, dim) is not None:
+        return True
+    spans = around(self.shape, dim)
+    return spans is not None and spans[2] >= 16  # shorter rows are no work for vectors
+
+
+def _accepts_rows(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
+    if dtype is not None or not is_dense(self, _LEAST):
+        return False
+    spans = along(self.shape, dim)
+    return spans is not None and spans[2] == 1
+
+
+def _accepts_arg(self: Any, dim: int | None, keepdim: bool) -> bool:
+    """NumPy's search along long rows is vectorized; short rows and columns are not."""
+    if not is_dense(self, _LEAST):
+        return False
+    spans = along(self.shape, dim)
+    if spans is None:
+        return False
+    outer, n, inner = spans
+    if inner == 1:
+        return n <= 64 or (outer > 1 and self.size >= 4 * _SPLIT)
+    return inner >= 16
+
+
+KERNELS: dict[str, Kernel] = {
+    "sum": _sum(False),
+    "mean": _sum(True),
+    "prod": prod,
+    "amax": _extreme("amax"),
+    "amin": _extreme("amin"),
+    "argmax": _arg("argmax"),
+    "argmin": _arg("argmin"),
+}
+WHEN: dict[str, Callable[..., bool]] = {
+    "sum": _accepts_sum,
+    "mean": _accepts_sum,
+    "prod": _accepts_rows,
+    "amax": _accepts,
+    "amin": _accepts,
+    "argmax": _accepts_arg,
+    "argmin": _accepts_arg,
+}
+LEAST: dict[str, int] = {
+    **dict.fromkeys(KERNELS, _LEAST),
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), _LEAST_TOTAL),
+}

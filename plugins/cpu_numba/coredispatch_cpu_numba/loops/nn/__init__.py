@@ -1,0 +1,1 @@
+"""Recurrent sequences, sampling on grids, optimizer steps, quantized layers."""

@@ -1,0 +1,337 @@
+"""Products of 8-bit integers, requantized to 8 bits while they are in the first cache.
+
+A unit of work is a block of rows of the result and some of its *slabs*, a few panels of columns
+each. Rows of the first factor are gathered as unsigned bytes (signed ones plus 128), a
+convolution's windows of pixels among them; the other factor is packed as signed bytes, by
+``kernels/nn/requantized.py``. The sums of raw integers wrap around, and so do the parts that zero
+points add: what is left in the end, and fits 32 bits, is exact.
+
+Where the processor has AMX, tiles of 16 rows and 16 columns are multiplied at once, four together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from coredispatch_cpu_numba import amx
+from coredispatch_cpu_numba.atomics import address_of
+from coredispatch_cpu_numba.compilation import Loop
+from coredispatch_cpu_numba.dots import has_quads
+from coredispatch_cpu_numba.elementary.inlined import inlined
+from coredispatch_cpu_numba.intrinsics import full_vectors
+from coredispatch_cpu_numba.requantization import requantized, requantized_wide
+from coredispatch_cpu_numba.spans import copy_apart, item, part, put
+from coredispatch_cpu_numba.tiles import multiplier, panel_width
+
+__all__ = ["LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
+
+#: rows of a block, panels of a slab, columns of a panel
+ROWS, SLAB = 64, 4
+PANEL = panel_width("B")
+#: how many numbers 32 bits of a row and of a panel hold, as bytes or 16 bits each
+PER_WORD = 4 if has_quads() else 2
+#: whether tiles compute; panels are then two tiles wide
+TILES = has_quads() and PANEL == 2 * amx.COLUMNS and amx.has_int8()
+#: depths are padded to so many words
+STEP = 16 if TILES else 1
+_STORED: Any = np.uint8 if has_quads() else np.int16
+
+
+@inlined
+def _taken(target, source, flip):
+    """Bytes as the rows have them; ``flip`` makes unsigned ones of signed ones."""
+    if PER_WORD == 4 and flip == 0:
+        copy_apart(target, source)
+    else:
+        for k in range(source.size):
+            target[k] = _STORED(source[k] ^ flip)
+
+
+@inlined
+def _finish(total, row, count, used, sums, at, parameters, padded, target, target_at, width, plan):
+    """Bytes from the sums of a slab; ``at`` is its first column."""
+    zero, low, high, wide, shifted = plan[4], plan[5], plan[6], plan[7], plan[8]
+    zeros = part(parameters, at, at + used)
+    start = part(parameters, padded + at, padded + at + used)
+    factor = part(parameters, 2 * padded + at, 2 * padded + at + used)
+    shift = part(parameters, 3 * padded + at, 3 * padded + at + used)
+    for i in range(count):
+        line = part(total, i * row, i * row + used)
+        out = part(target, target_at + i * width, target_at + i * width + used)
+        if shifted:
+            for j in range(used):
+                line[j] = np.int32(line[j] - zeros[j] * sums[i])
+        if wide:
+            for j in range(used):
+                value = np.int64(np.int32(line[j] + start[j]))
+                found = requantized_wide(value, factor[j], shift[j], zero, low, high)
+                out[j] = np.uint8(found)
+        else:
+            for j in range(used):
+                value = np.int32(item(line, j) + item(start, j))
+                put(out, j, requantized(value, item(factor, j), item(shift, j), zero, low, high))
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True)
+def _tiled(rows, rows_at, row_words, count, words, packed, packed_at, columns, total):
+    """``total = rows @ packed`` by tiles: the last of them reads, and writes, all its rows."""
+    full_vectors()
+    row, width = 4 * row_words, 4 * columns
+    panel_row = 4 * PANEL
+    start = address_of(rows) + 4 * rows_at
+    for at in range(0, columns, PANEL):
+        panel = address_of(packed) + 4 * (packed_at + at * words)
+        for i in range(0, count, 2 * amx.ROWS):
+            a, out = start + i * row, address_of(total) + i * width + 4 * at
+            amx.zero(0)
+            amx.zero(1)
+            if count - i > amx.ROWS:
+                amx.zero(2)
+                amx.zero(3)
+                for k in range(0, words, 16):
+                    amx.load(4, a + 4 * k, row)
+                    amx.load(6, panel + k * panel_row, panel_row)
+                    amx.load(7, panel + k * panel_row + 64, panel_row)
+                    amx.add_uint8_int8(0, 4, 6)
+                    amx.load(5, a + 4 * k + amx.ROWS * row, row)
+                    amx.add_uint8_int8(1, 4, 7)
+                    amx.add_uint8_int8(2, 5, 6)
+                    amx.add_uint8_int8(3, 5, 7)
+                amx.store(2, out + amx.ROWS * width, width)
+                amx.store(3, out + amx.ROWS * width + 64, width)
+            else:
+                for k in range(0, words, 16):
+                    amx.load(4, a + 4 * k, row)
+                    amx.load(6, panel + k * panel_row, panel_row)
+                    amx.load(7, panel + k * panel_row + 64, panel_row)
+                    amx.add_uint8_int8(0, 4, 6)
+                    amx.add_uint8_int8(1, 4, 7)
+            amx.store(0, out, width)
+            amx.store(1, out + 64, width)
+
+
+def _multiplier() -> Any:
+    """``multiply(rows, rows_at, row_words, count, words, packed, packed_at, columns, total)``."""
+    if TILES:
+        return _tiled
+    general = multiplier("B", False)
+
+    @njit(error_model="numpy", no_cpython_wrapper=True)
+    def multiply(rows, rows_at, row_words, count, words, packed, packed_at, columns, total):
+        general(
+            rows, rows_at, row_words, 1, count, words, packed, packed_at, columns, total, 0, 0,
+            total, 0, total, 0,
+        )  # fmt: skip
+
+    return multiply
+
+
+@inlined
+def _begin():
+    """What a loop calls before its first product."""
+    if TILES:
+        amx.configure()
+
+
+@inlined
+def _end():
+    if TILES:
+        amx.release()
+
+
+def _columns() -> Any:
+    """The sums of a block for some slabs of columns, brought to bytes."""
+    multiply = _multiplier()
+    panel, wide = PANEL, PANEL * SLAB
+    finish = _finish
+
+    @njit(error_model="numpy", no_cpython_wrapper=True)
+    def columns_of(
+        rows, rows_at, row_words, count, sums, packed, parameters, plan, first, stop, total, target,
+        target_at, width,
+    ):  # fmt: skip
+        full_vectors()
+        words, columns = plan[2], plan[3]
+        padded = (columns + panel - 1) // panel * panel
+        for slab in range(first, stop):
+            at = slab * wide
+            filled = min(wide, padded - at)
+            multiply(rows, rows_at, row_words, count, words, packed, at * words, filled, total)
+            used = min(wide, columns - at)
+            finish(
+                total, filled, count, used, sums, at, parameters, padded, target, target_at + at,
+                width, plan,
+            )  # fmt: skip
+
+    return columns_of
+
+
+def _linear(char: str) -> Callable[..., None]:
+    columns_of = _columns()
+    per_word, stored, wide = PER_WORD, _STORED, PANEL * SLAB
+
+    def loop(x, packed, parameters, out, plan, lo, hi):
+        full_vectors()
+        rows, depth, words, columns = plan[0], plan[1], plan[2], plan[3]
+        shifted, flip, direct, portions = plan[8], plan[9], plan[10], plan[11]
+        slabs = (columns + wide - 1) // wide
+        share = (slabs + portions - 1) // portions
+        room = plan[12]  # words between gathered rows
+        total = np.empty(ROWS * wide, np.int32)
+        sums = np.zeros(ROWS, np.int32)
+        block = np.zeros(1 if direct else ROWS * room * per_word, stored)
+        gathered = -1
+        _begin()
+        for unit in range(lo, hi):
+            b, portion = unit // portions, unit % portions
+            begin = b * ROWS
+            count = min(ROWS, rows - begin)
+            first = portion * share
+            stop = min(slabs, first + share)
+            target_at = begin * columns
+            if direct:
+                columns_of(
+                    x, begin * words, words, count, sums, packed, parameters, plan, first, stop,
+                    total, out, target_at, columns,
+                )  # fmt: skip
+                continue
+            if gathered != b:
+                gathered = b
+                for i in range(count):
+                    source = part(x, (begin + i) * depth, (begin + i + 1) * depth)
+                    line = part(block, i * room * per_word, i * room * per_word + depth)
+                    _taken(line, source, flip)
+                    if shifted:
+                        found = np.int32(0)
+                        for k in range(depth):
+                            found += np.int32(line[k])
+                        sums[i] = found
+            columns_of(
+                block, 0, room, count, sums, packed, parameters, plan, first, stop, total, out,
+                target_at, columns,
+            )  # fmt: skip
+        _end()
+
+    return loop
+
+
+@inlined
+def _window(x, plan, image, oy, ox, group, line, at, stored):
+    """A window of pixels, whose channels lie together, into ``line`` from ``at`` on."""
+    flip, height, width, channels, kernel, across = (
+        plan[9], plan[13], plan[14], plan[15], plan[18], plan[19],
+    )  # fmt: skip
+    given, fill = plan[28], plan[27]
+    x0 = ox * plan[21] - plan[23]
+    together = given == channels and plan[25] == 1 and x0 >= 0 and x0 + across <= width
+    for ky in range(kernel):
+        y = oy * plan[20] - plan[22] + ky * plan[24]
+        for kx in range(1 if together else across):
+            z = x0 + kx * plan[25]
+            count = given * across if together else given
+            target = part(line, at, at + count)
+            if 0 <= y < height and 0 <= z < width:
+                place = ((image * height + y) * width + z) * channels + group * given
+                source = part(x, place, place + count)
+                _taken(target, source, flip)
+            else:
+                for k in range(count):
+                    target[k] = stored(fill)
+            at += count
+
+
+def _convolution(char: str) -> Callable[..., None]:
+    """As ``_linear``, a row for each place of each image, and the channels of a group apart."""
+    columns_of = _columns()
+    per_word, stored, panel, wide = PER_WORD, _STORED, PANEL, PANEL * SLAB
+    window = _window
+
+    def loop(x, packed, parameters, out, plan, lo, hi):
+        full_vectors()
+        rows, depth, words, columns = plan[0], plan[1], plan[2], plan[3]
+        shifted, portions, room = plan[8], plan[11], plan[12]
+        high, across, groups = plan[16], plan[17], plan[26]
+        slabs = (columns + wide - 1) // wide
+        share = (slabs + portions - 1) // portions
+        padded = (columns + panel - 1) // panel * panel
+        blocks = (rows + ROWS - 1) // ROWS
+        total = np.empty(ROWS * wide, np.int32)
+        sums = np.zeros(ROWS, np.int32)
+        block = np.zeros(ROWS * room * per_word, stored)
+        gathered = -1
+        _begin()
+        for unit in range(lo, hi):
+            b, portion = unit // portions, unit % portions
+            group, begin = b // blocks, b % blocks * ROWS
+            count = min(ROWS, rows - begin)
+            first = portion * share
+            stop = min(slabs, first + share)
+            if gathered != b:
+                gathered = b
+                for i in range(count):
+                    line = begin + i
+                    ox, oy, image = line % across, line // across % high, line // across // high
+                    at = i * room * per_word
+                    window(x, plan, image, oy, ox, group, block, at, stored)
+                    if shifted:
+                        found = np.int32(0)
+                        for k in range(at, at + depth):
+                            found += np.int32(block[k])
+                        sums[i] = found
+            weights = part(packed, 4 * group * padded * words, 4 * (group + 1) * padded * words)
+            own = part(parameters, 4 * group * padded, 4 * (group + 1) * padded)
+            columns_of(
+                block, 0, room, count, sums, weights, own, plan, first, stop, total, out,
+                begin * columns * groups + group * columns, columns * groups,
+            )  # fmt: skip
+        _end()
+
+    return loop
+
+
+def _depthwise(char: str) -> Callable[..., None]:
+    """Each channel alone; a unit is a row of places of an image, all their channels at once."""
+    finish = _finish
+
+    def loop(x, weights, parameters, out, plan, lo, hi):
+        full_vectors()
+        flip, height, width, channels = plan[9], plan[13], plan[14], plan[15]
+        high, across, kernel, wide, zero = plan[16], plan[17], plan[18], plan[19], plan[27]
+        total, sums = np.empty(channels, np.int32), np.zeros(1, np.int32)
+        for unit in range(lo, hi):
+            image, oy = unit // high, unit % high
+            for ox in range(across):
+                for c in range(channels):
+                    total[c] = 0
+                for ky in range(kernel):
+                    y = oy * plan[20] - plan[22] + ky * plan[24]
+                    if y < 0 or y >= height:
+                        continue
+                    for kx in range(wide):
+                        z = ox * plan[21] - plan[23] + kx * plan[25]
+                        if z < 0 or z >= width:
+                            continue
+                        place = ((image * height + y) * width + z) * channels
+                        source = part(x, place, place + channels)
+                        tap = (ky * wide + kx) * channels
+                        factor = part(weights, tap, tap + channels)
+                        for c in range(channels):
+                            step = np.int32(np.int32(source[c] ^ flip) - zero)
+                            total[c] = np.int32(total[c] + step * factor[c])
+                finish(
+                    total, channels, 1, channels, sums, 0, parameters, channels, out,
+                    (unit * across + ox) * channels, channels, plan,
+                )  # fmt: skip
+
+    return loop
+
+
+LOOPS: dict[str, Loop] = {
+    "linear": Loop("aawai", _linear, dtypes="B"),
+    "convolution": Loop("aawai", _convolution, dtypes="B"),
+    "depthwise": Loop("awwai", _depthwise, dtypes="B"),
+}
