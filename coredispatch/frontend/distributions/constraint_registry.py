@@ -75,12 +75,8 @@ def _to_real(constraint: Any) -> Any:
 
 @_both(constraints.positive, constraints.nonnegative)
 def _to_half_line(constraint: Any) -> Any:
-    lower = constraint.lower_bound
-    if is_number(lower) and lower == 0:
-        return transforms.ExpTransform()
-    return transforms.ComposeTransform(
-        [transforms.ExpTransform(), transforms.AffineTransform(lower, 1)]
-    )
+    shift = transforms.AffineTransform(constraint.lower_bound, 1)
+    return transforms.ComposeTransform([transforms.ExpTransform(), shift])
 
 
 @_both(constraints.less_than)

@@ -6,6 +6,7 @@ of rightmost dimensions that make an event.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -234,7 +235,8 @@ class _Cat(_Several):
 
     def check(self, value: Tensor) -> Tensor:
         self._require_dim(value)
-        pieces = value.split(self.lengths, self.dim)
+        starts = itertools.accumulate(self.lengths, initial=0)
+        pieces = [value.narrow(self.dim, n, size) for n, size in zip(starts, self.lengths)]
         return cd.cat([c.check(piece) for c, piece in zip(self.cseq, pieces)], self.dim)
 
 

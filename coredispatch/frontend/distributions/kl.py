@@ -11,8 +11,8 @@ from coredispatch.frontend.tensor import Tensor
 
 __all__ = ["kl_divergence", "register_kl"]
 
-_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
-_FOUND: dict[tuple[type, type], Callable[[Any, Any], Tensor] | None] = {}
+_KL_REGISTRY: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
+_KL_MEMOIZE: dict[tuple[type, type], Callable[[Any, Any], Tensor] | None] = {}
 
 
 def register_kl(type_p: Any, type_q: Any) -> Callable[[Any], Any]:
@@ -31,8 +31,8 @@ def register_kl(type_p: Any, type_q: Any) -> Callable[[Any], Any]:
             raise TypeError(f"Expected {name} to be a Distribution subclass but got {given}")
 
     def decorator(function: Any) -> Any:
-        _REGISTRY[type_p, type_q] = function
-        _FOUND.clear()
+        _KL_REGISTRY[type_p, type_q] = function
+        _KL_MEMOIZE.clear()
         return function
 
     return decorator
@@ -49,18 +49,18 @@ def _most_specific(pairs: list[tuple[type, type]], first: int) -> tuple[type, ty
 
 def _find(type_p: type, type_q: type) -> Callable[[Any, Any], Tensor] | None:
     pairs = [
-        pair for pair in _REGISTRY if issubclass(type_p, pair[0]) and issubclass(type_q, pair[1])
+        pair for pair in _KL_REGISTRY if issubclass(type_p, pair[0]) and issubclass(type_q, pair[1])
     ]
     if not pairs:
         return None
     by_p, by_q = _most_specific(pairs, 0), _most_specific(pairs, 1)
-    if _REGISTRY[by_p] is not _REGISTRY[by_q]:
+    if _KL_REGISTRY[by_p] is not _KL_REGISTRY[by_q]:
         warn(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). "
             f"Please register_kl({by_p[0].__name__}, {by_q[1].__name__})",
             RuntimeWarning,
         )
-    return _REGISTRY[by_p]
+    return _KL_REGISTRY[by_p]
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
@@ -69,9 +69,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     Raises ``NotImplementedError`` for a pair that has no formula; see :func:`register_kl`.
     """
     pair = type(p), type(q)
-    if pair not in _FOUND:
-        _FOUND[pair] = _find(*pair)
-    function = _FOUND[pair]
+    if pair not in _KL_MEMOIZE:
+        _KL_MEMOIZE[pair] = _find(*pair)
+    function = _KL_MEMOIZE[pair]
     if function is None:
         raise NotImplementedError(
             f"No KL(p || q) is implemented for p type {p.__class__.__name__} "
