@@ -304,3 +304,36 @@ def test_singular_values_of_a_tall_matrix_with_equal_columns() -> None:
     a = cd.tensor(np.eye(5)[:, :3] * 2, requires_grad=True)
     cd.linalg.svd(a, full_matrices=True)[1].pow(2).sum().backward()
     np.testing.assert_allclose(a.grad.numpy(), 2 * a.detach().numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [cd.bfloat16, cd.float16])
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (-4.775, 2.0315), (0.5, 1)])
+def test_sums_of_products_in_half_precision_are_rounded_once(
+    dtype: cd.dtype, beta: float, alpha: float
+) -> None:
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> cd.Tensor:
+        return cd.tensor(rng.normal(size=shape), dtype=dtype)
+
+    m, a, b, v, w, r = draw(6, 5), draw(6, 7), draw(7, 5), draw(6), draw(7), draw(5)
+    s, t, u = draw(2, 6, 5), draw(2, 6, 7), draw(2, 7, 5)
+    wide = [x.double().numpy() for x in (m, a, b, v, w, r, s, t, u)]
+    wm, wa, wb, wv, ww, wr, ws, wt, wu = wide
+    scale = {"beta": beta, "alpha": alpha}
+    for result, product, addend in (
+        (cd.addmm(m, a, b, **scale), wa @ wb, wm),
+        (cd.addmv(v, a, w, **scale), wa @ ww, wv),
+        (cd.addr(m, v, r, **scale), np.outer(wv, wr), wm),
+        (cd.baddbmm(s, t, u, **scale), wt @ wu, ws),
+        (cd.addbmm(m, t, u, **scale), (wt @ wu).sum(0), wm),
+        (cd.addcmul(m, m, m, value=alpha), wm * wm, wm / beta),
+        (cd.addcdiv(m, m, m * m + 1, value=alpha), wm / (m * m + 1).double().numpy(), wm / beta),
+        (cd.lerp(m, -m, alpha / 8), -2 * wm / 8, wm / beta),
+    ):
+        assert result.dtype is dtype
+        exact = beta * addend + alpha * product
+        ulp = np.exp2(np.floor(np.log2(np.abs(exact))) - (7 if dtype is cd.bfloat16 else 10))
+        # What float32 adds to the half of a unit, where terms cancel.
+        slack = 1e-5 * (np.abs(beta * addend) + np.abs(alpha) * np.abs(product).max())
+        assert (np.abs(result.double().numpy() - exact) <= 0.5 * ulp + slack).all()

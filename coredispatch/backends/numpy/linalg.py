@@ -81,12 +81,16 @@ def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def addmm(x: np.ndarray, a: np.ndarray, b: np.ndarray, beta: Any, alpha: Any) -> np.ndarray:
-    """``beta * x + alpha * (a @ b)``."""
+    """``beta * x + alpha * (a @ b)``; half precision is rounded once, at the end."""
     if a.ndim != 2 or b.ndim != 2:
         raise ShapeError(
             f"addmm multiplies two matrices, got shapes {a.shape} and {b.shape}",
             fix="use matmul for vectors and batches",
         )
+    dtype = a.dtype
+    if dtype.itemsize == 2 and dtype.kind not in "iu":
+        wide = (each.astype(np.float32) for each in (x, a, b))
+        return addmm(*wide, beta, alpha).astype(dtype)
     out = matmul(a, b)
     if alpha == 0:  # BLAS does not read what it switches off
         out = np.zeros_like(out)

@@ -16,6 +16,7 @@ from coredispatch.ops.elementwise import comparison, exponential, magnitude
 from coredispatch.ops.elementwise.arithmetic import mul
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import promote
 from coredispatch.ops.support.samples import Sample, with_options
 from coredispatch.registry import composite
@@ -41,8 +42,10 @@ def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def _elu(x: Any, alpha: float, scale: float, input_scale: float) -> Any:
+    given, x = x, wide(x)
     below = mul(exponential.expm1(mul(magnitude.clamp(x, None, 0), input_scale)), alpha * scale)
-    return comparison.where(comparison.gt(x, 0), mul(x, scale) if scale != 1 else x, below)
+    above = mul(x, scale) if scale != 1 else x
+    return narrow(comparison.where(comparison.gt(x, 0), above, below), given)
 
 
 @elu.vjp

@@ -269,7 +269,8 @@ accept_inplace(hardsigmoid)
 )
 def hardswish(self: Tensor) -> Tensor:
     """``x * hardsigmoid(x)`` (Howard et al. 2019, arXiv:1905.02244)."""
-    return mul(self, hardsigmoid(self))  # 6 * x may overflow
+    x = wide(self)
+    return narrow(mul(x, hardsigmoid(x)), self)  # 6 * x may overflow
 
 
 @hardswish.vjp

@@ -18,6 +18,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
 from coredispatch.ops.support.casting import common, floating
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import (
     conditioned,
     normalize_dim,
@@ -218,8 +219,8 @@ def glu(self: Tensor, dim: int = -1) -> Tensor:
             f"glu needs an even size, got {n} in dimension {dim}",
             fix="use a dimension of even size",
         )
-    gate = logistic.sigmoid(lazy.narrow(self, dim, n // 2, n // 2))
-    return mul(lazy.narrow(self, dim, 0, n // 2), gate)
+    gate = logistic.sigmoid(wide(lazy.narrow(self, dim, n // 2, n // 2)))
+    return narrow(mul(wide(lazy.narrow(self, dim, 0, n // 2)), gate), self)
 
 
 @composite(

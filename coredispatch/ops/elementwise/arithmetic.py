@@ -11,6 +11,7 @@ from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.number_first import accept_alpha_first, accept_value_first
+from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import (
     NUMBER,
     broadcast,
@@ -206,8 +207,8 @@ def _(grad, self):
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 * tensor2``; shapes broadcast, dtypes promote."""
     self, tensor1, tensor2 = common(promote, self, tensor1, tensor2)
-    product = mul(tensor1, tensor2)
-    return add(self, product if value == 1 else mul(product, value))
+    product = mul(wide(tensor1), wide(tensor2))
+    return narrow(add(wide(self), product if value == 1 else mul(product, value)), self)
 
 
 accept_value_first(addcmul)
@@ -236,8 +237,8 @@ addcmul.vjp(
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
     """``self + value * tensor1 / tensor2``; shapes broadcast, integers become floating."""
     self, tensor1, tensor2 = common(promote_float, self, tensor1, tensor2)
-    quotient = lazy.div(tensor1, tensor2)
-    return add(self, quotient if value == 1 else mul(quotient, value))
+    quotient = lazy.div(wide(tensor1), wide(tensor2))
+    return narrow(add(wide(self), quotient if value == 1 else mul(quotient, value)), self)
 
 
 accept_value_first(addcdiv)
@@ -249,15 +250,22 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
 
     Evaluated from the nearer end, as in PyTorch, so that ``weight`` 1 gives ``end`` exactly.
     """
-    self, end, weight = common(promote_float, self, end, weight)
-    distance = sub(end, self)
+    start, end, weight = common(promote_float, self, end, weight)
+    return narrow(
+        _between(*(wide(x) if isinstance(x, Value) else x for x in (start, end, weight))), start
+    )
+
+
+def _between(start: Any, end: Any, weight: Any) -> Any:
+    """``lerp`` in the dtype of its arguments."""
+    distance = sub(end, start)
     if not isinstance(weight, Value):
         if abs(weight) < 0.5:
-            return add(self, mul(distance, weight))
+            return add(start, mul(distance, weight))
         return sub(end, mul(distance, 1 - weight))
     near = lazy.lt(lazy.abs(weight), 0.5)
     from_end = sub(end, mul(distance, sub(1, weight)))
-    return lazy.where(near, add(self, mul(distance, weight)), from_end)
+    return lazy.where(near, add(start, mul(distance, weight)), from_end)
 
 
 lerp.vjp(

@@ -332,8 +332,9 @@ def _plus_reference(self: Any, product: Any, beta: Any, alpha: Any, off: bool = 
 def _plus(self: Any, product: Any, beta: Any, alpha: Any, off: bool = True) -> Any:
     """``beta * self + alpha * product``; what beta = 0 multiplies does not matter (NaN).
 
-    ``off`` says the same of alpha = 0, as BLAS does of a product of matrices; PyTorch multiplies
-    products of batches and outer products by it.
+    Its callers give half precision as float32, so that the sum is rounded once: what two large
+    terms leave would else have no correct digit. ``off`` says the same of alpha = 0, as BLAS does
+    of a product of matrices; PyTorch multiplies products of batches and outer products by it.
     """
     product = lazy.zeros_like(product) if off and alpha == 0 else _scaled(product, alpha)
     if beta == 0:
@@ -378,7 +379,8 @@ def addmm(
 ) -> Tensor:
     """``beta * self + alpha * (mat1 @ mat2)``; ``self`` broadcasts to the product."""
     self, mat1, mat2 = common(promote, self, mat1, mat2)
-    return _plus(self, mm(mat1, mat2), beta, alpha)
+    product = mm(wide(mat1), wide(mat2))
+    return narrow(_plus(wide(self), product, beta, alpha), self)
 
 
 addmm.vjp(
@@ -406,7 +408,8 @@ addmm.vjp(
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """``beta * self + alpha * (mat @ vec)``."""
     self, mat, vec = common(promote, self, mat, vec)
-    return _plus(self, mv(mat, vec), beta, alpha)
+    product = mv(wide(mat), wide(vec))
+    return narrow(_plus(wide(self), product, beta, alpha), self)
 
 
 @composite(
@@ -424,7 +427,8 @@ def addr(
 ) -> Tensor:
     """``beta * self + alpha * outer(vec1, vec2)``."""
     self, vec1, vec2 = common(promote, self, vec1, vec2)
-    return _plus(self, outer(vec1, vec2), beta, alpha, False)
+    product = outer(wide(vec1), wide(vec2))
+    return narrow(_plus(wide(self), product, beta, alpha, False), self)
 
 
 @composite(
@@ -447,7 +451,8 @@ def baddbmm(
 ) -> Tensor:
     """``beta * self + alpha * bmm(batch1, batch2)``."""
     self, batch1, batch2 = common(promote, self, batch1, batch2)
-    return _plus(self, bmm(batch1, batch2), beta, alpha, False)
+    product = bmm(wide(batch1), wide(batch2))
+    return narrow(_plus(wide(self), product, beta, alpha, False), self)
 
 
 @composite(
@@ -467,7 +472,7 @@ def addbmm(
 ) -> Tensor:
     """``beta * self + alpha * sum of the products of batch1 and batch2``."""
     self, batch1, batch2 = common(promote, self, batch1, batch2)
-    product = bmm(wide(batch1), wide(batch2))  # sums of half precision lose digits
+    product = bmm(wide(batch1), wide(batch2))
     # Said, because sums of small integers are int64 otherwise.
     total = lazy.sum(product, 0, dtype=product.dtype)
     return narrow(_plus(wide(self), total, beta, alpha), self)
