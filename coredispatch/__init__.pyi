@@ -440,6 +440,7 @@ from coredispatch.frontend.mapped_files import from_file as from_file
 gcd_: Any
 from coredispatch.frontend.amp.settings import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from coredispatch.frontend.amp.settings import get_autocast_gpu_dtype as get_autocast_gpu_dtype
+from coredispatch.frontend.amp.settings import get_autocast_ipu_dtype as get_autocast_ipu_dtype
 from coredispatch.frontend.amp.settings import get_autocast_xla_dtype as get_autocast_xla_dtype
 from coredispatch.frontend.function_forms import get_device as get_device
 from coredispatch.frontend.finite_differences import gradient as gradient
@@ -517,6 +518,10 @@ from coredispatch.frontend.amp.settings import set_autocast_cpu_enabled as set_a
 from coredispatch.frontend.amp.settings import set_autocast_dtype as set_autocast_dtype
 from coredispatch.frontend.amp.settings import set_autocast_enabled as set_autocast_enabled
 from coredispatch.frontend.amp.settings import set_autocast_gpu_dtype as set_autocast_gpu_dtype
+from coredispatch.frontend.amp.settings import set_autocast_ipu_dtype as set_autocast_ipu_dtype
+from coredispatch.frontend.amp.settings import set_autocast_ipu_enabled as set_autocast_ipu_enabled
+from coredispatch.frontend.amp.settings import set_autocast_xla_dtype as set_autocast_xla_dtype
+from coredispatch.frontend.amp.settings import set_autocast_xla_enabled as set_autocast_xla_enabled
 sin_: Any
 sinh_: Any
 slice_copy: Any

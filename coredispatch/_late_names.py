@@ -142,11 +142,14 @@ LATE_NAMES |= dict.fromkeys(
 LATE_NAMES |= dict.fromkeys(
     (
         "autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache "
-        "get_autocast_cpu_dtype get_autocast_gpu_dtype get_autocast_xla_dtype "
+        "get_autocast_cpu_dtype get_autocast_gpu_dtype get_autocast_ipu_dtype "
+        "get_autocast_xla_dtype "
         "is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_ipu_enabled "
         "is_autocast_xla_enabled "
         "set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
-        "set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype"
+        "set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype "
+        "set_autocast_ipu_dtype set_autocast_ipu_enabled set_autocast_xla_dtype "
+        "set_autocast_xla_enabled"
     ).split(),
     "frontend.amp.settings",
 )

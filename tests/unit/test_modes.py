@@ -151,8 +151,59 @@ def test_autocast_blocks_of_several_devices_do_not_hide_each_other() -> None:
                     assert lowered() == (True, True)
             assert lowered() == (True, True)
         with cd.autocast("meta", enabled=False):
-            assert lowered() == (True, False) and cd.is_autocast_enabled()
-    assert lowered() == (False, False) and not cd.is_autocast_enabled()
+            assert lowered() == (True, False) and cd.is_autocast_enabled("cpu")
+    assert lowered() == (False, False) and not cd.is_autocast_enabled("cpu")
+
+
+def test_autocast_is_set_for_the_thread() -> None:
+    x = cd.ones(2, 2)
+    seen = []
+
+    def dtype() -> Any:
+        return (x @ x).dtype
+
+    cd.set_autocast_enabled("cpu", True)
+    try:
+        assert dtype() is cd.bfloat16 and cd.is_autocast_enabled("cpu")
+        assert not cd.is_autocast_enabled()  # that of CUDA
+        other = threading.Thread(target=lambda: seen.append(dtype()))
+        other.start()
+        other.join()
+        assert seen == [cd.float32]
+        with cd.autocast("cpu", enabled=False):
+            assert dtype() is cd.float32
+        cd.set_autocast_dtype("cpu", cd.float16)
+        assert dtype() is cd.float16 is cd.get_autocast_dtype("cpu")
+    finally:
+        cd.set_autocast_dtype("cpu", cd.bfloat16)
+        cd.set_autocast_enabled("cpu", False)
+    assert dtype() is cd.float32
+    with cd.autocast("cpu", cd.float16):
+        cd.set_autocast_enabled("cpu", False)
+        assert dtype() is cd.float32
+        cd.set_autocast_enabled("cpu", True)
+        with cd.autocast("cpu"):
+            assert dtype() is cd.float16
+    assert dtype() is cd.float32 and not cd.is_autocast_enabled("cpu")
+    for wrong in (("cpu",), ("cpu", "float16")):
+        with pytest.raises(TypeError, match="set_autocast_"):
+            (cd.set_autocast_dtype if len(wrong) > 1 else cd.set_autocast_enabled)(*wrong)
+
+
+def test_the_autocast_cache_is_set_for_the_thread() -> None:
+    w, x = cd.ones(2, 2, requires_grad=True), cd.ones(1, 2)
+    cd.set_autocast_cache_enabled(False)
+    try:
+        assert not cd.is_autocast_cache_enabled()
+        with cd.autocast("cpu"):
+            assert not cd.is_autocast_cache_enabled()
+            casts = [(x @ w).grad_fn.next_functions[1][0] for _ in range(2)]
+        assert casts[0] is not casts[1]
+    finally:
+        cd.set_autocast_cache_enabled(True)
+    with cd.autocast("cpu"):
+        casts = [(x @ w).grad_fn.next_functions[1][0] for _ in range(2)]
+    assert casts[0] is casts[1] and cd.is_autocast_cache_enabled()
 
 
 def test_the_autocast_cache_does_not_outlive_a_weight_update() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextvars import ContextVar
 from typing import Any
 
 from coredispatch.plugin import (
@@ -32,6 +33,8 @@ _HALF = (dtypes.float16, dtypes.bfloat16)
 _ON, _OFF = Switch(on="autocast"), Switch()
 #: dtype of lower-precision ops where ``autocast`` is given none
 DEFAULT_DTYPES: dict[str, DType] = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+#: whether blocks that do not say it keep the weights that they convert
+CACHING: ContextVar[bool] = ContextVar("coredispatch_autocast_caching", default=True)
 
 
 class AutocastState:
@@ -53,12 +56,15 @@ class AutocastState:
         self.cache = cache
 
 
-def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether autocast is in force in this thread or task for the device type, or for any."""
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether autocast is in force in this thread or task for the device type.
+
+    Without one the question is about CUDA, as in PyTorch.
+    """
     if not is_on("autocast") or is_masked("autocast"):
         return False
-    states = [autocast.current(n) for n in ((device_type,) if device_type else backends())]
-    return any(state is not None and state.enabled for state in states)
+    state = autocast.current(device_type)
+    return state is not None and bool(state.enabled)
 
 
 def is_autocast_available(device_type: str) -> bool:
@@ -67,7 +73,10 @@ def is_autocast_available(device_type: str) -> bool:
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The dtype lower-precision ops run in, inside autocast, or would by default."""
+    """The dtype lower-precision ops run in, inside autocast, or would by default.
+
+    A block that is given none takes this one.
+    """
     state = autocast.current(device_type)
     if state is not None:
         lowered: DType = state.dtype
@@ -78,9 +87,10 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
 class autocast(Mode):
     """Run ops in the precision their cast policy asks for. Also a decorator.
 
-    ``device_type`` is a backend key, ``dtype`` float16 or bfloat16 (default: bfloat16 on the
-    CPU, float16 on CUDA). ``enabled=False`` switches autocast off inside the block. A block says
-    nothing about the tensors of other devices: blocks of several devices may be nested.
+    ``device_type`` is a backend key, ``dtype`` float16 or bfloat16 (default: that of the block
+    around, else bfloat16 on the CPU and float16 on CUDA). ``enabled=False`` switches autocast off
+    inside the block. A block says nothing about the tensors of other devices: blocks of several
+    devices may be nested.
     """
 
     def __init__(
@@ -119,23 +129,23 @@ class autocast(Mode):
                 stacklevel=2,
             )
             enabled = False
-        self.device_type = self.part = device_type
-        self.dtype = dtype or DEFAULT_DTYPES.get(device_type, dtypes.bfloat16)
-        self.enabled = bool(enabled)
-        self.cache_enabled = True if cache_enabled is None else bool(cache_enabled)
+        self.device = self.part = device_type
+        self.fast_dtype = dtype or get_autocast_dtype(device_type)
+        self._enabled = bool(enabled)
+        self._cache_enabled = CACHING.get() if cache_enabled is None else bool(cache_enabled)
 
     def switches(self) -> Switch:
         """The layer on; where ``enabled=False`` the state tells it to let calls pass."""
-        return _ON if self.enabled else _OFF
+        return _ON if self._enabled else _OFF
 
     def state(self) -> AutocastState:
         """What the layer finds: its weight cache is that of the block around, if of one dtype."""
         cache: Any = None
-        if self.enabled and self.cache_enabled:
-            outer = self.current(self.device_type)
-            same = outer is not None and outer.dtype is self.dtype and outer.cache is not None
+        if self._enabled and self._cache_enabled:
+            outer = self.current(self.device)
+            same = outer is not None and outer.dtype is self.fast_dtype and outer.cache is not None
             cache = outer.cache if same else {}
-        return AutocastState(self.device_type, self.dtype, self.enabled, cache)
+        return AutocastState(self.device, self.fast_dtype, self._enabled, cache)
 
 
 def current_blocks() -> list[autocast]:

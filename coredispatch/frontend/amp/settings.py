@@ -1,4 +1,4 @@
-"""Older spellings around ``autocast``: ``get_autocast_gpu_dtype`` and the like."""
+"""Autocast set for a thread or task, and older spellings of the questions about it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.frontend.amp.autocast import autocast, get_autocast_dtype, is_autocast_enabled
-from coredispatch.plugin import DType
+from coredispatch.frontend.amp.autocast import (
+    CACHING,
+    autocast,
+    get_autocast_dtype,
+    is_autocast_enabled,
+)
+from coredispatch.plugin import DType, Switch, backends
 
 __all__: list[str] = []
 
 _nesting = threading.local()
 _DEVICES = {"gpu": "cuda", "cpu": "cpu"}
-_ABSENT = ("xla", "ipu")  # devices that no backend brings
 
 
 def _older(device: str, name: str, result: type) -> Callable[[], Any]:
@@ -29,7 +33,7 @@ def _older(device: str, name: str, result: type) -> Callable[[], Any]:
         )
         if result is DType:
             return get_autocast_dtype(device)
-        return device not in _ABSENT and is_autocast_enabled(device)
+        return is_autocast_enabled(device)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"``{asked}({device!r})``."
@@ -44,10 +48,14 @@ is_autocast_xla_enabled = _older("xla", "is_autocast_xla_enabled", bool)
 is_autocast_ipu_enabled = _older("ipu", "is_autocast_ipu_enabled", bool)
 
 
+get_autocast_ipu_dtype = _older("ipu", "get_autocast_ipu_dtype", DType)
+
+
 def is_autocast_cache_enabled() -> bool:
     """Whether weights that autocast converted are kept until the block ends."""
-    state = autocast.current("cpu") or autocast.current("cuda")
-    return state is None or state.cache is not None
+    states = [autocast.current(device) for device in _DEVICES.values()]
+    state = next((state for state in states if state is not None and state.enabled), None)
+    return CACHING.get() if state is None else state.cache is not None
 
 
 def clear_autocast_cache() -> None:
@@ -70,21 +78,88 @@ def autocast_decrement_nesting() -> int:
     return int(_nesting.depth)
 
 
-def _by_block(name: str) -> Any:
-    def function(*args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            f"{name}(): autocast is set for a block, not for the thread\n"
-            "  fix: with autocast(device_type, dtype=..., enabled=..., cache_enabled=...): ..."
+class _Setting(autocast):
+    """What autocast does to one device from here on, in this thread or task: never left."""
+
+    def __init__(self, device: str, dtype: DType, enabled: bool) -> None:
+        self.device = self.part = device
+        self.fast_dtype, self._enabled, self._cache_enabled = dtype, enabled, CACHING.get()
+
+    def switches(self) -> Switch:
+        """The layer is on as long as it is for any device."""
+        others = (autocast.current(name) for name in backends() if name != self.device)
+        on = self._enabled or any(state is not None and state.enabled for state in others)
+        return Switch(on="autocast") if on else Switch(released="autocast")
+
+
+def _typed(name: str, what: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        shown = "torch.dtype" if kind is DType else kind.__name__
+        raise TypeError(
+            f"{name}(): argument '{what}' must be {shown}, not {type(value).__name__}\n"
+            f"  fix: torch.{name}('cpu', ...)"
         )
+    return value
+
+
+def set_autocast_enabled(*args: Any, **kwargs: Any) -> None:
+    """``set_autocast_enabled(device_type, enabled)``: autocast of this thread or task, on or off.
+
+    Without a device type it is that of CUDA. A block around restores what was before when it ends.
+    Raises ``TypeError`` for other types.
+
+    >>> cd.set_autocast_enabled("cpu", True)
+    >>> (cd.ones(2, 2) @ cd.ones(2, 2)).dtype
+    cd.bfloat16
+    >>> cd.set_autocast_enabled("cpu", False)
+    """
+    names = ("device_type", "enabled") if len(args) + len(kwargs) > 1 else ("enabled",)
+    given = dict(zip(names, args)) | kwargs
+    if len(args) > 2 or set(given) != set(names):
+        raise TypeError("set_autocast_enabled() takes device_type and enabled, or enabled alone")
+    device = _typed("set_autocast_enabled", "device_type", given.get("device_type", "cuda"), str)
+    enabled = _typed("set_autocast_enabled", "enabled", given["enabled"], bool)
+    _Setting(device, get_autocast_dtype(device), enabled).push()
+
+
+def set_autocast_dtype(device_type: str, dtype: DType) -> None:
+    """The dtype that autocast lowers to from here on, in this thread or task.
+
+    A block around restores what was before when it ends. Raises ``TypeError`` for other types.
+    """
+    device = _typed("set_autocast_dtype", "device_type", device_type, str)
+    dtype = _typed("set_autocast_dtype", "dtype", dtype, DType)
+    state = autocast.current(device)
+    _Setting(device, dtype, state is not None and bool(state.enabled)).push()
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Whether blocks that do not say it keep the weights that they convert."""
+    CACHING.set(_typed("set_autocast_cache_enabled", "enabled", enabled, bool))
+
+
+def _older_setter(device: str, name: str, setter: Callable[[str, Any], None]) -> Callable[..., Any]:
+    """A setting of one device, for which PyTorch has ``setter`` now."""
+    what = "enabled" if setter is set_autocast_enabled else "dtype"
+
+    def function(value: Any) -> None:
+        warnings.warn(
+            f"torch.{name}({what}) is deprecated. Please use torch.{setter.__name__}('{device}', "
+            f"{what}) instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        setter(device, value)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "Refused: autocast is set for a block, ``with autocast(...)``."
+    function.__doc__ = f"``{setter.__name__}({device!r}, {what})``."
     return function
 
 
-set_autocast_enabled = _by_block("set_autocast_enabled")
-set_autocast_dtype = _by_block("set_autocast_dtype")
-set_autocast_cpu_enabled = _by_block("set_autocast_cpu_enabled")
-set_autocast_cpu_dtype = _by_block("set_autocast_cpu_dtype")
-set_autocast_gpu_dtype = _by_block("set_autocast_gpu_dtype")
-set_autocast_cache_enabled = _by_block("set_autocast_cache_enabled")
+set_autocast_cpu_enabled = _older_setter("cpu", "set_autocast_cpu_enabled", set_autocast_enabled)
+set_autocast_ipu_enabled = _older_setter("ipu", "set_autocast_ipu_enabled", set_autocast_enabled)
+set_autocast_xla_enabled = _older_setter("xla", "set_autocast_xla_enabled", set_autocast_enabled)
+set_autocast_cpu_dtype = _older_setter("cpu", "set_autocast_cpu_dtype", set_autocast_dtype)
+set_autocast_gpu_dtype = _older_setter("cuda", "set_autocast_gpu_dtype", set_autocast_dtype)
+set_autocast_ipu_dtype = _older_setter("ipu", "set_autocast_ipu_dtype", set_autocast_dtype)
+set_autocast_xla_dtype = _older_setter("xla", "set_autocast_xla_dtype", set_autocast_dtype)
