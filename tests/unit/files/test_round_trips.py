@@ -189,7 +189,7 @@ def test_a_file_of_version_1_is_read(weights_only: bool | None) -> None:
     assert found["lists"][17:22] == [(), (1,), (1, 2), (1, (2,)), (1, 2, 3, 4)]
     assert found["lists"][22:25] == [{1, 2}, frozenset([3, "a"]), slice(1, 2)]
     assert found["lists"][25:] == [range(5), bytearray(b"ab"), bytearray()]
-    assert found["details"] == [cd.float32, cd.device("cpu"), cd.Size([2, 3])]
+    assert found["facts"] == [cd.float32, cd.device("cpu"), cd.Size([2, 3])]
     assert found["defaults"]["new"] == []
     assert found["dd0"] == {1: 2}
     assert found["counter"] == collections.Counter("abca")

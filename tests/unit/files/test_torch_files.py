@@ -61,7 +61,7 @@ def test_parameters_and_attributes(file: str) -> None:
 @BOTH
 def test_everything_else(file: str) -> None:
     found = cd.load(HERE / file)
-    assert found["details"] == [cd.Size([2, 3]), cd.device("cuda:1"), cd.float16, cd.strided]
+    assert found["facts"] == [cd.Size([2, 3]), cd.device("cuda:1"), cd.float16, cd.strided]
     assert found["python"][:4] == [1, -5, 2**40, 2**70] and found["python"][-1] == "\u20ac" * 50
     assert math.isinf(found["python"][5]) and found["python"][6:9] == [1j, True, None]
     assert found["bytes"] == [b"bytes", b"", bytearray(b"ab")]
@@ -267,7 +267,7 @@ def written(obj: Any, **options: Any) -> bytes:
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
 def test_what_is_written_is_read_again(options: Any) -> None:
     before = cd.load(HERE / "older.pt")
-    del before["details"][3], before["typed"]
+    del before["facts"][3], before["typed"]
     after = loaded(written(before, **options))
     assert after["views"][3].stride() == (1, 4)
     after["views"][0][4] = 77
@@ -276,7 +276,7 @@ def test_what_is_written_is_read_again(options: Any) -> None:
     assert {n: t.tolist() for n, t in after["dtypes"].items()} == {
         n: t.tolist() for n, t in before["dtypes"].items()
     }
-    assert after["details"] == before["details"] and after["mappings"] == before["mappings"]
+    assert after["facts"] == before["facts"] and after["mappings"] == before["mappings"]
 
 
 def test_what_pytorch_cannot_read_is_not_written(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ class TestBesidePyTorch:
         again = loaded(buffer.getvalue(), weights_only=False)
         np.testing.assert_allclose(again(x).detach().numpy(), score.numpy(), 1e-6)
 
-    def test_parameters_attributes_and_details(self) -> None:
+    def test_parameters_attributes_and_facts(self) -> None:
         parameter = nn.Parameter(cd.ones(2))
         parameter.note = "hi"
         labelled = cd.ones(2, requires_grad=True)

@@ -31,7 +31,7 @@ def everything() -> dict[str, Any]:
         "again": labelled,
         "parameter": parameter,
         "frozen": torch.nn.Parameter(torch.zeros(3), requires_grad=False),
-        "details": [torch.Size([2, 3]), torch.device("cuda", 1), torch.float16, torch.strided],
+        "facts": [torch.Size([2, 3]), torch.device("cuda", 1), torch.float16, torch.strided],
         "empty": torch.zeros(0, 3),
         "scalar": torch.tensor(3.5),
         "meta": torch.empty(2, 3, device="meta"),
