@@ -274,3 +274,15 @@ def test_a_profiler_goes_on_after_a_capture() -> None:
     assert results == [[2.0, 2.0]] * 2
     calls = [str(entry.code) for entry in profiler.getstats()]
     assert any("hypot" in call for call in calls)
+
+
+def test_plain_calls_are_served_by_the_functions_written_for_them() -> None:
+    """Also where the bases of tensors are not compiled, so that all they hold is in a dict."""
+    fast = compiled(lambda x, k: x * k)
+    for x in (cd.ones(3), cd.ones(4)[1:].clone(), cd.ones(3, requires_grad=True).detach()):
+        cd.testing.assert_close(fast(x, 2.0), cd.full((3,), 2.0))
+    (ready,) = fast.ready
+    assert ready.match((cd.zeros(3), 2.0), {}) is not None
+    named = cd.zeros(3)
+    named.tag = "a"
+    assert ready.match((named, 2.0), {}) is None

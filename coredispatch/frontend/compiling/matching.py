@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.frontend.compiling.arguments import Arguments, order_of
+from coredispatch.frontend.compiling.state import OWN_ATTRIBUTES
 from coredispatch.frontend.compiling.text import Text
 from coredispatch.plugin import Value
 
@@ -86,7 +87,7 @@ class _Matcher:
 
     def tensor(self, name: str, value: Any) -> bool:
         raw, text = value.raw, self.text
-        if type(raw) is not np.ndarray or value.__dict__:
+        if type(raw) is not np.ndarray or not value.__dict__.keys() <= OWN_ATTRIBUTES:
             return False
         array = f"{name}_raw"
         shape = self.open.get(len(self.arrays))
@@ -94,7 +95,8 @@ class _Matcher:
         self.arrays.append(array)
         text.line(
             f"if type({name}) is not {text.name(type(value))} or {name}.keys != {value.keys} "
-            f"or {name}._view is not None or {name}.__dict__: return None"
+            f"or {name}._view is not None or not {name}.__dict__.keys() <= "
+            f"{text.name(OWN_ATTRIBUTES)}: return None"
         )
         text.line(f"{array} = {name}.raw")
         if shape is not None:

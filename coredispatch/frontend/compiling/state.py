@@ -26,6 +26,7 @@ from coredispatch.frontend.compiling.records import MISSING, PLAIN, READ, Elemen
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.optim.optimizer import Optimizer
 from coredispatch.frontend.optim.schedule import LRScheduler
+from coredispatch.frontend.tensor import Tensor
 from coredispatch.plugin import Device, DType, Generator, Operator, Value
 
 __all__ = ["State", "attributes_of"]
@@ -374,6 +375,12 @@ class State:
             for name in vars(base).get("__slots__", ()) if _by_user(base) else ():
                 if (name in names or self.all_names) and not name.startswith("__"):
                     self.record("attribute", holder, name, f"{how}.{name}")
+
+
+#: what the ``__dict__`` of a tensor may have where its bases are not compiled
+OWN_ATTRIBUTES = frozenset(
+    ["raw", "keys", *(n for cls in Tensor.__mro__ for n in vars(cls) if n.startswith("_"))]
+)
 
 
 def attributes_of(tensor: Any) -> tuple[str, ...]:

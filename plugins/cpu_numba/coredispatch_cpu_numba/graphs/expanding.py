@@ -12,7 +12,7 @@ import operator as py
 from collections.abc import Callable
 from typing import Any
 
-from coredispatch.plugin import Device, operator
+from coredispatch.plugin import Device, operator, passes
 from coredispatch.plugin import graph as graphs
 
 __all__ = ["EXPANSIONS", "expand"]
@@ -27,6 +27,19 @@ class _Writer:
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
+        self._known: dict[Any, Any] = {}
+
+    def writes_to(self, node: Any) -> bool:
+        """Whether the graph writes to a value."""
+        aliases = passes.aliasing.Aliases(self.graph)
+        return aliases.of(node) in aliases.written
+
+    def once(self, write: Callable[..., Any], *args: Any) -> Any:
+        """What ``write(self, *args)`` gives; one node for all who ask for the same of inputs."""
+        key = (write, *args)
+        if key not in self._known:
+            self._known[key] = write(self, *args)
+        return self._known[key]
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = operator(name)
@@ -54,15 +67,18 @@ def expand(graph: Any) -> Any:
     What is known of values must be there (:func:`coredispatch.graph.passes.inference`).
     """
     made = graph.copy()
+    writer = _Writer(made)
     for node in made.nodes:
         node.meta.pop("aliases", None)  # was told of the layouts that eager gave
         rule = EXPANSIONS.get(getattr(node.target, "name", ""))
         if node.op != "call_function" or rule is None:
             continue
         args = graphs.bound_arguments(node.target, node)
+        if args is None:
+            continue
         with made.inserting_before(node):
             try:
-                result = rule(_Writer(made), *args)
+                result = rule(writer, *args)
             except _Declined:
                 continue
         if result is None:  # writes
@@ -116,7 +132,7 @@ def _softmax(b: Any, x: Any, dim: int, dtype: Any) -> Any:
     if dtype is not None:
         raise _Declined
     e = b.exp(b.sub(x, b.amax(x, [-1], True)))
-    return b.div(e, b.sum(e, [-1], True))
+    return b.mul(e, b.reciprocal(b.sum(e, [-1], True)))  # which is 1 at least
 
 
 def _softmax_backward(b: Any, grad: Any, out: Any, dim: int) -> Any:
@@ -206,13 +222,17 @@ def _classes(
         raise _Declined
     if str(target.meta["value"].dtype).rpartition(".")[2] != "int64":
         raise _Declined
-    if target.op != "placeholder":
+    if target.op != "placeholder" or b.writes_to(target):
         raise _Declined
     check = (target.name, _shape(x)[1], ignored)
     b.graph.meta["classes"] = {**b.graph.meta.get("classes", {}), check: None}
+    chosen: tuple[Any, Any] = b.once(_chosen, target, _shape(x)[1])
+    return chosen
+
+
+def _chosen(b: Any, target: Any, classes: int) -> tuple[Any, Any]:
     column = b.unsqueeze(target, 1)
-    numbers = b.arange(0, _shape(x)[1], device=Device("cpu"))
-    return column, b.eq(numbers, column)
+    return column, b.eq(b.arange(0, classes, device=Device("cpu")), column)
 
 
 def _cross_entropy(
@@ -227,11 +247,13 @@ def _cross_entropy(
     if reduction == "none":
         return b.reshape(loss, _shape(target))
     summed = b.sum(loss)
-    return summed if reduction == "sum" else b.div(summed, _counted(b, x, target, ignored))
+    if reduction == "sum":
+        return summed
+    return b.div(summed, b.once(_counted, target, ignored, x.meta["value"].dtype))
 
 
-def _counted(b: Any, x: Any, target: Any, ignored: int) -> Any:
-    return b.sum(b.to_dtype(b.ne(target, ignored), x.meta["value"].dtype))
+def _counted(b: Any, target: Any, ignored: int, dtype: Any) -> Any:
+    return b.sum(b.to_dtype(b.ne(target, ignored), dtype))
 
 
 def _cross_entropy_backward(
@@ -246,11 +268,11 @@ def _cross_entropy_backward(
 ) -> Any:
     column, chosen = _classes(b, x, target, weight, ignored, smoothing)
     e = b.exp(b.sub(x, b.amax(x, [1], True)))
-    share = b.div(e, b.sum(e, [1], True))
+    share = b.mul(e, b.reciprocal(b.sum(e, [1], True)))
     if reduction == "none":
         grad = b.unsqueeze(grad, 1)
     elif reduction == "mean":
-        grad = b.div(grad, _counted(b, x, target, ignored))
+        grad = b.div(grad, b.once(_counted, target, ignored, x.meta["value"].dtype))
     slope = b.where(chosen, b.sub(share, 1.0), share)
     return b.where(b.ne(column, ignored), b.mul(slope, grad), 0.0)
 
@@ -317,7 +339,14 @@ def _attention(
     largest = b.amax(scores, [-1], True)  # -inf for a query without any key, which gives 0
     e = b.exp(b.sub(scores, b.where(b.gt(largest, -math.inf), largest, 0.0)))
     total = b.sum(e, [-1], True)
-    return b.matmul(b.div(e, b.where(b.gt(total, 0.0), total, 1.0)), v)
+    return b.matmul(b.mul(e, b.reciprocal(b.where(b.gt(total, 0.0), total, 1.0))), v)
+
+
+def _ones_like(b: Any, x: Any, *options: Any) -> Any:
+    """The gradient of a loss: a constant, which does not wait for the loss."""
+    if _shape(x) or any(option is not None for option in options):
+        raise _Declined
+    return b.full((), 1, dtype=x.meta["value"].dtype, device=Device("cpu"))
 
 
 def _sum(b: Any, x: Any, dims: Any, keepdim: bool, dtype: Any) -> Any:
@@ -398,6 +427,7 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     "log_softmax": _log_softmax,
     "log_softmax_backward": _log_softmax_backward,
     "mse_loss": _mse_loss,
+    "ones_like": _ones_like,
     "rms_norm": _rms_norm,
     "scaled_dot_product_attention": _attention,
     "sum": _sum,
