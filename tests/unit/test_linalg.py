@@ -337,3 +337,39 @@ def test_sums_of_products_in_half_precision_are_rounded_once(
         # What float32 adds to the half of a unit, where terms cancel.
         slack = 1e-5 * (np.abs(beta * addend) + np.abs(alpha) * np.abs(product).max())
         assert (np.abs(result.double().numpy() - exact) <= 0.5 * ulp + slack).all()
+
+
+# -- as many matrices as each has rows: one matrix has the shape of their vectors ------------------
+
+
+def test_one_matrix_beside_a_stack_is_no_stack_of_vectors() -> None:
+    stack = np.tril(rand(3, 3, 3)) + 4 * np.eye(3)
+    b = rand(3, 3)
+    solve = cd.linalg.solve_triangular
+    for left in (True, False):
+        found = solve(cd.tensor(stack), cd.tensor(b), upper=False, left=left).numpy()
+        product = stack @ found if left else found @ stack
+        assert found.shape == (3, 3, 3)
+        np.testing.assert_allclose(product, np.broadcast_to(b, (3, 3, 3)), atol=1e-10)
+    found = cd.cholesky_solve(cd.tensor(b), cd.tensor(stack)).numpy()
+    product = stack @ stack.mT @ found
+    np.testing.assert_allclose(product, np.broadcast_to(b, (3, 3, 3)), atol=1e-10)
+    inverse = cd.ops.linalg_inv.decomposition(cd.tensor(stack)).numpy()
+    np.testing.assert_allclose(inverse, np.linalg.inv(stack), atol=1e-10)
+
+
+def test_a_triangular_system_takes_no_vector() -> None:
+    with pytest.raises(cd.ShapeError, match="a matrix or a stack of them is needed"):
+        cd.linalg.solve_triangular(cd.eye(3), cd.ones(3), upper=True)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "op", ["inverse", "det", "slogdet", "geqrf", "linalg.eigh", "linalg.svd", "linalg.qr"]
+)
+def test_factorizations_refuse_what_lapack_has_no_routines_for(op: str, dtype: str) -> None:
+    function = cd
+    for name in op.split("."):
+        function = getattr(function, name)
+    with pytest.raises(cd.DTypeError, match="decompositions need"):
+        function(cd.eye(2).to(getattr(cd, dtype)))  # type: ignore[operator]

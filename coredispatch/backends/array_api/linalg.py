@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.array_api.namespace import Namespace
-from coredispatch.registry.model.dtypes import DType, bool_
-from coredispatch.registry.model.errors import LinAlgError, ShapeError
+from coredispatch.registry.model.dtypes import DType, bool_, complex64, complex128, float32, float64
+from coredispatch.registry.model.errors import DTypeError, LinAlgError, ShapeError
 
 __all__ = ["kernels"]
+
+_LAPACK = (float32, float64, complex64, complex128)
 
 
 def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
@@ -104,7 +106,7 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
             raise LinAlgError("the matrix is singular", fix="use lstsq or pinv")
         return x[..., 0] if vector else x
 
-    return {
+    table: dict[str, Callable[..., Any]] = {
         "cholesky": cholesky,
         "linalg_qr": qr,
         "linalg_svd": svd,
@@ -113,3 +115,17 @@ def _decompositions(xp: Any, linalg: Any) -> dict[str, Callable[..., Any]]:
         "linalg_solve": solve,
         "linalg_slogdet": lambda x: tuple(linalg.slogdet(x)),
     }
+    return {name: _of_lapack(function) for name, function in table.items()}
+
+
+def _of_lapack(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, refusing what LAPACK has no routines for; some libraries make float64 of it."""
+
+    def kernel(x: Any, *args: Any) -> Any:
+        if DType.of(x.dtype) not in _LAPACK:
+            raise DTypeError(
+                f"decompositions need float32 or more, got {x.dtype}", fix="use x.float()"
+            )
+        return function(x, *args)
+
+    return kernel

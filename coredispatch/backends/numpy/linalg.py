@@ -106,6 +106,7 @@ def addmm(x: np.ndarray, a: np.ndarray, b: np.ndarray, beta: Any, alpha: Any) ->
 
 def _decomposition(function: Callable[..., Any], hint: str) -> Callable[..., Any]:
     def kernel(*args: Any) -> Any:
+        lu.refuse_others(args[0])
         try:
             return function(*args)
         except np.linalg.LinAlgError as error:
@@ -178,7 +179,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "linalg_eig": _decomposition(_eig, "check the input for NaN"),
     "linalg_solve": _decomposition(_solve, _SINGULAR),
     "linalg_inv": _decomposition(np.linalg.inv, _SINGULAR),
-    "linalg_slogdet": _slogdet,
-    "det": lambda x: np.asarray(np.linalg.det(x)),
+    "linalg_slogdet": _decomposition(_slogdet, _SINGULAR),
+    "det": _decomposition(lambda x: np.asarray(np.linalg.det(x)), _SINGULAR),
     **lu.KERNELS,
 }

@@ -11,10 +11,16 @@ import numpy as np
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.errors import DTypeError, LinAlgError
 
-__all__ = ["KERNELS"]
+__all__ = ["KERNELS", "refuse_others"]
 
 #: columns that are eliminated one by one; more are halved, so that products do the work
 _PANEL = 16
+
+
+def refuse_others(x: np.ndarray) -> None:
+    """Refuse a dtype that LAPACK has no routines for: NumPy makes float64 of it without a word."""
+    if x.dtype.char not in "fdFD":
+        raise DTypeError(f"decompositions need float32 or more, got {x.dtype}", fix="use x.float()")
 
 
 def _magnitude(x: np.ndarray) -> np.ndarray:
@@ -63,8 +69,7 @@ def _recurse(a: np.ndarray, order: np.ndarray, pivots: np.ndarray, pivot: bool) 
 
 
 def _lu_factor_ex(x: np.ndarray, pivot: bool, check_errors: bool) -> Any:
-    if x.dtype.char not in "fdFD":
-        raise DTypeError(f"decompositions need float32 or more, got {x.dtype}", fix="x.float()")
+    refuse_others(x)
     *lead, m, n = x.shape
     k = min(m, n)
     a = np.array(x, copy=True, order="C").reshape(-1, m, n) if x.size else x.copy()
@@ -96,7 +101,8 @@ def _lu_row_order(pivots: np.ndarray, rows: int) -> np.ndarray:
 
 
 def _geqrf(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if not x.size:
+    refuse_others(x)
+    if x.ndim > 1 and not x.size:
         return x.copy(), np.zeros((*x.shape[:-2], min(x.shape[-2:])), x.dtype)
     packed, tau = np.linalg.qr(x, mode="raw")
     # NumPy gives LAPACK's columns as rows.

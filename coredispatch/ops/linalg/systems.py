@@ -49,6 +49,12 @@ def _well_conditioned(make: Any) -> Iterator[Any]:
 def invertible(make: Any) -> Iterator[Sample]:
     for x in _well_conditioned(make):
         yield Sample(x.astype(make((1,)).dtype))
+    yield Sample(_stack(make, 3))  # as many matrices as each has rows
+
+
+def _stack(make: Any, n: int) -> Any:
+    """``n`` invertible matrices of ``n`` rows: with them one matrix has the shape of n vectors."""
+    return (make((n, n, n)) + 4 * np.eye(n)).astype(make((1,)).dtype)
 
 
 # ---- solve --------------------------------------------------------------------------------------
@@ -140,7 +146,8 @@ def _triangular_reference(
 ) -> Any:
     half = np.triu(A, int(unitriangular)) if upper else np.tril(A, -int(unitriangular))
     half = half + np.eye(A.shape[-1]) if unitriangular else half
-    return _solve_reference(half, B, left=left)
+    stack = (*A.shape[: max(A.ndim - B.ndim, 0)], *B.shape)
+    return _solve_reference(half, np.broadcast_to(B, stack), left=left)
 
 
 def _triangular_systems(make: Any) -> Iterator[Sample]:
@@ -152,6 +159,7 @@ def _triangular_systems(make: Any) -> Iterator[Sample]:
         yield Sample(square, make((2, 4)), upper=upper, left=False)
         yield Sample(square, make((2, 4)), upper=upper, left=False, unitriangular=True)
         yield Sample(square, make((4, 3)), upper=upper, unitriangular=True)
+        yield Sample(_stack(make, 3), make((3, 3)), upper=upper, left=upper)
 
 
 @composite(
@@ -172,7 +180,13 @@ def linalg_solve_triangular(
     left: bool = True,
     unitriangular: bool = False,
 ) -> Tensor:
-    """Like ``solve`` with only one triangle of ``A`` read (``unitriangular``: ones diagonal)."""
+    """Like ``solve`` with only one triangle of ``A`` read (``unitriangular``: ones diagonal).
+
+    ``B`` is a matrix or a stack of them, whatever the shape of ``A``: never a vector.
+    """
+    matrix_shape(B)
+    if A.ndim > B.ndim:  # solve would take one matrix for the vectors of a stack
+        B = shape.expand(B, (*A.shape[: A.ndim - B.ndim], *B.shape))
     half = lazy.triu(A, int(unitriangular)) if upper else lazy.tril(A, -int(unitriangular))
     if unitriangular:
         half = half + lazy.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -192,6 +206,7 @@ def _factored_reference(factor: Any, upper: bool) -> Any:
     ),
     samples=lambda make: (
         Sample(make((4, 2)), np.tril(make((4, 4))) + 3 * np.eye(4, dtype=make((1,)).dtype)),
+        Sample(make((3, 3)), np.tril(_stack(make, 3))),
     ),
     dtypes=FLOATS,
     tolerance=conditioned,
@@ -237,8 +252,9 @@ def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
 )
 def linalg_inv(A: Tensor) -> Tensor:
     """Inverse of square matrices. Raises :class:`OpError` for a singular one."""
-    n = square_shape(A)[-1]
-    return linalg_solve(A, lazy.eye(n, dtype=A.dtype, device=A.device))
+    identity = lazy.eye(square_shape(A)[-1], dtype=A.dtype, device=A.device)
+    # As many dimensions as A: a stack of n matrices would take one of (n, n) for its n vectors.
+    return linalg_solve(A, shape.expand(identity, A.shape))
 
 
 @linalg_inv.vjp

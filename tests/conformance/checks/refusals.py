@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import coredispatch as cd
+from coredispatch.plugin import DType, samples
 from coredispatch.registry import CoreDispatchError, DeviceError, OpError
 from coredispatch.registry.around.devices import reads_anywhere
 
@@ -31,6 +32,9 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
     op = metadata.op
     if op.samples is None:
         return
+    for dtype in ("int64", "bfloat16"):
+        if metadata.native and dtype in subject.dtypes and _outside(metadata, dtype):
+            yield Case(14, op.name, dtype, variant="dtype")
     for dtype in choose_dtypes(metadata, ("float32",), 1):
         if dtype not in subject.dtypes:
             return
@@ -46,6 +50,24 @@ def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
             yield Case(15, op.name, dtype)
         if metadata.native and INDEXED & {p.name for p in op.schema.params}:
             yield Case(14, op.name, dtype, variant="places")
+
+
+def _outside(metadata: OpMetadata, dtype: str) -> bool:
+    """Whether the rules of a public operator refuse arrays of ``dtype``."""
+    named = metadata.op.namespaces or metadata.op.method
+    if not named or dtype in metadata.dtypes or metadata.layouts:
+        return False
+    try:
+        sample = next(
+            iter(metadata.op.samples(samples.Make(numpy_dtype(dtype), 0, metadata.op.values)))
+        )
+        sample = sample.map(lambda a: cd.empty(a.shape, dtype=DType.of(a.dtype), device="meta"))
+        metadata.op(*sample.args, **sample.kwargs)
+    except cd.DTypeError:
+        return True
+    except Exception:  # sampled otherwise, or computed from values
+        return False
+    return False
 
 
 def _refused(
@@ -104,6 +126,14 @@ def wrong_type(context: Context) -> None:
         _refused(context, changed, (OpError, CoreDispatchError))
     context.sample = sample
     _works_still(context)
+
+
+@check(14, plan=_plan, variant="dtype")
+def dtype(context: Context) -> None:
+    """A dtype that the operator's rules refuse: no kernel makes another one of it in silence."""
+    sample = next(context.samples())
+    context.sample = sample
+    _refused(context, sample, cd.DTypeError)
 
 
 @check(14, plan=_plan, variant="shapes")
