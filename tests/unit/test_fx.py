@@ -6,7 +6,7 @@ import copy
 import math
 import operator
 import pickle
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -121,9 +121,65 @@ def test_wrap_and_concrete_args() -> None:
         return y * 2 if doubled else y
 
     traced = fx.symbolic_trace(program, concrete_args={"doubled": True})
-    assert [n.op for n in traced.graph.nodes].count("call_function") == 2
-    assert traced(cd.ones(1)).item() == 1.0
-    assert traced(-cd.ones(1)).item() == -2.0
+    assert [n.target for n in traced.graph.find_nodes(op="placeholder")] == ["x", "doubled_1"]
+    assert traced(cd.ones(1), True).item() == 1.0
+    assert traced(-cd.ones(1), True).item() == -2.0
+    refused = "doubled has been specialized to have value True but got another value"
+    with pytest.raises(AssertionError, match=refused):
+        traced(cd.ones(1), False)
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    with pytest.raises(AssertionError, match=refused):
+        traced(cd.ones(1), doubled_1=False)
+
+
+def test_concrete_args_of_every_kind() -> None:
+    def scaled(x: Any, factor: Any = None) -> Any:
+        return x if factor is None else x * factor
+
+    plain = fx.symbolic_trace(scaled, concrete_args={"factor": None})
+    assert plain(3) == 3
+    with pytest.raises(AssertionError, match="to have value None"):
+        plain(3, 2)
+    with pytest.warns(UserWarning, match="correct input factor"):
+        known = fx.symbolic_trace(scaled, concrete_args={"factor": cd.tensor(2.0)})
+    assert known(3, cd.tensor(5.0)).item() == 6.0
+    all_of_them = fx.symbolic_trace(scaled, concrete_args=(fx.PH, 2))
+    assert all_of_them(5, 2) == 10
+    with pytest.raises(RuntimeError, match="expected 2 arguments but got 1 concrete"):
+        fx.symbolic_trace(scaled, concrete_args=(fx.PH,))
+
+    marked = fx._symbolic_trace.PHWithMeta("first")
+    graph = fx.Tracer().trace(lambda *args: args[0] - args[1], (marked, fx.PH))
+    one, two = graph.find_nodes(op="placeholder")
+    assert (one.target, two.target, one.ph_key) == ("input_0", "input_1", "first")
+    assert not hasattr(two, "ph_key")
+
+
+class _Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def test_concrete_args_with_parts() -> None:
+    """The whole is one input; what is known of its parts is checked."""
+
+    def program(x: Any, y: Any = 3) -> Any:
+        first, rest = x
+        total = first.a - first.b
+        for value in rest["some"]:
+            total = total + value * y
+        return {"total": total, "flag": rest["flag"]}
+
+    shape = [_Pair(fx.PH, fx.PH), {"some": (fx.PH, fx.PH), "flag": True}]
+    traced = fx.symbolic_trace(program, concrete_args={"x": shape, "y": 2})
+    assert [n.target for n in traced.graph.find_nodes(op="placeholder")] == ["x", "y"]
+    given = [_Pair(5, 1), {"some": (10, 20), "flag": True}]
+    for made in (traced, pickle.loads(pickle.dumps(traced)), fx.Interpreter(traced).run):
+        assert made(given, 2) == {"total": 64, "flag": True}
+    given[1]["flag"] = False
+    with pytest.raises(AssertionError, match="x has been specialized to have value True"):
+        traced(given, 2)
 
 
 class _Rest(nn.Module):

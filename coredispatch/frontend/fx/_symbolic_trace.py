@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,12 +15,21 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from coredispatch.frontend.fx.graph_module import GraphModule
+from coredispatch.frontend.fx.node import has_side_effect
 from coredispatch.frontend.fx.proxy import ParameterProxy, Proxy, TracerBase
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.modules.container import Sequential
 from coredispatch.frontend.nn.parameter import Parameter
+from coredispatch.frontend.programs import _assert
 from coredispatch.frontend.tensor import Tensor
+from coredispatch.frontend.utils._pytree import (
+    GetAttrKey,
+    SequenceKey,
+    tree_is_leaf,
+    tree_map_with_path,
+)
 from coredispatch.graph import Graph, map_aggregate
+from coredispatch.plugin import Device, DType, Layout
 
 __all__ = ["PH", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing", "is_fx_tracing"]
 __all__ += ["symbolic_trace", "wrap"]
@@ -40,13 +51,32 @@ def is_fx_tracing() -> bool:
 is_fx_symbolic_tracing = is_fx_tracing
 
 
-class _Placeholder:
+class PHBase:
+    """In ``concrete_args``: an input after all. What is set on it is set on the input's node."""
+
     def __repr__(self) -> str:
         return "PH"
 
 
-#: in ``concrete_args``: an input after all
-PH = _Placeholder()
+PH = PHBase()
+
+
+class PHWithMeta(PHBase):
+    """An input whose node can be told by ``ph_key``."""
+
+    def __init__(self, ph_key: str | None = None) -> None:
+        self.ph_key = ph_key
+
+
+def _assert_is_none(value: Any, message: str) -> None:
+    """The check of an input that was None. Raises AssertionError."""
+    assert value is None, message
+
+
+for _check in (_assert, _assert_is_none):
+    has_side_effect(_check)
+#: values of these types are compared with what an input is
+_COMPARED = (str, int, float, bool, complex, DType, Device, Layout)
 
 
 def wrap(fn_or_name: str | Callable[..., Any]) -> Any:
@@ -199,11 +229,18 @@ class Tracer(TracerBase):
     # -- tracing ---------------------------------------------------------------------------------
 
     def trace(
-        self, root: Module | Callable[..., Any], concrete_args: dict[str, Any] | None = None
+        self,
+        root: Module | Callable[..., Any],
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
     ) -> Graph:
         """The graph of a module or function.
 
-        ``concrete_args`` are values for some of the parameters, which are then no inputs.
+        Args:
+            root: the module or function.
+            concrete_args: values for some of the parameters by name, or for all of them in a tuple;
+                see :func:`symbolic_trace`.
+
+        Raises RuntimeError for a tuple of another length.
         """
         function: Callable[..., Any]
         if isinstance(root, Module):
@@ -231,15 +268,31 @@ class Tracer(TracerBase):
         return self.graph
 
     def _inputs(
-        self, function: Callable[..., Any], bound: bool, concrete: dict[str, Any]
+        self, function: Callable[..., Any], bound: bool, concrete: Any
     ) -> tuple[list[Any], dict[str, Any]]:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())[bound:]
         args: list[Any] = [self.root] if bound else []
         kwargs: dict[str, Any] = {}
-        for parameter in parameters[1:] if bound else parameters:
+        if isinstance(concrete, tuple):
+            own = [p for p in parameters if p.kind not in _STARS]
+            if concrete and not own and parameters:  # all of them go into *args
+                for k, given in enumerate(concrete):
+                    proxy = self.create_proxy("placeholder", f"input_{k}", (), {})
+                    args.append(_marked(proxy, given))
+                return args, kwargs
+            if len(concrete) != len(own):
+                raise RuntimeError(
+                    f"Tracing expected {len(own)} arguments but got {len(concrete)} concrete "
+                    "arguments"
+                )
+            concrete = {p.name: given for p, given in zip(own, concrete)}
+        structured = any(map(_is_structured, concrete.values()))
+        for parameter in parameters:
             name = parameter.name
-            if name in concrete and concrete[name] is not PH:
+            if name in concrete and parameter.kind in _STARS:
                 value: Any = concrete[name]
+            elif name in concrete:
+                value = self._specialized(parameter, concrete[name], structured)
             else:
                 value = self._placeholder(parameter)
             if isinstance(value, _Rest) or parameter.kind is parameter.KEYWORD_ONLY:
@@ -249,6 +302,47 @@ class Tracer(TracerBase):
             else:
                 args.append(value)
         return args, kwargs
+
+    def _specialized(self, parameter: inspect.Parameter, given: Any, structured: bool) -> Any:
+        """An input with some parts known: the known ones are checked when the graph runs."""
+        name = parameter.name
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        place = name if structured else f"{name}_1"
+        whole = self.create_proxy("placeholder", place, default, {})
+        numbers = iter(range(1, 1 << 30))
+
+        def part(path: Any, value: Any) -> Any:
+            proxy, own = whole, f"{name}_{next(numbers)}"
+            for depth, at in enumerate(path, 1):
+                proxy = self._part_of(proxy, at, own if depth == len(path) else None)
+            if isinstance(value, PHBase):
+                return _marked(proxy, value)
+            self._check(name, proxy, value)
+            return value
+
+        return tree_map_with_path(part, given)
+
+    def _part_of(self, proxy: Proxy, at: Any, name: str | None) -> Proxy:
+        """What stands at a key, an index or a field."""
+        if isinstance(at, GetAttrKey):
+            return self.create_proxy("call_function", getattr, (proxy, at.name), {}, name)
+        key = at.idx if isinstance(at, SequenceKey) else at.key
+        return self.create_proxy("call_function", operator.getitem, (proxy, key), {}, name)
+
+    def _check(self, name: str, proxy: Proxy, value: Any) -> None:
+        """A node that refuses another value than the one that was traced with."""
+        but = f"{name} has been specialized to have value {value} but got another value"
+        if value is None:
+            self.create_proxy("call_function", _assert_is_none, (proxy, but), {})
+        elif type(value) in _COMPARED:
+            self.create_proxy("call_function", _assert, (proxy == value, but), {})
+        else:
+            warnings.warn(
+                f"Was not able to add assertion to guarantee correct input {name} to specialized "
+                "function. It is up to the user to make sure that your inputs match the inputs you "
+                "specialized the function with.",
+                stacklevel=2,
+            )
 
     def _placeholder(self, parameter: inspect.Parameter) -> Any:
         name, stars = parameter.name, _STARS.get(parameter.kind, "")
@@ -329,6 +423,20 @@ def _has_proxy(values: Any) -> bool:
     return bool(found)
 
 
+def _is_structured(value: Any) -> bool:
+    """Whether a value in ``concrete_args`` has parts."""
+    return not tree_is_leaf(value)
+
+
+def _marked(proxy: Proxy, value: Any) -> Proxy:
+    """What a program set on a placeholder of its own goes to the node."""
+    if isinstance(value, PHBase):
+        for name, item in vars(value).items():
+            if not callable(item) and not hasattr(proxy.node, name):
+                setattr(proxy.node, name, item)
+    return proxy
+
+
 class ProxyableClassMeta(type):
     """Instances made from proxies while tracing are made by a call in the graph instead."""
 
@@ -341,9 +449,18 @@ class ProxyableClassMeta(type):
 
 
 def symbolic_trace(
-    root: Module | Callable[..., Any], concrete_args: dict[str, Any] | None = None
+    root: Module | Callable[..., Any],
+    concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
 ) -> GraphModule:
     """The :class:`GraphModule` of a module or function, traced with proxies.
+
+    Args:
+        root: the module or function.
+        concrete_args: values for some of the parameters by name, or for all in a tuple. The program
+            is traced with them. The parameter stays an input, and another value is refused by an
+            AssertionError when the graph runs; where a value cannot be compared, as a tensor, a
+            warning says so. ``PH`` stands for an input that is not known, also inside of lists,
+            tuples and dicts.
 
     Raises :class:`TraceError` where the program asks a proxy for a value, with the line.
 
@@ -351,6 +468,9 @@ def symbolic_trace(
         >>> traced = cd.fx.symbolic_trace(lambda x: (x + 1).relu())
         >>> [node.op for node in traced.graph.nodes]
         ['placeholder', 'call_function', 'call_method', 'output']
+        >>> known = {"x": {"a": cd.fx.PH, "b": cd.fx.PH}}
+        >>> cd.fx.symbolic_trace(lambda x: sum(x.values()), known)({"a": 1, "b": 2})
+        3
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args)
