@@ -243,7 +243,7 @@ from functorch.experimental import functionalize
 model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
 import warnings; warnings.simplefilter("ignore", FutureWarning)
 function, params = make_functional(model)
-assert torch.equal(function(params, x), model(x)) and params[0] is not model.weight
+assert torch.allclose(function(params, x), model(x)) and params[0] is not model.weight
 each = vmap(grad(lambda p, x: function(p, x).sum()), in_dims=(None, 0))(params, x)
 print(tuple(each[0].shape), functorch.vmap is torch.func.vmap)
 models = [torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).eval() for _ in "ab"]

@@ -32,7 +32,7 @@ def main() -> int:
         return 0
     try:
         print(run(lambda done, total, name: print(f"{done}/{total} {name}"), dtypes, options.only))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -24,15 +24,20 @@ _CHARS = {"float32": "f", "float64": "d", "bfloat16": "E", "float16": "e", "uint
 
 
 def jobs(dtypes: tuple[str, ...] = DTYPES, only: str = "") -> list[tuple[str, str, str]]:
-    """``(module, name, dtype)`` of everything there is to compile, or of what ``only`` names."""
+    """``(module, name, dtype)`` of everything there is to compile.
+
+    ``only`` names a family or a module of it (``norm``, ``norm.batch_norm``); ValueError where
+    there is none.
+    """
     package = import_module(f"{__package__}.loops")
-    found = []
     start = f"{package.__name__}."
-    for info in pkgutil.walk_packages(package.__path__, start):
-        module: Any = import_module(info.name)
-        place = info.name.removeprefix(start)
-        if only and place != only and not place.startswith(f"{only}."):
-            continue
+    modules = [i.name.removeprefix(start) for i in pkgutil.walk_packages(package.__path__, start)]
+    chosen = [m for m in modules if not only or m == only or m.startswith(f"{only}.")]
+    if not chosen:
+        raise ValueError(f"no loops are called {only!r}; there are {', '.join(modules)}")
+    found = []
+    for place in chosen:
+        module: Any = import_module(start + place)
         for dtype in dtypes:
             char = _CHARS[dtype]
             names = [n for n, loop in getattr(module, "LOOPS", {}).items() if char in loop.dtypes]

@@ -140,7 +140,7 @@ def test_a_captured_call_has_the_program_compiled_only(tmp_path: Path, backgroun
     done = subprocess.run(program, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("graph.*"))
-    assert bool(list(tmp_path.glob("softmax.*"))) is (background == "0")
+    assert bool(list(tmp_path.glob("activation.softmax.*"))) is (background == "0")
 
 
 def test_a_kernel_that_is_not_ready_declines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,18 +179,21 @@ def test_warmup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache_place.directory.cache_clear()
     reports: list[tuple[int, int, str]] = []
     try:
-        line = warmup.run(lambda *report: reports.append(report), ("float32",), "scan")
+        line = warmup.run(lambda *report: reports.append(report), ("float32",), "reduction.scans")
         assert not cache_place.is_warm()  # that takes everything
         cache_place.mark_warm()
         assert cache_place.is_warm()
     finally:
         cache_place.directory.cache_clear()
-    wanted = warmup.jobs(("float32",), "scan")
-    assert line == f"{len(wanted)} kernels in {tmp_path}"
+    wanted = warmup.jobs(("float32",), "reduction.scans")
+    assert wanted and line == f"{len(wanted)} kernels in {tmp_path}"
     assert sorted(name for *_, name in reports) == sorted(f"{m}.{n} {d}" for m, n, d in wanted)
     assert [done for done, *_ in reports] == list(range(1, len(wanted) + 1))
     for _, name, _ in wanted:
-        assert list(tmp_path.glob(f"scan.{name}.f.*.nbi"))
+        assert list(tmp_path.glob(f"reduction.scans.{name}.f.*.nbi"))
+    assert len(warmup.jobs(only="reduction")) > len(warmup.jobs(only="reduction.scans"))
+    with pytest.raises(ValueError, match=r"no loops are called 'scan'.*reduction\.scans"):
+        warmup.jobs(only="scan")
     assert len(warmup.jobs()) > 200
 
 
