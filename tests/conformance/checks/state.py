@@ -16,7 +16,8 @@ import time
 import tracemalloc
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from ..context import (
     tensors_in,
 )
 from ..growth import Filling, Growth, counted, growths
+from ..interleaving import interleaved, kernel_folders
 from ..process_state import Outputs, lasting, passing, unusual
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject, numpy_dtype
 from ..templates import named
@@ -45,6 +47,8 @@ from .values import choose_dtypes, decomposes, in_domain
 CALLS = 1100
 #: threads that start together, and the calls of each
 THREADS, TURNS = 8, 12
+#: and the calls of each that is interrupted inside of the kernel
+SWITCHED_TURNS = 3
 #: and those of large calls, between whose parts NumPy lets other threads run
 LARGE_THREADS, LARGE_TURNS = 4, 8
 #: seconds after which a case makes no further calls than it must
@@ -56,6 +60,9 @@ LARGE, WAYS = 20_000, 3
 SETTLES = 0.5
 #: elements of what is timed, of a loop over elements, and the factor that is suspicious
 TIMED, LEAST_TIMED, COUNTED, FACTOR = 20_000, 4_000, (64, 576), 50.0
+
+#: samples, their tensors, and the arrays of their results
+Work = list[tuple[Any, Any, list[Any]]]
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -275,19 +282,35 @@ def _as_first(context: Context, now: list[Any], first: list[Any], what: str, res
 
 @check(31, plan=_plan, variant="threads")
 def threads(context: Context) -> None:
-    """Eight threads that start together, each with values of its own, get what they would alone."""
+    """Eight threads that start together, each with values of its own, get what they would alone.
+
+    They switch where Python lets them, then wherever the kernel's own code may be left.
+    """
     seeds = [(context.case.seed + 31 * number) % 2**32 for number in range(THREADS)]
-    _together(context, [_samples(context, 1, seed=seed)[0] for seed in seeds], TURNS)
+    work = _alone(context, [_samples(context, 1, seed=seed)[0] for seed in seeds])
+    _together(context, work, TURNS)
+    folders = kernel_folders(context.subject, context.op.name)
+    _together(context, work, SWITCHED_TURNS, lambda n: interleaved(folders, seeds[n]))
     for samples in _large_samples(context, tuple(seeds[:LARGE_THREADS]))[:1]:
-        _together(context, samples, LARGE_TURNS)
+        _together(context, _alone(context, samples), LARGE_TURNS)
 
 
-def _together(context: Context, samples: list[Any], turns: int) -> None:
-    """Each sample in a thread of its own, ``turns`` times; all start together."""
-    subject, work = context.subject, []
+def _alone(context: Context, samples: list[Any]) -> Work:
+    """Each sample with its tensors, and with what one thread computes of them."""
+    work = []
     for sample in samples:
-        tensors = subject.tensors(context.placed(sample))
+        tensors = context.subject.tensors(context.placed(sample))
         work.append((sample, tensors, _arrays(context, context.call(tensors))))
+    return work
+
+
+def _together(
+    context: Context,
+    work: Work,
+    turns: int,
+    within: Callable[[int], AbstractContextManager[Any]] = lambda _: contextlib.nullcontext(),
+) -> None:
+    """Each call in a thread of its own, ``turns`` times; all start together."""
     found: list[Any] = [None] * len(work)
     start = threading.Barrier(len(work))
 
@@ -296,10 +319,11 @@ def _together(context: Context, samples: list[Any], turns: int) -> None:
         start.wait()
         until = time.monotonic() + 1.0
         results = []
-        for _ in range(turns):
-            results.append(context.op(*tensors.args, **tensors.kwargs))
-            if time.monotonic() > until:
-                break
+        with within(number):
+            for _ in range(turns):
+                results.append(context.op(*tensors.args, **tensors.kwargs))
+                if time.monotonic() > until:
+                    break
         found[number] = results
 
     workers = [threading.Thread(target=run, args=(i,)) for i in range(len(work))]

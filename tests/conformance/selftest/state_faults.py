@@ -105,11 +105,6 @@ class EveryThousandth(Counting):
         return _off(result) if self.calls % 1000 == 999 else result
 
 
-def _yielding() -> None:
-    """Let another thread run, as a long kernel does by itself."""
-    time.sleep(1e-5)
-
-
 class SharedBetweenThreads(Counting):
     """One scratch buffer for all threads."""
 
@@ -122,8 +117,6 @@ class SharedBetweenThreads(Counting):
         key = (result.shape, result.dtype.str)
         scratch = self.scratch.setdefault(key, np.empty_like(result))
         scratch[...] = result
-        if threading.current_thread() is not threading.main_thread():
-            _yielding()
         return scratch.copy()
 
 
@@ -132,8 +125,6 @@ class SharedArgument(Counting):
 
     def answer(self, correct: Any, raws: Any) -> Any:
         self.packed = raws
-        if threading.current_thread() is not threading.main_thread():
-            _yielding()
         return correct(*self.packed)
 
 
