@@ -148,7 +148,11 @@ from coredispatch.frontend.removed import matrix_rank as matrix_rank
 from coredispatch.frontend.removed import solve as solve
 from coredispatch.frontend.removed import symeig as symeig
 from coredispatch.frontend.size import Size as Size
+from coredispatch.frontend.sparse import sparse_bsc_tensor as sparse_bsc_tensor
+from coredispatch.frontend.sparse import sparse_bsr_tensor as sparse_bsr_tensor
+from coredispatch.frontend.sparse import sparse_compressed_tensor as sparse_compressed_tensor
 from coredispatch.frontend.sparse import sparse_coo_tensor as sparse_coo_tensor
+from coredispatch.frontend.sparse import sparse_csc_tensor as sparse_csc_tensor
 from coredispatch.frontend.sparse import sparse_csr_tensor as sparse_csr_tensor
 from coredispatch.frontend.tensor import Tensor as Tensor
 from coredispatch.frontend.tensor import is_tensor as is_tensor

@@ -99,7 +99,14 @@ from coredispatch.frontend.random import (
 )
 from coredispatch.frontend.removed import eig, lstsq, matrix_rank, solve, symeig
 from coredispatch.frontend.size import Size
-from coredispatch.frontend.sparse import sparse_coo_tensor, sparse_csr_tensor
+from coredispatch.frontend.sparse import (
+    sparse_bsc_tensor,
+    sparse_bsr_tensor,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csc_tensor,
+    sparse_csr_tensor,
+)
 from coredispatch.frontend.tensor import Tensor, is_tensor
 from coredispatch.frontend.vmap import vmap
 from coredispatch.registry.around import fallback

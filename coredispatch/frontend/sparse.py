@@ -15,14 +15,21 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.support.plugin_operators import plugin_operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import DimError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
 
 __all__ = [
     "addmm",
+    "check_sparse_tensor_invariants",
     "log_softmax",
     "mm",
+    "sampled_addmm",
     "softmax",
+    "spdiags",
+    "sparse_bsc_tensor",
+    "sparse_bsr_tensor",
+    "sparse_compressed_tensor",
     "sparse_coo_tensor",
+    "sparse_csc_tensor",
     "sparse_csr_tensor",
     "sum",
 ]
@@ -121,6 +128,154 @@ def sparse_csr_tensor(
     return _made(crow.to(stored.device), col.to(stored.device), stored, size, requires_grad)
 
 
+def sparse_csc_tensor(
+    ccol_indices: Any,
+    row_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """A sparse matrix from where its columns start, the rows and the values of its elements.
+
+    ``ccol_indices`` is ``(columns + 1,)``, the others ``(nnz,)``, with rising rows in each column.
+    The result has the layout ``sparse_csr``: ``values()`` are in the order of the rows.
+    """
+    if size is not None:
+        size = (size[1], size[0])
+    columns = sparse_csr_tensor(ccol_indices, row_indices, values, size, dtype=dtype, device=device)
+    result: Tensor = columns.t()
+    return result.detach().requires_grad_() if requires_grad else result
+
+
+def _of_blocks(
+    starts: Any, places: Any, values: Any, size: Any, dtype: Any, device: Any, of_columns: bool
+) -> Tensor:
+    """A matrix from dense blocks ``(nnz, height, width)``, listed by rows or by columns of them."""
+    stored = _values(values, dtype, device)
+    starts, places = (
+        (x if isinstance(x, Tensor) else tensor(x)).to(stored.device).long()
+        for x in (starts, places)
+    )
+    if stored.ndim != 3 or stored.shape[0] != places.shape[0]:
+        raise ShapeError(
+            f"{places.shape[0]} blocks with values of shape {tuple(stored.shape)}",
+            fix="give values of shape (blocks, height, width)",
+        )
+    lines = starts.shape[0] - 1
+    line = _op("repeat_interleave")(_op("arange")(lines, device=stored.device), starts.diff())
+    row, column = (places, line) if of_columns else (line, places)
+    height, width = stored.shape[1:]
+    if size is None:
+        across = int(places.max()) + 1 if places.numel() else 0
+        rows, columns = (across, lines) if of_columns else (lines, across)
+        size = (rows * height, columns * width)
+    row = (row * height)[:, None, None] + _op("arange")(height, device=stored.device)[:, None]
+    column = (column * width)[:, None, None] + _op("arange")(width, device=stored.device)
+    pair = _op("stack")([x.expand(stored.shape).reshape(-1) for x in (row, column)])
+    return sparse_coo_tensor(pair, stored.reshape(-1), size)
+
+
+def sparse_bsr_tensor(
+    crow_indices: Any,
+    col_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """A sparse matrix from dense blocks ``values`` ``(nnz, height, width)``, by rows of blocks.
+
+    ``crow_indices`` is ``(block rows + 1,)`` and ``col_indices`` ``(nnz,)``. The result has the
+    layout ``sparse_csr``, with one value per element. Raises ``ShapeError`` for other shapes.
+    """
+    result = _of_blocks(crow_indices, col_indices, values, size, dtype, device, False)
+    return result.detach().requires_grad_() if requires_grad else result
+
+
+def sparse_bsc_tensor(
+    ccol_indices: Any,
+    row_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """:func:`sparse_bsr_tensor` by columns of blocks, with the block rows of each."""
+    result = _of_blocks(ccol_indices, row_indices, values, size, dtype, device, True)
+    return result.detach().requires_grad_() if requires_grad else result
+
+
+_COMPRESSED: dict[str, Callable[..., Tensor]] = {
+    "sparse_csr": sparse_csr_tensor,
+    "sparse_csc": sparse_csc_tensor,
+    "sparse_bsr": sparse_bsr_tensor,
+    "sparse_bsc": sparse_bsc_tensor,
+}
+
+
+def sparse_compressed_tensor(
+    compressed_indices: Any,
+    plain_indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
+) -> Tensor:
+    """The matrix that ``sparse_csr_tensor`` or the one of another ``layout`` makes of the parts.
+
+    Raises ``ArgumentError`` for a layout that is not compressed.
+    """
+    make = _COMPRESSED.get(str(layout).removeprefix("torch."))
+    if make is None:
+        raise ArgumentError(
+            f"sparse_compressed_tensor expected sparse compressed tensor layout but got {layout}",
+            fix=f"layout= one of {', '.join(_COMPRESSED)}",
+        )
+    return make(
+        compressed_indices,
+        plain_indices,
+        values,
+        size,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+    )
+
+
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: Any = None) -> Tensor:
+    """A sparse matrix of ``shape`` whose diagonal ``offsets[i]`` is ``diagonals[i]``.
+
+    Element j of a diagonal stands in column j, as in SciPy. Raises ``ShapeError`` where the two do
+    not fit.
+    """
+    given, starts = _op("atleast_2d")(diagonals), offsets.reshape(-1).to(diagonals.device)
+    if given.shape[0] != starts.shape[0]:
+        raise ShapeError(
+            f"{given.shape[0]} diagonals and {starts.shape[0]} offsets", fix="give one for each"
+        )
+    rows, columns = (int(n) for n in shape)
+    column = _op("arange")(given.shape[1], device=diagonals.device).expand(given.shape)
+    row = column - starts[:, None]
+    inside = (row >= 0) & (row < rows) & (column < columns)
+    return sparse_coo_tensor(
+        _op("stack")([row[inside], column[inside]]), given[inside], (rows, columns)
+    )
+
+
 def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
     """``mat1 @ mat2`` of a sparse and a dense matrix; the gradient of the sparse one is sparse."""
     product: Tensor = _of_plugin("spmm")(mat1, mat2)
@@ -133,6 +288,47 @@ def addmm(
     """``beta * input + alpha * mat1 @ mat2``, with a sparse ``mat1``."""
     result: Tensor = input * beta + mm(mat1, mat2) * alpha
     return result
+
+
+def sampled_addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1.0, alpha: Any = 1.0
+) -> Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)`` at the places that sparse ``input`` stores."""
+    product: Tensor = _of_plugin("sampled_matmul")(input, mat1, mat2)
+    result: Tensor = input * beta + product * alpha
+    return result
+
+
+class check_sparse_tensor_invariants:
+    """PyTorch's switch of the checks that a sparse tensor's parts fit: here they always are made.
+
+    A context manager, a decorator and three functions, as in PyTorch; none changes anything.
+    """
+
+    def __init__(self, enable: bool = True) -> None:
+        pass
+
+    @staticmethod
+    def is_enabled() -> bool:
+        """True."""
+        return True
+
+    @staticmethod
+    def enable() -> None:
+        """The checks are made already."""
+
+    @staticmethod
+    def disable() -> None:
+        """The checks are made all the same."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:

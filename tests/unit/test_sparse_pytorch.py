@@ -96,3 +96,69 @@ def test_sparse_adam() -> None:
     p.grad = cd.ones(2, 2)
     with pytest.raises(RuntimeError, match="dense gradients"):
         cd.optim.SparseAdam([p]).step()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_compressed_layouts() -> None:
+    def program(library: Any) -> Any:
+        values = library.tensor([1.0, 2.0, 3.0, 4.0])
+        csc = library.sparse_csc_tensor([0, 1, 2, 4], [0, 1, 0, 1], values)
+        x = library.arange(6.0).reshape(3, 2)
+        found = [array(csc.to_dense()), array(csc @ x)]
+        found.append(
+            array(library.sparse_csc_tensor([0, 1, 2], [0, 2], [1.0, 2.0], (3, 2)).to_dense())
+        )
+        blocks = library.arange(12.0).reshape(3, 2, 2)
+        bsr = library.sparse_bsr_tensor([0, 1, 3], [1, 0, 2], blocks)
+        bsc = library.sparse_bsc_tensor([0, 1, 3], [1, 0, 2], blocks, (6, 6))
+        found += [array(bsr.to_dense()), array(bsc.to_dense())]
+        for name, parts in (
+            ("csr", values),
+            ("csc", values),
+            ("bsr", blocks[:2]),
+            ("bsc", blocks[:2]),
+        ):
+            number = 2 if name[0] == "b" else 4
+            starts = [0, 1, 2] if number == 2 else [0, 2, 4]
+            places = [0, 1] if number == 2 else [0, 1, 0, 1]
+            made = library.sparse_compressed_tensor(
+                starts, places, parts, layout=getattr(library, f"sparse_{name}")
+            )
+            found.append(array(made.to_dense()))
+        dense = library.tensor([[0.0, 2.0], [3.0, 0.0]])
+        found += [array(dense.to_sparse(layout=library.sparse_csc).to_dense())]
+        found += [array(dense.to_sparse_csc().to_dense()), array(dense.to_sparse(2).to_dense())]
+        diagonals = library.arange(1.0, 7.0).reshape(2, 3)
+        offsets = library.tensor([-1, 1])
+        found.append(array(library.sparse.spdiags(diagonals, offsets, (3, 4)).to_dense()))
+        return found
+
+    both(program)
+    values = cd.tensor([1.0, 2.0], requires_grad=True)
+    cd.sparse_csc_tensor([0, 1, 2], [0, 1], values).to_dense().square().sum().backward()
+    assert values.grad.tolist() == [2, 4]  # PyTorch has no derivative here
+    with pytest.raises(RuntimeError, match="compressed tensor layout"):
+        cd.sparse_compressed_tensor([0, 1], [0], [1.0])
+    with pytest.raises(RuntimeError, match="blocks, height, width"):
+        cd.sparse_bsr_tensor([0, 1], [0], [1.0])
+    with pytest.raises((RuntimeError, ValueError), match="not sparse"):
+        cd.eye(2).to_sparse(layout=cd.strided)
+    with pytest.raises((RuntimeError, ValueError), match="dense rows"):
+        cd.eye(2).to_sparse(1)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_products() -> None:
+    def program(library: Any) -> Any:
+        a = library.tensor([[0.0, 0.0, 3.0], [4.0, 0.0, 5.0]]).to_sparse()
+        x, own = library.arange(6.0).reshape(3, 2), library.eye(2).to_sparse()
+        found = [array(library.smm(a, x).to_dense()), array(a.smm(x).to_dense())]
+        for scale in ({}, {"beta": 2, "alpha": 0.5}):
+            found.append(array(library.sspaddmm(own, a, x, **scale).to_dense()))
+        csr, b = library.eye(2).to_sparse_csr(), library.ones(2, 2)
+        sampled = library.sparse.sampled_addmm(csr, b, b, beta=0.5, alpha=2.0)
+        with library.sparse.check_sparse_tensor_invariants():
+            return [*found, array(sampled.to_dense()), own.smm(b).is_sparse]
+
+    both(program)
+    assert cd.sparse.check_sparse_tensor_invariants.is_enabled()

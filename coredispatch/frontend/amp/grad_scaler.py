@@ -205,6 +205,10 @@ class GradScaler:
         """Replace the number of clean steps before the scale grows."""
         self._growth_interval = new_interval
 
+    def _get_growth_tracker(self) -> int:
+        """Clean steps since the scale last changed; libraries read it under this name."""
+        return self._growth_tracker
+
     def state_dict(self) -> dict[str, Any]:
         """Scale, factors and tracker; empty when disabled."""
         if not self._enabled:

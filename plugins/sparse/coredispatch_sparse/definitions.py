@@ -23,6 +23,7 @@ __all__ = [
     "matrices",
     "matrices_and_masks",
     "matrices_and_values",
+    "matrix_products",
     "product",
     "products",
     "row_pointers",
@@ -30,8 +31,11 @@ __all__ = [
     "sampled_product",
     "sampled_products",
     "sparse",
+    "sparse_product",
+    "sparse_sum_of_product",
     "stored",
     "strided",
+    "sums_of_products",
     "transposed",
     "with_values",
 ]
@@ -88,6 +92,20 @@ def products(make: Any) -> Iterator[Sample]:
         yield Sample(csr(make, (rows, inner)), make((inner,)))
         yield Sample(csr(make, (rows, inner)), make((inner, 3)))
         yield Sample(csr(make, (rows, inner)), make((inner, 17)))
+
+
+def matrix_products(make: Any) -> Iterator[Sample]:
+    """``op(sparse, strided)`` of matrices."""
+    for rows, inner in ((4, 4), (3, 5), (17, 9), (0, 3)):
+        yield Sample(csr(make, (rows, inner)), make((inner, 3)))
+
+
+def sums_of_products(make: Any) -> Iterator[Sample]:
+    """``op(sparse, sparse, strided, beta=, alpha=)``."""
+    for rows, inner in ((4, 4), (3, 5), (17, 9)):
+        operands = csr(make, (rows, 3)), csr(make, (rows, inner)), make((inner, 3))
+        yield Sample(*operands)
+        yield Sample(*operands, beta=2, alpha=3)
 
 
 def sampled_products(make: Any) -> Iterator[Sample]:
@@ -190,6 +208,16 @@ def product(self: Any, other: Any) -> Any:
         if at.size:
             out[row] = left[row, at] @ right[at]
     return out
+
+
+def sparse_product(self: Any, other: Any) -> Any:
+    """:func:`product`, sparse."""
+    return laid_out(product(self, other), LAYOUT)
+
+
+def sparse_sum_of_product(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """``beta * self + alpha * product``, sparse."""
+    return laid_out(beta * np.asarray(self) + alpha * product(mat1, mat2), LAYOUT)
 
 
 def sampled_product(self: Any, x: Any, y: Any) -> Any:

@@ -18,7 +18,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from coredispatch.plugin import ShapeError, composite, primitive, rules, to_raw, tolerance
+from coredispatch.plugin import (
+    ArgumentError,
+    ShapeError,
+    composite,
+    primitive,
+    rules,
+    to_raw,
+    tolerance,
+)
 from coredispatch_sparse import definitions, shapes
 from coredispatch_sparse.csr import CSR
 
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from coredispatch.plugin import Tensor
 
 IntList: TypeAlias = int | Sequence[int]
+Scalar: TypeAlias = bool | int | float | complex
 
 __all__ = [
     "OPERATORS",
@@ -38,11 +47,14 @@ __all__ = [
     "is_sparse_csr",
     "nnz",
     "sampled_matmul",
+    "smm",
     "sparse_dim",
     "sparse_mask",
     "spmm",
+    "sspaddmm",
     "to_dense",
     "to_sparse",
+    "to_sparse_csc",
     "to_sparse_csr",
     "values",
 ]
@@ -386,9 +398,60 @@ def sampled_matmul(self: Tensor, x: Tensor, y: Tensor) -> Tensor:
     tolerance=tolerance.exact,
     gradcheck=_through_coordinates,
 )
-def to_sparse(self: Tensor) -> Tensor:
-    """:func:`to_sparse_csr`, which also has :func:`indices`: PyTorch's coordinates."""
+def to_sparse(
+    self: Tensor,
+    sparse_dim: int | None = None,
+    *,
+    layout: object = None,
+    dense_dim: int | None = None,
+) -> Tensor:
+    """:func:`to_sparse_csr`, which also has :func:`indices`: PyTorch's coordinates.
+
+    ``layout`` may be any of PyTorch's sparse ones: all are kept as ``sparse_csr``. Raises
+    ArgumentError for another one, and for dimensions that stay dense.
+    """
+    if sparse_dim not in (None, 2) or dense_dim not in (None, 0):
+        raise ArgumentError(
+            f"sparse_dim={sparse_dim}, dense_dim={dense_dim}: there is no layout of dense rows",
+            fix="leave them away: every element has its place",
+        )
+    if layout is not None and not str(layout).removeprefix("torch.").startswith("sparse_"):
+        raise ArgumentError(f"layout={layout} is not sparse", fix="use to_dense()")
     return to_sparse_csr(self)
+
+
+@composite(
+    namespace=(),
+    samples=definitions.either,
+    reference=definitions.sparse,
+    tolerance=tolerance.exact,
+    gradcheck=_through_csr,
+)
+def to_sparse_csc(self: Tensor) -> Tensor:
+    """:func:`to_sparse_csr`: a matrix has one sparse layout here."""
+    return to_sparse_csr(self)
+
+
+@composite(
+    samples=definitions.matrix_products,
+    reference=definitions.sparse_product,
+    tolerance=tolerance.dot,
+)
+def smm(self: Tensor, mat: Tensor) -> Tensor:
+    """The product of a sparse and a strided matrix, sparse."""
+    return to_sparse_csr(self @ mat)
+
+
+@composite(
+    samples=definitions.sums_of_products,
+    reference=definitions.sparse_sum_of_product,
+    tolerance=tolerance.dot,
+)
+def sspaddmm(
+    self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """``beta * self + alpha * (mat1 @ mat2)``, sparse, of sparse ``self`` and ``mat1``."""
+    return self * beta + smm(mat1, mat2) * alpha
 
 
 @composite(
@@ -442,6 +505,9 @@ OPERATORS = (
     spmm,
     sampled_matmul,
     to_sparse,
+    to_sparse_csc,
+    smm,
+    sspaddmm,
     indices,
     coalesce,
 )
