@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.backends.dtypes import numpy_dtype, stored
+from coredispatch.backends.numpy.silence import silent
 from coredispatch.registry.model.dtypes import DType, default_dtype, scalar_dtype
 from coredispatch.registry.model.scalars import arange_bounds, single_number
 from coredispatch.registry.model.sizes import as_size, as_sizes
@@ -124,6 +125,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "ones_like": ones_like,
     "empty_like": empty_like,
     "arange": arange,
-    "linspace": linspace,
+    "linspace": silent(linspace),
     "eye": eye,
 }

@@ -30,7 +30,14 @@ from coredispatch.ops.elementwise.division import div
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import conditioned, exact, promote, require_one_of, ulp
+from coredispatch.ops.support.rules import (
+    conditioned,
+    exact,
+    promote,
+    promote_float,
+    require_one_of,
+    ulp,
+)
 from coredispatch.ops.support.samples import Sample, with_options
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError
@@ -329,7 +336,11 @@ def _(grad, self, lambd):
 
 @composite(
     **activation_metadata(
-        lambda self: self - np.tanh(self), 0, inplace=False, tolerance=conditioned
+        lambda self: self - np.tanh(self),
+        0,
+        dtype=promote_float,
+        inplace=False,
+        tolerance=conditioned,
     )
 )
 def tanhshrink(self: Tensor) -> Tensor:
@@ -340,7 +351,9 @@ def tanhshrink(self: Tensor) -> Tensor:
 
 
 @composite(
-    **activation_metadata(lambda self: self / (1 + np.abs(self)), 4, inplace=False, smooth=False)
+    **activation_metadata(
+        lambda self: self / (1 + np.abs(self)), 4, dtype=promote_float, inplace=False, smooth=False
+    )
 )
 def softsign(self: Tensor) -> Tensor:
     """``x / (1 + abs(x))``."""

@@ -144,6 +144,7 @@ def fmod(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise remainder with the sign of ``self`` (C's ``fmod``)."""
     if not promote.compute(self, other).is_floating_point:
         return _integer_fmod(*common(promote, self, other))
+    self, other = common(promote, self, other)
     size = remainder(_size(self), _size(other))
     negative = lazy.lt(self, 0) if isinstance(self, Value) else self < 0
     if not isinstance(negative, Value):

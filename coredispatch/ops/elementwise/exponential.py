@@ -210,6 +210,8 @@ def expm1(self: Tensor) -> Tensor:
 
     W. Kahan's correction: with ``u = exp(x)`` rounded, ``(u - 1) * x / log(u)``.
     """
+    if dtype_of(self).is_complex:
+        return _complex_expm1(self)
     u = exp(self)
     less = sub(u, 1)
     plain = comparison.logical_or(comparison.eq(less, -1), comparison.eq(u, _INF))
@@ -218,6 +220,14 @@ def expm1(self: Tensor) -> Tensor:
     corrected = mul(less, div(self, safe))
     out = comparison.where(plain, less, corrected)
     return comparison.where(comparison.eq(u, 1), self, out)
+
+
+def _complex_expm1(z: Any) -> Any:
+    """By parts: a correction by quotients of complex numbers would lose infinities."""
+    x, y = real(z), lazy.imag(z)
+    half = lazy.sin(mul(y, 0.5))
+    less = sub(mul(expm1(x), lazy.cos(y)), mul(mul(half, half), 2))
+    return lazy.complex(less, mul(exp(x), lazy.sin(y)))
 
 
 @expm1.vjp
@@ -271,12 +281,24 @@ def log1p(self: Tensor) -> Tensor:
     W. Kahan's correction: with ``u = 1 + x`` rounded, ``log(u) * x / (u - 1)``.
     """
     x = floating(self)
+    if dtype_of(x).is_complex:
+        return _complex_log1p(x)
     u = add(x, 1)
     less = sub(u, 1)
     tiny = comparison.eq(less, 0)
     corrected = mul(log(u), div(x, comparison.where(tiny, 1, less)))
     out = comparison.where(comparison.eq(u, _INF), u, corrected)
     return comparison.where(tiny, x, out)
+
+
+def _complex_log1p(z: Any) -> Any:
+    """By parts: near 0 the squared modulus less 1 is ``x * (x + 2) + y * y``, summed as that."""
+    x, y = real(z), lazy.imag(z)
+    u = add(x, 1)
+    small = comparison.lt(add(lazy.abs(x), lazy.abs(y)), 0.5)
+    excess = comparison.where(small, add(mul(x, add(x, 2)), mul(y, y)), 0)
+    modulus = comparison.where(small, mul(log1p(excess), 0.5), log(magnitude.hypot(u, y)))
+    return lazy.complex(modulus, lazy.atan2(y, u))
 
 
 @log1p.vjp

@@ -106,6 +106,7 @@ def sgn(self: Tensor) -> Tensor:
 
 
 @composite(
+    takes="real",
     out=broadcast,
     dtype=promote_float,
     reference=np.copysign,

@@ -42,13 +42,13 @@ def floor(self: Tensor) -> Tensor:
     """The largest whole number not above each element; integers as they are. Gradient 0."""
 
 
-@composite(reference=np.ceil, **_REAL)
+@composite(takes="real", reference=np.ceil, **_REAL)
 def ceil(self: Tensor) -> Tensor:
     """The smallest whole number not below each element; integers as they are. Gradient 0."""
     return neg(floor(neg(self))) if dtype_of(self).is_floating_point else lazy.clone(self)
 
 
-@composite(reference=np.trunc, alias=("fix",), **_REAL)
+@composite(takes="real", reference=np.trunc, alias=("fix",), **_REAL)
 def trunc(self: Tensor) -> Tensor:
     """Each element with its fraction cut off; integers as they are. Gradient 0."""
     if not dtype_of(self).is_floating_point:

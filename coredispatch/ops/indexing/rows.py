@@ -90,6 +90,15 @@ def _rows(self: Any, dim: int, index: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * normalize_dim(dim, self.ndim), shape.reshape(index, (-1,)))
 
 
+def _put(self: Any, dim: int, index: Any, values: Any, accumulate: bool = False) -> Any:
+    """``index_put`` along ``dim``; a tensor without dimensions is a vector of one element."""
+    if self.ndim:
+        return index_put(self, _rows(self, dim, index), values, accumulate)
+    normalize_dim(dim, 0)
+    vector = shape.reshape(self, (1,))
+    return shape.reshape(index_put(vector, _rows(vector, 0, index), values, accumulate), ())
+
+
 @composite(
     out=rows_fit,
     dtype=same,
@@ -104,7 +113,7 @@ def index_add(
 ) -> Tensor:
     """``self`` with ``alpha`` times the slices of ``source`` added to the slices of ``index``."""
     rows_fit(self, dim, index, source)
-    return index_put(self, _rows(self, dim, index), source if alpha == 1 else source * alpha, True)
+    return _put(self, dim, index, source if alpha == 1 else source * alpha, True)
 
 
 def _index_add_source_grad(grad: Any, dim: Any, index: Any, source_shape: Any, alpha: Any) -> Any:
@@ -132,7 +141,7 @@ def _index_copy_reference(self: Any, dim: int, index: Any, source: Any) -> Any:
 def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``self`` with the slices that ``index`` names taken from ``source``."""
     rows_fit(self, dim, index, source)
-    return index_put(self, _rows(self, dim, index), source)
+    return _put(self, dim, index, source)
 
 
 index_copy.vjp(
@@ -166,7 +175,7 @@ def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:
 )
 def index_fill(self: Tensor, dim: int, index: Tensor, value: Tensor | Scalar) -> Tensor:
     """``self`` with ``value`` (a number or 0-dim tensor) in the slices that ``index`` names."""
-    return index_put(self, _rows(self, dim, index), value)
+    return _put(self, dim, index, value)
 
 
 index_fill.vjp(

@@ -279,7 +279,8 @@ def index_selected(self: Any, dim: int, index: Any, *_: Any) -> Shape:
 def rows_fit(self: Any, dim: int, index: Any, source: Any = None, *_: Any) -> Shape:
     """Shape rule of ``index_add`` and its siblings: that of ``self``."""
     shape = index_selected(self, dim, index)
-    if hasattr(source, "shape") and len(source.shape) and tuple(source.shape) != shape:
+    # A source without dimensions is one slice of a vector.
+    if hasattr(source, "shape") and (tuple(source.shape) or (1,)) != (shape or (1,)):
         raise ShapeError(
             f"source has shape {tuple(source.shape)}, {shape} is needed",
             fix="source has one slice for each index and the shape of self otherwise",

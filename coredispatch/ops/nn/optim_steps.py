@@ -1,7 +1,7 @@
 """Optimizer updates: one operator per step and parameter, so that a backend may fuse it.
 
-Each body is the definition, in place and unrecorded: every operand is detached. The arguments
-that change are named by ``mutates``; gradients are read only.
+Each decomposition is the definition, in place and unrecorded: every operand is detached. The
+arguments that change are named by ``mutates``; gradients are read only.
 """
 
 from __future__ import annotations

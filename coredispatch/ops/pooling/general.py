@@ -48,7 +48,8 @@ from coredispatch.ops.support.windows import (
     windows,
 )
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import int64
+from coredispatch.registry.model.dtypes import float64, int64
+from coredispatch.registry.model.value import dtype_of
 
 # ---- maximum ----------------------------------------------------------------------------------
 
@@ -231,7 +232,13 @@ def avg_pool(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    """Average of each window over the last ``len(kernel_size)`` dimensions."""
+    """Average of each window over the last ``len(kernel_size)`` dimensions, of integers without
+    its fraction.
+    """
+    if dtype_of(input).category == 1:
+        options = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        averages = avg_pool(lazy.to_dtype(input, float64), *options)
+        return lazy.to_dtype(averages, dtype_of(input))
     n = len(kernel_size)
     spatial, ones = input.shape[-n:], (1,) * n
     _, after = pool_geometry(spatial, kernel_size, stride, padding, ones, ceil_mode)

@@ -265,6 +265,7 @@ def repeat_interleave(
         counts = counts[0]
     if isinstance(counts, int):
         as_size(counts, "repeats")
+        _check_output_size([counts] * length, output_size)
         sizes = (*self.shape[: d + 1], counts, *self.shape[d + 1 :])
         x = shape.expand(shape.unsqueeze(self, d + 1), sizes)
         return shape.flatten(x.clone(), d, d + 1)

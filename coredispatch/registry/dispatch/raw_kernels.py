@@ -367,7 +367,7 @@ def link_view(
 ) -> None:
     """Make ``result``, which is ``op(base, *rest)``, an alias of ``base``.
 
-    ``several`` says that it is one of several outputs, whose place then stands last in ``rest``.
+    ``multi_output`` marks one of several outputs, whose index then stands last in ``rest``.
     """
     link = ViewLink(base, op, rest)
     if multi_output:
