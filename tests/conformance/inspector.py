@@ -74,7 +74,7 @@ class CaseInspector:
             lines += [
                 f"  {op.signature}  ({op.file}:{op.line})",
                 f"  tolerance {op.tolerance or 'as of a composite'}, reference "
-                f"{'the body on float64' if op.reference is None else reference}",
+                f"{'the decomposition on float64' if op.reference is None else reference}",
                 f"  served by {kernel if kernel is not None else 'its decomposition'}",
             ]
         lines += [

@@ -91,7 +91,7 @@ class Reference:
             return _quiet(_without_device(op.reference) if op.factory else op.reference)
         if op.decomposition is not None:
             return _quiet(body_on_arrays(op))
-        raise NoReference(f"{op.name} has neither a reference nor a body")
+        raise NoReference(f"{op.name} has neither a reference nor a decomposition")
 
     def _promoted(self, sample: Any) -> Any:
         rule = self.op.dtype_rule

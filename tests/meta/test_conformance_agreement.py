@@ -1,4 +1,4 @@
-"""Two ways of one operator are compared: kernel and body, in-place form and plain form."""
+"""Two ways of one operator are compared: kernel and decomposition, in-place form and plain form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_kernel_that_differs_for_an_option_no_sample_has_is_found(
     kernel("tril", tril)
     found = judged(subject, "tril", "decomposition")["float64"]
     assert found.status is Status.FAIL
-    assert found.message.startswith("diagonal=-4: kernel and body differ")
+    assert found.message.startswith("diagonal=-4: kernel and decomposition differ")
 
 
 def test_a_kernel_that_refuses_an_empty_tensor_is_found(subject: Subject, kernel: Any) -> None:

@@ -65,7 +65,8 @@ class Backend:
     fallback: ClassVar[str | None] = None
     dtypes: frozenset[str] | None = None
     kernels: Mapping[str, Callable[..., Any]] = {}
-    #: boxed generic kernel ``generic(call, args)`` for every op without one of its own
+    #: boxed generic kernel ``generic(call, args)`` for every op without one of its own. It makes
+    #: tensors itself: ``link_results`` links those that share memory, ``bump_version`` a write
     generic: Callable[..., Any] | None = None
 
     def from_numpy(self, array: Any) -> Any:

@@ -21,7 +21,7 @@ from ..reference import NoReference, Reference
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from . import check
 from .decompositions import public
-from .drawn import accepts, refused_by_body
+from .drawn import accepts, refused_by_definition
 from .values import choose_dtypes, decomposes, in_domain
 
 __all__ = ["rows_of", "small"]
@@ -90,7 +90,7 @@ def options(context: Context) -> None:
             result = context.call(context.subject.tensors(sample))
             context.subject.synchronize()  # a device that computes later raises then
         except CoreDispatchError:
-            if row.lenient or refused_by_body(context.op, sample):
+            if row.lenient or refused_by_definition(context.op, sample):
                 continue  # negative indices may be refused; and values, by the definition
             raise
         try:

@@ -118,7 +118,7 @@ def _by_kernel(context: Context, tensors: Any) -> Any:
     return _written(context, tensors, context.op(*tensors.args, **tensors.kwargs))
 
 
-def _by_body(context: Context, tensors: Any) -> Any:
+def _by_definition(context: Context, tensors: Any) -> Any:
     full = positional(context.op, list(tensors.args), tensors.kwargs)
     return _written(context, tensors, context.op.decomposition(*full))
 
@@ -172,39 +172,48 @@ def _of_its_own(context: Context, tensors: Any, results: list[Any]) -> None:
 def _agree(context: Context, variation: Variation, plugin: str, *, gradients: bool) -> bool:
     """Compare one call; False where it says nothing: refused by both, or served by another."""
     sample = context.placed(variation.sample)
-    by_body, body_error = _outcome(context, sample, _by_body)
+    by_definition, definition_error = _outcome(context, sample, _by_definition)
     by_kernel, kernel_error = _outcome(context, sample, _by_kernel)
-    if by_body is None and by_kernel is None:
+    if by_definition is None and by_kernel is None:
         return False
-    if by_body is None or by_kernel is None:
+    if by_definition is None or by_kernel is None:
         if plugin:
             return False  # not the pack alone: what it declines is served by others
-        refused, served = ("kernel", "decomposition") if by_body else ("decomposition", "kernel")
+        refused, served = (
+            ("kernel", "decomposition") if by_definition else ("decomposition", "kernel")
+        )
         context.expect(
             False,
             f"{variation.what}: the {refused} refuses what the {served} serves "
-            f"({kernel_error or body_error})",
+            f"({kernel_error or definition_error})",
         )
         return True
-    if sum(a.size for a in by_body) > LARGEST and not plugin:
+    if sum(a.size for a in by_definition) > LARGEST and not plugin:
         return False
     if plugin and plugin not in _servers(context, sample):
         return False
-    _same(context, by_kernel, by_body, variation.what)
+    _same(context, by_kernel, by_definition, variation.what)
     if gradients and context.op.differentiable and context.op.gradcheck is None:
         _gradients_agree(context, sample, variation.what)
     return True
 
 
-def _same(context: Context, kernel: list[Any], body: list[Any], what: str) -> None:
+def _same(context: Context, kernel: list[Any], definition: list[Any], what: str) -> None:
     context.expect(
-        len(kernel) == len(body), f"{what}: kernel gives {len(kernel)} results, body {len(body)}"
+        len(kernel) == len(definition),
+        f"{what}: kernel gives {len(kernel)} results, the decomposition {len(definition)}",
     )
-    for k, b in zip(kernel, body, strict=True):
-        context.expect(k.dtype == b.dtype, f"{what}: kernel gives {k.dtype}, body {b.dtype}")
-        context.expect(k.shape == b.shape, f"{what}: kernel gives {k.shape}, body {b.shape}")
+    for k, b in zip(kernel, definition, strict=True):
+        context.expect(
+            k.dtype == b.dtype, f"{what}: kernel gives {k.dtype}, the decomposition {b.dtype}"
+        )
+        context.expect(
+            k.shape == b.shape, f"{what}: kernel gives {k.shape}, the decomposition {b.shape}"
+        )
         error = disagreement(k, b)
-        context.expect(error <= 1, f"{what}: kernel and body differ {error:.3g} times too much")
+        context.expect(
+            error <= 1, f"{what}: kernel and decomposition differ {error:.3g} times too much"
+        )
 
 
 def disagreement(found: Any, wanted: Any) -> float:
@@ -266,20 +275,21 @@ def weighted_sum(context: Context, results: list[Any]) -> Any:
 
 
 def _gradients_agree(context: Context, sample: Any, what: str) -> None:
-    by_body = weighted_gradients(context, sample, _by_body)
+    by_definition = weighted_gradients(context, sample, _by_definition)
     by_kernel = weighted_gradients(context, sample, _by_kernel)
-    if by_body is None or by_kernel is None:
+    if by_definition is None or by_kernel is None:
         return
-    for number, (k, b) in enumerate(zip(by_kernel, by_body, strict=True)):
+    for number, (k, b) in enumerate(zip(by_kernel, by_definition, strict=True)):
         if k is None and b is None:
             continue
         k, b = (np.zeros_like(b) if k is None else k), (np.zeros_like(k) if b is None else b)
         context.expect(
-            k.shape == b.shape, f"{what}: gradient {number} is {k.shape}, by the body {b.shape}"
+            k.shape == b.shape,
+            f"{what}: gradient {number} is {k.shape}, by the decomposition {b.shape}",
         )
         known = np.isfinite(b)  # where the decomposition has no derivative, a kernel may choose one
         error = disagreement(k[known], b[known])
         context.expect(
             error <= 1,
-            f"{what}: gradient {number} and that of the body differ {error:.3g} times too much",
+            f"{what}: gradient {number} and the decomposition's differ {error:.3g} times too much",
         )

@@ -148,7 +148,7 @@ def narrow(context: Context) -> None:
     """In float32 and half precision a gradient is the one of float64, rounded."""
     single = context.case.dtype == "float32"
     # What cancels in a factor loses its digits: 1 less the square of a tanh near 1. In single
-    # precision that shows where a body rounds again and again.
+    # precision that shows where a decomposition rounds again and again.
     reach = 0.0 if single and context.op.kind == "primitive" else 1.0
     for sample, call in _calls(context, 4 if single else 2):
         _narrowed(context, sample, call, reach)
@@ -180,7 +180,7 @@ def _narrowed(context: Context, sample: Any, call: _Call, reach: float = 0.0) ->
         return
     context.sample = sample
     if reach and context.op.kind != "primitive":
-        # A body carries one argument's gradient on to the next, as a recurrence does.
+        # A decomposition carries one argument's gradient on to the next, as a recurrence does.
         largest = [np.abs(w[np.isfinite(w)]).max(initial=0.0) for w in wanted]
         reach = max(reach, *largest)
     spread = [np.zeros(w.shape) for w in wanted]

@@ -83,7 +83,7 @@ def _to_meta(tensors: Any) -> Any:
 
 
 @check(24, plan=_plan)
-def body(context: Context) -> None:
+def fused_kernel(context: Context) -> None:
     """A fused kernel computes what the composite's decomposition computes: both match the
     reference.
     """
@@ -97,5 +97,9 @@ def body(context: Context) -> None:
         context.values(tensors_in(fused), reference, 1.0)
         context.values(tensors_in(defined), reference, 2.0)
         for a, b in zip(tensors_in(fused), tensors_in(defined), strict=True):
-            context.expect(a.dtype is b.dtype, f"kernel gives {a.dtype}, body {b.dtype}")
-            context.expect(a.shape == b.shape, f"kernel gives {a.shape}, body {b.shape}")
+            context.expect(
+                a.dtype is b.dtype, f"kernel gives {a.dtype}, the decomposition {b.dtype}"
+            )
+            context.expect(
+                a.shape == b.shape, f"kernel gives {a.shape}, the decomposition {b.shape}"
+            )

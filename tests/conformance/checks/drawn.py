@@ -88,10 +88,10 @@ def accepts(context: Context, sample: Any) -> bool:
         pass
     except Exception:
         return False
-    return not refused_by_body(context.op, sample)
+    return not refused_by_definition(context.op, sample)
 
 
-def refused_by_body(op: Any, sample: Any) -> bool:
+def refused_by_definition(op: Any, sample: Any) -> bool:
     """Whether an operator's own decomposition refuses a call that its shape rule takes."""
     if op.decomposition is None or op.mutates:
         return False
