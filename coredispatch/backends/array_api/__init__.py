@@ -67,6 +67,16 @@ def _silent(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return silent
 
 
+def _is_numpys(native: Any) -> bool:
+    """Whether the library's bfloat16 is the one that NumPy knows from ml_dtypes, as JAX's is."""
+    import numpy
+
+    try:
+        return bool(numpy.dtype(native) == numpy_dtype(bfloat16))
+    except TypeError:
+        return False
+
+
 class ArrayApiBackend(Backend):
     """Base of backends whose arrays come from an array-API namespace ``xp``.
 
@@ -113,19 +123,24 @@ class ArrayApiBackend(Backend):
         if xp.strided:
             return xp.asarray(array)
         native = xp.native(dtype)
-        if dtype is bfloat16:  # which NumPy knows from ml_dtypes only
-            words = xp.asarray(array.copy().view("int16"), copy=True)
+        array = array.copy()  # here, where no library compiles a program for it
+        if dtype is bfloat16 and not _is_numpys(native):
+            words = xp.asarray(array.view("int16"))
             if hasattr(words, "view"):  # bit by bit, so that a NaN keeps its sign
                 return words.view(native)
             bits = array.view("uint16").astype("uint32") << 16
             return xp.astype(xp.asarray(bits.view("float32")), native)
-        return xp.asarray(array, dtype=native, copy=True)
+        return xp.asarray(array, dtype=native)
 
     def to_numpy(self, raw: Any) -> Any:
         """``numpy.asarray(raw)``."""
         import numpy
 
-        if not self.namespace.strided and DType.of(raw.dtype) is bfloat16:
+        if (
+            not self.namespace.strided
+            and DType.of(raw.dtype) is bfloat16
+            and not _is_numpys(raw.dtype)
+        ):
             if hasattr(raw, "view"):
                 words = numpy.asarray(raw.view(self.namespace.int16))
                 return words.view(numpy_dtype(bfloat16))
