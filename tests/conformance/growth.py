@@ -302,6 +302,7 @@ def _takes(context: Context, sample: Any) -> bool:
     tensors = context.subject.tensors(context.placed(sample))
     try:
         context.op(*tensors.args, **tensors.kwargs)
+        context.subject.synchronize()  # a device that computes later refuses later
     except Exception:
         return False
     try:

@@ -555,6 +555,7 @@ def _called(context: Context, sample: Any) -> Any:
     tensors = context.subject.tensors(context.placed(sample))
     try:
         context.op(*tensors.args, **tensors.kwargs)
+        context.subject.synchronize()
     except cd.CoreDispatchError:  # what grew at small lengths does not at this one
         return None
     return tensors
