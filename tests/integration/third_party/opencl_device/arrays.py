@@ -71,6 +71,23 @@ def permuted(x: Array, dims: Any) -> Array:
     return x.seen([x.shape[d] for d in dims], [x.strides[d] for d in dims])
 
 
+def diagonal(x: Array, offset: int, dim1: int, dim2: int) -> Array:
+    shape = cdp.operator("diagonal").out_rule(x, offset, dim1, dim2)
+    (n, across), (m, along) = ((x.shape[d], x.strides[d]) for d in (dim1, dim2))
+    steps = [s for d, s in enumerate(x.strides) if d not in (dim1 % x.ndim, dim2 % x.ndim)]
+    start = min(max(-offset, 0), n) * across + min(max(offset, 0), m) * along
+    return x.seen(shape, [*steps, across + along], start if shape[-1] else 0)
+
+
+def unfolded(x: Array, dimension: int, size: int, step: int) -> Array:
+    shape = cdp.operator("unfold").out_rule(x, dimension, size, step)
+    if not x.ndim:
+        return x.seen(shape, [1])
+    strides = list(x.strides)
+    strides[dimension] *= step
+    return x.seen(shape, [*strides, x.strides[dimension]])
+
+
 def viewed(x: Array, shape: Any) -> Array:
     shape = cdp.operator("view").out_rule(x, shape)
     if 0 in shape:

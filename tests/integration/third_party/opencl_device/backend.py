@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import coredispatch.plugin as cdp
-from opencl_device.arrays import Array, expanded, permuted, reinterpreted, view_as_real, viewed
+from opencl_device.arrays import (
+    Array,
+    diagonal,
+    expanded,
+    permuted,
+    reinterpreted,
+    unfolded,
+    view_as_real,
+    viewed,
+)
 from opencl_device.copies import (
     arange,
     cat,
@@ -48,6 +57,7 @@ FUNCTIONS: dict[str, Any] = {
     "clone": clone,
     "constant_pad_nd": padded,
     "detach": lambda x: x,
+    "diagonal": diagonal,
     "expand": lambda x, size: expanded(x, cdp.operator("expand").out_rule(x, size)),
     "fill_": fill_,
     "flip": flipped,
@@ -63,6 +73,7 @@ FUNCTIONS: dict[str, Any] = {
     "scatter_add": scattered("scatter_add", "PUT0(at, x + X0(at))"),
     "sort": sort,
     "to_dtype": to_dtype,
+    "unfold": unfolded,
     "view": viewed,
     "view_as_complex": view_as_complex,
     "view_as_real": view_as_real,
