@@ -93,7 +93,7 @@ WIDER = {"float16": np.float32, "bfloat16": np.float32, "float32": np.float64}
 NAMES = """add sub=subtract mul=multiply neg=negative div=divide floor_divide remainder pow=power
     bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift=left_shift where sqrt
     bitwise_right_shift=right_shift eq=equal lt=less le=less_equal exp log sin cos tanh abs floor
-    atan=arctan atan2=arctan2 maximum minimum round nextafter matmul detach=asarray nonzero=argwhere
+    atan=arctan atan2=arctan2 maximum minimum round matmul detach=asarray nonzero=argwhere
     view=reshape permute=transpose linalg_svd=linalg.svd linalg_eigh=linalg.eigh
     linalg_slogdet=linalg.slogdet view_dtype=ndarray.view"""
 KERNELS = {o: attrgetter(f or o)(np) for o, _, f in (n.partition("=") for n in NAMES.split())}
@@ -111,9 +111,9 @@ KERNELS.update(sort=sort, constant_pad_nd=pad, index_put=index_put, gather=locat
 KERNELS |= {
     "getitem": lambda x, index: (lambda view, where: view[where])(*part(x, index)),
     "scatter_add": lambda *args: located(*args, True),
-    "clone": lambda x, memory_format: x,
+    **dict.fromkeys(("clone", "to_dtype"), lambda x, _: x),
+    "nextafter": lambda a, b: np.where(a == b, b, np.nextafter(a, b)),  # of half's zeros: a
     "flip": lambda x, dims: np.flip(x, dims if x.ndim else ()),
-    "to_dtype": lambda x, d: x,
     "view_as_real": lambda x: np.stack([x.real, x.imag], -1),
     "view_as_complex": lambda x: x.view(np.result_type(x, np.complex64))[..., 0],
     "cat": lambda xs, dim: np.concatenate([x for x in xs if x.shape != (0,)] or xs[:1], dim),

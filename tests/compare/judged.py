@@ -33,7 +33,10 @@ NOT_DRAWN = {
         ("dequantize", "int_repr", "quantize_per_channel", "quantize_per_tensor"),
         "quantized tensors are no data of a call; tests of the plugin compare them",
     ),
-    "spmm": "sparse tensors are no data of a call; tests of the plugin compare them",
+    **dict.fromkeys(
+        ("smm", "spmm", "sspaddmm"),
+        "sparse tensors are no data of a call; tests of the plugin compare them",
+    ),
     **dict.fromkeys(
         ("nn.functional.grouped_mm", "nn.functional.scaled_grouped_mm", "nn.functional.scaled_mm"),
         "PyTorch has them for one vendor's GPUs",

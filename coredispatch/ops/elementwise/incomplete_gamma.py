@@ -221,8 +221,9 @@ _METADATA: dict[str, Any] = {
     "samples": _samples,
     "dtypes": "float",
     "values": (0.2, 4.0),
-    # An exponent of up to 745 is rounded before the exponential is taken of it.
-    "tolerance": ulp(512),
+    # An exponent of up to 745 is rounded before the exponential is taken of it; in float64 that of
+    # the reference is, too.
+    "tolerance": ulp(1024),
     "cast": "float32_accelerated",
     "unbroadcast": True,
 }

@@ -155,11 +155,7 @@ class CSR:
         return self
 
     def _init(self, pattern: Pattern, values: Any) -> None:
-        if tuple(values.shape) != (pattern.nnz,):
-            raise ShapeError(
-                f"values has the shape {values.shape}, but there are {pattern.nnz} column indices",
-                fix="give one value per column index, as a 1-d array",
-            )
+        check_values(values, pattern.nnz)
         self.pattern = pattern
         self.values = values
 
@@ -224,16 +220,36 @@ def size_of(shape: Sequence[int]) -> tuple[int, int]:
     return size
 
 
+def check_lengths(crow: Any, col: Any, rows: int) -> None:
+    """Raise unless the shapes of the index arrays are those of a matrix with so many rows."""
+    for name, index in (("crow_indices", crow), ("col_indices", col)):
+        if len(index.shape) != 1:
+            raise ShapeError(
+                f"{name} has {len(index.shape)} dimensions, expected 1",
+                fix="sparse_csr holds 2-d tensors, whose index arrays are 1-d",
+            )
+    if crow.shape[0] != rows + 1:
+        raise ShapeError(
+            f"crow_indices has {crow.shape[0]} entries, but {rows} rows need {rows + 1}",
+            fix="crow_indices holds the start of each row and, last, the number of elements",
+        )
+
+
+def check_values(values: Any, stored: int) -> None:
+    """Raise unless there is one value for each stored element."""
+    if tuple(values.shape) != (stored,):
+        raise ShapeError(
+            f"values has the shape {tuple(values.shape)}, but there are {stored} column indices",
+            fix="give one value per column index, as a 1-d array",
+        )
+
+
 def check_pattern(pattern: Pattern) -> None:
     """Raise for the first invariant of the CSR format that does not hold."""
     crow, col = pattern.crow_indices, pattern.col_indices
     rows, columns = pattern.shape
+    check_lengths(crow, col, rows)
     for name, index in (("crow_indices", crow), ("col_indices", col)):
-        if index.ndim != 1:
-            raise ShapeError(
-                f"{name} has {index.ndim} dimensions, expected 1",
-                fix="sparse_csr holds 2-d tensors, whose index arrays are 1-d",
-            )
         if index.dtype not in _INDEX_TYPES:
             raise DTypeError(
                 f"{name} has dtype {index.dtype}, expected int32 or int64",
@@ -243,11 +259,6 @@ def check_pattern(pattern: Pattern) -> None:
         raise DTypeError(
             f"crow_indices is {crow.dtype} and col_indices is {col.dtype}",
             fix="use one index type for both",
-        )
-    if len(crow) != rows + 1:
-        raise ShapeError(
-            f"crow_indices has {len(crow)} entries, but {rows} rows need {rows + 1}",
-            fix="crow_indices holds the start of each row and, last, the number of elements",
         )
     _check_rows(crow, len(col))
     _check_columns(pattern, columns)

@@ -74,7 +74,7 @@ def adjoint(tensor: Tensor) -> Tensor:
 
 
 @primitive(
-    out=shapes.size_argument,
+    out=shapes.assembled,
     dtype=shapes.values_dtype,
     method=False,
     namespace=(),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from coredispatch.plugin import DType, ShapeError, to_raw
+from coredispatch_sparse.csr import check_lengths, check_values, size_of
 
 __all__ = [
+    "assembled",
     "index_dtype",
     "matrix",
     "product",
     "sampled",
     "second_dtype",
-    "size_argument",
     "stored",
     "transposed",
     "values_dtype",
@@ -59,14 +60,12 @@ def sampled(self: Any, x: Any, y: Any) -> tuple[int, ...]:
     return (rows, columns)
 
 
-def size_argument(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> tuple[int, ...]:
-    """The size that was given."""
-    if len(size) != 2:
-        raise ShapeError(
-            f"size {tuple(size)} is not the shape of a matrix",
-            fix="sparse_csr holds 2-d tensors: give size=(rows, columns)",
-        )
-    return tuple(size)
+def assembled(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> tuple[int, ...]:
+    """The size that was given, of parts whose lengths fit it."""
+    rows, columns = size_of(size)
+    check_lengths(crow_indices, col_indices, rows)
+    check_values(values, col_indices.shape[0])
+    return (rows, columns)
 
 
 def values_dtype(crow_indices: Any, col_indices: Any, values: Any, size: Any) -> DType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import coredispatch as cd
 from coredispatch.plugin import ArgumentError, DimError, DTypeError, ShapeError
 from coredispatch_sparse.csr import CSR
 
@@ -74,3 +75,14 @@ def test_wrong_types_and_dimensions():
         make([0, 1, 1, 2], [1, 0], np.ones(3))
     with pytest.raises(ShapeError, match="not the shape of a matrix"):
         make([0, 1], [0], shape=(1, 2, 3))
+
+
+def test_parts_that_do_not_fit_are_refused_where_nothing_is_computed():
+    for device in ("cpu", "meta"):
+        crow, col = (cd.tensor(n, device=device) for n in ([0, 1, 2], [0, 1]))
+        parts = cd.ops.csr_assemble(crow, col, cd.ones(2, device=device), (2, 3))
+        assert parts.shape == (2, 3)
+        with pytest.raises(ShapeError, match=r"values has the shape \(3,\)"):
+            cd.ops.csr_assemble(crow, col, cd.ones(3, device=device), (2, 3))
+        with pytest.raises(ShapeError, match="4 rows need 5"):
+            cd.ops.csr_assemble(crow, col, cd.ones(2, device=device), (4, 3))
