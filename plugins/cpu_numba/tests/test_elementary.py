@@ -118,6 +118,7 @@ def test_float64(name: str) -> None:
     x = np.concatenate(
         [
             rng.uniform(-745, 709, 300),
+            rng.uniform(-750, -740, 60),
             rng.uniform(-38, 9, 600),
             rng.standard_normal(600),
             np.exp(rng.uniform(-740, 700, 300)),

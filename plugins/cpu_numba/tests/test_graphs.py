@@ -85,6 +85,17 @@ def test_rows_are_one_loop_nest(program):
     assert steps(agrees(program, X)) == 1
 
 
+@pytest.mark.parametrize("size", [16, 32, 48, 96, 100, 112])
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float64])
+def test_rows_of_a_few_vectors(size, dtype):
+    x = cd.randn(9, size, dtype=dtype)
+    mask = cd.arange(size) > cd.arange(9).unsqueeze(1)
+    x[2, 0], x[3, 5] = float("nan"), float("inf")  # the second under the mask
+    agrees(lambda x, mask: F.softmax(x.masked_fill(mask, -float("inf")), -1), x, mask)
+    agrees(lambda x, mask: x.masked_fill(~mask, float("inf")).amin(-1), x, mask)
+    agrees(lambda x: F.layer_norm(x, (size,)) + F.rms_norm(x, (size,)), x[4:])
+
+
 def test_reductions_over_everything_and_over_rows():
     agrees(lambda x: ((x * x).sum(), x.mean(), x.amax(), x.amin(), x.exp().mean(0), x.sum(0)), X)
     big = cd.randn(300, 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..intrinsics import copysign, fabs, fma, frexp, ldexp_shifted, polynomial, rint_shift
+from ..intrinsics import choose, copysign, fabs, fma, frexp, ldexp_shifted, polynomial, rint_shift
 from .inlined import inlined
 
 __all__ = ["erf", "exp", "gelu", "gelu_slope", "log", "tanh"]
@@ -27,11 +27,13 @@ _exp_tail = polynomial(
 @inlined
 def exp(x):
     """``e**x``: overflow gives inf, underflow goes through the subnormals to 0."""
-    x = _EXP_LOW if x < _EXP_LOW else x
+    low = x < _EXP_LOW
+    x = choose(low, 0.0, x)  # processors are slow where a result is rounded to 0
     x = _EXP_HIGH if x > _EXP_HIGH else x
     shifted, n = rint_shift(x, _LOG2E)
     r = fma(-n, _LN2_LO, fma(-n, _LN2_HI, x))
-    return ldexp_shifted(1.0 + fma(r * r, _exp_tail(r), r), shifted)
+    y = ldexp_shifted(1.0 + fma(r * r, _exp_tail(r), r), shifted)
+    return choose(low, 0.0, y)
 
 
 _log_tail = polynomial(

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-__all__ = ["TYPES", "accessors", "add_up", "floating", "word"]
+__all__ = ["TYPES", "accessors", "add_up", "floating", "single_vectors", "word"]
 
 #: the types of elements, by the letter that the sources use
 TYPES = {
@@ -104,3 +104,29 @@ def add_up(typingctx: Any, total: Any, value: Any) -> Any:
         return builder.fadd(*args, flags=("reassoc", "contract"))
 
     return total(total, total), codegen
+
+
+@intrinsic
+def single_vectors(typingctx: Any) -> Any:
+    """Have the loops above it, in the same function, take one vector at a time.
+
+    LLVM takes four of them, and goes through what is left one element at a time. The branches back
+    get metadata; LLVM wants its first operand to be the metadata itself.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        module, above = builder.module, []
+        hint = module.add_metadata(
+            [ir.MetaDataString(module, "llvm.loop.interleave.count"), ir.IntType(32)(1)]
+        )
+        for number, block in enumerate(builder.function.blocks):
+            above.append(block)
+            last = block.terminator
+            if isinstance(last, ir.Branch) and last.operands[0] in above:
+                label = ir.MetaDataString(module, f"loop {number} of {builder.function.name}")
+                loop = module.add_metadata([label, hint])
+                loop.operands = (loop, hint)
+                last.set_metadata("llvm.loop", loop)
+        return context.get_dummy_value()
+
+    return types.void(), codegen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,9 @@ class Bodies(Phases):
         if isinstance(value, np.generic):
             value = value.item()  # whose text is that of a number
         if isinstance(value, (bool, int, float)):
-            if not self.may_differ(value):
+            # LLVM takes the largest of what is -inf under a mask for a maximum of the elements
+            # without it, and such a loop is not vectorized.
+            if not self.may_differ(value) and abs(value) != math.inf:
                 return f"{NAMES[letter]}({value!r})"
             entry = value = ("constant", float(value))
         elif hasattr(value, "graph"):

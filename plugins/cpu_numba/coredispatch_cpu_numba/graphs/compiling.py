@@ -16,7 +16,7 @@ from ..atomics import stack_words
 from ..elementary.derived import elementary
 from ..intrinsics import fabs, full_vectors, largest, smallest
 from ..loops.elementwise.pointwise import BINARY, UNARY
-from .access import accessors, add_up, floating, word
+from .access import accessors, add_up, floating, single_vectors, word
 from .source import TILE
 
 __all__ = ["address_of_text", "compiled_anew"]
@@ -40,6 +40,7 @@ _SCOPE = {
     "int64": np.int64,
     "largest": largest,
     "nan": math.nan,
+    "single_vectors": single_vectors,
     "smallest": smallest,
     "sqrt": math.sqrt,
     "word": word,

@@ -24,6 +24,8 @@ FULL_BLOCK = 8192
 TILE = 128
 #: how many elements go through the loops of a chain that was cut, one loop after the other
 STRIP = 1024
+#: elements of the longest vectors, and of the rows that are gone through one vector at a time
+VECTOR, SHORT = 16, 128
 
 
 def kernel_of(group: Any, calls: dict[Any, Call], array_of: Any, stored: Any, fresh: Any) -> Kernel:
@@ -151,10 +153,22 @@ class _Builder(Bodies):
                 self.line(2, place)
             depth = 2
         self.phases(depth)
+        if self.is_short():
+            self.line(1, "single_vectors()")
         size = self.nest.rows * self.nest.inner
         if flat:
             return self.kernel(size, size, 1)
         return self.kernel(self.nest.rows, size, max(self.nest.inner, 1))
+
+    def is_short(self) -> bool:
+        """Whether rows are a few whole vectors, but no multiple of the four of a loop's turn.
+
+        Those that are left over would go one element at a time.
+        """
+        graph, size = self.group.nodes[0].graph, self.nest.inner
+        known = graph is not None and "sizes" not in graph.meta
+        whole = size % VECTOR == 0 and size % (4 * VECTOR) != 0
+        return self.kind == "row" and known and whole and size < SHORT
 
     def full(self) -> Kernel:
         """A group that reduces everything: a partial result for each unit."""
