@@ -12,6 +12,7 @@ import cProfile
 import math
 import pickle
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -286,3 +287,39 @@ def test_plain_calls_are_served_by_the_functions_written_for_them() -> None:
     named = cd.zeros(3)
     named.tag = "a"
     assert ready.match((named, 2.0), {}) is None
+
+
+def test_a_captured_call_keeps_no_values_that_the_program_let_go() -> None:
+    alive: list[int] = []
+
+    def program(x: cd.Tensor) -> cd.Tensor:
+        seen = []
+        for _ in range(6):
+            x = x.sin() + 1
+            seen.append(weakref.ref(x.raw))
+            alive.append(sum(ref() is not None for ref in seen))
+        return x
+
+    fast = cd.compile(program, backend="eager")
+    x = cd.randn(100)
+    cd.testing.assert_close(fast(x), program(x))
+    assert alive[:6] == alive[6:]
+    cd.testing.assert_close(fast(x), program(x))
+
+
+def test_values_of_before_a_split_are_there_after_it() -> None:
+    def program(x: cd.Tensor) -> tuple[cd.Tensor, cd.Tensor]:
+        y, z = x.exp(), x.cos()
+        rows = y.view(-1, 2)
+        del z
+        if y.sum() > 0:
+            rows = rows + y[0]
+        w = rows.to(cd.bfloat16)
+        return (w * 2, y) if w.sum() > 0 else (w, x)
+
+    fast = cd.compile(program, backend="eager")
+    for sign in (1, 1, -1, 1):
+        x = sign * cd.arange(6.0)
+        for got, wanted in zip(fast(x), program(x), strict=True):
+            cd.testing.assert_close(got, wanted)
+    assert fast.captures == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ from coredispatch.plugin import (
     version_of,
 )
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.value import new_value
 from coredispatch.registry.wiring import OBSERVERS
 
 __all__ = ["Decision", "Origin", "Recorder", "TakeBack", "Unsupported", "capturing", "load"]
@@ -117,6 +119,7 @@ class Recorder:
         self.inputs: list[tuple[Node, Any, Any]] = []
         self.known: dict[int, Node] = {}
         self.kept: list[Any] = []
+        self.passing: dict[int, tuple[Any, Node, Any]] = {}
         self.examples: dict[Node, Any] = {}
         self.alive = True
         self.symbols = False  # whether the program got numbers that know their node
@@ -167,12 +170,9 @@ class Recorder:
         self.examples[node] = value
         node.meta["value"] = info_of(value)
         if isinstance(value, Value):
-            self._enter(value, node)
+            self.known[id(value.raw)] = node
+            self.kept.append(value.raw)
         return node
-
-    def _enter(self, value: Any, node: Node) -> None:
-        self.known[id(value.raw)] = node
-        self.kept.append(value.raw)
 
     def node_of(self, tensor: Any) -> Node | None:
         """The node of a tensor; one that was not made here becomes an input."""
@@ -265,10 +265,41 @@ class Recorder:
 
     def made(self, value: Any, node: Node) -> None:
         """``value`` is what ``node`` made, unless it is an argument that was written in place."""
-        if id(value.raw) not in self.known:
-            self._enter(value, node)
+        raw = value.raw
+        if id(raw) in self.known:
+            return
+        self.known[id(raw)] = node
+        node.meta["value"] = info_of(value)
+        if type(raw) is np.ndarray:  # known as long as the program has it, so that it can go
+            kind, keys, link = type(value), value.keys, (value._dtype, value._view, value._storage)
+
+            def again(raw: Any) -> Any:
+                alias = new_value(kind, raw, keys)
+                alias._dtype, alias._view, alias._storage = link
+                return alias
+
+            self.passing[id(raw)] = weakref.ref(raw, self._gone(id(raw))), node, again
+        else:
+            self.kept.append(raw)
             self.examples[node] = value
-            node.meta["value"] = info_of(value)
+
+    def _gone(self, key: int) -> Callable[[Any], None]:
+        known, passing = self.known, self.passing
+
+        def forget(_: Any) -> None:
+            if key in passing:
+                del known[key], passing[key]
+
+        return forget
+
+    def hold(self) -> None:
+        """Keep the values that the program has now: a graph that follows may take them."""
+        for alive, node, again in list(self.passing.values()):
+            raw = alive()
+            if raw is not None:
+                self.kept.append(raw)
+                self.examples[node] = again(raw)
+        self.passing.clear()
 
     def constant(self, tensor: Any) -> None:
         """``tensor`` was made from Python's data: each call gets a copy of its own."""
@@ -347,6 +378,7 @@ class Recorder:
             if isinstance(value, Value) and id(_root(value)) in self.overwritten
         ]
         self.decisions.append(decision)
+        self.hold()
 
 
 #: (operator, dtypes of its tensors) -> whether the shape of its result depends on their values
