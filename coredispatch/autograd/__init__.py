@@ -27,5 +27,6 @@ if TYPE_CHECKING:
     from . import profiler as profiler
     from . import profiler_util as profiler_util
     from . import recording as recording
+    from . import result_names as result_names
     from . import saved_tensors as saved_tensors
     from . import variable as variable

@@ -156,6 +156,10 @@ class GraphState:
         self.node_name: Callable[..., Any] = call
         # (node) -> the node as an instance of the class of that name  [frontend.autograd.names]
         self.as_named: Callable[..., Any] = call
+        # (op) -> (args) -> name of its result, or None  [frontend.autograd.result_names]
+        self.result_name: Callable[..., Any] = call
+        # (result, number of the first node, name)  [frontend.autograd.result_names]
+        self.name_results: Callable[..., None] = call
         # (entry) -> None, only where recording runs interpreted  [frontend.autograd.closures]
         self.specialize: Callable[..., None] | None = None
         # () -> the forward line, in anomaly mode

@@ -155,6 +155,14 @@ def test_autocast_blocks_of_several_devices_do_not_hide_each_other() -> None:
     assert lowered() == (False, False) and not cd.is_autocast_enabled("cpu")
 
 
+def test_the_nesting_of_autocast_counts_blocks() -> None:
+    with cd.autocast("cpu"), cd.autocast("cpu", enabled=False):
+        assert cd.autocast_increment_nesting() == 3
+        assert cd.autocast_decrement_nesting() == 2
+    assert cd.autocast_increment_nesting() == 1
+    assert cd.autocast_decrement_nesting() == 0
+
+
 def test_autocast_is_set_for_the_thread() -> None:
     x = cd.ones(2, 2)
     seen = []

@@ -69,6 +69,95 @@ def test_overloads(name: str, call: Any) -> None:
     assert isinstance(fn, cd.autograd.graph.Node)
 
 
+#: of x of shape (3, 3): what PyTorch 2.13 shows for results that are composites or overloads here
+RESULTS = [
+    ("MaxBackward1", lambda x: x.max()),
+    ("MaxBackward0", lambda x: x.max(0)[0]),
+    ("MinBackward0", lambda x: x.min(0)[0]),
+    ("MaximumBackward0", lambda x: cd.max(x, x)),
+    ("MedianBackward1", lambda x: x.median(0)[0]),
+    ("NanmedianBackward0", lambda x: x.nanmedian()),
+    ("KthvalueBackward0", lambda x: x.kthvalue(2)[0]),
+    ("ModeBackward0", lambda x: x.mode()[0]),
+    ("CummaxBackward0", lambda x: x.cummax(0)[0]),
+    ("VarMeanBackward0", lambda x: cd.var_mean(x)[1]),
+    ("TraceBackward0", lambda x: x.trace()),
+    ("BmmBackward0", lambda x: cd.bmm(x[None], x[None])),
+    ("RsubBackward1", lambda x: 1 - x),
+    ("SubBackward0", lambda x: cd.ones(3) - x),
+    ("MulBackward0", lambda x: 1 / x),
+    ("PowBackward2", lambda x: 2**x),
+    ("SqueezeBackward0", lambda x: x[None].squeeze()),
+    ("SqueezeBackward1", lambda x: x[None].squeeze(0)),
+    ("ProdBackward1", lambda x: x.prod(0)),
+    ("RemainderBackward0", lambda x: x % 2),
+    ("RemainderBackward1", lambda x: x % x),
+    ("ClampMinBackward0", lambda x: x.clamp_min(0)),
+    ("ClampMinBackward0", lambda x: x.clone().clamp_min_(0)),
+    ("AddcdivBackward0", lambda x: x.clone().addcdiv_(x, x)),
+    ("SplitWithSizesBackward0", lambda x: x.split([1, 2])[0]),
+    ("HuberLossBackward0", lambda x: F.huber_loss(x, cd.ones(3, 3))),
+    ("SmoothL1LossBackward0", lambda x: F.smooth_l1_loss(x, cd.ones(3, 3))),
+    ("BinaryCrossEntropyWithLogitsBackward0", lambda x: bce_with_logits(x)),
+    ("NllLoss2DBackward0", lambda x: F.cross_entropy(x[None], cd.zeros(1, 3, dtype=cd.int64))),
+    ("DivBackward1", lambda x: F.cross_entropy(x, cd.ones(3, 3))),
+    ("UpsampleNearest2DBackward0", lambda x: F.interpolate(x[None, None], scale_factor=2)),
+    ("ReflectionPad2DBackward0", lambda x: F.pad(x[None, None], (1, 1, 1, 1), "reflect")),
+    ("FftR2CBackward0", lambda x: cd.fft.fft(x)),
+    ("MulBackward0", lambda x: F.dropout(x, 0.5)),
+    ("CopySlices", lambda x: written(x, 0)),
+    ("IndexPutBackward0", lambda x: written(x, x > 0)),
+]
+
+
+def bce_with_logits(x: Any) -> Any:
+    return F.binary_cross_entropy_with_logits(x, cd.ones(3, 3))
+
+
+def written(x: Any, index: Any) -> Any:
+    x = x.clone()
+    x[index] = 2.0
+    return x
+
+
+@pytest.mark.parametrize(("name", "call"), RESULTS)
+def test_results_of_composites_and_overloads(name: str, call: Any) -> None:
+    x = cd.arange(9.0).reshape(3, 3).requires_grad_()
+    y = call(x)
+    assert f"grad_fn=<{name}>" in repr(y)
+    y.abs().sum().backward()
+    assert x.grad is not None
+
+
+def test_a_gradient_of_a_recorded_pass_shows_what_computed_it() -> None:
+    class Exp(cd.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * ctx.saved_tensors[0].exp()
+
+    x = cd.ones(2, requires_grad=True)
+    (grad,) = cd.autograd.grad(Exp.apply(x).sum(), x, create_graph=True)
+    assert repr(grad).endswith("grad_fn=<MulBackward0>)")
+    assert cd.autograd.grad(grad.sum(), x)[0].tolist() == grad.tolist()
+
+
+def test_a_bounded_tensor_shows_its_name_where_both_bounds_are_tensors() -> None:
+    x = cd.ones(2, requires_grad=True)
+    assert "ClampBackward" in repr(x.clamp(cd.zeros(2, requires_grad=True), cd.ones(2)))
+
+
+def test_a_running_maximum_of_no_dimensions_is_no_alias() -> None:
+    x = cd.tensor(3.0, requires_grad=True)
+    y = x.cummax(0)[0]
+    assert y is not x
+    assert y.grad_fn is not None
+
+
 def test_what_was_saved_is_shown_under_the_names_of_the_arguments() -> None:
     x = cd.tensor([1.0, 2.0], requires_grad=True)
     y = x.exp()

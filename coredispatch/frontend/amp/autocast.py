@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 from coredispatch.plugin import (
     ArgumentError,
@@ -35,6 +35,8 @@ _ON, _OFF = Switch(on="autocast"), Switch()
 DEFAULT_DTYPES: dict[str, DType] = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
 #: whether blocks that do not say it keep the weights that they convert
 CACHING: ContextVar[bool] = ContextVar("coredispatch_autocast_caching", default=True)
+#: how many blocks this thread or task is in
+NESTING: ContextVar[int] = ContextVar("coredispatch_autocast_nesting", default=0)
 
 
 class AutocastState:
@@ -133,6 +135,15 @@ class autocast(Mode):
         self.fast_dtype = dtype or get_autocast_dtype(device_type)
         self._enabled = bool(enabled)
         self._cache_enabled = CACHING.get() if cache_enabled is None else bool(cache_enabled)
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        NESTING.set(NESTING.get() + 1)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        NESTING.set(NESTING.get() - 1)
 
     def switches(self) -> Switch:
         """The layer on; where ``enabled=False`` the state tells it to let calls pass."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from coredispatch.frontend.amp.autocast import (
     CACHING,
+    NESTING,
     autocast,
     get_autocast_dtype,
     is_autocast_enabled,
@@ -17,7 +17,6 @@ from coredispatch.plugin import DType, Switch, backends
 
 __all__: list[str] = []
 
-_nesting = threading.local()
 _DEVICES = {"gpu": "cuda", "cpu": "cpu"}
 
 
@@ -68,14 +67,14 @@ def clear_autocast_cache() -> None:
 
 def autocast_increment_nesting() -> int:
     """Count a block that a program enters by itself; returns how many there are."""
-    _nesting.depth = getattr(_nesting, "depth", 0) + 1
-    return int(_nesting.depth)
+    NESTING.set(NESTING.get() + 1)
+    return NESTING.get()
 
 
 def autocast_decrement_nesting() -> int:
     """Count a block that a program leaves by itself; returns how many there are."""
-    _nesting.depth = getattr(_nesting, "depth", 0) - 1
-    return int(_nesting.depth)
+    NESTING.set(NESTING.get() - 1)
+    return NESTING.get()
 
 
 class _Setting(autocast):

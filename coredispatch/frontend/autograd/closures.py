@@ -44,7 +44,7 @@ def specialize(entry: RecordEntry) -> None:
 
 
 def _recorder(entry: RecordEntry) -> Callable[..., Any]:
-    name, rule = entry.name, entry.rule
+    name, rule, result_name = entry.name, entry.rule, entry.result_name
     assert rule is not None
     # (bit in the mask of inputs that require grad, position of the argument)
     parameters = [(1 << i, position) for i, position in enumerate(rule.tensors)]
@@ -70,6 +70,8 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
                 else:
                     next_edges.append(argument if source is None else source)
             else:
+                if not next_edges and not isinstance(argument, Value):
+                    node.number_first = True
                 next_edges.append(None)
         if not mask:
             return out
@@ -98,6 +100,8 @@ def _recorder(entry: RecordEntry) -> Callable[..., Any]:
             out.keys = keys | AUTOGRAD
         if outs:
             node.save_outputs(out)
+        if result_name is not None:
+            node.shown = result_name(args)
         if GRAPH.watched:
             GRAPH.after_record(node)
         return out

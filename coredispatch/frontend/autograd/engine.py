@@ -268,7 +268,11 @@ class BackwardPass(GraphTask):
             key = (node.sequence, number)
             if grad is not None and key in capture:
                 if not isinstance(node, AccumulateGrad) or not self.owned or node.has_hooks():
+                    made = grad._node
                     grad = invoke(_clone, (grad,), _NO_KEYWORDS)
+                    if made is not None and grad.keys & AUTOGRAD:
+                        # Whoever prints the gradient is shown what computed it.
+                        GRAPH.name_results(grad, -1, GRAPH.node_name(made))
                 self.found[key] = grad
             number += 1
 

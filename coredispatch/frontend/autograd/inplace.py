@@ -254,7 +254,12 @@ def _through_body(call: RecordEntry, functional: Operator, args: tuple[Any, ...]
     except CoreDispatchError as error:
         error.call = error.call or describe_call(call.op, args)
         raise
-    return TABLE.operator("copy_")(target, result)
+    written = TABLE.operator("copy_")(target, result)
+    if result._node is not None:
+        naming = GRAPH.result_name(functional)
+        shown = None if naming is None else naming(past)
+        GRAPH.name_results(written, -1, shown or GRAPH.node_name(result._node))
+    return written
 
 
 def _forget(op: Operator, target: TensorBase) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from coredispatch.frontend.autograd.node import Node, OpNode
+from coredispatch.frontend.autograd.result_names import camel_case
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import ARGUMENT, KIND, NUMBER, OUT, OUT_AT
 from coredispatch.registry.wiring import GRAPH
@@ -22,12 +23,18 @@ __all__: list[str] = []
 _NAMES = {
     "batch_norm_inference": "NativeBatchNormBackward0",
     "batch_norm_train": "NativeBatchNormBackward0",
+    "cholesky": "LinalgCholeskyExBackward0",
     "contiguous": "CloneBackward0",
     "copy": "CopyBackwards",
     "copy_": "CopyBackwards",
     "cross_entropy": "NllLossBackward0",
     "det": "LinalgDetBackward0",
     "embedding_lookup": "EmbeddingBackward0",
+    "entr": "SpecialEntrBackward0",
+    "erfcx": "SpecialErfcxBackward0",
+    "fft_c2c": "FftC2CBackward0",
+    "fft_c2r": "FftC2RBackward0",
+    "fft_r2c": "FftR2CBackward0",
     "flatten": "ViewBackward0",
     "chunk": "SplitBackward0",
     "smooth_l1_loss": "SmoothL1LossBackward0",
@@ -42,17 +49,21 @@ _NAMES = {
     "log_ndtr": "SpecialLogNdtrBackward0",
     "logsigmoid": "LogSigmoidBackward0",
     "narrow": "SliceBackward0",
+    "ndtr": "MulBackward1",
     "ndtri": "SpecialNdtriBackward0",
     "power_norm": "LinalgVectorNormBackward0",
     "relu6": "HardtanhBackward0",
     "reshape": "ViewBackward0",
+    "rms_norm": "MulBackward0",
     "selu": "EluBackward0",
     "square": "PowBackward0",
     "to_device": "ToCopyBackward0",
     "to_dtype": "ToCopyBackward0",
+    "trunc_divide": "DivBackward2",
 }
 
 
+_PUT = "IndexPutBackward0"
 _LINEAR: dict[tuple[bool, bool], str] = {
     (True, True): "AddmmBackward0",
     (True, False): "MmBackward0",
@@ -61,19 +72,33 @@ _LINEAR: dict[tuple[bool, bool], str] = {
 }
 #: what follows from the arguments: which of PyTorch's overloads, or which of its operators
 _BY_CALL: dict[str, Callable[[OpNode], str]] = {
-    "adaptive_avg_pool": lambda node: f"AdaptiveAvgPool{len(node.shape) - 2}DBackward0",
+    "adaptive_avg_pool": lambda node: _of_average(node.shape),
     "avg_pool": lambda node: f"AvgPool{len(node.shape) - 2}DBackward0",
-    "clamp": lambda node: f"ClampBackward{int(not any(node.next_edges[1:]))}",
+    "clamp": lambda node: f"ClampBackward{int(node.next_edges[1:] == [None, None])}",
     "grid_sample": lambda node: f"GridSampler{len(node.shape) - 2}DBackward0",
+    "adaptive_max_pool": lambda node: f"AdaptiveMaxPool{len(node.shape) - 2}DBackward0",
     "max_pool": lambda node: f"MaxPool{len(node.shape) - 2}DWithIndicesBackward0",
+    "max_pool_with_indices": lambda node: f"MaxPool{len(node.shape) - 2}DWithIndicesBackward0",
     "getitem": lambda node: _of_index(_saved(node, "index")),
+    "index_put": lambda node: _of_write(_saved(node, "indices")),
     "linear": lambda node: _LINEAR[len(node.shape) == 2, node.next_edges[2] is not None],
     "matmul": lambda node: ("Dot", "Mv", "Mm", "UnsafeView")[min(len(node.shape), 3)] + "Backward0",
     "mean": lambda node: f"MeanBackward{int(_saved(node, 'dim') is not None)}",
-    "pow": lambda node: f"PowBackward{int(node.next_edges[1] is not None)}",
-    "squeeze": lambda node: f"SqueezeBackward{int(_saved(node, 'dim') is not None)}",
+    "div": lambda node: "MulBackward0" if node.number_first else "DivBackward0",
+    "pow": lambda node: _of_power(node),
+    "sub": lambda node: "RsubBackward1" if node.number_first else "SubBackward0",
     "sum": lambda node: f"SumBackward{int(_saved(node, 'dim') is not None)}",
 }
+
+
+def _of_power(node: OpNode) -> str:
+    return f"PowBackward{2 if node.number_first else int(node.next_edges[1] is not None)}"
+
+
+def _of_average(shape: Any) -> str:
+    """An average over all places is a mean in PyTorch, in one dimension excepted."""
+    whole = len(shape) > 3 and all(size == 1 for size in shape[2:])
+    return "MeanBackward1" if whole else f"AdaptiveAvgPool{len(shape) - 2}DBackward0"
 
 
 def _of_index(index: Any) -> str:
@@ -90,6 +115,13 @@ def _of_index(index: Any) -> str:
         elif item is not Ellipsis:
             return "IndexBackward0"
     return views[-1] if views else "AliasBackward0"
+
+
+def _of_write(index: Any) -> str:
+    """What a write to the elements of this index is in PyTorch: to a view, or by an index."""
+    items = index if isinstance(index, (tuple, list)) else (index,)
+    basic = all(i is None or i is Ellipsis or isinstance(i, (int, slice)) for i in items)
+    return "CopySlices" if basic and not any(i is True or i is False for i in items) else _PUT
 
 
 def _saved(node: OpNode, name: str) -> Any:
@@ -113,12 +145,15 @@ def node_name(node: Node) -> str:
     """``AddBackward0`` for ``add`` and ``add_``."""
     op = node.opname
     functional = op.removesuffix("_")
-    if isinstance(node, OpNode) and functional in _BY_CALL:
-        return _BY_CALL[functional](node)
+    if isinstance(node, OpNode):
+        if node.shown is not None:
+            return str(node.shown)
+        if functional in _BY_CALL:
+            return _BY_CALL[functional](node)
     known = _NAMES.get(op) or _NAMES.get(functional)
     if known is not None:
         return known
-    return "".join(part[:1].upper() + part[1:] for part in functional.split("_")) + "Backward0"
+    return f"{camel_case(functional)}Backward0"
 
 
 def _argument(name: str) -> property:

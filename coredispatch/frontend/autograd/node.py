@@ -76,6 +76,7 @@ class Node(Output):
     post_hooks: Any = None
     forward_trace: Any = None
     _metadata: Any = None
+    number_first: bool = False  # the first operand is a number: 1 - x
     edge_numbers: Any = None  # {position of an edge: output number there}, where it is not 0
 
     def __init__(self, name: str, multi_output: bool) -> None:
@@ -201,6 +202,7 @@ class OpNode(Node):
     versions: Any = None  # {place in saved: version it had}, where it is not 0
     freed: bool = False
     packed: bool = False  # by hooks: what is saved is to be unpacked first
+    shown: Any = None  # the name, where it does not follow from the operator and what is saved
     plan: SavePlan  # known once the edges are
 
     def __init__(self, name: str, rule: VjpRule) -> None:

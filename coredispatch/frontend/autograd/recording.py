@@ -55,6 +55,8 @@ def add_edge(node: Node, argument: Any) -> bool:
             node.edge_numbers[len(next_edges)] = argument._output_nr
         next_edges.append(source)
         return True
+    if not isinstance(argument, Value) and not node.next_edges:
+        node.number_first = True
     node.next_edges.append(None)
     return False
 
@@ -114,6 +116,7 @@ class RecordEntry(LayerEntry):
         self.rule: VjpRule | None = record.vjp_rule
         self.mutates: bool = bool(record.mutates)
         self.name: str = op.name
+        self.result_name: Any = GRAPH.result_name(op)  # None, or (args) -> name to show
         if GRAPH.specialize is not None:
             GRAPH.specialize(self)
 
@@ -190,6 +193,8 @@ class RecordEntry(LayerEntry):
             attach(node, out)
         if plan.outs or plan.all_outs:
             node.save_outputs(out)
+        if self.result_name is not None:
+            node.shown = self.result_name(args)
         if GRAPH.watched:
             GRAPH.after_record(node)
         return out
@@ -200,7 +205,12 @@ class RecordEntry(LayerEntry):
         if not self.record.differentiable and not refuses:
             return self.below(args)
         if self.record.decomposition is not None and not refuses:
-            return self.decompose(args)
+            if self.result_name is None:
+                return self.decompose(args)
+            first = next(SEQUENCE)
+            out = self.decompose(args)
+            GRAPH.name_results(out, first, self.result_name(args))
+            return out
         out = self.below(args)
         for argument in args:
             if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:

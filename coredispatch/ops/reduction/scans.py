@@ -131,7 +131,7 @@ def doubling_scan(x: Any, combine: Callable[[Any, Any], Any]) -> Any:
 def _running_extremum(x: Any, dim: int, reaches: Any) -> Any:
     """Values and indices of a running extremum; the latest of equals, NaN wins."""
     if not x.ndim:
-        return x, lazy.zeros((), dtype=int64, device=x.device)
+        return lazy.clone(x), lazy.zeros((), dtype=int64, device=x.device)
 
     def later(before: Any, after: Any) -> Any:
         take = comparison.logical_or(reaches(after[0], before[0]), comparison.isnan(after[0]))
