@@ -88,6 +88,20 @@ def unfolded(x: Array, dimension: int, size: int, step: int) -> Array:
     return x.seen(shape, [*strides, x.strides[dimension]])
 
 
+def strided(x: Array, size: Any, stride: Any, storage_offset: int | None) -> Array:
+    shape = cdp.operator("as_strided").out_rule(x, size, stride, storage_offset)
+    start = x.start if storage_offset is None else storage_offset
+    needed = start + sum((n - 1) * s for n, s in zip(shape, stride)) + 1
+    held = x.memory.nbytes // x.dtype.itemsize
+    if 0 not in shape and needed > held:
+        raise cdp.ArgumentError(
+            f"size {shape} with stride {tuple(stride)} from offset {start} needs {needed} "
+            f"elements, the storage has {held}",
+            fix="use smaller sizes, strides or offset",
+        )
+    return Array(x.memory, shape, x.dtype, stride, start)
+
+
 def viewed(x: Array, shape: Any) -> Array:
     shape = cdp.operator("view").out_rule(x, shape)
     if 0 in shape:

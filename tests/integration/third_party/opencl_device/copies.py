@@ -9,7 +9,7 @@ import numpy as np
 import pyopencl as cl
 
 import coredispatch.plugin as cdp
-from opencl_device.arrays import Array, empty, result, sliced
+from opencl_device.arrays import Array, empty, result, row_major, sliced
 from opencl_device.device import DEVICE
 from opencl_device.language import TRUE
 from opencl_device.loop import launch
@@ -50,11 +50,12 @@ def sent(array: Any) -> Array:
 
 def read(x: Array) -> Any:
     """The elements, as a NumPy array; the one place that waits."""
-    x = clone(x)
+    x = x if x.strides == row_major(x.shape) else clone(x)
     out = np.empty(x.shape, cdp.numpy_dtype(x.dtype))
     DEVICE.finish()
     if out.size:
-        cl.enqueue_copy(DEVICE.queue, out.reshape(-1).view(np.uint8), x.memory.buffer)
+        target, start = out.reshape(-1).view(np.uint8), x.start * x.dtype.itemsize
+        cl.enqueue_copy(DEVICE.queue, target, x.memory.buffer, src_offset=start)
     return out
 
 

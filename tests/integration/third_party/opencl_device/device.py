@@ -69,9 +69,10 @@ def compiles(device: Any) -> bool:
 class Memory:
     """A block of the pool, which goes back to it with the last array that uses it."""
 
-    __slots__ = ("buffer", "size")
+    __slots__ = ("buffer", "nbytes", "size")
 
     def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
         self.size = 1 << max(8, (nbytes - 1).bit_length())
         with DEVICE.lock:
             DEVICE.allocated += self.size
