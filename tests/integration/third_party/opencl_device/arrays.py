@@ -61,10 +61,13 @@ def collapsed(sizes: Any, strides: Any) -> list[list[int]]:
     return kept
 
 
+def broadcast(shape: Any, strides: Any, ndim: int) -> list[int]:
+    """The strides of an array that broadcasts to ``ndim`` dimensions."""
+    return [0] * (ndim - len(shape)) + [0 if n == 1 else s for n, s in zip(shape, strides)]
+
+
 def expanded(x: Array, size: Any) -> Array:
-    lead = len(size) - x.ndim
-    steps = [0 if n == 1 else s for n, s in zip(x.shape, x.strides)]
-    return x.seen(size, [0] * lead + steps)
+    return x.seen(size, broadcast(x.shape, x.strides, len(size)))
 
 
 def permuted(x: Array, dims: Any) -> Array:

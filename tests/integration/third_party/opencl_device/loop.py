@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from opencl_device.arrays import Array, collapsed, expanded
+from opencl_device.arrays import Array, broadcast, collapsed
 from opencl_device.device import CALL, DEVICE, Memory
 from opencl_device.language import NARROW, PRELUDE, STORED, compute
 
@@ -68,6 +68,28 @@ __kernel void run({", ".join([*parameters, "__global long *failed"])}) {{
     return cl.Kernel(program.build(["-cl-fp32-correctly-rounded-divide-sqrt"]), "run")
 
 
+@functools.lru_cache(4096)
+def geometry(sizes: Any, inner: int, operands: Any) -> Any:
+    """What a kernel is told of shapes and strides, its rows and their length; None without rows.
+
+    ``operands`` are shape, strides and start of each.
+    """
+    cut = len(sizes) - inner
+    rows, count = math.prod(sizes[:cut]), math.prod(sizes[cut:])
+    if not rows:
+        return None
+    strides = [broadcast(shape, steps, len(sizes)) for shape, steps, _ in operands]
+    outside = collapsed(sizes[:cut], [s[:cut] for s in strides])
+    dims = outside + collapsed(sizes[cut:], [s[cut:] for s in strides])
+    if len(dims) > DIMS:
+        raise ValueError(f"{len(dims)} dimensions that do not lie together; the device has {DIMS}")
+    table = np.zeros((1 + len(operands), DIMS), np.int64)
+    table[:, : len(dims)] = np.array(dims, np.int64).reshape(-1, 1 + len(operands)).T
+    starts = [start for _, _, start in operands]
+    flat = [[len(dims), len(outside)], table[0], starts, table[1:].reshape(-1)]
+    return np.concatenate(flat).astype(np.int64), np.int64(rows), np.int64(count)
+
+
 def launch(
     body: str, operands: list[Array], sizes: Any, inner: int = 0,
     begin: str = "", end: str = "", numbers: Any = (), error: Any = None,
@@ -77,20 +99,10 @@ def launch(
     Operands broadcast to ``sizes``. The last ``inner`` dimensions are a row, which one work item
     goes through in order. ``error(v)`` makes the exception for what ``FAIL(v)`` reports.
     """
-    cut = len(sizes) - inner
-    rows, count = math.prod(sizes[:cut]), math.prod(sizes[cut:])
-    if not rows or (not count and not end):
+    found = geometry(tuple(sizes), inner, tuple((x.shape, x.strides, x.start) for x in operands))
+    if found is None or not (found[2] or end):
         return operands[0]
-    strides = [expanded(x, sizes).strides for x in operands]
-    outside = collapsed(sizes[:cut], [s[:cut] for s in strides])
-    dims = outside + collapsed(sizes[cut:], [s[cut:] for s in strides])
-    if len(dims) > DIMS:
-        raise ValueError(f"{len(dims)} dimensions that do not lie together; the device has {DIMS}")
-    table = np.zeros((1 + len(operands), DIMS), np.int64)
-    table[:, : len(dims)] = np.array(dims, np.int64).reshape(-1, 1 + len(operands)).T
-    head = [len(dims), len(outside)]
-    starts = [x.start for x in operands]
-    geometry = np.concatenate([head, table[0], starts, table[1:].reshape(-1)]).astype(np.int64)
+    table, rows, count = found
     kinds = tuple("double" if isinstance(v, float) else "long" for v in numbers)
     values = [np.float64(v) if isinstance(v, float) else np.int64(v) for v in numbers]
     with DEVICE.lock:
@@ -102,8 +114,6 @@ def launch(
             cl.enqueue_fill_buffer(DEVICE.queue, flag.buffer, np.int64(0), 0, 16)
             DEVICE.flags.append((flag, functools.partial(error, CALL.op)))
         buffers = [x.memory.buffer for x in operands]
-        run.set_args(
-            geometry, np.int64(rows), np.int64(count), *buffers, *values, flag and flag.buffer
-        )
-        cl.enqueue_nd_range_kernel(DEVICE.queue, run, (-(-rows // 64) * 64,), (64,))
+        run.set_args(table, rows, count, *buffers, *values, flag and flag.buffer)
+        cl.enqueue_nd_range_kernel(DEVICE.queue, run, (-(-int(rows) // 64) * 64,), (64,))
     return operands[0]
