@@ -22,10 +22,11 @@ from coredispatch.registry.around.observe import observe
 
 from .bounds import Deviation, compare
 from .case import Case
-from .covering_array import ConfiguredMake
+from .covering_array import ConfiguredMake, shares
 from .policies import Leniency, flushed, lenient
 from .reference import NoReference, Reference, complete
 from .subject import OpMetadata, Subject, numpy_dtype
+from .templates import changed
 from .tensor_layouts import in_layouts, layout_of
 
 __all__ = [
@@ -212,11 +213,23 @@ class Context:
             yield self.placed(sample)
 
     def placed(self, sample: Any) -> Any:
-        """The sample with the device filled in where the operator makes tensors of nothing."""
+        """The sample with the device filled in where the operator makes tensors of nothing.
+
+        What the operator writes to has elements of its own: what shared memory would hold is a
+        matter of order.
+        """
+        if self.op.mutates:
+            sample = changed(self.op, sample, self._apart)
         self.sample = sample
         if self.op.factory and "device" not in sample.kwargs:
             sample.kwargs["device"] = self.subject.device
         return sample
+
+    def _apart(self, name: str, value: Any) -> Any:
+        """The argument; where it is written to and its elements share memory, a copy."""
+        if name in self.op.mutates and isinstance(value, np.ndarray) and shares(value):
+            return np.array(value, order="C")
+        return value
 
     def call(self, sample: Any, op: Any = None) -> Any:
         """Call the operator with the sample's tensors.

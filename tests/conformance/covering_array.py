@@ -16,7 +16,7 @@ import numpy as np
 
 from .distributions import distributions_for, fill
 
-__all__ = ["LAYOUTS", "ConfiguredMake", "combinations", "strided"]
+__all__ = ["LAYOUTS", "ConfiguredMake", "combinations", "shares", "strided"]
 
 LAYOUTS = ("contiguous", "transposed", "step2", "offset", "stride0", "overlapping")
 
@@ -91,6 +91,13 @@ def strided(values: np.ndarray[Any, Any], shape: tuple[int, ...], layout: str) -
     assert layout == "overlapping", layout
     length = sum(n - 1 for n in shape) + 1
     return np.ndarray(shape, values.dtype, values[:length].copy(), 0, (item,) * ndim)
+
+
+def shares(array: Any) -> bool:
+    """Whether elements of an array lie in one place, as in the last two layouts."""
+    steps = [abs(s) // array.itemsize for n, s in zip(array.shape, array.strides) if n > 1]
+    reach = sum((n - 1) * abs(s) for n, s in zip(array.shape, array.strides)) // array.itemsize
+    return array.size > 1 and (0 in steps or reach + 1 < array.size)
 
 
 class ConfiguredMake:
