@@ -153,6 +153,45 @@ def view_as_real(x: Array) -> Array:
     return Array(x.memory, (*x.shape, 2), x.dtype.to_real(), strides, 2 * x.start)
 
 
+def outlined(op: str, args: Any) -> Any:
+    """What the rules of a call go by, where that is arrays and numbers; else None."""
+    outline: list[Any] = [op, cdp.default_dtype()]
+    for a in args:
+        if isinstance(a, Array):
+            outline.append((a.shape, a.dtype))
+        elif type(a) in (bool, int, float):
+            outline.append((type(a), a))
+        else:
+            return None
+    return tuple(outline)
+
+
+def remembered(known: dict[Any, Any], op: str, args: Any, rule: Any) -> Any:
+    """``rule(op, args)``, asked once for calls of arrays and numbers that are alike."""
+    outline = outlined(op, args)
+    if outline is None:
+        return rule(op, args)
+    if outline not in known:
+        if len(known) > 4096:
+            known.clear()
+        known[outline] = rule(op, args)
+    return known[outline]
+
+
+TAKEN: dict[Any, Any] = {}
+RESULTS: dict[Any, Any] = {}
+
+
+def taken(op: str, args: Any) -> None:
+    """Refuse what the operator does not take."""
+    remembered(TAKEN, op, args, cdp.check)
+
+
 def result(op: str, args: Any) -> Array:
     """Where the result of a call goes, by the rules of the operator."""
-    return empty(cdp.operator(op).out_rule(*args), cdp.result_dtype(cdp.operator(op), args))
+    return empty(*remembered(RESULTS, op, args, ruled))
+
+
+def ruled(op: str, args: Any) -> Any:
+    operator = cdp.operator(op)
+    return operator.out_rule(*args), cdp.result_dtype(operator, args)

@@ -12,6 +12,7 @@ from opencl_device.arrays import (
     permuted,
     reinterpreted,
     strided,
+    taken,
     unfolded,
     view_as_real,
     viewed,
@@ -42,7 +43,7 @@ def checked(op: str, function: Any) -> Any:
     """The kernel ``function``; what the operator does not take is refused before it runs."""
 
     def kernel(*args: Any) -> Any:
-        cdp.check(op, args)
+        taken(op, args)
         CALL.op = op
         return function(*args)
 
