@@ -27,7 +27,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     def full(size: tuple[int, ...], value: Any, dtype: DType | None, device: Any) -> Any:
         size = as_sizes(size)
         value = value.item() if hasattr(value, "item") else value
-        return xp.full(size, value, dtype=xp.native(dtype or scalar_dtype(value)))
+        return xp.filled(size, value, dtype or scalar_dtype(value))
 
     def arange(start: Any, end: Any, step: Any, dtype: DType | None, device: Any) -> Any:
         start, end, step = arange_bounds(start, end, step, dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from typing import Any
 
 from coredispatch.backends.array_api.lacking import Lacking
@@ -17,6 +18,9 @@ from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
 from coredispatch.registry.model.errors import DTypeError, RegistrationError
 
 __all__ = ["Namespace", "is_half", "standard"]
+
+#: elements of an array of one number that the host makes
+FEW = 4096
 
 
 def is_half(dtype: Any) -> bool:
@@ -96,6 +100,32 @@ class Namespace:
         halves = {"float16", "bfloat16"} & set(dir(self.xp))
         return frozenset(name for name in told | halves if hasattr(self.xp, name))
 
+    @functools.cached_property
+    def immutable(self) -> bool:
+        """Whether nobody can write to an array, as in JAX: then no two need memory of their own."""
+        array = self.xp.zeros(1)
+        try:
+            array[0] = 1
+        except (TypeError, ValueError):
+            return True
+        return False
+
     def copy(self, x: Any) -> Any:
-        """``x`` in memory of its own, row-major."""
-        return x.copy() if self.strided else self.xp.asarray(x, copy=True)
+        """``x`` in memory of its own, row-major; itself where arrays are immutable."""
+        if self.strided:
+            return x.copy()
+        return x if self.immutable else self.xp.asarray(x, copy=True)
+
+    def filled(self, size: Any, value: Any, dtype: DType) -> Any:
+        """An array of one number. The host makes a small one: no library compiles a copy."""
+        native = self.native(dtype)
+        if not self.strided and math.prod(size) <= FEW and dtype.name != "bfloat16":
+            import numpy
+
+            try:
+                made = numpy.full(size, value, numpy_dtype(dtype))
+            except (OverflowError, TypeError, ValueError):
+                pass  # what the dtype does not hold is refused by the library, in its words
+            else:
+                return self.asarray(made, dtype=native)
+        return self.full(size, value, dtype=native)

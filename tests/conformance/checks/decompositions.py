@@ -39,6 +39,8 @@ from .values import choose_dtypes
 #: calls that are compared for each case, fewer of large arrays, and for how many gradients are
 LIMIT, LARGE_LIMIT = 600, 60
 GRADIENTS = 40
+#: calls of a backend that compiles: a decomposition is ten programs for each shape
+COMPILED_LIMIT = 4
 #: elements of a result: an option may ask for very many
 LARGEST = 20_000
 
@@ -70,8 +72,11 @@ def decomposition(context: Context) -> None:
     plugin = context.case.variant.partition("+")[2]
     calls = _grown(context, plugin) if plugin else _varied(context)
     judged = 0
-    few = plugin or context.subject.expectations.policies.compiles
-    for variation in itertools.islice(calls, LARGE_LIMIT if few else LIMIT):
+    chosen = itertools.islice(calls, LARGE_LIMIT if plugin else LIMIT)
+    if context.subject.expectations.policies.compiles:
+        drawn = [*chosen]  # of all samples, not of the first alone
+        chosen = iter(drawn[:: -(-len(drawn) // COMPILED_LIMIT) or 1])
+    for variation in chosen:
         judged += _agree(context, variation, plugin, gradients=judged < GRADIENTS)
     if not judged:
         raise NotRun("no call is served by both the kernel and the decomposition")

@@ -22,6 +22,7 @@ from .values import in_domain
 __all__ = ["differentiable", "function_of", "leaves_of"]
 
 LARGEST = 150  # elements of a sample that is differentiated numerically, where there is a choice
+COMPILED = 3  # samples that are differentiated where each shape costs a compilation
 
 
 def _plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
@@ -162,6 +163,8 @@ def _run(check_: Callable[..., Any], function: Any, inputs: list[Any]) -> None:
 
 
 def _each(context: Context, check_: Callable[..., Any], limit: int) -> None:
+    if context.subject.expectations.policies.compiles:
+        limit = min(limit, COMPILED)
     # The samples of the case; where none of them has a derivative (empty ones, say) all others.
     for group in (context.samples(), context.op.samples(context.make())):
         for sample in sorted(group, key=lambda s: max(elements(s), LARGEST)):

@@ -140,15 +140,16 @@ def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
         return
     order = {name: i for i, name in enumerate(DTYPES)}
     drawn = list(op.samples(ConfiguredMake(numpy_dtype(declared[0]), values=op.values)))
-    modulus = max(1, min(4, len(drawn) // 3))
+    compiles = subject.expectations.policies.compiles
+    modulus = max(1, min(len(declared) if compiles else 4, len(drawn) // 3))
     if op.random or not drawn:
         return
     indexed = [(order[d], d, numpy_dtype(d)) for d in declared]
     for dtype, layout, distribution, number_of in combinations(indexed):
         if not in_domain(op, distribution, layout):
             continue
-        if subject.expectations.policies.compiles:
-            number_of = order[dtype]  # the shapes of a dtype are the same in all of its cases
+        if compiles:
+            number_of = declared.index(dtype)  # its samples are the same in all of its cases
         if distribution == "integer_extremes":
             number = 9
         elif distribution in ("special", "extremes"):
@@ -162,7 +163,7 @@ def plan(subject: Subject, metadata: OpMetadata | None) -> Iterator[Case]:
             layout,
             distribution,
             mandatory=_mandatory(dtype),
-            rows=(number_of, modulus if number in (1, 5) else max(1, modulus // 2)),
+            rows=(number_of, modulus if compiles or number in (1, 5) else max(1, modulus // 2)),
         )
     several = len(op.tensors) + len(op.lists) > 1
     for dtype in choose_dtypes(metadata, FEW):
