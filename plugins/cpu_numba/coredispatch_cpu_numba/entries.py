@@ -16,6 +16,9 @@ from . import background, thread_count
 
 __all__ = ["Loop"]
 
+#: so many times the work that is worth sharing is worth waking a sleeping thread for
+_LONG = 16
+
 
 class _Compiled(dict[np.dtype[Any], tuple[Callable[..., None], int, Callable[[], int]]]):
     """Launcher, task and the pool's address, by dtype."""
@@ -53,6 +56,7 @@ class Loop:
     def __init__(self, module: str, name: str, split: int) -> None:
         self.compiled = _Compiled(module, name)
         self.split = split
+        self.long = _LONG * split
 
     def __call__(
         self,
@@ -79,4 +83,7 @@ class Loop:
             part = grain or min(16384, (work >> 3) + 1) // weight
             if weight == 1 and not grain:
                 part = (part + 63) & ~63
-            launch(*arguments, count, part or 1, task, pool())
+            address = pool()
+            if work >= self.long and address:
+                address += 1  # sleeping helpers are woken before the first part is done
+            launch(*arguments, count, part or 1, task, address)

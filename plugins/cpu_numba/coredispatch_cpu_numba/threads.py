@@ -8,10 +8,11 @@ a team member that shares a core with one of them holds up the barrier. Measured
 
 Here the work is cut into parts that are claimed one at a time from an atomic counter. The
 caller claims too, so it never waits for a helper that has not started; it waits only for parts
-that a helper is in the middle of. A helper looks for the next job for about 30 us, then sleeps
-on a futex; the caller does the first part alone, and wakes sleepers only if its duration says
-that there is work left for them. After a fork the child starts helpers of its own. A second
-Python thread that comes while a job is running does its work by itself.
+that a helper is in the middle of. A helper looks for the next job for about 0.1 ms, then sleeps
+on a futex. The caller of a long job wakes sleepers at once; else it does the first part alone,
+and wakes them only if its duration says that there is work left for them. After a fork the child
+starts helpers of its own. A second Python thread that comes while a job is running does its work
+by itself.
 
 Needs futexes, so Linux; elsewhere everything runs in the caller's thread.
 """
@@ -57,7 +58,7 @@ _MASK_BYTES = 128
 _THREADS = 512 + 256  # the system's numbers of the helper threads
 _MAX_HELPERS = thread_count.MOST
 _BYTES = _THREADS + 8 * _MAX_HELPERS
-_SPINS = 2500  # looks at the job number before going to sleep, some 12 ns each
+_SPINS = 8000  # looks at the job number before going to sleep, some 12 ns each
 _WORTH_WAKING = 150_000  # cycles of work left; a wake-up costs the caller some 30,000
 _RUN = 300_000  # cycles: jobs that follow each other within this time are one run
 _PATIENCE = 2000  # looks at a helper's progress before yielding the CPU to it
@@ -151,10 +152,12 @@ def run(pool, task, arguments, count, grain):
     """Do ``task(arguments, lo, hi)`` for parts of ``grain`` that cover ``[0, count)``.
 
     Args:
-        pool: the address of a pool, 0 for none
+        pool: the address of a pool, 0 for none; one more where sleepers are woken at once
         task: the address of a C function
         arguments: the address it is given
     """
+    at_once = pool & 1
+    pool -= at_once
     if pool == 0 or not compare_exchange(pool + _LOCK, 0, 1):
         call(task, arguments, 0, count)
         return
@@ -169,8 +172,10 @@ def run(pool, task, arguments, count, grain):
     atomic_store(pool + _OPEN, 1)
     atomic_add(pool + _JOB, 1)
     start = cycles()
+    if at_once == 1 and atomic_load(pool + _SLEEPING) > 0:
+        futex_wake(pool + _JOB, (count - 1) // grain)
     more = _claim(pool, task, arguments, count, grain, 0)
-    if atomic_load(pool + _SLEEPING) > 0:
+    if at_once == 0 and atomic_load(pool + _SLEEPING) > 0:
         _consider_waking(pool, start, (count - 1) // grain)
     while more:
         more = _claim(pool, task, arguments, count, grain, 0)

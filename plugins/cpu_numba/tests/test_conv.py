@@ -38,7 +38,7 @@ def convolutions(draw: Any) -> tuple[Any, ...]:
     def each(low: int, high: int) -> tuple[int, ...]:
         return tuple(draw(st.integers(low, high)) for _ in range(ndim))
 
-    kernel, stride, dilation, padding = each(1, 4), each(1, 3), each(1, 2), each(0, 2)
+    kernel, stride, dilation, padding = each(1, 4), each(1, 3), each(1, 2), each(0, 4)
     spatial = each(7, {1: 60, 2: 20, 3: 9}[ndim])
     sizes = zip(spatial, kernel, stride, padding, dilation, strict=True)
     out = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)

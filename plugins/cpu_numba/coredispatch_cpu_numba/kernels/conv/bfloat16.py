@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from coredispatch_cpu_numba.entries import Loop
-from coredispatch_cpu_numba.kernels.conv.general import forms_over
+from coredispatch_cpu_numba.kernels.conv.general import forms_over, reaching_plans
 from coredispatch_cpu_numba.kernels.conv.plans import (
     Convolution,
     Plan,
     forward_plan,
-    input_grad_plans,
     weight_grad_plan,
 )
 from coredispatch_cpu_numba.kernels.halves import narrowed
@@ -85,12 +84,7 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
         return NotImplemented
     out = np.empty((c.images, c.groups * c.given, *c.spatial[3 - ndim :]), BFLOAT16)
     step, level = prod(c.kernel), _level(bias, c.groups * c.given)
-    plans = input_grad_plans(c)
-    if not all(plan.taps.size for plan in plans):  # no window reaches these phases
-        out[:] = level.astype(BFLOAT16).reshape(-1, *[1] * ndim)
-    for plan in plans:
-        if not plan.taps.size:
-            continue
+    for plan in reaching_plans(c, bias, out):
         _run(plan, grad, weight, False, c.channels * c.given * step, step, level, out)
     return out
 

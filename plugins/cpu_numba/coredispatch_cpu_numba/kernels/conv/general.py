@@ -24,7 +24,7 @@ from coredispatch_cpu_numba.kernels.conv.plans import (
     weight_grad_plan,
 )
 
-__all__ = ["KERNELS", "LEAST", "forms_over"]
+__all__ = ["KERNELS", "LEAST", "forms_over", "reaching_plans"]
 
 _LEAST = 64
 _SPLIT = 200_000  # multiplications
@@ -117,11 +117,20 @@ def _backward(c: Convolution, grad: np.ndarray, weight: np.ndarray, bias: Any, n
     # The planes are padded with zeros, and an infinite weight must not meet them.
     finite = _is_finite(weight)
     tame = weight if finite else np.where(np.isfinite(weight), weight, weight.dtype.type(0))
-    for plan in input_grad_plans(c):
+    for plan in reaching_plans(c, bias, out):
         _run(plan, grad, tame, c.channels * c.given * step, step, bias, out)
     if not finite:
         _add_special(c, grad, weight, out, ndim)
     return out
+
+
+def reaching_plans(c: Convolution, bias: Any, out: np.ndarray) -> list[Plan]:
+    """The plans of the phases that windows reach; ``out`` is the bias where there are others."""
+    plans = input_grad_plans(c)
+    reaching = [plan for plan in plans if plan.taps.size]
+    if len(reaching) < len(plans):
+        out[:] = 0 if bias is None else bias.astype(out.dtype).reshape(-1, *[1] * (out.ndim - 2))
+    return reaching
 
 
 def _is_finite(x: np.ndarray) -> bool:

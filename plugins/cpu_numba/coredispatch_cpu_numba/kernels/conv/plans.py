@@ -6,7 +6,7 @@ ones come first and have size 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -83,7 +83,8 @@ def _room(images: int, plane: int, planes: int, blocks: int) -> int:
     """Images of a block: enough positions for long vectors, few enough for the cache."""
     wanted = -(-_POSITIONS // plane)
     most = max(1, _SCRATCH // max(1, plane * planes))
-    return max(1, min(images // blocks, wanted, most))
+    room = max(1, min(images // blocks, wanted, most))
+    return -(-images // -(-images // room))  # blocks of nearly the same size
 
 
 def _height(pitch: int, rows: int, planes: int) -> int:
@@ -110,17 +111,36 @@ def _place(offset: Sequence[int], sizes: Three) -> int:
     return (offset[0] * sizes[1] + offset[1]) * sizes[2] + offset[2]
 
 
+def _overlapped(
+    reach: int, out: int, given: int, step: int, before: int, remainders: Iterable[int]
+) -> int:
+    """The size of a plane whose zeros behind the elements are those in front of the next row.
+
+    What is read from it has ``out + reach`` positions, of which position ``j`` of the phase of a
+    remainder is element ``j step + remainder - before`` of ``given`` ones, or 0 where there is no
+    such element. What is computed is ``out`` long, and what is computed between is thrown away.
+    """
+    needed = out + reach
+    ends, leads = [out], []
+    for r in remainders:
+        leads.append(max(0, -((r - before) // step)))
+        ends.append(min(needed, -((r - before - given) // step)))
+    return max(*ends, needed - min(leads))
+
+
 def _forward_planes(c: Convolution) -> _Planes:
-    reach = [(k - 1) * d // s for k, d, s in zip(c.kernel, c.dilation, c.stride)]
-    sizes: Three = tuple(o + r for o, r in zip(c.out, reach))  # type: ignore[assignment]
+    moved = [[k * d for k in range(n)] for n, d in zip(c.kernel, c.dilation)]
+    sizes: Three = tuple(  # type: ignore[assignment]
+        _overlapped(m[-1] // s, o, n, s, p, {k % s for k in m})
+        for m, o, n, s, p in zip(moved, c.out, c.spatial, c.stride, c.padding)
+    )
     phases: list[Three] = []
     starts = []
-    for position in product(*map(range, c.kernel)):
-        moved = [k * d for k, d in zip(position, c.dilation)]
-        phase: Three = tuple(m % s for m, s in zip(moved, c.stride))  # type: ignore[assignment]
+    for position in product(*moved):
+        phase: Three = tuple(m % s for m, s in zip(position, c.stride))  # type: ignore[assignment]
         if phase not in phases:
             phases.append(phase)
-        offset = [m // s for m, s in zip(moved, c.stride)]
+        offset = [m // s for m, s in zip(position, c.stride)]
         starts.append((phases.index(phase), _place(offset, sizes)))
     return _Planes(sizes, phases, starts)
 
@@ -199,15 +219,17 @@ def input_grad_plans(c: Convolution) -> tuple[Plan, ...]:
         remainder, size, found = zip(*phase)
         lowest = [min((shift for _, shift in taps), default=0) for taps in found]
         highest = [max((shift for _, shift in taps), default=0) for taps in found]
-        reach = [high - low for high, low in zip(highest, lowest)]
-        sizes: Three = tuple(n + r for n, r in zip(size, reach))  # type: ignore[assignment]
+        before: Three = tuple(-low for low in lowest)  # type: ignore[assignment]
+        sizes: Three = tuple(  # type: ignore[assignment]
+            _overlapped(high - low, n, out, 1, -low, (0,))
+            for high, low, n, out in zip(highest, lowest, size, c.out)
+        )
         starts, positions = [], []
         for taps in product(*found):
             starts.append((0, _place([t[1] - low for t, low in zip(taps, lowest)], sizes)))
             positions.append(_place([t[0] for t in taps], c.kernel))
         planes = _Planes(sizes, [(0, 0, 0)], starts)
         room, parts, height = _shared(c, planes, c.channels, c.given)
-        before: Three = tuple(-low for low in lowest)  # type: ignore[assignment]
         row = c.given * prod(c.kernel)
         weights = np.arange(c.channels, dtype=np.int64)[:, None] * row + _ints(positions)
         target = [c.images, c.groups, c.channels, c.given, room, parts, height, *size]

@@ -4,7 +4,8 @@ The padded input of some images lies in a scratch array, one plane for each chan
 plane at a *pitch* that is the padded width. Then the input of every tap (channel and kernel
 position) is the plane moved by a constant, and an output channel is the sum over taps of
 ``weight times moved plane``: no columns are gathered, and vectors run across the ends of rows. What
-they compute there is not stored.
+they compute there is not stored. The padding behind a row is that in front of the next one, and the
+padding below an image that above the next one.
 
 With a stride, a plane is cut into its *phases*, the positions that leave the same remainder: moved
 planes are then contiguous again. Dilation and groups only change which taps there are. The gradient
