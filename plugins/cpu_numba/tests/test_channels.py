@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pack_under_test import DTYPES, KERNELS, WHEN, Reference
 
@@ -112,11 +112,20 @@ def test_batch_norm_of_special_values() -> None:
     columns=st.integers(2, 40),
     seed=st.integers(0, 1000),
     values=st.sampled_from(["any", "ties", "nan", "lowest"]),
+    options=st.one_of(
+        st.just(((2, 2), (2, 2), (0, 0), (1, 1), False)),
+        st.tuples(
+            *(st.tuples(n, n) for n in (st.integers(2, 4), st.integers(1, 3))),
+            *(st.tuples(n, n) for n in (st.integers(0, 1), st.integers(1, 2))),
+            st.booleans(),
+        ),
+    ),
     dtype=st.sampled_from(DTYPES),
 )
 def test_the_first_maximum_gets_the_gradient(
-    reference: Reference, rows: int, columns: int, seed: int, values: str, dtype: Any
+    reference: Reference, rows: int, columns: int, seed: int, values: str, options: Any, dtype: Any
 ) -> None:
+    """Of windows of any size, which may overlap, reach into padding, or leave elements out."""
     rng = np.random.default_rng(seed)
     planes = -(-1024 // (rows * columns))
     x = rng.standard_normal((planes, rows, columns)).astype(dtype)
@@ -124,20 +133,30 @@ def test_the_first_maximum_gets_the_gradient(
         x = np.round(x)
     if values in ("nan", "lowest"):
         x[rng.random(x.shape) < 0.4] = np.nan if values == "nan" else -np.inf
-    options = ((2, 2), (2, 2), (0, 0), (1, 1))
-    grad = rng.standard_normal((planes, rows // 2, columns // 2)).astype(dtype)
-    ours = KERNELS["max_pool_backward"](grad, x, *options, False)
-    theirs = reference["max_pool_backward"].fn(grad, x, *options, False)
-    np.testing.assert_array_equal(ours, theirs)
+    try:
+        pooled = reference["max_pool"].fn(x, *options).shape
+    except ValueError:
+        assume(False)  # no window fits
+    # Whole numbers: their sums are the same in every order.
+    grad = rng.integers(-9, 9, pooled).astype(dtype)
+    ours = KERNELS["max_pool_backward"](grad, x, *options)
+    spans = [d * (k - 1) + 1 for k, d in zip(options[0], options[3], strict=True)]
+    fitting = [n + 2 * p >= s for n, p, s in zip((rows, columns), options[2], spans, strict=True)]
+    assert (ours is not NotImplemented) == all(fitting)
+    if all(fitting):
+        theirs = reference["max_pool_backward"].fn(grad, x, *options)
+        np.testing.assert_array_equal(ours, theirs)
 
 
-def test_other_windows_are_left_to_numpy() -> None:
+def test_windows_of_other_sizes_are_left_to_numpy() -> None:
     x, grad = np.ones((4, 17, 17), np.float32), np.ones((4, 9, 9), np.float32)
     kernel = KERNELS["max_pool_backward"]
     two, none, one = (2, 2), (0, 0), (1, 1)
-    assert kernel(grad, x, two, two, none, one, True) is NotImplemented
-    assert kernel(grad, x, (3, 3), two, one, one, False) is NotImplemented
     assert kernel(grad, x, two, two, none, one, False) is NotImplemented  # a shape that is wrong
+    assert kernel(grad, x, two, two, none, one, True) is not NotImplemented
+    assert kernel(grad, x, (5, 5), two, none, one, False) is NotImplemented
+    assert kernel(grad[:3], x, two, two, none, one, True) is NotImplemented
+    assert kernel(grad, x, (3,), (2,), (1,), (1,), False) is NotImplemented
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

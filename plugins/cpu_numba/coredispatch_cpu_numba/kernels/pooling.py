@@ -1,4 +1,4 @@
-"""The gradient of max pooling by windows of 2 by 2 of contiguous arrays."""
+"""The gradient of max pooling over two dimensions of contiguous arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import is_dense
+from coredispatch_cpu_numba.arrays import FLOATS, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST"]
@@ -16,8 +16,23 @@ __all__ = ["KERNELS", "LEAST"]
 _LEAST = 1024
 _SPLIT = 32768
 _halving = Loop("pooling", "halving_backward", _SPLIT)
-#: kernel size, stride, padding and dilation of the windows; others take NumPy as long as a loop
+_windows = Loop("pooling", "windows_backward", _SPLIT)
+_PLACES = 2**31 - 1
+#: kernel size, stride, padding and dilation of windows of 2 by 2 side by side
 _HALVING = [(2, 2), (2, 2), (0, 0), (1, 1)]
+
+
+def _windows_over(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> int:
+    """How many windows there are over ``size`` elements; 0 where the operator may refuse."""
+    room = size + 2 * padding - dilation * (kernel - 1) - 1
+    if min(kernel, stride, dilation) < 1 or padding < 0 or room < 0:
+        return 0
+    count = room // stride + 1
+    if ceil_mode and room % stride and count * stride < size + padding:
+        count += 1  # it starts before the padding behind
+    return count if 2 * padding <= dilation * (kernel - 1) + 1 else 0
 
 
 def max_pool_backward(
@@ -32,14 +47,21 @@ def max_pool_backward(
     """The gradient of the input: that of a window goes to its first maximum."""
     own, shape = input.dtype, input.shape
     options = [tuple(v) for v in (kernel_size, stride, padding, dilation)]
-    if options != _HALVING or not (is_dense(input, _LEAST) and is_dense(grad, 1)):
+    if len(kernel_size) != 2 or not (is_dense(input, _LEAST) and is_dense(grad, 1)):
         return NotImplemented
-    pooled = (*shape[:-2], shape[-2] // 2, shape[-1] // 2)
-    if grad.shape != pooled or grad.dtype != own:  # also where ceil_mode adds a window
+    if grad.dtype != own or grad.shape[:-2] != shape[:-2] or grad.ndim != input.ndim:
         return NotImplemented
-    out = np.empty(shape, own)
-    planes, plane = prod(shape[:-2]), prod(shape[-2:])
-    _halving(own, input.size, planes, grad, input, out, *shape[-2:], weight=plane)
+    planes, plane, out = prod(shape[:-2]), prod(shape[-2:]), np.empty(shape, own)
+    if options == _HALVING and grad.shape[-2:] == (shape[-2] // 2, shape[-1] // 2):
+        _halving(own, input.size, planes, grad, input, out, *shape[-2:], weight=plane)
+        return out
+    sizes: Any = zip(shape[-2:], *options, strict=True)
+    counts = tuple(_windows_over(*size, ceil_mode) for size in sizes)
+    if own not in FLOATS or plane > _PLACES or 0 in counts or grad.shape[-2:] != counts:
+        return NotImplemented
+    numbers = np.array([*shape[-2:], *grad.shape[-2:], *(n for v in options for n in v)])
+    work = grad.size * prod(kernel_size)
+    _windows(own, work, planes, grad, input, out, numbers, weight=max(1, work // planes))
     return out
 
 

@@ -1,4 +1,4 @@
-"""The gradient of max pooling by windows of 2 by 2 side by side. Counts planes.
+"""The gradient of max pooling, of windows of 2 by 2 side by side and of any. Counts planes.
 
 The first maximum of a window, in row order, gets the gradient; a NaN is larger than every number.
 """
@@ -6,6 +6,8 @@ The first maximum of a window, in row order, gets the gradient; a NaN is larger 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import numpy as np
 
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.derived import elementary
@@ -51,6 +53,51 @@ def _halving_backward(char: str) -> Callable[..., None]:
     return loop
 
 
+def _windows_backward(char: str) -> Callable[..., None]:
+    """The maxima of a row of windows are found position by position, then their places are met."""
+    zero = elementary[char].T(0.0)
+
+    def loop(grad, x, out, numbers, lo, hi):
+        full_vectors()
+        h, w, oh, ow = numbers[0], numbers[1], numbers[2], numbers[3]
+        kh, kw, sh, sw = numbers[4], numbers[5], numbers[6], numbers[7]
+        ph, pw, dh, dw = numbers[8], numbers[9], numbers[10], numbers[11]
+        best, places = np.empty(ow, x.dtype), np.empty(ow, np.int32)
+        for plane in range(lo, hi):
+            source = part(x, plane * h * w, (plane + 1) * h * w)
+            target = part(out, plane * h * w, (plane + 1) * h * w)
+            fill(target, zero)
+            for i in range(oh):
+                for z in range(ow):
+                    places[z] = -1
+                    best[z] = zero
+                for ky in range(kh):
+                    y = i * sh - ph + ky * dh
+                    if y < 0 or y >= h:
+                        continue
+                    for kx in range(kw):
+                        begin = kx * dw - pw
+                        first = max(0, (sw - 1 - begin) // sw)
+                        stop = min(ow, (w - 1 - begin) // sw + 1)
+                        for z in range(first, stop):
+                            at = y * w + z * sw + begin
+                            value, most = item(source, at), item(best, z)
+                            place = item(places, z)
+                            # Larger, or the first NaN, or the first element at all.
+                            above = (value > most) | ((value != value) & (most == most))
+                            above |= place < 0
+                            put(best, z, choose(above, value, most))
+                            put(places, z, choose(above, np.int32(at), place))
+                given = part(grad, (plane * oh + i) * ow, (plane * oh + i + 1) * ow)
+                for z in range(ow):
+                    at = item(places, z)
+                    if at >= 0:
+                        put(target, at, item(target, at) + item(given, z))
+
+    return loop
+
+
 LOOPS: dict[str, Loop] = {
     "halving_backward": Loop("aaann", _halving_backward),
+    "windows_backward": Loop("aaai", _windows_backward, dtypes="fd"),
 }
