@@ -18,6 +18,9 @@ from coredispatch_cuda_cupy.streams import Stream, current_stream, stream
 
 __all__ = ["CudaBackend", "Detection", "Stream", "current_stream", "detect", "stream"]
 
+#: the name of the compiler
+COMPILER = "cuda"
+
 _found: Detection | None = None
 
 
@@ -40,6 +43,16 @@ def coredispatch_register(registrar: Registrar) -> None:
     registrar.backend(CudaBackend(_detection()))
     if _detection().reason is None:
         registrar.communicator("nccl", _nccl, "cuda")
+
+
+@hookimpl
+def coredispatch_compile(graph: Any, inputs: Any) -> Any:
+    """The graph with fused kernels; None without a device, or where nothing is fused."""
+    if _detection().reason is not None:
+        return None
+    from coredispatch_cuda_cupy.compiler import compile_graph
+
+    return compile_graph(graph, inputs, _detection().cupy)
 
 
 def _nccl(info: Any) -> Any:

@@ -395,5 +395,13 @@ def module_for(backend: Any) -> types.ModuleType:
         registrar.backend(backend)
         registrar.communicator("nccl", create, "cuda")
 
+    @hookimpl
+    def coredispatch_compile(graph: Any, inputs: Any) -> Any:
+        from coredispatch_cuda_cupy.compiler import compile_graph
+
+        return compile_graph(graph, inputs, backend.cupy)
+
+    module.COMPILER = "cuda"  # type: ignore[attr-defined]
     module.coredispatch_register = coredispatch_register  # type: ignore[attr-defined]
+    module.coredispatch_compile = coredispatch_compile  # type: ignore[attr-defined]
     return module

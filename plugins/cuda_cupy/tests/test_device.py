@@ -143,3 +143,15 @@ def test_two_devices(cuda):
     assert str((there * 2).device) == "cuda:1"
     with pytest.raises(cd.DeviceError, match="cuda:0 and cuda:1"):
         here + there
+
+
+def test_a_compiled_program_gives_what_eager_gives(cuda):
+    def program(x, w):
+        y = (x @ w).tanh() * 2 + x
+        return nn.functional.softmax(y, -1), nn.functional.layer_norm(y, (64,)).relu()
+
+    fast = cd.compile(program, backend="cuda")
+    x, w = cd.randn(33, 64, device=cuda), cd.randn(64, 64, device=cuda)
+    for _ in range(3):
+        for got, wanted in zip(fast(x, w), program(x, w), strict=True):
+            cd.testing.assert_close(got, wanted)

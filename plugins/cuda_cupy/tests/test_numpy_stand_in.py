@@ -48,6 +48,7 @@ def test_every_primitive_has_a_kernel(stand_in):
     assert missing == []
 
 
+@pytest.mark.filterwarnings("ignore:Casting complex values:UserWarning")
 @pytest.mark.parametrize("kind", DTYPES, ids=str)
 def test_arithmetic_promotion_and_reductions(stand_in, kind):
     require(stand_in, kind)

@@ -1,0 +1,185 @@
+"""The compiler ``cuda`` without a device: its kernels run on the host, and NVRTC compiles them.
+
+Not proved: that the kernels are launched rightly by CuPy on a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from host_kernels import compile_for, has_host_compiler, nvrtc, raw_module
+
+import coredispatch as cd
+from coredispatch.graph.passes.inlining import inline_modules
+
+F = cd.nn.functional
+pytestmark = [
+    pytest.mark.skipif(not has_host_compiler(), reason="there is no C++ compiler"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.[a-z_]+. is deprecated:DeprecationWarning"),
+    pytest.mark.parametrize("stand_in", [(2, "14.2.0")], ids=[""], indirect=True),
+]
+
+
+@pytest.fixture
+def codes(stand_in: Any, tmp_path: Any) -> list[str]:
+    """The texts of the kernels that were compiled, over a stand-in that can run them."""
+    found: list[str] = []
+    stand_in.cupy.RawModule = raw_module(tmp_path, found)
+    return found
+
+
+def compiled(program: Any, *inputs: Any) -> Any:
+    """The compiled graph of a program; None where nothing is fused."""
+    import coredispatch_cuda_cupy as plugin
+
+    with cd.no_grad():
+        graph = inline_modules(cd.jit.trace(program, inputs, check_trace=False).graph)
+        return plugin.coredispatch_compile(graph, inputs)
+
+
+def agrees(codes: list[str], kernels: int, program: Any, *inputs: Any) -> None:
+    """Compile for the device, run twice, compare with the CPU; so many kernels are made."""
+    given = [x.to("cuda") for x in inputs]
+    fast, wanted = compiled(program, *given), program(*inputs)
+    for _ in range(2):
+        got = fast(*given)
+        for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (got, wanted)), strict=True):
+            assert a.device.type == "cuda"
+            cd.testing.assert_close(a.cpu(), b, equal_nan=True)
+    assert len(codes) == kernels
+    if nvrtc() is not None:
+        for code in codes:
+            assert all(compile_for(code, arch) > 500 for arch in ("sm_80", "sm_90"))
+
+
+X, Y, Z = cd.randn(5, 37), cd.randn(37), cd.randn(5, 1)
+NUMBERS = cd.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 3e38, -1.5])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y, z: (x * 2 + y).sigmoid() * x.tanh() - z.expand(5, 37).exp() / 3,
+        lambda x, y, z: cd.where(x > y, x, z) + (x >= 0).to(cd.float32),
+        lambda x, y, z: F.gelu(x) + F.silu(x) * F.relu(x) - F.gelu(x, approximate="tanh"),
+        lambda x, y, z: x.clamp(-0.5, 0.5) + x.masked_fill(y > 0, -float("inf")) * (x**2) ** 3,
+        lambda x, y, z: (x.abs() + 1).log() + (x.square() + 1).rsqrt() - x.neg().erf(),
+        lambda x, y, z: cd.lerp(x, x * y, 0.3) + cd.addcmul(x, x, x, value=0.5),
+        lambda x, y, z: (x.maximum(y) - x.minimum(z)) / (1 + x.square()).sqrt(),
+        lambda x, y, z: ((x > 0) & ~(x > 1)).to(cd.float64) * 3,
+        lambda x, y, z: x[:, 1:30:3] * 2 + y[1:30:3],
+        lambda x, y, z: x.t() * 2 + z.t(),
+    ],
+)
+def test_chains(codes: Any, program: Any) -> None:
+    agrees(codes, 1, program, X, Y, Z)
+
+
+def test_special_values(codes: Any) -> None:
+    def program(x: Any) -> Any:
+        return x.relu() * 2, x.exp() - 1, x.tanh() * 2, x.maximum(x * 0), x.sigmoid(), F.silu(x)
+
+    fast = compiled(program, cd.ones(8).to("cuda"))
+    for got, wanted in zip(fast(NUMBERS.to("cuda")), program(NUMBERS), strict=True):
+        cd.testing.assert_close(got.cpu(), wanted, equal_nan=True)
+    fast = compiled(lambda x: (x * 1).amax(1) + (x * 1).amin(1), cd.ones(2, 4).to("cuda"))
+    rows = cd.tensor([[1.0, float("nan"), 2.0, float("inf")], [-float("inf"), 0.0, 3.0, 1.0]])
+    got = fast(rows.to("cuda")).cpu()
+    assert got[0].isnan() and got[1] == -float("inf")
+
+
+@pytest.mark.parametrize("dtype", [cd.float32, cd.float64], ids=str)
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.softmax(x, -1),
+        lambda x: F.log_softmax(x * 3, -1) + 1,
+        lambda x: F.rms_norm(x, (37,), x[0]),
+        lambda x: F.layer_norm(x, (37,), x[0], x[1]).relu(),
+        lambda x: (x - x.mean(-1, keepdim=True)).exp().sum(-1, keepdim=True).log() * x,
+        lambda x: (x.amax(-1), x.amin(-1), x.mean(-1), (x * 2).sum(-1)),
+        lambda x: x.view(1, 5, 37).softmax(-1) * x.mean((0, 1)),
+        lambda x: F.softmax(x.t().contiguous(), -1).sum(1) + x.t()[:, 0],
+    ],
+)
+def test_rows(codes: Any, program: Any, dtype: Any) -> None:
+    agrees(codes, 1, program, X.to(dtype))
+
+
+@pytest.mark.parametrize("length", [1, 2, 31, 257, 1000])
+def test_rows_of_any_length(codes: Any, length: int) -> None:
+    agrees(codes, 1, lambda x: F.softmax(x * 3, -1) - x.amax(-1, keepdim=True), cd.randn(4, length))
+
+
+def test_derivatives(codes: Any) -> None:
+    def program(x: Any, g: Any) -> Any:
+        o = cd.ops
+        parts = [o.sigmoid_backward(g, x), o.tanh_backward(g, x), o.silu_backward(g, x)]
+        parts += [o.gelu_backward(g, x, kind) for kind in ("none", "tanh")]
+        return sum(parts) + o.threshold_backward(g, x, 0.25)
+
+    agrees(codes, 1, program, X, cd.randn(5, 37))
+
+
+def test_whole_numbers(codes: Any) -> None:
+    i, j = cd.arange(12).view(3, 4) - 5, cd.arange(4, dtype=cd.int32)
+    agrees(codes, 1, lambda i, j: ((i * 2 - j) * j, (i > 2) | (i == j), i / 4 + j), i, j)
+
+
+def test_what_is_in_no_group_runs_as_it_was_called(codes: Any) -> None:
+    def program(x: Any, w: Any, b: Any, scale: Any) -> Any:
+        return F.layer_norm(F.gelu(F.linear(x, w, b)), (16,), scale, b) * 2
+
+    agrees(codes, 1, program, X, cd.randn(16, 37), cd.randn(16), cd.randn(16))
+    assert "gelu(" in codes[0]
+
+
+def test_writes_in_place_keep_their_order(codes: Any) -> None:
+    def program(x: Any, y: Any) -> Any:
+        a = x.exp() + y
+        x.add_(1)
+        return a, x.tanh() * y, x
+
+    x, y = cd.randn(3, 4), cd.randn(4)
+    fast = compiled(program, x.to("cuda"), y.to("cuda"))
+    given = x.to("cuda")
+    got, wanted = fast(given, y.to("cuda")), program(x, y)
+    for a, b in zip(got, wanted, strict=True):
+        cd.testing.assert_close(a.cpu(), b)
+    cd.testing.assert_close(given.cpu(), x)
+    assert len(codes) == 2
+
+
+def test_another_layout_gets_a_kernel_of_its_own(codes: Any) -> None:
+    program = lambda x, y: (x + y).exp() * 2  # noqa: E731
+    square = cd.randn(6, 6)
+    x = square.to("cuda")
+    fast = compiled(program, x, x)
+    for one, other in ((x, x.t()), (x.t(), x), (x, x.t())):
+        cd.testing.assert_close(fast(one, other).cpu(), program(one.cpu(), other.cpu()))
+    assert len(codes) == 2
+
+
+def test_numbers_that_come_with_the_call_are_no_constants(codes: Any) -> None:
+    fast = compiled(lambda x, n: (x.exp() + 1) * n + x.size(0), X.to("cuda"), 2.0)
+    for number in (2.0, 3.5):
+        wanted = (X.exp() + 1) * number + 5
+        cd.testing.assert_close(fast(X.to("cuda"), number).cpu(), wanted)
+    assert len(codes) == 1
+
+
+def test_what_is_declined(codes: Any) -> None:
+    x = X.to("cuda")
+    assert compiled(lambda x: x + 1, x) is None  # one operator has a kernel already
+    assert compiled(lambda x: (x + 1) * 2, x.half()) is None
+    assert compiled(lambda x: x @ x.t(), x) is None
+    assert compiled(lambda x: (x + 1) * 2, X) is None  # on the host
+    assert codes == []
+
+
+def test_it_is_found_by_its_name(stand_in: Any) -> None:
+    import coredispatch_cuda_cupy as plugin
+
+    assert plugin.COMPILER == "cuda"
+    assert "cuda" in cd.compiler.list_backends()
