@@ -281,6 +281,12 @@ SCIPY = {
 }  # fmt: skip
 
 
+def test_digamma_keeps_its_digits_beside_the_root():
+    x = cd.tensor([1.4545024127087525, 1.4616, 1.4617], dtype=cd.float64)
+    wanted = [-0.006921845154341296, -3.110625123034165e-05, 6.56593922936765e-05]
+    np.testing.assert_allclose(cd.digamma(x).numpy(), wanted, rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", SCIPY)
 def test_special_functions_against_scipy(name):
     special = pytest.importorskip("scipy.special")

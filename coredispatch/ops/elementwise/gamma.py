@@ -160,7 +160,42 @@ def multigammaln(self: Tensor, p: int) -> Tensor:
 # ---- digamma, polygamma, zeta -----------------------------------------------------------------
 
 
+# Between 1 and 2, where recurrence and series cancel, digamma is its distance from the root, given
+# in three parts, times a rational function of x - 1 (John Maddock, Boost.Math, digamma_imp_1_2).
+_ROOT = (1569415565 / 2**30, 381566830 / 2**60, 9.016312093258695918615325e-20)
+_SLOPE = 0.99558162689208984
+_NUMERATOR = (
+    0.25479851061131551,
+    -0.32555031186804491,
+    -0.65031853770896507,
+    -0.28919126444774784,
+    -0.045251321448739056,
+    -0.0020713321167745952,
+)
+_DENOMINATOR = (
+    1.0,
+    2.0767117023730469,
+    1.4606242909763515,
+    0.43593529692665969,
+    0.054151797245674225,
+    0.0021284987017821144,
+    -0.55789841321675513e-6,
+)
+
+
 def _digamma_positive(x: Any) -> Any:
+    near = comparison.logical_and(comparison.ge(x, 1), comparison.le(x, 2))
+    inside = comparison.where(near, x, 1.5)
+    distance = inside
+    for part in _ROOT:
+        distance = sub(distance, part)
+    beyond = sub(inside, 1)
+    ratio = div(polynomial(beyond, *_NUMERATOR), polynomial(beyond, *_DENOMINATOR))
+    by_root = add(mul(distance, _SLOPE), mul(distance, ratio))
+    return comparison.where(near, by_root, _digamma_series(x))
+
+
+def _digamma_series(x: Any) -> Any:
     shift = lazy.zeros_like(x)
     for _ in range(10):  # psi(x) == psi(x + 1) - 1 / x
         small = comparison.lt(x, 10.0)
@@ -190,7 +225,7 @@ def digamma(self: Tensor) -> Tensor:
     """Elementwise derivative of :func:`lgamma`; NaN at the negative integers.
 
     Recurrence and asymptotic series, NIST Digital Library of Mathematical Functions 5.5.2 and
-    5.11.2; reflection for negative elements.
+    5.11.2, and a rational function around the root; reflection for negative elements.
     """
     return in_float64(_digamma64, self)
 
