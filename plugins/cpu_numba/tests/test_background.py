@@ -120,7 +120,7 @@ import numpy as np
 import coredispatch as cd
 from coredispatch_cpu_numba import background
 
-x = cd.linspace(-3, 3, 5000).view(50, 100)
+x = cd.linspace(-3, 3, 50000).view(500, 100)
 before = background.busy()
 program = cd.compile(lambda x: cd.softmax(x, -1), backend="cpu_numba")
 first = program(x)

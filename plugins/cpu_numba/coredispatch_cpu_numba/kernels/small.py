@@ -21,7 +21,7 @@ __all__ = ["KERNELS", "MOST", "PRIORITY"]
 #: above the kernels for large arrays, which see the calls declined here
 PRIORITY = 20
 MOST = 2048
-_MOST_EXPONENTIALS = 384  # of softmax: from there on those of the kernels for large arrays pay
+_MOST_EXPONENTIALS = 8192  # of softmax, whose loops are those for large arrays
 _PRODUCT = 16384  # multiplications of a matrix product
 
 

@@ -21,6 +21,10 @@ from numba.extending import overload
 from coredispatch_cpu_numba import cache
 from coredispatch_cpu_numba.background import NotReady
 from coredispatch_cpu_numba.elementary.derived import elementary
+from coredispatch_cpu_numba.intrinsics import full_vectors
+from coredispatch_cpu_numba.loops.activation.softmax import store_exp_of, sum_exp_of
+from coredispatch_cpu_numba.loops.reduction.sums import extreme_of
+from coredispatch_cpu_numba.spans import row_of
 
 __all__ = ["FUNCTIONS", "compile_function"]
 
@@ -28,6 +32,8 @@ _OWN = (types.float32, types.float64)
 _sources: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 _dispatchers: list[Any] = []  # own the compiled code
 _lock = threading.Lock()
+#: elements of the shortest rows that are gone through in whole vectors
+VECTOR = 16
 
 #: a matrix of any strides, read only: a gradient that was expanded from a number
 _STRIDED = "strided matrix"
@@ -135,9 +141,53 @@ def sum_rows(x, out):
         out[i] = total
 
 
+def _char(x):
+    return "f" if x.dtype == types.float32 else "d"
+
+
+def _top(row):
+    """The largest element, or NaN."""
+
+
+@overload(_top, inline="always")
+def _top_of(row):
+    extreme = extreme_of(_char(row), "amax")
+    return lambda row: extreme(row)
+
+
+def _store_exp(row, shift, out):
+    """Write ``exp(row - shift)``, and return its sum."""
+
+
+@overload(_store_exp, inline="always")
+def _store_exp_of(row, shift, out):
+    store = store_exp_of(_char(row))
+    return lambda row, shift, out: store(row, shift, out)
+
+
+def _sum_exp(row, shift):
+    """The sum of ``exp(row - shift)``."""
+
+
+@overload(_sum_exp, inline="always")
+def _sum_exp_of(row, shift):
+    total = sum_exp_of(_char(row))
+    return lambda row, shift: total(row, shift)
+
+
 @_compiled(2, 2)
 def softmax(x, out):
-    if x.shape[1] == 0:
+    n = x.shape[1]
+    if n == 0:
+        return
+    if n >= VECTOR:
+        full_vectors()
+        given, results = x.reshape(x.size), out.reshape(out.size)
+        for i in range(x.shape[0]):
+            row, result = row_of(given, i, n), row_of(results, i, n)
+            factor = 1.0 / _store_exp(row, _top(row), result)
+            for j in range(n):
+                result[j] *= factor
         return
     for i in range(x.shape[0]):
         top = x[i, 0]
@@ -156,7 +206,18 @@ def softmax(x, out):
 
 @_compiled(2, 2)
 def log_softmax(x, out):
-    if x.shape[1] == 0:
+    n = x.shape[1]
+    if n == 0:
+        return
+    if n >= VECTOR:
+        full_vectors()
+        given, results = x.reshape(x.size), out.reshape(out.size)
+        for i in range(x.shape[0]):
+            row, result = row_of(given, i, n), row_of(results, i, n)
+            top = _top(row)
+            below = math.log(_sum_exp(row, top))
+            for j in range(n):
+                result[j] = (row[j] - top) - below
         return
     for i in range(x.shape[0]):
         top = x[i, 0]
