@@ -182,7 +182,7 @@ class TensorGradients(_Above):
         The gradient is complete: for a leaf, the sum of all contributions of a backward pass.
         """
         if not self.keys & AUTOGRAD:
-            raise AutogradError("cannot register a hook on a tensor that requires no grad")
+            raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
         node = node_of(self)
         if node is None:
             node = accumulator(self)
@@ -214,7 +214,7 @@ class TensorGradients(_Above):
     def retain_grad(self) -> None:
         """Keep the gradient of a tensor that is not a leaf in ``.grad``."""
         if not self.keys & AUTOGRAD:
-            raise AutogradError("can't retain_grad on a tensor that requires no grad")
+            raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or getattr(self, "_retains", False):
             return
         self._retains = True

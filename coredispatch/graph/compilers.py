@@ -71,6 +71,8 @@ def _asked(function: Callable[..., Any]) -> Compiler:
         made = function(graph, inputs)
         if made is None:
             return eager(graph, inputs)
+        if isinstance(made, Graph):  # "return gm", as backends of PyTorch may
+            return eager(made, inputs)
         if not callable(made):
             raise OpError(
                 f"the compiler gave {type(made).__name__}, which cannot be called",

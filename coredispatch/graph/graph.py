@@ -339,6 +339,25 @@ class Graph:
 
         return python_code(self, root_module, verbose=verbose)
 
+    @property
+    def graph(self) -> Graph:
+        """The graph itself: a compiler written for PyTorch gets a module that has one."""
+        return self
+
+    @property
+    def forward(self) -> Any:
+        """A function that runs the graph, operator by operator, and returns its outputs."""
+        from coredispatch.graph.compilers import eager
+
+        return eager(self, ())
+
+    def print_readable(self, print_output: bool = True) -> str:
+        """The Python text of the graph, printed unless ``print_output=False``."""
+        code = self.code
+        if print_output:
+            print(code)
+        return code
+
     def draw(self, path: Any) -> None:
         """Write a picture of the graph, an SVG file."""
         from coredispatch.graph.drawing import draw

@@ -145,3 +145,19 @@ def test_processes_fill_one_cache(tmp_path: Path) -> None:
     ]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("result", [lambda gm: gm.forward, lambda gm: gm])
+def test_a_backend_written_for_pytorch_returns_forward_or_the_module(result: Any) -> None:
+    seen = []
+
+    def backend(gm: Any, example_inputs: Any) -> Any:
+        seen.append((len(example_inputs), len(gm.graph.nodes)))
+        assert "sin" in gm.print_readable(print_output=False)
+        return result(gm)
+
+    fast = cd.compile(lambda a, b: cd.sin(a) * b, backend=backend)
+    a, b = cd.ones(3), cd.full((3,), 2.0)
+    for _ in range(2):
+        assert fast(a, b).allclose(cd.sin(a) * 2)
+    assert seen == [(2, 5)]

@@ -90,7 +90,7 @@ def test_concat_and_chain() -> None:
     assert both[-1] == 1
     assert both[-5] == 0
     for index in (5, -6):
-        with pytest.raises(IndexError, match="out of range for 5 samples"):
+        with pytest.raises((IndexError, ValueError), match="5 samples"):
             both[index]
     with pytest.raises(ValueError, match="at least one dataset"):
         ConcatDataset([])
@@ -389,3 +389,21 @@ def test_shuffling_leaves_other_generators_alone() -> None:
     expected = random.Random(0).random()
     rows(DataLoader(Squares(9), 2, shuffle=True))
     assert random.random() == expected
+
+
+def test_errors_of_indices_and_samplers_are_those_of_pytorch() -> None:
+    joined = cd.utils.data.ConcatDataset([range(2), range(3)])
+    with pytest.raises(ValueError, match="absolute value of index should not exceed"):
+        joined[-9]
+    with pytest.raises(IndexError):
+        joined[9]
+    sampler = cd.utils.data.WeightedRandomSampler([1, 0.5], 3)
+    assert sampler.weights.dtype is cd.float64
+    assert sampler.weights.tolist() == [1, 0.5]
+    assert len(list(sampler)) == 3
+    with pytest.raises(ValueError, match="1d sequence"):
+        cd.utils.data.WeightedRandomSampler([[1.0]], 1)
+    with pytest.raises(ValueError, match="replacement should be a boolean value"):
+        cd.utils.data.WeightedRandomSampler([1.0], 1, replacement=0)
+    with pytest.raises(TypeError, match="batch must contain tensors.*found <class 'object'>"):
+        cd.utils.data.default_collate([object()])

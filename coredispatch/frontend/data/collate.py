@@ -115,7 +115,7 @@ def collate(batch: Sequence[Any], *, collate_fn_map: CollateFunctions | None = N
         columns = [combined(column) for column in zip(*batch)]
         # Plain tuples become lists, as in PyTorch: what they hold is no longer one sample.
         return columns if type(first) is tuple else _rebuild_sequence(first, columns)
-    raise TypeError(_refusal(f"objects of type {type(first).__name__}"))
+    raise TypeError(_refusal(f"{type(first)}"))
 
 
 def collate_tensor_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
@@ -126,7 +126,7 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = N
 def collate_numpy_array_fn(batch: Any, *, collate_fn_map: CollateFunctions | None = None) -> Any:
     """NumPy arrays of one shape, stacked. Raises ``TypeError`` for strings and objects."""
     if batch[0].dtype.kind in "SUO":
-        raise TypeError(_refusal(f"arrays of dtype {batch[0].dtype}"))
+        raise TypeError(_refusal(f"{batch[0].dtype}"))
     return stack([as_tensor(item) for item in batch], 0)
 
 
@@ -165,6 +165,6 @@ default_collate_fn_map: CollateFunctions = {
 
 def _refusal(what: str) -> str:
     return (
-        f"default_collate cannot batch {what}; it takes tensors, NumPy arrays, numbers, strings, "
-        "mappings and sequences of them. Pass collate_fn= to the DataLoader for anything else"
+        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
+        f"{what}\n  fix: pass collate_fn= to the DataLoader"
     )

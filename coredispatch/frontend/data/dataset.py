@@ -128,7 +128,10 @@ class ConcatDataset(Dataset[T_co]):
     def __getitem__(self, index: int) -> T_co:
         if index < 0:
             if -index > len(self):
-                raise IndexError(f"index {index} is out of range for {len(self)} samples")
+                raise ValueError(
+                    "absolute value of index should not exceed dataset length: "
+                    f"{index} of {len(self)} samples"
+                )
             index += len(self)
         which = bisect.bisect_right(self.cumulative_sizes, index)
         if which == len(self.datasets):

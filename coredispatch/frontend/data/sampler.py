@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
+from coredispatch.frontend.creation import as_tensor
 from coredispatch.frontend.data.randomness import integers, permutation, weighted
+from coredispatch.registry.model.dtypes import DType
 
 __all__ = [
     "BatchSampler",
@@ -17,6 +19,7 @@ __all__ = [
     "WeightedRandomSampler",
 ]
 
+_FLOAT64 = DType.of("float64")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -29,7 +32,7 @@ class Sampler(Generic[T_co]):
 
 def _count(value: Any, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ValueError(f"{name} should be a positive integer, got {value!r}")
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={value!r}")
     return value
 
 
@@ -68,7 +71,9 @@ class RandomSampler(Sampler[int]):
         generator: Any = None,
     ) -> None:
         if not isinstance(replacement, bool):
-            raise TypeError(f"replacement should be a bool, got {replacement!r}")
+            raise TypeError(
+                f"replacement should be a boolean value, but got replacement={replacement!r}"
+            )
         self.data_source = data_source
         self.replacement = replacement
         self.generator = generator
@@ -123,7 +128,8 @@ class WeightedRandomSampler(Sampler[int]):
         generator: source of randomness; the default generator otherwise.
 
     Raises:
-        ValueError: `weights` is not one-dimensional, or `num_samples` is not positive.
+        ValueError: `weights` is not one-dimensional, `num_samples` is not positive, or
+            `replacement` is no bool.
     """
 
     def __init__(
@@ -134,14 +140,21 @@ class WeightedRandomSampler(Sampler[int]):
         generator: Any = None,
     ) -> None:
         if not isinstance(replacement, bool):
-            raise TypeError(f"replacement should be a bool, got {replacement!r}")
-        self.weights = [float(weight) for weight in weights]
+            raise ValueError(
+                f"replacement should be a boolean value, but got replacement={replacement!r}"
+            )
+        self.weights = as_tensor(weights, dtype=_FLOAT64)
+        if self.weights.ndim != 1:
+            raise ValueError(
+                "weights should be a 1d sequence but given weights have shape "
+                f"{tuple(self.weights.shape)}"
+            )
         self.num_samples = _count(num_samples, "num_samples")
         self.replacement = replacement
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return weighted(self.weights, self.num_samples, self.replacement, self.generator)
+        return weighted(self.weights.tolist(), self.num_samples, self.replacement, self.generator)
 
     def __len__(self) -> int:
         return self.num_samples

@@ -16,6 +16,7 @@ from coredispatch.frontend.jit.freezing import (
 from coredispatch.frontend.jit.fusion import (
     enable_onednn_fusion,
     onednn_fusion_enabled,
+    optimized_execution,
     set_fusion_strategy,
     strict_fusion,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "isinstance",
     "load",
     "onednn_fusion_enabled",
+    "optimized_execution",
     "optimize_for_inference",
     "run_frozen_optimizations",
     "save",

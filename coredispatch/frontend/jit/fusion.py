@@ -12,6 +12,7 @@ from coredispatch._warnings import warn_of_jit
 __all__ = [
     "enable_onednn_fusion",
     "onednn_fusion_enabled",
+    "optimized_execution",
     "set_fusion_strategy",
     "strict_fusion",
 ]
@@ -41,6 +42,19 @@ def enable_onednn_fusion(enabled: bool) -> None:
 def onednn_fusion_enabled() -> bool:
     """The setting."""
     return bool(_state["onednn"])
+
+
+class optimized_execution:
+    """A block with or without optimizations of compiled programs; the results are the same."""
+
+    def __init__(self, should_optimize: bool) -> None:
+        self.should_optimize = should_optimize
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: Any) -> None:
+        pass
 
 
 class strict_fusion:
