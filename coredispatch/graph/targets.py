@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from coredispatch.graph.objects import get_field, set_field
 from coredispatch.plugin import Operator, OpError, Symbol, Value
 from coredispatch.registry.model.schema import REQUIRED
+from coredispatch.registry.model.spelling import SPELLING
 
 if TYPE_CHECKING:
     from coredispatch.graph.graph import Graph
@@ -323,8 +324,7 @@ def _same(argument: Any, default: Any) -> bool:
 
 def package_name() -> str:
     """What a text calls this package: ``torch`` where ``import torch`` means it, else ``cd``."""
-    ours = sys.modules.get("torch") is sys.modules["coredispatch"]
-    return "torch" if ours else "cd"
+    return SPELLING.package
 
 
 def target_text(target: Any) -> str:

@@ -263,3 +263,18 @@ import sys; print("functorch" in sys.modules)
         "make_functional(model): `model` has b",
         "False",
     ]
+
+
+def test_generated_code_says_torch() -> None:
+    program = """
+import torch
+from torch import fx
+gm = fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+assert "relu = torch.relu(x)" in gm.code, gm.code
+assert "target=torch.relu" in str(gm.graph)
+assert gm(torch.ones(2)).tolist() == [2, 2]
+cd.compat.torch.uninstall()
+gm.recompile()
+print("cd.relu(x)" in gm.code)
+"""
+    assert shim(program).strip() == "True"
