@@ -194,16 +194,16 @@ def test_a_saved_trace_runs_in_another_process_without_the_class(
     model: Model, tmp_path: Path
 ) -> None:
     traced = cd.jit.trace(model, ids(2, 5))
-    notes = {"notes.txt": "of the author"}
+    notes = {"notes.txt": "of the author", "raw": b"\xff"}
     cd.jit.save(traced, tmp_path / "m.pt", _extra_files=notes)
     cd.save({"ids": ids(3, 7), "out": model(ids(3, 7))[0].detach()}, tmp_path / "io.pt")
     program = (
         "import sys, coredispatch as cd\n"
-        "extra = {'notes.txt': ''}\n"
+        "extra = {'notes.txt': '', 'raw': '', 'none': ''}\n"
         "m = cd.jit.load(sys.argv[1] + '/m.pt', map_location='cpu', _extra_files=extra)\n"
         "io = cd.load(sys.argv[1] + '/io.pt')\n"
         "cd.testing.assert_close(m(io['ids'])[0], io['out'])\n"
-        "assert extra['notes.txt'] == 'of the author'\n"
+        "assert extra == {'notes.txt': b'of the author', 'raw': b'\\xff', 'none': b''}\n"
         "assert 'mask' not in m.state_dict() and m.blocks[0].norm.weight.requires_grad\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)

@@ -72,8 +72,8 @@ def write(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
         "graph": None if isinstance(m, ScriptModule) else to_document(m.graph),
     }
     extra = {
-        name: text.decode() if isinstance(text, bytes) else str(text)
-        for name, text in (_extra_files or {}).items()
+        name: data if isinstance(data, bytes) else str(data).encode()
+        for name, data in (_extra_files or {}).items()
     }
     save_file({"script": json.dumps(document), "tensors": tensors, "extra": extra}, f)
 
@@ -177,7 +177,7 @@ def load(
 ) -> Any:
     """Read what :func:`save` wrote. Nothing in the file is executed but operators, when it runs.
 
-    ``map_location`` is that of :func:`coredispatch.load`; ``_extra_files`` is filled in.
+    ``map_location`` is that of :func:`coredispatch.load`; ``_extra_files`` is filled with bytes.
     Raises :class:`SerializationError` or ``GraphError`` for a damaged file.
     """
     warn_of_jit("load", "switch to `torch.export`")
@@ -199,7 +199,8 @@ def read(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None =
         )
     if _extra_files is not None:
         for name in _extra_files:
-            _extra_files[name] = content["extra"].get(name, "")
+            data = content["extra"].get(name, b"")  # a text in earlier files
+            _extra_files[name] = data.encode() if isinstance(data, str) else data
     seen: dict[int, Any] = {}
     if document["kind"] == "module":
         return _built(document["module"], content["tensors"], "", seen)
