@@ -236,3 +236,19 @@ def test_markers() -> None:
     assert not cd.jit.isinstance([1, "a"], list[int])
     assert cd.jit.wait(cd.jit.fork(f)) == 1
     assert not cd.jit.is_scripting()
+
+
+def test_scripted_modules_print_their_class_and_frozen_sequentials_are_saved() -> None:
+    model = cd.nn.Sequential(cd.nn.Linear(2, 3), cd.nn.ReLU()).eval()
+    scripted = cd.jit.script(model)
+    assert str(scripted).splitlines()[:3] == [
+        "RecursiveScriptModule(",
+        "  original_name=Sequential",
+        "  (0): RecursiveScriptModule(original_name=Linear)",
+    ]
+    assert str(cd.jit.trace(model, cd.ones(1, 2))).startswith("Sequential(")
+    buffer = io.BytesIO()
+    cd.jit.save(cd.jit.freeze(scripted), buffer)
+    buffer.seek(0)
+    x = cd.randn(4, 2)
+    assert cd.allclose(cd.jit.load(buffer)(x), model(x))

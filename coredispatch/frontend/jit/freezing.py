@@ -112,6 +112,12 @@ def _all(graph: Graph) -> Iterator[Node]:
             yield from _all(inner)
 
 
+def _flat(path: str) -> str:
+    """A path as the name of one attribute: also of the numbered parts of a Sequential."""
+    name = path.replace(".", "_")
+    return name if name.isidentifier() else f"_{name}"
+
+
 class _Frozen:
     """The attributes of a frozen module: ``source`` had them, ``made`` gets them."""
 
@@ -128,7 +134,7 @@ class _Frozen:
                 raise OpError(
                     f"{self.source.original_name!r} has no attribute {path!r} to preserve"
                 )
-            name = self.names[path] = path.replace(".", "_")
+            name = self.names[path] = _flat(path)
             self._enter(name, vars(at)[last])
         return self.names[path]
 
@@ -156,7 +162,7 @@ class _Frozen:
 
     def _module(self, node: Node) -> None:
         """A library module whose forward has no graph stays a module."""
-        name = str(node.target).replace(".", "_")
+        name = _flat(str(node.target))
         if name not in self.made._modules:
             self.made.add_module(name, self.source.get_submodule(str(node.target)))
         node.target = name

@@ -214,6 +214,9 @@ class ScriptModule(Module):
 class RecursiveScriptModule(ScriptModule):
     """A module that was loaded, or compiled from source."""
 
+    def _get_name(self) -> str:
+        return "RecursiveScriptModule"
+
 
 class LibraryScriptModule(RecursiveScriptModule):
     """A module of this package as part of a scripted one: its class's ``forward`` runs."""
