@@ -150,15 +150,21 @@ def _by_sampler(
 ) -> Any:
     """The sample that the operator definition makes where every size is another.
 
-    The sampler makes the samples in front of it first, with the sizes ``before``.
+    The sampler makes the samples in front of it first, with the sizes ``before``. None where the
+    size is no part of it: how many elements a random pattern has differs from call to call.
     """
     own = make.renaming(before)  # type: ignore[attr-defined]
     try:
         drawn = iter(op.samples(own))
         for _ in range(template.number):
             next(drawn)
-        own.sizes = sizes
-        return next(drawn, None)
+        own.sizes, own.replaced = sizes, False
+        sample = next(drawn, None)
+        found: set[int] = set()
+        if sample is not None:
+            sample.map(lambda a: found.update(a.shape) or a)
+        # An array of the samples before, which were as large, may be part of this one.
+        return sample if own.replaced or found & {*sizes.values()} else None
     except Exception:  # the sampler's own arithmetic wants its own sizes
         return None
 
@@ -299,6 +305,8 @@ def cost(context: Context, sample: Any) -> float:
 
 def _takes(context: Context, sample: Any) -> bool:
     """Whether the operator serves a call of a small size, and its reference has an opinion."""
+    if sample is None:
+        return False
     tensors = context.subject.tensors(context.placed(sample))
     try:
         context.op(*tensors.args, **tensors.kwargs)

@@ -66,14 +66,19 @@ class Recorder(ConfiguredMake):
 
 
 class Renamed(ConfiguredMake):
-    """A ``make`` that gives every size another one, the same for each of its occurrences."""
+    """A ``make`` that gives every size another one, the same for each of its occurrences.
+
+    ``replaced`` says whether a request had such a size since it was last set to False.
+    """
 
     def __init__(self, *args: Any, sizes: dict[int, int], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.sizes = sizes
+        self.sizes, self.replaced = sizes, False
 
     def _renamed(self, shape: Any) -> tuple[int, ...]:
-        return renamed((shape,) if isinstance(shape, int) else shape, self.sizes)
+        asked = (shape,) if isinstance(shape, int) else shape
+        self.replaced |= any(int(n) in self.sizes for n in asked)
+        return renamed(asked, self.sizes)
 
     def __call__(self, shape: Any, *, low: float | None = None, high: float | None = None) -> Any:
         return super().__call__(self._renamed(shape), low=low, high=high)

@@ -269,7 +269,8 @@ def million(context: Context) -> None:
         shapes = growth.template.shapes
         if any(len(shape) != 1 for shape in shapes) or len(growth.axes) != len(shapes):
             continue
-        if not _pointwise(context, growth.sample(context, PROBE, make)):
+        probe = growth.sample(context, PROBE, make)
+        if probe is None or not _pointwise(context, probe):
             continue
         sample = growth.sample(context, size, make)
         tensors = context.subject.tensors(context.placed(sample))
