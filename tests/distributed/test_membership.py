@@ -31,9 +31,18 @@ class Machine:
     def __init__(self, port: int, settings: Settings, ranks: int = 1) -> None:
         self.members = Membership("127.0.0.1", port, "job", ranks, settings)
 
+    def join_until(self, count: int) -> Place:
+        """Join rounds until one has ``count`` machines: one may be slower than others wait."""
+        while (place := self.members.join()) is not None and place.machines < count:
+            until_ended(self)
+        assert place is not None
+        return place
+
     def begin(self, name: str, *args: Any) -> Machine:
+        function = getattr(self, name, None) or getattr(self.members, name)
+
         def run() -> None:
-            self.result = getattr(self.members, name)(*args)
+            self.result = function(*args)
 
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
@@ -53,13 +62,9 @@ def until_ended(*machines: Machine) -> list[str]:
 
 def together(*machines: Machine) -> list[Place]:
     """Let them join until all are in one round."""
-    while True:
-        for machine in machines:
-            machine.begin("join")
-        places = [machine.end() for machine in machines]
-        if places[0].machines == len(machines):
-            return places
-        until_ended(*machines)
+    for machine in machines:
+        machine.begin("join_until", len(machines))
+    return [machine.end() for machine in machines]
 
 
 def test_rounds(port: int) -> None:
@@ -67,34 +72,32 @@ def test_rounds(port: int) -> None:
     first, second = Machine(port, settings, 2), Machine(port, settings, 3)
     alone = first.begin("join").end()
     assert (alone.number, alone.machines, alone.first_rank, alone.world_size) == (0, 1, 0, 2)
-    second.begin("join")
+    second.begin("join_until", 2)
     assert until_ended(first) == ["grown"] and "joins" in first.members.why()
-    first.begin("join")
-    places = [first.end(), second.end()]
-    while places[0].machines == 1:  # one was slower than the other waited
-        until_ended(first)
-        places = together(first, second)
+    places = [first.begin("join_until", 2).end(), second.end()]
     assert {(p.machine, p.first_rank) for p in places} in ({(0, 0), (1, 2)}, {(0, 0), (1, 3)})
     assert {p.world_size for p in places} == {5} and {p.failures for p in places} == {0}
     assert len({(p.host, p.port, p.number) for p in places}) == 1
-    Machine(port, settings).begin("join")  # there is no room for it
+    third = Machine(port, settings).begin("join")  # there is no room for it
     assert second.members.failed("a rank was lost") == "failed"
     assert until_ended(first) == ["failed"] and first.members.why() == "a rank was lost"
     assert first.members.failed("another as well") == "failed" and first.members.failures() == 1
+    after = third.end()
+    assert (after.number, after.machines, after.failures) == (places[0].number + 1, 1, 1)
 
 
 def test_whoever_sees_the_end_of_a_round_sees_all_of_it(port: int, monkeypatch: Any) -> None:
     """A machine that falls silent while it ends a round leaves no half of an end behind."""
     settings = Settings(1, 2, last_call_timeout=5.0)
     machines = [Machine(port, settings) for _ in range(2)]
-    together(*machines)
+    number = together(*machines)[0].number
     monkeypatch.setattr(machines[1].members._store, "add", lambda *_: 1)  # its last word
     assert machines[1].members.failed("a rank was lost") == "failed"
     assert until_ended(machines[0]) == ["failed"] and machines[0].members.failures() == 1
     settings = Settings(1, 1)  # nobody to wait for
     monkeypatch.setattr(machines[0].members, "_settings", settings)
     place = machines[0].begin("join").end()
-    assert (place.number, place.failures, place.machines) == (1, 1, 1)
+    assert (place.number, place.failures, place.machines) == (number + 1, 1, 1)
 
 
 def test_a_job_ends_for_all_at_once(port: int) -> None:
