@@ -127,7 +127,7 @@ def _of_dtype(self: Any, number: Any) -> Any:
 
 
 @composite(
-    takes="real",
+    takes=REAL_NUMBER,
     **activation_metadata(
         lambda self, threshold, value: np.where(self <= threshold, value, self),
         0,
@@ -210,7 +210,7 @@ leaky_relu_backward.vjp(
 
 
 @composite(
-    takes="real",
+    takes=REAL_NUMBER,
     **activation_metadata(
         lambda self: np.clip(self, 0, 6), 0, dtypes=REAL_NUMBER, smooth=False, tolerance=exact
     ),
@@ -229,7 +229,7 @@ accept_inplace(relu6)
 
 
 @composite(
-    takes="real",
+    takes=REAL_NUMBER,
     **activation_metadata(
         lambda self, min_val=-1.0, max_val=1.0: np.clip(self, min_val, max_val),
         0,

@@ -25,7 +25,7 @@ def special_metadata(reference: Any, ulps: float, **more: Any) -> dict[str, Any]
         "dtype": promote_float,
         "reference": reference,
         "samples": unary,
-        "dtypes": "real",
+        "takes": "real",
         "tolerance": ulp(ulps),
         "cast": "float32_accelerated",
         "inplace": True,

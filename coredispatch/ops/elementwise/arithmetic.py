@@ -87,7 +87,7 @@ accept_alpha_first(add)
     reference=np.subtract,
     cast="widest",
     samples=pairs,
-    dtypes=NUMBER,
+    takes=NUMBER,
     tolerance=ulp(1),
     inplace=True,
     alias=("subtract",),
@@ -111,7 +111,7 @@ def _(self: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar) -> Tensor
 accept_alpha_first(sub)
 
 
-@composite(out=broadcast, dtype=promote, samples=pairs, dtypes=NUMBER)
+@composite(out=broadcast, dtype=promote, samples=pairs, takes=NUMBER)
 def rsub(self: Tensor, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``other - self``; with ``alpha``, ``other - alpha * self``."""
     return sub(other, self)
@@ -147,7 +147,7 @@ mul.vjp(
     dtype=same,
     reference=np.negative,
     samples=unary,
-    dtypes=NUMBER,
+    takes=NUMBER,
     tolerance=exact,
     inplace=True,
     alias=("negative",),
@@ -166,14 +166,12 @@ def _(grad):
     dtype=same,
     reference=np.positive,
     samples=unary,
-    dtypes=NUMBER,
+    takes=NUMBER,
     tolerance=exact,
     view="maybe",
 )
 def positive(self: Tensor) -> Tensor:
     """``+self``: the tensor itself."""
-    if dtype_of(self).kind == "b":
-        raise DTypeError("unary + is not defined for bool tensors", fix="use x.to(cd.int64)")
     return self
 
 

@@ -162,7 +162,7 @@ def isneginf(self: Tensor) -> Tensor:
     return eq(self, -_INF) if dtype_of(self).is_floating_point else ne(self, self)
 
 
-@composite(**_test(np.signbit, dtypes="real"))
+@composite(**_test(np.signbit, takes="real"))
 def signbit(self: Tensor) -> Tensor:
     """True where the sign bit is set: below zero, and -0.0."""
     if not dtype_of(self).is_floating_point:

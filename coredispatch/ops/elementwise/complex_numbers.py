@@ -30,12 +30,13 @@ def _component(x: Any) -> DType:
     return DType.of(x.dtype).to_complex()
 
 
-def _require_complex(op: str, x: Any) -> None:
-    if not DType.of(x.dtype).is_complex:
+def _of_parts(first: Any, second: Any) -> DType:
+    a, b = DType.of(first.dtype), DType.of(second.dtype)
+    if a is not b:
         raise DTypeError(
-            f"{op} is defined for complex tensors, got {DType.of(x.dtype)}",
-            fix="convert with x.to(cd.complex64)",
+            f"both parts must have one floating dtype, got {a} and {b}", fix="convert one of them"
         )
+    return a.to_complex()
 
 
 def _unpacked_shape(self: Any) -> tuple[int, ...]:
@@ -54,7 +55,7 @@ def _packed_shape(self: Any) -> tuple[int, ...]:
 @primitive(
     out=_unpacked_shape,
     dtype=real_like,
-    dtypes=(complex64, complex128),
+    takes=(complex64, complex128),
     samples=unary,
     tolerance=exact,
     view=True,
@@ -72,7 +73,7 @@ def _(grad):
     out=_packed_shape,
     dtype=_component,
     samples=lambda make: (Sample(make((*s, 2))) for s in ((), (0,), (17,), (3, 5))),
-    dtypes=(float32, float64),
+    takes=(float32, float64),
     tolerance=exact,
     view=True,
 )
@@ -100,13 +101,12 @@ def real(self: Tensor) -> Tensor:
     dtype=real_like,
     reference=np.imag,
     samples=unary,
-    dtypes=(complex64, complex128),
+    takes=(complex64, complex128),
     tolerance=exact,
     view=True,
 )
 def imag(self: Tensor) -> Tensor:
     """The imaginary part, a view. Raises ``DTypeError`` for real tensors."""
-    _require_complex("imag", self)
     return view_as_real(self)[..., 1]
 
 
@@ -140,32 +140,30 @@ def _(grad):
 @composite(
     name="complex",
     out=broadcast,
-    dtype=lambda real, imag: _component(real),
+    dtype=_of_parts,
     samples=tensor_pairs,
-    dtypes=(float32, float64),
+    takes=(float32, float64),
     tolerance=exact,
     method=False,
 )
 def complex_(real: Tensor, imag: Tensor) -> Tensor:
     """``real + 1j * imag`` from two floating tensors of one dtype (float32 or float64)."""
     common(promote_float, real, imag)  # refuses what is no tensor
-    if dtype_of(real) is not dtype_of(imag) or not dtype_of(real).is_floating_point:
-        raise DTypeError(
-            f"both parts must have one floating dtype, got {dtype_of(real)} and {dtype_of(imag)}",
-            fix="convert one of them",
-        )
+    _of_parts(real, imag)
     return view_as_complex(lazy.stack(lazy.broadcast_tensors([real, imag]), -1))
 
 
 @composite(
     out=broadcast,
+    dtype=_of_parts,
     samples=tensor_pairs,
-    dtypes=(float32, float64),
+    takes=(float32, float64),
     tolerance=ulp(4),
     method=False,
 )
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from magnitude and angle in radians: ``abs * (cos + 1j * sin)``."""
+    _of_parts(abs, angle)
     cosine = arithmetic.mul(abs, lazy.cos(angle))
     return complex_(cosine, arithmetic.mul(abs, lazy.sin(angle)))
 

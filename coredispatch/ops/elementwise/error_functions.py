@@ -125,7 +125,7 @@ def _erfc64(x: Any) -> Any:
     return comparison.where(comparison.isnan(x), x, out)
 
 
-@composite(takes="real", **special_metadata(elementwise(math.erf), 3))
+@composite(**special_metadata(elementwise(math.erf), 3))
 def erf(self: Tensor) -> Tensor:
     """Elementwise error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t**2)``."""
     return in_float64(_erf64, self)
@@ -316,11 +316,7 @@ def _entropy_reference(self: Any) -> Any:
     return np.where(x == 0, 0, np.where(x < 0, -np.inf, -x * np.log(x)))
 
 
-@composite(
-    takes="real",
-    **special_metadata(_entropy_reference, 5, values=(0.1, 3.0)),
-    method=False,
-)
+@composite(**special_metadata(_entropy_reference, 5, values=(0.1, 3.0)), method=False)
 def entr(self: Tensor) -> Tensor:
     """Elementwise entropy ``-self * log(self)``: 0 at 0, minus infinity below."""
     zero, negative = comparison.eq(self, 0), comparison.lt(self, 0)

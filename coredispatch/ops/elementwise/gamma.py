@@ -20,7 +20,7 @@ from coredispatch.ops.elementwise.division import div, reciprocal
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.casting import common
-from coredispatch.ops.support.rules import broadcast, promote_float, same_shape, ulp
+from coredispatch.ops.support.rules import REAL_NUMBER, broadcast, promote_float, same_shape, ulp
 from coredispatch.ops.support.samples import Sample, pairs
 from coredispatch.registry import Value, composite
 from coredispatch.registry.model.dtypes import float64
@@ -138,6 +138,7 @@ def gammaln(self: Tensor) -> Tensor:
     out=same_shape,
     dtype=promote_float,
     samples=lambda make: (Sample(make(s, low=2.5, high=4.0), 2) for s in ((), (3,), (2, 3))),
+    takes=REAL_NUMBER,
     dtypes="float",
     values=(2.5, 4.0),
     tolerance=ulp(16),

@@ -219,6 +219,7 @@ _METADATA: dict[str, Any] = {
     "out": broadcast,
     "dtype": promote_float,
     "samples": _samples,
+    "takes": "real",
     "dtypes": "float",
     "values": (0.2, 4.0),
     # An exponent of up to 745 is rounded before the exponential is taken of it; in float64 that of

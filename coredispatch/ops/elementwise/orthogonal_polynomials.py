@@ -38,8 +38,6 @@ def _evaluated(name: str, x: Any, n: Any, first: First, step: Step) -> Any:
     if not isinstance(x, Value) and not isinstance(n, Value):
         raise DTypeError(f"{name} takes a tensor as x or n, got two numbers", fix="cd.tensor(x)")
     dtype = promote_float(x, n)
-    if dtype.is_complex:
-        raise DTypeError(f"{name} is not defined for {dtype}", fix="pass real tensors")
     if not isinstance(x, Value):
         x = lazy.full(tuple(n.shape), x, dtype=float64, device=n.device)
     x = x if dtype_of(x) is float64 else lazy.to_dtype(x, float64)
@@ -134,6 +132,7 @@ def _metadata(value: Callable[[Any, int], Any]) -> dict[str, Any]:
         "dtype": promote_float,
         "reference": _by_degree(value),
         "samples": _samples,
+        "takes": "real",
         "dtypes": "float",
         "values": (0.2, 1.5),
         # Near a root the value is the difference of numbers near 1.

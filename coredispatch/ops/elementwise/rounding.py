@@ -37,7 +37,7 @@ _REAL = {
 }
 
 
-@primitive(reference=np.floor, **_REAL)
+@primitive(takes="real", reference=np.floor, **_REAL)
 def floor(self: Tensor) -> Tensor:
     """The largest whole number not above each element; integers as they are. Gradient 0."""
 

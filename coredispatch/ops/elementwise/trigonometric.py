@@ -139,7 +139,7 @@ def _(grad, self):
     reference=np.atan2,
     cast="widest",
     samples=tensor_pairs,
-    dtypes="real",
+    takes="real",
     values=(0.2, 2.0),
     tolerance=ulp(3),
     inplace=True,

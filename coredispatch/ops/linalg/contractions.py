@@ -161,7 +161,7 @@ def trace(self: Tensor) -> Tensor:
     tolerance=conditioned,
     namespace="linalg",
     method=False,
-    dtypes=NUMBERS,
+    takes=NUMBERS,
 )
 def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of vectors of length 3 along ``dim``; the other dimensions broadcast.
@@ -204,7 +204,7 @@ def _cross_reference(self: Any, other: Any, dim: int | None = None) -> Any:
     reference=_cross_reference,
     samples=products(((3,), (3,)), ((5, 3), (5, 3))),
     tolerance=conditioned,
-    dtypes=NUMBERS,
+    takes=NUMBERS,
 )
 def cross(self: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """Cross product along ``dim``, by default the first dimension of length 3."""

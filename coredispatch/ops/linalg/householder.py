@@ -125,6 +125,11 @@ def _check(A: Any, tau: Any) -> None:
         )
 
 
+def _product_shape(A: Any, tau: Any) -> tuple[int, ...]:
+    _check(A, tau)
+    return matrix_shape(A)
+
+
 def _product_reference(A: Any, tau: Any) -> Any:
     *lead, m, n = A.shape
     out = np.broadcast_to(np.eye(m, n, dtype=A.dtype), A.shape).copy()
@@ -144,7 +149,7 @@ _METADATA: dict[str, Any] = {
 
 
 @composite(
-    out=lambda A, tau: matrix_shape(A),
+    out=_product_shape,
     dtype=lapack_dtype,
     **_METADATA,
     namespace="linalg",

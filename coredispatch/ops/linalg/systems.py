@@ -68,7 +68,6 @@ def is_vector_stack(a: Any, b: Any) -> bool:
 
 
 def _solve_shape(A: Any, B: Any, left: bool = True) -> Shape:
-    lapack_dtype(A)
     *lead_a, n, _ = square_shape(A)
     if is_vector_stack(A, B):
         if B.shape[-1] != n:
@@ -116,7 +115,7 @@ def _solve_reference(A: Any, B: Any, *, left: bool = True) -> Any:
     reference=_solve_reference,
     samples=systems,
     errors=lambda make: [(Sample(make((2, 3)), make((3,))), ShapeError)],
-    dtypes=FLOATS,
+    takes=FLOATS,
     tolerance=conditioned,
     namespace="linalg",
     method=False,

@@ -306,7 +306,7 @@ def _same_shapes(input: Tensor, target: Tensor) -> None:
 
 
 @composite(
-    takes="real",
+    takes="float",
     reference=bce_reference,
     samples=binary_samples,
     values=(0.05, 0.95),

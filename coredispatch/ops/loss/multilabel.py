@@ -52,7 +52,13 @@ def _shape(input: Any, target: Any, reduction: str = "mean") -> Any:
 
 
 @composite(
-    out=_shape, dtype=same, reference=_reference, samples=_samples, smooth=False, **LOSS_METADATA
+    takes="float",
+    out=_shape,
+    dtype=same,
+    reference=_reference,
+    samples=_samples,
+    smooth=False,
+    **LOSS_METADATA,
 )
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``sum max(0, 1 - (x_j - x_i)) / C`` over target classes ``j`` and all other classes ``i``.

@@ -43,7 +43,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import promote, promote_float
+from coredispatch.ops.support.rules import NUMBER, REAL_NUMBER, promote, promote_float
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import default_dtype
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
@@ -97,7 +97,13 @@ def _weighted(loss: Tensor, weight: Tensor | None, input: Tensor, reduction: str
     return reduce_loss(loss * weight, reduction)
 
 
-@composite(reference=absolute_reference, samples=regression_samples, smooth=False, **LOSS_METADATA)
+@composite(
+    takes=NUMBER,
+    reference=absolute_reference,
+    samples=regression_samples,
+    smooth=False,
+    **LOSS_METADATA,
+)
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Mean absolute error, ``|input - target|``; its derivative at 0 is 0."""
     return reduce_loss((input - target).abs(), reduction)
@@ -109,7 +115,11 @@ def _(input: Tensor, target: Tensor, reduction: str = "mean", *, weight: Tensor 
 
 
 @composite(
-    reference=smooth_reference, samples=threshold_samples("beta"), smooth=False, **LOSS_METADATA
+    takes="float",
+    reference=smooth_reference,
+    samples=threshold_samples("beta"),
+    smooth=False,
+    **LOSS_METADATA,
 )
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
@@ -168,7 +178,7 @@ def _(
 # ---- distributions ----------------------------------------------------------------------------
 
 
-@composite(reference=kl_reference, samples=kl_samples, **LOSS_METADATA)
+@composite(takes="float", reference=kl_reference, samples=kl_samples, **LOSS_METADATA)
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -279,7 +289,7 @@ def hinge_embedding_loss(
 
 
 @composite(
-    takes="real",
+    takes=REAL_NUMBER,
     reference=ranking_reference,
     samples=ranking_samples,
     smooth=False,
@@ -334,7 +344,13 @@ def check_margin(margin: float) -> None:
         raise ArgumentError(f"margin must be greater than 0, got {margin}", fix="use 1.0")
 
 
-@composite(reference=triplet_reference, samples=triplet_samples, smooth=False, **LOSS_METADATA)
+@composite(
+    takes=NUMBER,
+    reference=triplet_reference,
+    samples=triplet_samples,
+    smooth=False,
+    **LOSS_METADATA,
+)
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -55,6 +55,7 @@ def _samples(make: Any) -> Iterator[Sample]:
 _METADATA: dict[str, Any] = {
     "out": same_shape,
     "dtype": same,
+    "takes": "float",
     "dtypes": (float32, float64),
     "tolerance": conditioned,
     "smooth": False,

@@ -261,7 +261,7 @@ def _reflected(at: Tensor, twice_low: int, twice_high: int) -> tuple[Tensor, Ten
     dtype=same,
     reference=affine_reference,
     samples=affine_samples,
-    dtypes="float",
+    takes="float",
     tolerance=conditioned,
     namespace=(),
 )

@@ -13,7 +13,7 @@ from coredispatch.ops.support.adjoint import adjoint
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.casting import common
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import dot, promote
+from coredispatch.ops.support.rules import NUMBER, dot, promote
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
@@ -276,6 +276,7 @@ def _distance_samples(make: Any) -> Iterator[Sample]:
     cast="float32_accelerated",
     reference=_distance_reference,
     samples=_distance_samples,
+    takes=NUMBER,
     dtypes="float",
     tolerance=dot,
     namespace=("nn.functional", ""),

@@ -197,7 +197,7 @@ def _metadata(mode: str, packed: bool = False) -> dict[str, Any]:
         "cast": "lower",
         "reference": reference.layers(mode, packed),
         "samples": reference.layer_samples(mode, packed),
-        "dtypes": "float",
+        "takes": "float",
         "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
         "tolerance": conditioned,
         "smooth": mode != "relu",
@@ -398,7 +398,7 @@ def _cell_metadata(mode: str) -> dict[str, Any]:
         "cast": "lower",
         "reference": reference.cell(mode),
         "samples": reference.cell_samples(mode),
-        "dtypes": "float",
+        "takes": "float",
         "values": (-2.0, 2.0),  # sums of huge numbers of both signs would mean nothing as a gate
         "tolerance": conditioned,
         "smooth": mode != "relu",

@@ -173,6 +173,7 @@ def _interpolate_samples(make: Any) -> Iterator[Sample]:
 @composite(
     reference=_interpolate_reference,
     samples=_interpolate_samples,
+    takes="real",
     dtypes="float",
     namespace="nn.functional",
 )

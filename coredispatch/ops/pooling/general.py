@@ -39,7 +39,7 @@ from coredispatch.ops.pooling.reference import (
 )
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
-from coredispatch.ops.support.rules import dot, exact, same
+from coredispatch.ops.support.rules import REAL_NUMBER, dot, exact, same
 from coredispatch.ops.support.windows import (
     Ints,
     lowest,
@@ -219,6 +219,7 @@ def _counts(
     dtype=same,
     reference=avg_reference(2),
     samples=pool_samples(2, average=True, general=True),
+    takes=REAL_NUMBER,
     dtypes="float",
     tolerance=dot,
     namespace=(),

@@ -20,7 +20,7 @@ from coredispatch.ops.pooling.reference import (
     pool_samples,
 )
 from coredispatch.ops.support.annotations import IntList, Tensor
-from coredispatch.ops.support.rules import dot, exact
+from coredispatch.ops.support.rules import REAL_NUMBER, dot, exact
 from coredispatch.ops.support.windows import Ints, spatial_tuple
 from coredispatch.registry import Operator, composite
 from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
@@ -147,7 +147,7 @@ max_pool3d, max_pool3d_with_indices = _max_pools(3)
 
 
 @composite(
-    takes="real", reference=avg_reference(1), samples=pool_samples(1, average=True), **_AVERAGE
+    takes=REAL_NUMBER, reference=avg_reference(1), samples=pool_samples(1, average=True), **_AVERAGE
 )
 def avg_pool1d(
     input: Tensor,
@@ -186,7 +186,7 @@ def _avg_pool(n: int) -> Operator:
     ``divisor_override`` divides in place of the number of elements.
     """
     metadata = {"reference": avg_reference(n), "samples": pool_samples(n, average=True), **_AVERAGE}
-    metadata["takes"] = "real"
+    metadata["takes"] = REAL_NUMBER
     return composite(name=f"avg_pool{n}d", **metadata)(averaged)
 
 

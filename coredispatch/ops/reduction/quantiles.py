@@ -52,7 +52,7 @@ def _median_index(x: Any, dim: int, skip_nan: bool) -> Any:
     return comparison.where(any(nan, dim, True), argmax(nan, dim, True), middle)
 
 
-@composite(**SINGLE | {"namespace": (), "method": False})
+@composite(takes="real", **SINGLE | {"namespace": (), "method": False})
 def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Lower medians along ``dim`` and their indices: ``median(self, dim, keepdim)``."""
     single_shapes(self, dim, keepdim)
@@ -61,7 +61,7 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
     return median_dim.result_type(picked(self, dim, index, keepdim))
 
 
-@composite(**SINGLE | {"namespace": (), "method": False})
+@composite(takes="real", **SINGLE | {"namespace": (), "method": False})
 def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """Lower medians of what is not NaN, and their indices: ``nanmedian(self, dim, keepdim)``."""
     single_shapes(self, dim, keepdim)

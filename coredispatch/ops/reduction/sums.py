@@ -199,12 +199,11 @@ def nansum(
 
 
 @composite(
-    takes="float+complex",
+    takes="float",
     out=reduced,
     dtype=_mean_dtype,
     reference=reduction_reference(np.nanmean),
     samples=nonempty_reductions,
-    dtypes="float",
     tolerance=dot,
 )
 def nanmean(
