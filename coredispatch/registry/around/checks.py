@@ -366,12 +366,10 @@ def check_taken(op: Operator, args: tuple[Any, ...]) -> None:
     if not any(isinstance(argument, Value) for argument in found):
         return
     assert op.taken is not None
-    tensors = [argument for argument in found if isinstance(argument, Value)]
-    computed = result_type(*tensors), result_type(*found)
+    dtype = result_type(*found)
     # What a layout stores (quantized numbers) its own kernels take or refuse.
-    dtype = next((d for d in computed if d not in op.taken and d in ALL_DTYPES), None)
-    if dtype is not None:
-        first = tensors[0]
+    if dtype not in op.taken and dtype in ALL_DTYPES:
+        first = next(argument for argument in found if isinstance(argument, Value))
         position = next((p for p in op.tensors if args[p] is first), None)
         of = "" if position is None else f"{op.schema.params[position].name!r} of "
         raise DTypeError(
