@@ -105,7 +105,7 @@ FORMS = tuple(
     ).split()
 )
 
-LATE_NAMES["norm_except_dim"] = "frontend.nn.utils.weight_norm"
+LATE_NAMES |= dict.fromkeys(("_weight_norm", "norm_except_dim"), "frontend.nn.utils.weight_norm")
 LATE_NAMES |= dict.fromkeys((*INPLACE, *COPIES, *NN_FUNCTIONS, *FORMS), "frontend.function_forms")
 
 #: ``_foreach_NAME(tensors, ...)`` is ``NAME(x, ...)`` for each tensor

@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from coredispatch._late_names import COPIES, INPLACE, NN_FUNCTIONS
+from coredispatch.frontend.autograd.result_names import camel_case
 from coredispatch.frontend.creation import requiring
 from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import DTypeError, OpError, ShapeError
+from coredispatch.registry.wiring import GRAPH
 
 __all__: list[str] = []
 
@@ -51,13 +53,16 @@ _VIEWS: dict[str, Callable[..., Any]] = {
 def _copy(name: str) -> Callable[..., Any]:
     view = name.removesuffix("_copy")
     method = _VIEWS.get(view) or getattr(Tensor, view)
+    shown = f"{camel_case(view)}Backward0_copy"
 
     def function(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         found = method(input, *args, **kwargs)
         if isinstance(found, Tensor):
             copied = found.clone(memory_format="contiguous_format")
+            GRAPH.name_results(copied, -1, shown)
             return copied if out is None else _written([out], [copied])[0]
         copies = [part.clone(memory_format="contiguous_format") for part in found]
+        GRAPH.name_results(copies, -1, shown)
         return tuple(copies) if out is None else _written(out, copies)
 
     function.__name__ = function.__qualname__ = name

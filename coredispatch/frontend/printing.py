@@ -325,5 +325,5 @@ def _history(tensor: Any) -> str:
     except RuntimeError:  # a view whose base was written in a way that has no derivative
         return "grad_fn=<Invalid>"
     if node is not None:
-        return f"grad_fn=<{node.name()}>"
+        return f"grad_fn=<{node.name().rpartition('::')[2]}>"
     return "requires_grad=True" if tensor.requires_grad else ""

@@ -180,3 +180,74 @@ def test_a_node_that_was_looked_at_works_as_before() -> None:
     y.sum().backward()
     assert seen == [1]
     assert x.grad.tolist() == [2.0, 4.0]
+
+
+def shown(library: Any) -> dict[str, list[str]]:
+    """The names of results of layers and functions, as a program prints them."""
+    nn, found = library.nn, {}
+    functional, rnn = nn.functional, nn.utils.rnn
+
+    def note(key: str, results: Any) -> None:
+        tensors = results if isinstance(results, (tuple, list)) else [results]
+        flat = [t for r in tensors for t in (r if isinstance(r, tuple) else (r,))]
+        found[key] = [type(t.grad_fn).__name__ for t in flat]
+
+    x = library.ones(2, 3, 4, requires_grad=True)
+    plane = library.ones(2, 4, 6, 6, requires_grad=True)
+    packed = rnn.pack_padded_sequence(x, [3, 2], batch_first=True)
+    note("packed", packed.data)
+    note("padded", rnn.pad_packed_sequence(packed)[0])
+    note("pad_sequence", rnn.pad_sequence([x[0], x[1, :2]]))
+    for kind in ("LSTM", "GRU", "RNN"):
+        for options in (
+            {},
+            {"bidirectional": True},
+            {"batch_first": True},
+            {"batch_first": True, "bidirectional": True, "num_layers": 2},
+            *([{"proj_size": 2}] if kind == "LSTM" else []),
+        ):
+            note(f"{kind} {options}", getattr(nn, kind)(4, 5, **options)(x))
+        out, state = getattr(nn, kind)(4, 5)(packed)
+        note(f"{kind} packed", [out.data, *(state if kind == "LSTM" else [state])])
+        note(f"{kind}Cell", getattr(nn, kind + "Cell")(4, 5)(x[0]))
+    note("relu", nn.RNN(4, 5, nonlinearity="relu")(x))
+    note("double", nn.LSTM(4, 5).double()(x.double()))
+    note("unfold", functional.unfold(plane, 3))
+    note("fold", functional.fold(functional.unfold(plane, 3), 6, 3))
+    for name, *args in [
+        ("expand_copy", (5, 2, 3, 4)),
+        ("permute_copy", (2, 0, 1)),
+        ("select_copy", 0, 1),
+        ("slice_copy", 1, 0, 2),
+        ("split_copy", 2),
+        ("squeeze_copy",),
+        ("transpose_copy", 0, 1),
+        ("unsqueeze_copy", 0),
+        ("view_copy", (6, 4)),
+    ]:
+        note(name, getattr(library, name)(x, *args))
+    note("instance_norm", functional.instance_norm(plane))
+    note("circular", functional.pad(plane, (1, 1, 1, 1), mode="circular"))
+    note("channel_shuffle", functional.channel_shuffle(plane, 2))
+    note("fractional", functional.fractional_max_pool2d(plane, 2, 3))
+    note("adaptive_max_pool1d", functional.adaptive_max_pool1d(x, 2))
+    maxima, places = functional.max_pool2d(plane, 2, return_indices=True)
+    note("max_unpool2d", functional.max_unpool2d(maxima, places, 2))
+    note("max_pool1d", functional.max_pool1d(x, 2, return_indices=True)[0])
+    note("weight_norm", nn.utils.weight_norm(nn.Linear(4, 3)).weight)
+    note("baddbmm", library.baddbmm(x @ x.mT, x, x.mT))
+    note("diag", library.diag(x[0]))
+    note("kron", library.kron(x[0], x[0]))
+    target = library.ones(3, 4)
+    note("multilabel", functional.multilabel_soft_margin_loss(x[0], target, reduction="none"))
+    lengths = library.tensor([6, 6]), library.tensor([2, 2])
+    scores = library.ones(6, 2, 5, requires_grad=True).log_softmax(-1)
+    ones = library.ones(2, 2, dtype=library.int64)
+    note("ctc", functional.ctc_loss(scores, ones, *lengths, reduction="none"))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own, of weight_norm and projections
+def test_results_of_layers_beside_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    assert shown(cd) == shown(torch)

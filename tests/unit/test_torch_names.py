@@ -278,3 +278,27 @@ gm.recompile()
 print("cd.relu(x)" in gm.code)
 """
     assert shim(program).strip() == "True"
+
+
+NODES = """
+import torch
+x = torch.ones(2, requires_grad=True)
+leaf = (x * 2).grad_fn.next_functions[0][0]
+written = x * 2
+written[0] = 1
+copied = torch.zeros(2).copy_(x)
+for node in (leaf, written.grad_fn, copied.grad_fn):
+    print(node.name(), repr(node).partition(" ")[0])
+print(written)
+"""
+
+
+def test_a_node_has_the_name_of_its_class_in_c() -> None:
+    assert shim(NODES).splitlines() == [
+        "torch::autograd::AccumulateGrad <AccumulateGrad",
+        "torch::autograd::CopySlices <CopySlices",
+        "torch::autograd::CopyBackwards <CopyBackwards",
+        "tensor([1., 2.], grad_fn=<CopySlices>)",
+    ]
+    node = (cd.ones(2, requires_grad=True) * 2).grad_fn.next_functions[0][0]
+    assert node.name() == "AccumulateGrad"

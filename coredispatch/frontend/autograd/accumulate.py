@@ -17,6 +17,7 @@ from coredispatch.frontend.hooks import RemovableHandle
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.dispatcher import Dispatcher, dispatch_two, invoke
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import dtype_of
 from coredispatch.registry.wiring import GRAPH
 
@@ -58,7 +59,7 @@ class AccumulateGrad(Node):
 
     def name(self) -> str:
         """Name of the node."""
-        return "AccumulateGrad"
+        return SPELLING.of_node("AccumulateGrad")
 
     def has_hooks(self) -> bool:
         """Whether somebody besides the leaf gets to see the gradient."""

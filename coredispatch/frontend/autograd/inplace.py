@@ -27,6 +27,7 @@ from coredispatch.registry.dispatch.operator import Operator
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.derivative import VjpRule
 from coredispatch.registry.model.errors import AutogradError, CoreDispatchError
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import ViewLink, storage_of, version_of
 from coredispatch.registry.wiring import GRAPH, HOOKS, SLOTS
 
@@ -48,7 +49,7 @@ class CopySlices(Node):
 
     def name(self) -> str:
         """Name of the node."""
-        return "CopySlices"
+        return SPELLING.of_node("CopySlices")
 
     def backward(self, grads: list[Any], output_mask: Any, task: GraphTask) -> Any:
         whole = TABLE.operator("clone")(grads[0])
@@ -218,7 +219,7 @@ def record_inplace(call: RecordEntry, args: tuple[Any, ...], rule: VjpRule | Non
     op: Operator = call.record
     functional = op.inplace_of
     if functional is None and op.decomposition is not None:
-        return call.decompose(args)
+        return call.through_body(args)
     written = [tensor for tensor in op.schema.written(args) if isinstance(tensor, TensorBase)]
     for target in written:
         _check(op, target, args)

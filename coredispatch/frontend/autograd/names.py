@@ -49,6 +49,7 @@ _NAMES = {
     "log_ndtr": "SpecialLogNdtrBackward0",
     "logsigmoid": "LogSigmoidBackward0",
     "narrow": "SliceBackward0",
+    "ctc_nll": "CtcLossBackward0",
     "ndtr": "MulBackward1",
     "ndtri": "SpecialNdtriBackward0",
     "power_norm": "LinalgVectorNormBackward0",
@@ -76,9 +77,9 @@ _BY_CALL: dict[str, Callable[[OpNode], str]] = {
     "avg_pool": lambda node: f"AvgPool{len(node.shape) - 2}DBackward0",
     "clamp": lambda node: f"ClampBackward{int(node.next_edges[1:] == [None, None])}",
     "grid_sample": lambda node: f"GridSampler{len(node.shape) - 2}DBackward0",
-    "adaptive_max_pool": lambda node: f"AdaptiveMaxPool{len(node.shape) - 2}DBackward0",
-    "max_pool": lambda node: f"MaxPool{len(node.shape) - 2}DWithIndicesBackward0",
-    "max_pool_with_indices": lambda node: f"MaxPool{len(node.shape) - 2}DWithIndicesBackward0",
+    "adaptive_max_pool": lambda node: _of_maxima("AdaptiveMaxPool{}D", node.shape),
+    "max_pool": lambda node: _of_maxima("MaxPool{}DWithIndices", node.shape),
+    "max_pool_with_indices": lambda node: _of_maxima("MaxPool{}DWithIndices", node.shape),
     "getitem": lambda node: _of_index(_saved(node, "index")),
     "index_put": lambda node: _of_write(_saved(node, "indices")),
     "linear": lambda node: _LINEAR[len(node.shape) == 2, node.next_edges[2] is not None],
@@ -99,6 +100,12 @@ def _of_average(shape: Any) -> str:
     """An average over all places is a mean in PyTorch, in one dimension excepted."""
     whole = len(shape) > 3 and all(size == 1 for size in shape[2:])
     return "MeanBackward1" if whole else f"AdaptiveAvgPool{len(shape) - 2}DBackward0"
+
+
+def _of_maxima(name: str, shape: Any) -> str:
+    """In one dimension PyTorch computes the maxima of a plane with one row."""
+    n = len(shape) - 2
+    return "SqueezeBackward1" if n == 1 else f"{name.format(n)}Backward0"
 
 
 def _of_index(index: Any) -> str:

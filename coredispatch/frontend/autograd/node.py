@@ -28,6 +28,7 @@ from coredispatch.registry.model.derivative import (
     VjpRule,
 )
 from coredispatch.registry.model.native import mypyc_attr
+from coredispatch.registry.model.spelling import SPELLING
 from coredispatch.registry.model.value import (
     FastAllocation,
     Storage,
@@ -113,7 +114,7 @@ class Node(Output):
 
     def name(self) -> str:
         """Name as PyTorch shows it, such as ``AddBackward0``."""
-        return str(GRAPH.node_name(self))
+        return SPELLING.of_node(str(GRAPH.node_name(self)))
 
     def _sequence_nr(self) -> int:
         return self.sequence
@@ -172,7 +173,7 @@ class Node(Output):
         return RemovableHandle(self.pre_hooks, hook)
 
     def __repr__(self) -> str:
-        return f"<{self.name()} object at {hex(id(self))}>"
+        return f"<{self.name().rpartition('::')[2]} object at {hex(id(self))}>"
 
 
 def materialized(node: Node, grads: list[Any]) -> list[Any]:

@@ -199,18 +199,22 @@ class RecordEntry(LayerEntry):
             GRAPH.after_record(node)
         return out
 
+    def through_body(self, args: tuple[Any, ...]) -> Any:
+        """What the decomposition gives, under the name that PyTorch's node has."""
+        if self.result_name is None:
+            return self.decompose(args)
+        first = next(SEQUENCE)
+        out = self.decompose(args)
+        GRAPH.name_results(out, first, self.result_name(args))
+        return out
+
     def without_rule(self, args: tuple[Any, ...]) -> Any:
         """No vjp: not differentiable, recorded through its decomposition, or an error."""
         refuses = self.record.refuses_gradient
         if not self.record.differentiable and not refuses:
             return self.below(args)
         if self.record.decomposition is not None and not refuses:
-            if self.result_name is None:
-                return self.decompose(args)
-            first = next(SEQUENCE)
-            out = self.decompose(args)
-            GRAPH.name_results(out, first, self.result_name(args))
-            return out
+            return self.through_body(args)
         out = self.below(args)
         for argument in args:
             if isinstance(argument, TensorBase) and argument.keys & AUTOGRAD:

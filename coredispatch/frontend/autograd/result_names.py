@@ -20,8 +20,8 @@ __all__: list[str] = []
 #: composites whose node in PyTorch has the operator's name
 _OWN = frozenset(
     """
-    addcdiv addmv addr aminmax binary_cross_entropy_with_logits block_diag bmm cdist
-    cholesky_inverse cholesky_solve complex cummax cummin diag_embed diagonal_scatter dist
+    addcdiv addmv addr aminmax baddbmm binary_cross_entropy_with_logits block_diag bmm cdist
+    channel_shuffle     cholesky_inverse cholesky_solve complex cummax cummin diag_embed diagonal_scatter dist
     embedding_bag fmax fmin glu hardshrink huber_loss index_reduce kthvalue ldexp
     linalg_householder_product linalg_lstsq linalg_solve_triangular logcumsumexp lu_unpack
     masked_scatter masked_select median mode multi_margin_loss multilabel_margin_loss
@@ -38,6 +38,7 @@ _OTHER = {
     "atleast_2d": "UnsqueezeBackward0",
     "atleast_3d": "UnsqueezeBackward0",
     "avg_pool1d": "SqueezeBackward1",
+    "col2im": "Col2ImBackward0",
     "combinations": "StackBackward0",
     "conj": "ConjBackward0",
     "cov": "SqueezeBackward0",
@@ -50,6 +51,10 @@ _OTHER = {
     "fft_fftn": "FftC2CBackward0",
     "fft_ifft2": "FftC2CBackward0",
     "fft_ifftn": "FftC2CBackward0",
+    "im2col": "Im2ColBackward0",
+    "gru_cell": "AddBackward0",
+    "instance_norm": "ViewBackward0",
+    "kron": "UnsafeViewBackward0",
     "linalg_cholesky_ex": "LinalgCholeskyExBackward0",
     "linalg_cond": "SqueezeBackward1",
     "linalg_cross": "LinalgCrossBackward0",
@@ -73,11 +78,17 @@ _OTHER = {
     "pairwise_distance": "NormBackward1",
     "prelu": "PreluKernelBackward0",
     "quantile": "SqueezeBackward4",
+    "rnn_relu_cell": "ReluBackward0",
+    "rnn_tanh_cell": "TanhBackward0",
     "rrelu": "RreluWithNoiseBackward0",
     "stft": "SqueezeBackward4",
     "tanhshrink": "SubBackward0",
     "xlog1py": "SpecialXlog1PyBackward0",
 }
+
+
+#: of a result, or of each of several
+Names = str | tuple[str, ...] | None
 
 
 def _is_given(value: Any) -> int:
@@ -119,6 +130,8 @@ def _of_interpolate(self: Any, mode: Any, antialias: Any) -> str | None:
 
 
 def _of_pad(pad: Any, mode: Any) -> str | None:
+    if mode == "circular":
+        return "CopySlices"
     known = {"reflect": "Reflection", "replicate": "Replication"}.get(mode)
     return known and f"{known}Pad{len(pad) // 2}DBackward0"
 
@@ -132,7 +145,7 @@ def _of_cross_entropy(input: Any, target: Any, label_smoothing: Any) -> str | No
 
 
 def _of_diag(self: Any) -> str | None:
-    return "DiagEmbedBackward0" if self.ndim == 1 else None
+    return "DiagEmbedBackward0" if self.ndim == 1 else "DiagonalBackward0_copy"
 
 
 def _of_attention(query: Any, dropout_p: Any) -> str | None:
@@ -140,16 +153,52 @@ def _of_attention(query: Any, dropout_p: Any) -> str | None:
     return "ScaledDotProductFlashAttentionForCpuBackward0" if fused else None
 
 
+def _of_lstm(input: Any, hx: Any, bidirectional: Any, batch_first: Any) -> Names:
+    # PyTorch on a CPU runs single precision through oneDNN, without a projection.
+    whole = input.dtype.itemsize <= 4 and hx[0].shape == hx[1].shape
+    alone = "MkldnnRnnLayerBackward0" if whole else "StackBackward0"
+    return _of_layers(alone, bidirectional, "TransposeBackward0" if batch_first else None)
+
+
+def _of_recurrent(bidirectional: Any, batch_first: Any) -> Names:
+    # Without oneDNN, the output is transposed in place.
+    return _of_layers("StackBackward0", bidirectional, "TransposeBackward1" if batch_first else None)
+
+
+def _of_layers(alone: str, bidirectional: Any, last: str | None) -> Names:
+    """The names of an output, and of the states."""
+    output = last or ("CatBackward0" if bidirectional else alone)
+    return output, "StackBackward0", "StackBackward0"
+
+
+def _of_packed() -> Names:
+    return "CatBackward0", "StackBackward0", "StackBackward0"
+
+
+def _of_multilabel(reduction: Any) -> str | None:
+    return "DivBackward0" if reduction == "none" else None
+
+
 def _of_split(sections: Any) -> str:
     return "SplitBackward0" if isinstance(sections, int) else "SplitWithSizesBackward0"
 
 
 #: (the arguments that are read, what they tell)
-_CALLS: dict[str, tuple[tuple[str, ...], Callable[..., str | None]]] = {
+_CALLS: dict[str, tuple[tuple[str, ...], Callable[..., Names]]] = {
     "cross_entropy": (("input", "target", "label_smoothing"), _of_cross_entropy),
     "diag": (("self",), _of_diag),
+    "gru": (("bidirectional", "batch_first"), _of_recurrent),
+    "gru_packed": ((), _of_packed),
     "interpolate": (("input", "mode", "antialias"), _of_interpolate),
+    "lstm": (("input", "hx", "bidirectional", "batch_first"), _of_lstm),
+    "lstm_cell": ((), lambda: ("MulBackward0", "AddBackward0")),
+    "lstm_packed": ((), _of_packed),
+    "multilabel_soft_margin_loss": (("reduction",), _of_multilabel),
     "pad": (("pad", "mode"), _of_pad),
+    "rnn_relu": (("bidirectional", "batch_first"), _of_recurrent),
+    "rnn_relu_packed": ((), _of_packed),
+    "rnn_tanh": (("bidirectional", "batch_first"), _of_recurrent),
+    "rnn_tanh_packed": ((), _of_packed),
     "scaled_dot_product_attention": (("query", "dropout_p"), _of_attention),
     "split": (("split_size_or_sections",), _of_split),
 }
@@ -160,7 +209,7 @@ def camel_case(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def result_name(op: Any) -> Callable[[tuple[Any, ...]], str | None] | None:
+def result_name(op: Any) -> Callable[[tuple[Any, ...]], Names] | None:
     """From arguments in the order of the schema to the name; None: the node says all."""
     name = op.name
     if name in _OWN or name in _OTHER:
@@ -178,15 +227,17 @@ def result_name(op: Any) -> Callable[[tuple[Any, ...]], str | None] | None:
     return lambda args: told(*[args[place] for place in places])
 
 
-def name_results(out: Any, first: int, shown: str | None) -> None:
-    """Let the nodes that made ``out`` since the number ``first`` show this name."""
+def name_results(out: Any, first: int, shown: Names) -> None:
+    """Let the nodes that made ``out`` since the number ``first`` show this name, or these names."""
     if shown is None:
         return
-    for value in out if isinstance(out, (tuple, list)) else (out,):
+    values = out if isinstance(out, (tuple, list)) else (out,)
+    names = shown if isinstance(shown, tuple) else (shown,) * len(values)
+    for value, name in zip(values, names):
         if isinstance(value, TensorBase):
             node = value._node
             if type(node) is OpNode and node.sequence > first:
-                node.shown = shown
+                node.shown = name
 
 
 GRAPH.result_name = result_name

@@ -11,6 +11,7 @@ from coredispatch.frontend.argument_types import IntList
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.wiring import GRAPH
 
 __all__ = [
     "fractional_max_pool2d",
@@ -147,7 +148,9 @@ def _max_unpool(
                 f"size {'x'.join(map(str, size))}"
             )
     empty = input.new_zeros((*lead, count))
-    return empty.scatter(-1, indices.flatten(-n), input.flatten(-n)).reshape(*lead, *size)
+    result = empty.scatter(-1, indices.flatten(-n), input.flatten(-n)).reshape(*lead, *size)
+    GRAPH.name_results(result, -1, "SqueezeBackward1" if n == 1 else f"MaxUnpool{n}DBackward0")
+    return result
 
 
 def max_unpool1d(
@@ -262,6 +265,7 @@ def _fractional(
     flat = flat.expand(batch, channels, *targets, *kernel).flatten(-n)
     elements = x.flatten(2).gather(2, flat.flatten(2)).reshape(tuple(flat.shape))
     values, which = elements.max(-1)
+    GRAPH.name_results(values, -1, f"FractionalMaxPool{n}DBackward0")
     indices = flat.gather(-1, which.unsqueeze(-1)).squeeze(-1)
     return (values, indices) if batched else (values.squeeze(0), indices.squeeze(0))
 

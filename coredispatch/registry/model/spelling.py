@@ -11,6 +11,9 @@ import re
 __all__ = ["SPELLING", "MemoryFormat", "TensorLayout", "keeps_order"]
 
 
+_CPP_NODES = frozenset({"AccumulateGrad", "CopyBackwards", "CopySlices"})
+
+
 class Spelling:
     """The name that texts give the package."""
 
@@ -27,6 +30,12 @@ class Spelling:
     def of(self, name: str) -> str:
         """``cd.NAME``."""
         return f"{self.package}.{name}"
+
+    def of_node(self, name: str) -> str:
+        """What ``grad_fn.name()`` is: PyTorch has the C++ name of classes without another."""
+        if self.package == "cd" or name not in _CPP_NODES:
+            return name
+        return f"{self.package}::autograd::{name}"
 
     def respelled(self, text: str) -> str:
         """``text``, written with ``cd.``, under the name in force."""

@@ -11,7 +11,7 @@ from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.utils import parametrize
 from coredispatch.frontend.nn.utils.spectral_norm import default_dim
-from coredispatch.frontend.nn.utils.weight_norm import norm_except_dim, weight_of
+from coredispatch.frontend.nn.utils.weight_norm import norm_except_dim, _weight_norm
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
@@ -165,7 +165,7 @@ class _WeightNorm(Module):
 
     def forward(self, weight_g: Any, weight_v: Any) -> Any:
         """The weight of a length and a direction."""
-        return weight_of(weight_v, weight_g, self.dim)
+        return _weight_norm(weight_v, weight_g, self.dim)
 
     def right_inverse(self, weight: Any) -> tuple[Any, Any]:
         """Length and direction."""

@@ -20,6 +20,7 @@ from coredispatch.registry.model.dtypes import (
     uint8,
 )
 from coredispatch.registry.model.errors import ShapeError
+from coredispatch.registry.wiring import GRAPH
 
 __all__ = [
     "PackedSequence",
@@ -141,6 +142,7 @@ def pad_sequence(
         amounts = [0, 0] * (sequence.ndim - 1) + list(last)
         rows.append(pad(sequence, amounts, value=padding_value) if missing else sequence)
     padded: Tensor = stack(rows, 0 if batch_first else 1)
+    GRAPH.name_results(padded, -1, "CopySlices")  # there, rows are written into zeros
     return padded
 
 
@@ -183,6 +185,7 @@ def pack_padded_sequence(
         x = x.index_select(1, forward)
     counts = [sum(n > step for n in sizes) for step in range(max(sizes))]
     data = TABLE.operator("cat")([x[step, :count] for step, count in enumerate(counts)])
+    GRAPH.name_results(data, -1, "PackPaddedSequenceBackward0")
     return PackedSequence(data, tensor(counts), forward, back)
 
 
@@ -208,6 +211,7 @@ def pad_packed_sequence(
         rows.append(pad(step, amounts, value=padding_value))
         start += count
     x = stack(rows, 0)
+    GRAPH.name_results(x, -1, "CopySlices")
     lengths = tensor([sum(count > i for count in counts) for i in range(counts[0])])
     if sequence.unsorted_indices is not None:
         x = x.index_select(1, sequence.unsorted_indices)

@@ -9,6 +9,7 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter, is_lazy
 from coredispatch.registry.model.errors import DimError
+from coredispatch.registry.wiring import GRAPH
 
 __all__ = ["WeightNorm", "norm_except_dim", "remove_weight_norm", "weight_norm"]
 
@@ -34,9 +35,11 @@ def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
     return v.norm(pow, dim=others, keepdim=True)
 
 
-def weight_of(v: Any, g: Any, dim: int) -> Any:
+def _weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     """``g * v / |v|``, with norms over all dimensions but ``dim``."""
-    return v * (g / norm_except_dim(v, 2, dim))
+    weight = v * (g / norm_except_dim(v, 2, dim))
+    GRAPH.name_results(weight, -1, "WeightNormInterfaceBackward0")
+    return weight
 
 
 class WeightNorm:
@@ -48,7 +51,7 @@ class WeightNorm:
     def compute_weight(self, module: Module) -> Any:
         """The weight, from ``name_g`` and ``name_v``."""
         g, v = getattr(module, self.name + "_g"), getattr(module, self.name + "_v")
-        return weight_of(v, g, self.dim)
+        return _weight_norm(v, g, self.dim)
 
     @staticmethod
     def apply(module: Module, name: str, dim: int | None) -> WeightNorm:
