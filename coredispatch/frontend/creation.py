@@ -320,21 +320,47 @@ def requiring(made: Tensor, requires_grad: bool | None) -> Tensor:
     return made.requires_grad_(requires_grad)
 
 
+def _no_first(op: Operator) -> DTypeError:
+    first = op.schema.params[0]
+    return DTypeError(
+        f"{op.name}(): argument {first.name!r} must be {first.annotation}, not NoneType",
+        fix="give a size, () or (2, 3)" if first.kind == "IntList" else None,
+    )
+
+
+def _of_layout(op: Operator, made: Tensor, layout: Any) -> Tensor:
+    """Zeros of another layout; what is full of elements has the strided one."""
+    if not op.name.startswith(("zeros", "empty")):
+        raise ArgumentError(
+            f"{op.name}(): there are no results of layout {layout}",
+            fix=f"make a strided tensor, and call to_sparse(layout={layout})",
+        )
+    return TABLE.operator("zeros_like")(made).to_sparse(layout=layout)  # type: ignore[no-any-return]
+
+
 def with_requires_grad(op: Operator) -> Callable[..., Any]:
     """The factory ``op`` as users call it: with ``requires_grad=`` and ignored layout hints."""
 
+    first = op.schema.params[0].name
+
     @functools.wraps(op.function)
     def factory(*args: Any, **kwargs: Any) -> Any:
+        if args and args[0] is None:
+            raise _no_first(op)  # a kernel may take it for a default of its own
         if not kwargs:
             return op(*args)
+        if not args and kwargs.get(first, ()) is None:
+            raise _no_first(op)
         requires_grad = kwargs.pop("requires_grad", False)
-        for hint in ("pin_memory", "layout"):
-            kwargs.pop(hint, None)
+        kwargs.pop("pin_memory", None)
+        layout = kwargs.pop("layout", None)
         order = kwargs.pop("memory_format", None)
         out = kwargs.pop("out", None)
         result = op(*args, **kwargs) if out is None else op(*args, out=out, **kwargs)
         if not keeps_order(order):
             result = result.contiguous(memory_format=order)
+        if layout is not None and layout != "strided":
+            result = _of_layout(op, result, layout)
         return requiring(result, requires_grad)
 
     factory.__name__ = factory.__qualname__ = op.name

@@ -15,6 +15,7 @@ from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.errors import (
     AutogradError,
+    ChoiceTypeError,
     DimError,
     OpError,
     ShapeError,
@@ -37,6 +38,8 @@ __all__ = ["TensorProperties"]
 
 _INFERENCE = TABLE.bit("inference")
 _STRIDED = TensorLayout("strided")
+#: from a memory format to the order of dimensions that it has in memory
+_CHANNELS_LAST = {"channels_last": (0, 2, 3, 1), "channels_last_3d": (0, 2, 3, 4, 1)}
 
 
 def _op(name: str) -> Any:
@@ -199,10 +202,15 @@ class TensorProperties(_Above):
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in row-major order without gaps (or channels-last order)."""
         shape, strides = self.raw.shape, self.stride()
-        if memory_format is not None and str(memory_format).endswith("channels_last"):
-            if len(shape) != 4:
+        name = None if memory_format is None else str(memory_format).rpartition(".")[2]
+        if name not in (None, "contiguous_format"):
+            if name not in _CHANNELS_LAST:
+                raise ChoiceTypeError.among(
+                    "memory_format", str(memory_format), ("contiguous_format", *_CHANNELS_LAST)
+                )
+            order = _CHANNELS_LAST[name]
+            if len(shape) != len(order):
                 return False
-            order = (0, 2, 3, 1)
             shape, strides = tuple(shape[i] for i in order), tuple(strides[i] for i in order)
         expected = 1
         for length, step in zip(reversed(shape), reversed(strides), strict=True):

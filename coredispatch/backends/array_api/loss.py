@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.array_api.window_slices import widened
+from coredispatch.registry.model.errors import ChoiceError
 
 __all__ = ["kernels"]
 
@@ -21,7 +22,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         elif reduction == "sum":
             loss = xp.sum(loss)
         elif reduction != "none":
-            raise ValueError(f"reduction={reduction!r}")
+            raise ChoiceError.among("reduction", reduction, ("none", "mean", "sum"))
         return xp.astype(loss, input.dtype, copy=False)
 
     return {"mse_loss": mse_loss}

@@ -14,7 +14,7 @@ import numpy as np
 
 from coredispatch.backends.numpy.silence import silent
 from coredispatch.backends.numpy.windows import Array, widen
-from coredispatch.registry.model.errors import DimError
+from coredispatch.registry.model.errors import ChoiceError, DimError
 
 _SMALL = 1024  # elements up to which a product with ones beats a ufunc reduction
 
@@ -175,7 +175,7 @@ def cross_entropy(
     elif reduction == "sum":
         loss = np.add.reduce(loss, None)
     elif reduction != "none":
-        raise ValueError(f"reduction={reduction!r}")
+        raise ChoiceError.among("reduction", reduction, ("none", "mean", "sum"))
     return np.asarray(loss, input.dtype)
 
 
@@ -223,7 +223,7 @@ def mse_loss(input: Array, target: Array, reduction: str) -> Array:
     if reduction == "mean":
         total = total / total.dtype.type(flat.size)
     elif reduction != "sum":
-        raise ValueError(f"reduction={reduction!r}")
+        raise ChoiceError.among("reduction", reduction, ("none", "mean", "sum"))
     return np.asarray(total, input.dtype)
 
 

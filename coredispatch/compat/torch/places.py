@@ -37,6 +37,7 @@ PLACES: dict[str, dict[str, str]] = {
         ),
         "coredispatch.frontend.data.collate",
     ),
+    "utils.data._utils.pin_memory": {"pin_memory": "coredispatch.frontend.data.pinning"},
     "utils.data._utils.worker": {
         "_generate_state": "coredispatch.frontend.data.randomness:worker_state"
     },
@@ -52,7 +53,7 @@ PLACES: dict[str, dict[str, str]] = {
     }
     | {f"BroadcastingList{n}": "coredispatch.frontend.private.jit_internal" for n in range(1, 7)},
     "_dynamo.eval_frame": dict.fromkeys(
-        ("OptimizedModule", "is_dynamo_supported"), "coredispatch.frontend.private.dynamo"
+        ("OptimizedModule", "is_dynamo_supported", "optimize"), "coredispatch.frontend.private.dynamo"
     ),
     "_dynamo.utils": {"is_compile_supported": "coredispatch.frontend.private.dynamo"},
     "onnx": {

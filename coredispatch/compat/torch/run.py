@@ -46,9 +46,9 @@ def _run_script(path: str) -> None:
     import types
 
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
+        code = compile(file.read(), os.path.abspath(path), "exec")
     main_module = types.ModuleType("__main__")
-    main_module.__file__ = path
+    main_module.__file__ = os.path.abspath(path)  # as Python itself says since 3.9
     main_module.__builtins__ = __builtins__  # type: ignore[attr-defined]
     sys.modules["__main__"] = main_module
     exec(code, main_module.__dict__)

@@ -8,7 +8,7 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.frontend.torch_function import OVERRIDE, disabled_torch_function
 from coredispatch.registry.dispatch.table import TABLE
-from coredispatch.registry.model.errors import DTypeError
+from coredispatch.registry.model.errors import DTypeError, NotATensorError
 from coredispatch.registry.model.value import storage_of
 
 __all__ = [
@@ -47,7 +47,7 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
         if data is None:
             data = TABLE.operator("empty")((0,))
         if not isinstance(data, TensorBase):
-            raise DTypeError(
+            raise NotATensorError(
                 f"Parameter({type(data).__name__})", fix="give a tensor: Parameter(cd.tensor(...))"
             )
         if type(data) not in (Tensor, cls) and isinstance(data, Tensor):

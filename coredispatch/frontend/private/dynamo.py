@@ -8,6 +8,7 @@ from coredispatch.frontend.announced import announced_class
 from coredispatch.frontend.compiler import (
     allow_in_graph,
     assume_constant_result,
+    compile,
     disable,
     explain,
     is_compiling,
@@ -34,6 +35,8 @@ __all__ = [
     "mark_static",
     "mark_static_address",
     "maybe_mark_dynamic",
+    "optimize",
+    "optimize_assert",
     "reset",
 ]
 
@@ -45,6 +48,30 @@ counters = COUNTERS
 OptimizedModule = announced_class(
     "_dynamo.OptimizedModule", 'compile(..., backend="eager") gives the module itself'
 )
+
+
+def optimize(
+    backend: Any = "inductor",
+    *,
+    nopython: bool = False,
+    disable: bool = False,
+    dynamic: bool | None = None,
+    **guards: Any,
+) -> Any:
+    """``compile`` as it was spelled at first: ``optimize("inductor")(model)``.
+
+    ``nopython`` is ``fullgraph``. Raises TypeError for hooks into guards, which work otherwise here.
+    """
+    given = [name for name, value in guards.items() if value is not None]
+    if given:
+        raise TypeError(f"_dynamo.optimize: {', '.join(given)} is not there; leave it away")
+    options: Any = {"fullgraph": nopython, "dynamic": dynamic, "disable": disable}
+    return lambda model: compile(model, backend=backend, **options)
+
+
+def optimize_assert(backend: Any, *, dynamic: bool | None = None, **guards: Any) -> Any:
+    """:func:`optimize` with ``nopython=True``."""
+    return optimize(backend, nopython=True, dynamic=dynamic, **guards)
 
 
 def is_dynamo_supported() -> bool:

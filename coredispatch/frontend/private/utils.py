@@ -7,16 +7,34 @@ from typing import Any
 
 from coredispatch.frontend.compiler import is_compiling
 from coredispatch.frontend.private.c import _get_accelerator
+from coredispatch.frontend.private.exceptions import ExceptionWrapper, KeyErrorMessage
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.device import Device
 
-__all__ = ["is_compiling"]
+__all__ = ["ExceptionWrapper", "KeyErrorMessage", "is_compiling"]
 
 
 def _get_available_device_type() -> str | None:
     """The type of the device beside the CPU, None where there is none."""
     found = _get_accelerator()
     return None if found.type == "cpu" else str(found.type)
+
+
+def _get_all_device_indices() -> list[int] | None:
+    """The numbers of the devices of :func:`_get_available_device_type`."""
+    kind = _get_available_device_type()
+    return None if kind is None else list(range(_get_device_module(kind).device_count()))
+
+
+def _get_current_device_index() -> int | None:
+    """The number of the current device of that type."""
+    kind = _get_available_device_type()
+    return None if kind is None else int(_get_device_module(kind).current_device())
+
+
+def _element_size(dtype: Any) -> int:
+    """Bytes of an element."""
+    return int(dtype.itemsize)
 
 
 def _get_device_module(device_type: str) -> Any:

@@ -22,7 +22,7 @@ from coredispatch.ops.support.rules import conditioned, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import DType, complex64, complex128, float32, float64
-from coredispatch.registry.model.errors import AutogradError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, AutogradError, DTypeError, ShapeError
 
 __all__ = [
     "cholesky",
@@ -276,6 +276,28 @@ def linalg_svd(
     """
 
 
+_DRIVERS = ("gesvd", "gesvdj", "gesvda")
+
+
+def _check_driver(A: Any, driver: Any) -> None:
+    """Only CUDA has a choice of algorithms, and there it is a hint."""
+    if driver is None:
+        return
+    if A.device.type == "cpu":
+        raise ArgumentError(
+            "the keyword argument driver= is only supported on CUDA", fix="leave driver away"
+        )
+    require_one_of("driver", driver, _DRIVERS)
+
+
+@linalg_svd.overload
+def _(
+    A: Tensor, full_matrices: bool = True, *, driver: str | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    _check_driver(A, driver)
+    return linalg_svd(A, full_matrices)
+
+
 @linalg_svd.vjp
 def _(grads, out, full_matrices):
     grad_u, grad_s, grad_vh = grads
@@ -331,6 +353,12 @@ def _svd_invariants(A: Any, full_matrices: bool = True) -> Any:
 def linalg_svdvals(A: Tensor) -> Tensor:
     """Singular values, descending."""
     return linalg_svd(A, False)[1]
+
+
+@linalg_svdvals.overload
+def _(A: Tensor, *, driver: str | None) -> Tensor:
+    _check_driver(A, driver)
+    return linalg_svdvals(A)
 
 
 @composite(

@@ -11,7 +11,7 @@ import numpy as np
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import DType, IntList, Tensor
-from coredispatch.ops.support.rules import conditioned, normalize_dims
+from coredispatch.ops.support.rules import conditioned, normalize_dims, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, float64
@@ -309,6 +309,13 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
 # ---- distances ----------------------------------------------------------------------------------
 
 
+_CDIST_MODES = (
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+
+
 @composite(
     reference=lambda x1, x2, p=2.0, compute_mode=None: _vector_norm_reference(
         x1[..., :, None, :] - x2[..., None, :, :], p, -1
@@ -327,9 +334,11 @@ def linalg_cond(A: Tensor, p: object = None) -> Tensor:
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """The ``p``-norm of all differences of a row of ``x1`` and one of ``x2``, (..., n, m).
 
-    Always computed from the differences, which is exact for equal rows; ``compute_mode`` is
-    accepted and has no effect.
+    Always computed from the differences, which is exact for equal rows, in each of PyTorch's
+    three ``compute_mode``.
     """
+    if compute_mode not in (None, 0, 1, 2):
+        require_one_of("compute_mode", compute_mode, _CDIST_MODES)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(
             f"rows of one length are needed, got {x1.shape} and {x2.shape}",

@@ -19,7 +19,7 @@ from coredispatch.registry.model.dtypes import (
     bool_,
     int64,
 )
-from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ChoiceError, DTypeError, ShapeError
 from coredispatch.registry.model.sizes import normalize_dim, normalize_dims
 
 __all__ = [
@@ -160,7 +160,6 @@ def require_int(op: str, *tensors: Any) -> None:
 
 
 def require_one_of(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise :class:`ArgumentError` unless ``value`` is one of ``allowed``."""
+    """Raise :class:`ChoiceError` unless ``value`` is one of ``allowed``."""
     if value not in allowed:
-        choices = ", ".join(map(repr, allowed))
-        raise ArgumentError(f"{name}={value!r} is not one of {choices}", fix=f"use {choices}")
+        raise ChoiceError.among(name, value, allowed)

@@ -23,6 +23,7 @@ from coredispatch.registry.model.dtypes import (
     result_type,
 )
 from coredispatch.registry.model.errors import (
+    ChoiceTypeError,
     CoreDispatchError,
     DimError,
     DTypeError,
@@ -349,7 +350,8 @@ def check_types(op: Operator, args: tuple[Any, ...]) -> None:
     position = unfit(op, args)
     if position is not None:
         param, argument = op.schema.params[position], args[position]
-        raise DTypeError(
+        chosen = param.kind == "str" and isinstance(param.default, str)
+        raise (ChoiceTypeError if chosen else DTypeError)(
             f"argument {param.name!r} must be {param.annotation}, not "
             f"{type(argument).__name__}" + shown(argument),
             fix=hint(param.kind, argument),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coredispatch._warnings import warn
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import DTypeError
 
 __all__ = ["get_float32_matmul_precision", "set_float32_matmul_precision"]
 
@@ -22,6 +23,10 @@ def set_float32_matmul_precision(precision: str) -> None:
     multiplies in float32 always. Another value warns and changes nothing, as in PyTorch.
     """
     global _precision
+    if not isinstance(precision, str):
+        raise DTypeError(
+            f"set_float32_matmul_precision({precision!r})", fix="use 'highest', 'high' or 'medium'"
+        )
     if precision not in ("highest", "high", "medium"):
         warn(
             f"{precision} is not one of 'highest', 'high', or 'medium'; the current "

@@ -25,7 +25,7 @@ class Device:
             index = type.index if index is None else index
             type = type.type
         if not isinstance(type, str):
-            raise DeviceError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
+            raise DTypeError(f"a device is named by a string, not {type!r}", fix="Device('cpu')")
         if index is not None and not hasattr(index, "__index__"):
             raise DTypeError(f"the index of a device is an integer, not {index!r}")
         name, colon, number = type.partition(":")

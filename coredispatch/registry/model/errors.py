@@ -6,12 +6,14 @@ Each class also derives from the built-in class PyTorch raises in the same place
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 __all__ = [
     "ArgumentError",
     "AutogradError",
+    "ChoiceError",
+    "ChoiceTypeError",
     "CoreDispatchError",
     "DTypeError",
     "DataDependentError",
@@ -22,6 +24,7 @@ __all__ = [
     "LinAlgError",
     "MissingKernel",
     "NoDeviceError",
+    "NotATensorError",
     "NumberRangeError",
     "OpError",
     "OutOfMemoryError",
@@ -126,6 +129,28 @@ class DTypeError(OpError, TypeError, NotImplementedError):
 
 class ArgumentError(OpError, ValueError):
     """A non-tensor argument has a value the operator does not take."""
+
+
+class ChoiceError(ArgumentError, NotImplementedError):
+    """An option is none of those that there are.
+
+    PyTorch raises ``NotImplementedError`` for the modes of ``interpolate`` and ``pad``, and
+    ``ValueError`` for reductions.
+    """
+
+    @classmethod
+    def among(cls, name: str, value: object, allowed: Sequence[object]) -> ChoiceError:
+        """The error of an argument ``name`` that is none of ``allowed``."""
+        choices = ", ".join(map(repr, allowed))
+        return cls(f"{name}={value!r} is not one of {choices}", fix=f"use {choices}")
+
+
+class ChoiceTypeError(ChoiceError, DTypeError):
+    """An option that is chosen by its name is no string: ``ValueError`` or ``TypeError`` there."""
+
+
+class NotATensorError(DTypeError, AttributeError):
+    """What a parameter is made of is no tensor: PyTorch finds that it has no ``detach``."""
 
 
 class IndexTypeError(DimError, DTypeError):

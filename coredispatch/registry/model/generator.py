@@ -34,8 +34,8 @@ class Generator:
     but in what order they draw is not determined.
     """
 
-    def __init__(self, device: Device | str = "cpu") -> None:
-        self.device = device if isinstance(device, Device) else Device(device)
+    def __init__(self, device: Device | str | None = "cpu") -> None:
+        self.device = device if isinstance(device, Device) else Device("cpu" if device is None else device)
         self._seed = DEFAULT_SEED
         self._stream: Any = None
         self._pending: bytes | None = None  # a state that waits for the stream to exist

@@ -11,6 +11,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.nn.utils.rnn import PackedSequence
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import ChoiceError
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
@@ -335,6 +336,8 @@ class RNNCell(RNNCellBase):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
+        if nonlinearity not in ("tanh", "relu"):  # PyTorch finds it when the cell is called
+            raise ChoiceError.among("nonlinearity", nonlinearity, ("tanh", "relu"))
         self.__dict__["_mode"] = "RNN_" + nonlinearity.upper()
         super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity

@@ -54,10 +54,10 @@ def get_total_norm(
     """
     each = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     total: Tensor
+    norm_type = float(norm_type)
     if not each:
         total = TABLE.operator("zeros")(())
         return total
-    norm_type = float(norm_type)
     with no_grad():
         norms = _on_one_mesh([_norm(t, norm_type).to(each[0].device) for t in each])
         total = norms[0] if len(norms) == 1 else _norm(TABLE.operator("stack")(norms), norm_type)

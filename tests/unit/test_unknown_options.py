@@ -1,0 +1,122 @@
+"""Options that are chosen by name: an unknown one is refused by the class that PyTorch has there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import coredispatch as cd
+
+torch = pytest.importorskip("torch")
+
+LOSSES = """
+    mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy_with_logits
+    soft_margin_loss hinge_embedding_loss multilabel_soft_margin_loss
+""".split()
+
+
+def calls(library: Any, option: Any) -> dict[str, Callable[[], Any]]:
+    """Calls with an option that there is not, by name."""
+    functional, nn = library.nn.functional, library.nn
+    x, image = library.ones(3, 4), library.ones(1, 2, 4, 4)
+    classes = library.tensor([0, 1, 2])
+    found: dict[str, Callable[[], Any]] = {
+        name: lambda name=name: getattr(functional, name)(x, x, reduction=option) for name in LOSSES
+    }
+    for name in ("cross_entropy", "nll_loss", "multi_margin_loss"):
+        found[name] = lambda name=name: getattr(functional, name)(x, classes, reduction=option)
+    return found | {
+        "interpolate": lambda: functional.interpolate(image, scale_factor=2, mode=option),
+        "Upsample": lambda: nn.Upsample(scale_factor=2, mode=str(option))(image),
+        "pad": lambda: functional.pad(image, (1, 1), mode=option),
+        "gelu": lambda: functional.gelu(x, approximate=option),
+        "embedding_bag": lambda: functional.embedding_bag(classes[None], x, mode=option),
+        "RNNCell": lambda: nn.RNNCell(4, 5, nonlinearity=option)(x),
+        "kaiming": lambda: nn.init.kaiming_uniform_(x.clone(), mode=str(option)),
+        "meshgrid": lambda: library.meshgrid(x[0], x[0], indexing=option),
+        "div": lambda: library.div(x, x, rounding_mode=option),
+        "qr": lambda: library.linalg.qr(x, mode=option),
+        "svd": lambda: library.linalg.svd(x, driver=option),
+        "svdvals": lambda: library.linalg.svdvals(x, driver=option),
+        "cdist": lambda: library.cdist(x, x, compute_mode=str(option)),
+        "fft": lambda: library.fft.fft(x, norm=option),
+        "contiguous": lambda: x.contiguous(memory_format=option),
+        "clip_grad_norm_": lambda: nn.utils.clip_grad_norm_([x], 1.0, norm_type=f"{option}?"),
+        "Parameter": lambda: nn.Parameter(option),
+    }
+
+
+def refused(call: Callable[[], Any]) -> type[BaseException] | None:
+    """The built-in class of what ``call`` raises."""
+    try:
+        call()
+    except Exception as error:
+        builtin = [c for c in type(error).__mro__ if c.__module__ == "builtins"]
+        return builtin[0]
+    return None
+
+
+@pytest.mark.parametrize("option", ["foo", "", 3])
+def test_an_unknown_option_is_refused_by_pytorchs_class(option: Any) -> None:
+    theirs, mine = calls(torch, option), calls(cd, option)
+    assert theirs.keys() == mine.keys()
+    for name, call in theirs.items():
+        wanted = refused(call)
+        assert wanted is not None, name
+        with pytest.raises(wanted):
+            mine[name]()
+
+
+def test_none_is_no_option() -> None:
+    theirs, mine = calls(torch, None), calls(cd, None)
+    for name in [*LOSSES, "cross_entropy", "embedding_bag", "interpolate", "gelu", "RNNCell"]:
+        wanted = refused(theirs[name])
+        assert wanted is not None, name
+        with pytest.raises(wanted):
+            mine[name]()
+
+
+def test_the_refusal_names_the_choices() -> None:
+    with pytest.raises(ValueError, match=r"reduction='foo' is not one of 'none', 'mean', 'sum'"):
+        cd.nn.functional.mse_loss(cd.ones(2), cd.ones(2), reduction="foo")
+
+
+def test_a_device_or_a_size_that_is_none_is_no_default() -> None:
+    with pytest.raises(TypeError):
+        cd.device(None)  # type: ignore[arg-type]
+    assert cd.Generator(None).device == cd.device("cpu")
+    for name in ("rand", "randn", "zeros", "empty"):
+        for made in (
+            lambda name=name: getattr(cd, name)(None),
+            lambda name=name: getattr(cd, name)(size=None),
+        ):
+            with pytest.raises(TypeError, match="size"):
+                made()
+
+
+def test_a_driver_of_the_singular_values_is_for_cuda() -> None:
+    x = cd.randn(4, 3)
+    assert cd.equal(cd.linalg.svd(A=x, driver=None).S, cd.linalg.svd(x).S)
+    assert cd.equal(cd.linalg.svdvals(x, driver=None), cd.linalg.svdvals(x))
+    with pytest.raises(RuntimeError, match="only supported on CUDA"):
+        cd.linalg.svd(x, False, driver="gesvd")
+
+
+def test_volumes_lie_channels_last_as_well() -> None:
+    for library in (cd, torch):
+        x = library.randn(2, 3, 4, 5, 6)
+        last = x.contiguous(memory_format=library.channels_last_3d)
+        assert last.is_contiguous(memory_format=library.channels_last_3d)
+        assert not x.is_contiguous(memory_format=library.channels_last_3d)
+        assert not last.is_contiguous()
+        assert not x[0].is_contiguous(memory_format=library.channels_last)
+
+
+def test_zeros_of_another_layout() -> None:
+    x = cd.zeros(2, 3, layout=cd.sparse_csr)
+    assert x.is_sparse_csr
+    assert x.to_dense().tolist() == [[0.0] * 3] * 2
+    with pytest.raises(ValueError, match="layout"):
+        cd.ones(2, 3, layout=cd.sparse_csr)
