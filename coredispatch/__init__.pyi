@@ -195,6 +195,8 @@ from coredispatch.registry.model.dtypes import uint64 as uint64
 from coredispatch.registry.model.dtypes import default_dtype as get_default_dtype
 from coredispatch.registry.model.errors import ArgumentError as ArgumentError
 from coredispatch.registry.model.errors import AutogradError as AutogradError
+from coredispatch.registry.model.errors import ChoiceError as ChoiceError
+from coredispatch.registry.model.errors import ChoiceTypeError as ChoiceTypeError
 from coredispatch.registry.model.errors import CoreDispatchError as CoreDispatchError
 from coredispatch.registry.model.errors import DTypeError as DTypeError
 from coredispatch.registry.model.errors import DataDependentError as DataDependentError
@@ -205,6 +207,7 @@ from coredispatch.registry.model.errors import KernelError as KernelError
 from coredispatch.registry.model.errors import LinAlgError as LinAlgError
 from coredispatch.registry.model.errors import MissingKernel as MissingKernel
 from coredispatch.registry.model.errors import NoDeviceError as NoDeviceError
+from coredispatch.registry.model.errors import NotATensorError as NotATensorError
 from coredispatch.registry.model.errors import NumberRangeError as NumberRangeError
 from coredispatch.registry.model.errors import OpError as OpError
 from coredispatch.registry.model.errors import OutOfMemoryError as OutOfMemoryError
@@ -370,6 +373,7 @@ _foreach_trunc: Any
 _foreach_trunc_: Any
 _foreach_zero_: Any
 from coredispatch.frontend.checks import _shape_as_tensor as _shape_as_tensor
+from coredispatch.frontend.nn.utils.weight_norm import _weight_norm as _weight_norm
 abs_: Any
 acos_: Any
 acosh_: Any

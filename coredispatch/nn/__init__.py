@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import call_warnings as call_warnings
     from . import calling as calling
     from . import conversion as conversion
+    from . import factory_options as factory_options
     from . import legacy_arguments as legacy_arguments
     from . import loss_functions as loss_functions
     from . import members as members

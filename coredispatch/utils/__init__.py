@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import checkpoint_policies as checkpoint_policies
     from . import collect_env as collect_env
     from . import deterministic as deterministic
+    from . import model_graph as model_graph
     from . import model_summary as model_summary
     from . import model_zoo as model_zoo
     from . import summary_table as summary_table

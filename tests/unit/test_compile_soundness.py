@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import pytest
@@ -106,3 +107,21 @@ def test_operators_of_other_packages_are_called_by_name() -> None:
     for n in (2, 3, 4):
         assert fast(cd.ones(n)).tolist() == [8.0] * n
     assert not fast.eager_calls
+
+
+def test_an_import_by_the_package_is_no_part_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Finder:
+        def __init__(self) -> None:
+            self.state = iter([1])  # nothing that a guard could look at
+
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+            return None if self.state else None
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "coredispatch.graph.lint", raising=False)
+    net = cd.nn.Linear(2, 3)
+    compiled = cd.compile(net, backend="eager", fullgraph=True)
+    compiled(cd.ones(1, 2)).sum().backward()
+    assert net.weight.grad is not None

@@ -195,3 +195,86 @@ assert torch.equal(torch.jit.script(model)(x), model(x))
     command = "import coredispatch; coredispatch.compat.torch.install()\n" + program
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_exception_is_carried_as_text_and_raised_again() -> None:
+    from coredispatch._utils import ExceptionWrapper
+
+    class Odd(Exception):
+        def __init__(self, a: int, b: int) -> None:
+            super().__init__(a, b)
+
+    class Message(Exception):
+        message = "a text of its own"
+
+        def __init__(self, message: str) -> None:
+            super().__init__(message)
+
+    def carried(error: Exception) -> ExceptionWrapper:
+        try:
+            raise error
+        except Exception:
+            return ExceptionWrapper(where="in worker 3")
+
+    with pytest.raises(ValueError, match=r"Caught ValueError in worker 3\.\nOriginal Traceback"):
+        carried(ValueError("no")).reraise()
+    with pytest.raises(KeyError) as key:
+        carried(KeyError("k")).reraise()
+    assert "\n" in str(key.value)
+    with pytest.raises(RuntimeError, match="Caught Odd in worker 3"):
+        carried(Odd(1, 2)).reraise()
+    with pytest.raises(Message, match="Caught Message"):
+        carried(Message("m")).reraise()
+    given = ExceptionWrapper((TypeError, TypeError("t"), None))
+    assert (given.exc_type, given.where) == (TypeError, "in background")
+
+
+def test_the_options_of_a_modules_factories() -> None:
+    options = cd.nn.factory_kwargs({"dtype": cd.float64, "factory_kwargs": {"device": "cpu"}})
+    assert options == {"dtype": cd.float64, "device": "cpu"}
+    assert cd.nn.factory_kwargs(None) == {}  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unexpected kwargs"):
+        cd.nn.factory_kwargs({"dtipe": cd.float64})
+    with pytest.raises(TypeError, match="dtype specified twice"):
+        cd.nn.factory_kwargs({"dtype": cd.float64, "factory_kwargs": {"dtype": cd.float32}})
+
+
+def test_what_can_be_pinned_in_a_batch_is_pinned() -> None:
+    from collections import namedtuple
+
+    from coredispatch.utils.data._utils.pin_memory import pin_memory
+
+    class Own:
+        pinned = False
+
+        def pin_memory(self) -> Own:
+            self.pinned = True
+            return self
+
+    Pair = namedtuple("Pair", "a b")
+    batch = {"x": [Own(), "text"], "y": (Own(), 1), "z": Pair(Own(), b"bytes")}
+    made = pin_memory(batch)
+    assert made is not batch
+    assert made["x"][0].pinned and made["y"][0].pinned and made["z"].a.pinned
+    assert made["x"][1:] == ["text"] and made["y"][1:] == (1,) and made["z"].b == b"bytes"
+    assert type(made["z"]) is Pair
+    assert pin_memory(range(3)) == [0, 1, 2]
+    with pytest.raises(RuntimeError):
+        pin_memory([cd.ones(2)])
+
+
+def test_the_first_spelling_of_compile() -> None:
+    from coredispatch import _dynamo
+
+    net = cd.nn.Linear(2, 3)
+    x = cd.ones(1, 2)
+    compiled = _dynamo.optimize("eager", nopython=True)(net)
+    assert cd.equal(compiled(x), net(x))
+
+    @_dynamo.optimize("eager")
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    assert doubled(x).tolist() == [[2.0, 2.0]]
+    with pytest.raises(TypeError, match="guard_fail_fn"):
+        _dynamo.optimize("eager", guard_fail_fn=print)

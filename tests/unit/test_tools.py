@@ -268,10 +268,44 @@ def test_a_run_is_written(tmp_path: Path) -> None:
         writer.add_embedding(cd.randn(5, 3), metadata=list("abcde"))
         writer.add_hparams({"lr": 0.1}, {"accuracy": cd.tensor(0.5)})
         assert writer.get_logdir() == str(tmp_path / "run") == writer.log_dir
-        with pytest.raises(NotImplementedError, match="not traced"):
-            writer.add_graph(nn.Linear(1, 1))
     written = [p for p in (tmp_path / "run").rglob("events.*") if p.stat().st_size > 100]
     assert written
+
+
+def test_a_model_is_drawn_in_boxes_of_its_modules(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.graph_pb2 import GraphDef
+
+    from coredispatch.utils.tensorboard import SummaryWriter
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return self.head(x * 2) + y
+
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_graph(Net(), (cd.ones(2, 3), cd.ones(4)), verbose=True)
+    assert "linear" in capsys.readouterr().out
+    (path,) = tmp_path.glob("events.*")
+    data, graphs = path.read_bytes(), []
+    while data:  # length, its checksum, the record, its checksum
+        end = 12 + int.from_bytes(data[:8], "little")
+        graphs.append(Event.FromString(data[12:end]).graph_def)
+        data = data[end + 4 :]
+    (drawn,) = [GraphDef.FromString(g) for g in graphs if g]
+    nodes = {node.name: node for node in drawn.node}
+    linear = nodes["Net/Sequential[head]/Linear[0]/linear"]
+    assert linear.op == "aten::linear"
+    assert list(linear.input)[0] == "Net/mul"
+    assert [d.size for d in linear.attr["_output_shapes"].list.shape[0].dim] == [2, 4]
+    assert list(nodes["Net/mul"].input) == ["input/x"]
+    assert list(nodes["Net/add"].input) == ["Net/Sequential[head]/ReLU[1]/relu", "input/y"]
+    assert nodes["input/x"].op == nodes["output/output"].op == "IO Node"
+    assert all(source in nodes for node in drawn.node for source in node.input)
 
 
 # ---- configuration -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Options that are chosen by name: an unknown one is refused by the class that PyTorch has there."""
+"""Options that are chosen by name: PyTorch and we refuse an unknown one by the same class."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ PLACES: dict[str, dict[str, str]] = {
     }
     | {f"BroadcastingList{n}": "coredispatch.frontend.private.jit_internal" for n in range(1, 7)},
     "_dynamo.eval_frame": dict.fromkeys(
-        ("OptimizedModule", "is_dynamo_supported", "optimize"), "coredispatch.frontend.private.dynamo"
+        ("OptimizedModule", "is_dynamo_supported", "optimize"),
+        "coredispatch.frontend.private.dynamo",
     ),
     "_dynamo.utils": {"is_compile_supported": "coredispatch.frontend.private.dynamo"},
     "onnx": {

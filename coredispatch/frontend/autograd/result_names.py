@@ -21,13 +21,12 @@ __all__: list[str] = []
 _OWN = frozenset(
     """
     addcdiv addmv addr aminmax baddbmm binary_cross_entropy_with_logits block_diag bmm cdist
-    channel_shuffle     cholesky_inverse cholesky_solve complex cummax cummin diag_embed diagonal_scatter dist
-    embedding_bag fmax fmin glu hardshrink huber_loss index_reduce kthvalue ldexp
-    linalg_householder_product linalg_lstsq linalg_solve_triangular logcumsumexp lu_unpack
-    masked_scatter masked_select median mode multi_margin_loss multilabel_margin_loss
-    nanmedian nansum nll_loss pdist pixel_shuffle pixel_unshuffle polar put rsub
-    scatter_reduce select_scatter smooth_l1_loss soft_margin_loss std_mean trace
-    triangular_solve var_mean vdot
+    channel_shuffle cholesky_inverse cholesky_solve complex cummax cummin diag_embed
+    diagonal_scatter dist embedding_bag fmax fmin glu hardshrink huber_loss index_reduce kthvalue
+    ldexp linalg_householder_product linalg_lstsq linalg_solve_triangular logcumsumexp lu_unpack
+    masked_scatter masked_select median mode multi_margin_loss multilabel_margin_loss nanmedian
+    nansum nll_loss pdist pixel_shuffle pixel_unshuffle polar put rsub scatter_reduce
+    select_scatter smooth_l1_loss soft_margin_loss std_mean trace triangular_solve var_mean vdot
     """.split()
 )
 #: composites whose node there has another name
@@ -162,7 +161,9 @@ def _of_lstm(input: Any, hx: Any, bidirectional: Any, batch_first: Any) -> Names
 
 def _of_recurrent(bidirectional: Any, batch_first: Any) -> Names:
     # Without oneDNN, the output is transposed in place.
-    return _of_layers("StackBackward0", bidirectional, "TransposeBackward1" if batch_first else None)
+    return _of_layers(
+        "StackBackward0", bidirectional, "TransposeBackward1" if batch_first else None
+    )
 
 
 def _of_layers(alone: str, bidirectional: Any, last: str | None) -> Names:

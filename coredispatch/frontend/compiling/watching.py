@@ -10,6 +10,7 @@ part of the program.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import threading
@@ -75,6 +76,10 @@ _SETTINGS = set(
 )
 
 
+#: what every import runs that finds its module missing
+_FIND_AND_LOAD = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
+
+
 class Watch:
     """The profile function of one capture. A context manager: what was set before comes back."""
 
@@ -86,6 +91,7 @@ class Watch:
         self.differentiates = False
         self.thread = threading.get_ident()
         self.collecting = False
+        self.importing: Any = None  # the frame of an import that the package began
 
     def __enter__(self) -> Watch:
         self.before = sys.getprofile()
@@ -120,6 +126,10 @@ class Watch:
             return
         if self.collecting:
             return
+        if self.importing is not None:
+            if event == "return" and frame is self.importing:
+                self.importing = None
+            return
         if event == "call":
             self.entered(frame)
         elif event == "c_call" and self.kind_of(frame) == "program":
@@ -141,6 +151,9 @@ class Watch:
         """Code is about to run."""
         code = frame.f_code
         kind = self.kind_of(frame)
+        if code is _FIND_AND_LOAD and kind == "package":
+            self.importing = frame  # finders that somebody installed are no part of the program
+            return
         if kind == "program":
             self.state.add_code(code, frame.f_globals)
             return

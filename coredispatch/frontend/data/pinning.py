@@ -32,7 +32,7 @@ def pin_memory(data: Any, device: Any = None) -> Any:
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*(pin_memory(part, device) for part in data))
     if isinstance(data, tuple):
-        return [pin_memory(part, device) for part in data]  # as PyTorch does
+        return type(data)(pin_memory(part, device) for part in data)
     if isinstance(data, Sequence):
         parts = [pin_memory(part, device) for part in data]
         try:

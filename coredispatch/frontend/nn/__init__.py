@@ -22,6 +22,7 @@ from coredispatch.frontend.nn.calling import (
     register_module_module_registration_hook as register_module_module_registration_hook,
     register_module_parameter_registration_hook as register_module_parameter_registration_hook,
 )
+from coredispatch.frontend.nn.factory_options import factory_kwargs as factory_kwargs
 from coredispatch.frontend.nn.modules import *  # noqa: F403
 from coredispatch.frontend.nn import (  # for pyright, * has brought modules of these names
     attention as attention,
@@ -44,6 +45,7 @@ if not TYPE_CHECKING:
         "UninitializedParameter",
         "attention",
         "common_types",
+        "factory_kwargs",
         "functional",
         "grad",
         "init",

@@ -60,7 +60,7 @@ def optimize(
 ) -> Any:
     """``compile`` as it was spelled at first: ``optimize("inductor")(model)``.
 
-    ``nopython`` is ``fullgraph``. Raises TypeError for hooks into guards, which work otherwise here.
+    ``nopython`` is ``fullgraph``. Raises TypeError for hooks into guards: they are others here.
     """
     given = [name for name, value in guards.items() if value is not None]
     if given:

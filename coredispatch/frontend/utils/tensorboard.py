@@ -111,15 +111,26 @@ def _writer_class() -> type:
             metrics = {k: _number(v) for k, v in metric_dict.items()}
             super().add_hparams(hparams, metrics, run_name, global_step)
 
-        def add_graph(self, *args: Any, **kwargs: Any) -> None:
-            """Not available: the graph of a model is traced by TorchScript in PyTorch."""
-            raise NotImplementedError(
-                "SummaryWriter.add_graph: models are not traced; utils.summary(model) shows layers"
-            )
+        def add_graph(
+            self,
+            model: Any,
+            input_to_model: Any = None,
+            verbose: bool = False,
+            use_strict_trace: bool = True,
+        ) -> None:
+            """The operators of ``model``, called with these arguments, in boxes of its modules.
 
-        def add_onnx_graph(self, *args: Any, **kwargs: Any) -> None:
-            """Not available: there is no ONNX here."""
-            raise NotImplementedError("SummaryWriter.add_onnx_graph: ONNX files are not read here")
+            ``verbose`` prints the traced graph.
+            """
+            from tensorboardX.proto.event_pb2 import Event
+
+            from coredispatch.frontend.utils.model_graph import graph_of
+
+            graph, text = graph_of(model, input_to_model, use_strict_trace)
+            if verbose:
+                print(text)
+            event = Event(graph_def=graph.SerializeToString())
+            self._get_file_writer().add_event(event)
 
     for name in _TAKING_TENSORS:
         if hasattr(tensorboardX.SummaryWriter, name):

@@ -35,7 +35,9 @@ class Generator:
     """
 
     def __init__(self, device: Device | str | None = "cpu") -> None:
-        self.device = device if isinstance(device, Device) else Device("cpu" if device is None else device)
+        self.device = (
+            device if isinstance(device, Device) else Device("cpu" if device is None else device)
+        )
         self._seed = DEFAULT_SEED
         self._stream: Any = None
         self._pending: bytes | None = None  # a state that waits for the stream to exist

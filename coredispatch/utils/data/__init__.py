@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import datapipes as datapipes
     from . import dataset as dataset
     from . import distributed as distributed
+    from . import pinning as pinning
     from . import pool as pool
     from . import randomness as randomness
     from . import recordio as recordio

@@ -11,7 +11,7 @@ from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.utils import parametrize
 from coredispatch.frontend.nn.utils.spectral_norm import default_dim
-from coredispatch.frontend.nn.utils.weight_norm import norm_except_dim, _weight_norm
+from coredispatch.frontend.nn.utils.weight_norm import _weight_norm, norm_except_dim
 from coredispatch.registry.dispatch.table import TABLE
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
