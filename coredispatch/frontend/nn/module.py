@@ -23,6 +23,12 @@ Named = Iterator[tuple[str, Any]]
 _entry = dict.get
 
 
+def _typename(value: Any) -> str:
+    from coredispatch.frontend.programs import typename
+
+    return typename(value)
+
+
 class Module:
     """Base class of all neural network modules.
 
@@ -79,21 +85,21 @@ class Module:
         elif name in _entry(members, "_parameter_names", ()):
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    f"cannot assign '{_typename(value)}' as parameter '{name}' "
                     "(Parameter or None expected)"
                 )
             members[name] = None
         elif name in _entry(members, "_module_names", ()):
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                    f"cannot assign '{_typename(value)}' as child module '{name}' "
                     "(Module or None expected)"
                 )
             members[name] = None
         elif name in _entry(members, "_buffer_names", ()):
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
-                    f"cannot assign '{type(value).__name__}' as buffer '{name}' "
+                    f"cannot assign '{_typename(value)}' as buffer '{name}' "
                     "(Tensor or None expected)"
                 )
             members[name] = value
@@ -167,7 +173,7 @@ class Module:
         check_name(self, name, "parameter", "_parameter_names")
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"cannot assign '{_typename(param)}' object to parameter '{name}' "
                 "(nn.Parameter or None required)"
             )
         self._own("_parameter_names", name, param)
@@ -177,7 +183,7 @@ class Module:
         check_name(self, name, "buffer", "_buffer_names")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                f"cannot assign '{_typename(tensor)}' object to buffer '{name}' "
                 "(Tensor or None required)"
             )
         self._own("_buffer_names", name, tensor, persistent)

@@ -145,11 +145,13 @@ class ReduceLROnPlateau(LRScheduler):
         self.factor, self.patience, self.cooldown = factor, patience, cooldown
         self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self.eps, self.last_epoch = eps, 0
+        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
+        self.mode_worse = math.inf if mode == "min" else -math.inf
         self._last_lr = self._current()
         self._reset()
 
     def _reset(self) -> None:
-        self.best = math.inf if self.mode == "min" else -math.inf
+        self.best = self.mode_worse
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 

@@ -111,6 +111,10 @@ def _per_group(value: Any, count: int) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value] * count
 
 
+#: what a phase of OneCycleLR has: its last step, and where rate and momentum begin and end
+_PHASE = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
+
+
 class OneCycleLR(LRScheduler):
     """Up to ``max_lr`` and down far below the start, the momentum the other way round.
 
@@ -149,20 +153,21 @@ class OneCycleLR(LRScheduler):
             raise ValueError(
                 f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
             )
-        self.total_steps, self._anneal_strategy = total_steps, anneal_strategy
+        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
         self.cycle_momentum = cycle_momentum
         rise = float(pct_start * total_steps) - 1
         if three_phase:
-            self._phases = [
+            phases = [
                 (rise, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
                 (2 * rise, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
                 (total_steps - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
             ]
         else:
-            self._phases = [
+            phases = [
                 (rise, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
                 (total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"),
             ]
+        self._schedule_phases = [dict(zip(_PHASE, phase)) for phase in phases]
         groups = optimizer.param_groups
         tops = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * len(groups)
         if last_epoch == -1:
@@ -191,12 +196,13 @@ class OneCycleLR(LRScheduler):
                 f"Tried to step {step} times. The specified number of total steps is "
                 f"{self.total_steps}"
             )
-        between = _cosine if self._anneal_strategy == "cos" else _linear
+        between = _cosine if self._anneal_func_type == "cos" else _linear
         rates = []
         for group in self.optimizer.param_groups:
             start = 0.0
-            for index, (end, low, high, m_low, m_high) in enumerate(self._phases):
-                if step <= end or index == len(self._phases) - 1:
+            for index, phase in enumerate(self._schedule_phases):
+                end, low, high, m_low, m_high = (phase[part] for part in _PHASE)
+                if step <= end or index == len(self._schedule_phases) - 1:
                     share = (step - start) / (end - start)
                     rates.append(between(group[low], group[high], share))
                     if self.cycle_momentum:
@@ -249,7 +255,7 @@ class CyclicLR(LRScheduler):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
         self.mode, self.gamma = mode, gamma
-        self._scale_fn = scale_fn
+        self._scale_fn_custom = scale_fn
         self.scale_mode = (
             scale_mode if scale_fn else ("iterations" if mode == "exp_range" else "cycle")
         )
@@ -263,15 +269,16 @@ class CyclicLR(LRScheduler):
             self.base_momentums = _per_group(base_momentum, len(groups))
             self.max_momentums = _per_group(max_momentum, len(groups))
             if last_epoch == -1:
-                for group, top in zip(groups, self.max_momentums):
+                for group, top, base in zip(groups, self.max_momentums, self.base_momentums):
                     _set_momentum(group, self.use_beta1, top)
+                    group["max_momentum"], group["base_momentum"] = top, base
         super().__init__(optimizer, last_epoch)
         self.base_lrs = bases
 
     def scale_fn(self, x: float) -> float:
         """The factor of the amplitude, by cycle or by iteration (``scale_mode``)."""
-        if self._scale_fn is not None:
-            return number(self._scale_fn(x))
+        if self._scale_fn_custom is not None:
+            return number(self._scale_fn_custom(x))
         if self.mode == "triangular2":
             return number(2.0 ** (1 - x))
         return number(self.gamma**x) if self.mode == "exp_range" else 1.0

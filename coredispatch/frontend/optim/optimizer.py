@@ -157,7 +157,7 @@ class Optimizer:
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or "
-                f"dicts, but got {type(params).__name__}"
+                f"dicts, but got {params.type()}"
             )
         self.defaults = defaults
         self.state: defaultdict[Any, Any] = defaultdict(dict)

@@ -17,7 +17,7 @@ from coredispatch.ops.support.samples import Sample
 from coredispatch.ops.support.windows import Ints, spatial_tuple
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import float32, int64
-from coredispatch.registry.model.errors import ArgumentError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, ShapeError, UnsupportedShapeError
 from coredispatch.registry.model.scalars import integer_range
 from coredispatch.registry.model.value import dtype_of
 
@@ -198,7 +198,7 @@ def interpolate(
     require_one_of("mode", mode, _MODES)
     n = input.ndim - 2
     if n < 1 or _SMOOTH.get(mode, n) != n or (mode == "area" and n > 3):
-        raise ShapeError(
+        raise UnsupportedShapeError(
             f"mode {mode!r} does not take a {input.ndim}-d input", fix="use (N, C, *spatial)"
         )
     if antialias and mode not in ("bilinear", "bicubic"):

@@ -307,7 +307,7 @@ def cartesian_prod(tensors: list[Tensor]) -> Tensor:
             )
     if len(items) == 1:
         return items[0]
-    return stack([shape.reshape(x, (-1,)) for x in meshgrid(items)], 1)
+    return stack([shape.reshape(x, (-1,)) for x in meshgrid(items, indexing="ij")], 1)
 
 
 def _block_diag_reference(tensors: Any) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "RequirementError",
     "SchemaError",
     "ShapeError",
+    "UnsupportedShapeError",
 ]
 
 _MAX_LINES = 10
@@ -113,6 +114,10 @@ class ShapeError(OpError, ValueError):
 
     PyTorch raises ``RuntimeError`` for them in compiled code and ``ValueError`` in Python code.
     """
+
+
+class UnsupportedShapeError(ShapeError, NotImplementedError):
+    """There is no such operation for this number of dimensions: ``interpolate`` in PyTorch."""
 
 
 class DimError(OpError, IndexError):

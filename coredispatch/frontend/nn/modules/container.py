@@ -337,6 +337,14 @@ class ParameterDict(_Dictionary):
     def _entries(self) -> Any:
         return self.__dict__["_keys"]
 
+    def update(self, members: Any) -> None:
+        """Add members from pairs, from a dict in the order of its keys' names, or from what is
+        ordered (an ``OrderedDict``, a ``ParameterDict``) in its order.
+        """
+        if isinstance(members, Mapping) and not isinstance(members, OrderedDict):
+            members = sorted(members.items())
+        super().update(members)
+
     def __getitem__(self, key: str) -> Any:
         if key not in self._entries():
             raise KeyError(key)
@@ -361,7 +369,7 @@ class ParameterDict(_Dictionary):
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A dictionary with ``default`` under all ``keys``."""
-        return ParameterDict(dict.fromkeys(keys, default))
+        return ParameterDict((key, default) for key in keys)
 
     def __reversed__(self) -> Iterator[str]:
         names: list[str] = list(self._entries())
@@ -372,8 +380,8 @@ class ParameterDict(_Dictionary):
         result.update(other)
         return result
 
-    def __ror__(self, other: Any) -> ParameterDict:
-        result = ParameterDict(other)
+    def __ror__(self, other: Any) -> Any:
+        result = other.copy()  # of its class, as in PyTorch
         result.update(self)
         return result
 
@@ -389,7 +397,7 @@ class ParameterDict(_Dictionary):
 
     def copy(self) -> ParameterDict:
         """A dictionary of the same parameters."""
-        return ParameterDict(dict(self.items()))
+        return ParameterDict(self)
 
     def extra_repr(self) -> str:
         """One line per member."""
