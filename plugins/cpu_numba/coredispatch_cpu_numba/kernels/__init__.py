@@ -29,7 +29,7 @@ from coredispatch_cpu_numba.kernels.nn import (
     requantized,
 )
 from coredispatch_cpu_numba.kernels.norm import batch_norm, layer_norms
-from coredispatch_cpu_numba.kernels.reduction import scans, sums
+from coredispatch_cpu_numba.kernels.reduction import scans, sorting, sums
 
 __all__ = ["MODULES"]
 
@@ -48,6 +48,7 @@ MODULES = (
     ctc,
     incomplete_gamma,
     scans,
+    sorting,
     gather_scatter,
     recurrent,
     products,
