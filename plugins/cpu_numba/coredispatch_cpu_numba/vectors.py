@@ -15,7 +15,7 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-__all__ = ["Machine", "copied", "dot_tile", "halved", "machine", "product_tile"]
+__all__ = ["Machine", "byte_tile", "copied", "dot_tile", "halved", "machine", "product_tile"]
 
 
 @dataclass(frozen=True)
@@ -271,6 +271,48 @@ def _store_some(builder: Any, value: ir.Value, target: ir.Value, mask: ir.Value)
     signature = ir.FunctionType(ir.VoidType(), [kind, target.type, short, mask.type])
     store = cgutils.get_or_insert_function(builder.module, signature, name)
     builder.call(store, [value, target, short(_size(kind)), mask])
+
+
+def byte_tile(lanes: int, places: int) -> Any:
+    """An intrinsic: sums over taps of bytes times int32, for ``lanes`` channels of some places.
+
+    For each of ``places`` p, ``out[to + p pitch + c]`` is the sum over the taps j of
+    ``x[at + p step + offsets[j] + c] w[first + j row + c]``, with unsigned bytes ``x``. Sums wrap
+    around.
+    """
+
+    @intrinsic
+    def tile(
+        typingctx: Any, x: Any, at: Any, step: Any, offsets: Any, w: Any, first: Any, row: Any,
+        out: Any, to: Any, pitch: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args
+            word, whole = context.get_value_type(types.intp), ir.IntType(32)
+            x, offsets, w, out = (_data(context, builder, kinds[i], args[i]) for i in (0, 3, 4, 7))
+            at, step, first, row, to, pitch = (args[i] for i in (1, 2, 5, 6, 8, 9))
+            count = context.make_array(kinds[3])(context, builder, args[3]).nitems
+            kind, narrow = ir.VectorType(whole, lanes), ir.VectorType(ir.IntType(8), lanes)
+            zero = ir.Constant(kind, [0] * lanes)
+            sums = [cgutils.alloca_once_value(builder, zero) for _ in range(places)]
+            with cgutils.for_range(builder, count) as loop:
+                offset = builder.add(at, builder.load(builder.gep(offsets, [loop.index])))
+                place = builder.add(first, builder.mul(loop.index, row))
+                factor = builder.load(_vector_at(builder, w, place, kind), align=4)
+                for p in range(places):
+                    given = builder.add(offset, builder.mul(step, word(p)))
+                    value = builder.load(_vector_at(builder, x, given, narrow), align=1)
+                    product = builder.mul(builder.zext(value, kind), factor)
+                    builder.store(builder.add(builder.load(sums[p]), product), sums[p])
+            for p in range(places):
+                place = builder.add(to, builder.mul(pitch, word(p)))
+                builder.store(builder.load(sums[p]), _vector_at(builder, out, place, kind), align=4)
+            return context.get_dummy_value()
+
+        n = types.intp
+        return types.void(x, n, n, offsets, w, n, n, out, n, n), codegen
+
+    return tile
 
 
 def halved(lanes: int) -> Any:

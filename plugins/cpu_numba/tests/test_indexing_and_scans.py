@@ -76,6 +76,32 @@ def test_gather_and_scatter_add(reference: Reference, dtype: Any, drawn: Any) ->
     np.testing.assert_array_equal(got, reference["scatter_add"](x, dim, index, source))
 
 
+@pytest.mark.parametrize("dtype", [*DTYPES, np.float16])
+@given(drawn=indexed())
+def test_slices_by_index(reference: Reference, dtype: Any, drawn: Any) -> None:
+    shape, dim, size = drawn
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(shape).astype(dtype)
+    index = rng.integers(0, shape[dim], size)
+    expected = reference["index_select"](x, dim, index)
+    np.testing.assert_array_equal(KERNELS["index_select"](x, dim, index), expected)
+    if len(shape) == 2:
+        table = rng.integers(0, shape[0], (2, size))
+        rows = KERNELS["embedding"](table, x, None, None, 2.0, False, False)
+        np.testing.assert_array_equal(rows, x[table])
+
+
+def test_slices_out_of_range_are_left_to_numpy() -> None:
+    x = np.ones((4, 3), np.float32)
+    for wrong in (-1, 4):
+        index = np.array([0, wrong])
+        assert KERNELS["index_select"](x, 0, index) is NotImplemented
+        assert KERNELS["embedding_lookup"](index, x, None, False, False) is NotImplemented
+    assert KERNELS["index_select"](x, 2, np.array([0])) is NotImplemented
+    assert KERNELS["embedding"](np.array([0]), x, 1, None, 2.0, False, False) is NotImplemented
+    assert KERNELS["embedding"](np.array([0]), x, None, 1.0, 2.0, False, False) is NotImplemented
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 5, 64, 300])
 def test_rows_added_by_index(dtype: Any, width: int, two_threads: None) -> None:

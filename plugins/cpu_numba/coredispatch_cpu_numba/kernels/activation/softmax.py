@@ -15,17 +15,33 @@ __all__ = ["KERNELS", "LEAST", "WHEN"]
 
 _LEAST = 256
 _SPLIT = 24576
+_FEW = 4096  # elements whose calls are written out
 
 
 def _forward(name: str) -> Callable[..., Any]:
     rows = Loop("activation.softmax", f"{name}_rows", _SPLIT)
     columns = Loop("activation.softmax", f"{name}_columns", _SPLIT)
 
-    def kernel(self: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
-        outer, n, inner = along(self.shape, dim) or (0, 0, 0)
+    few_rows, few_columns = rows.compiled, columns.compiled
+
+    def kernel(self: np.ndarray, dim: int, dtype: Any = None) -> Any:
+        if dtype is not None or not is_dense(self, 1):
+            return NotImplemented
+        shape = self.shape
+        spans = along(shape, dim)
+        if spans is None:
+            return NotImplemented
+        outer, n, inner = spans
         size, own = self.size, self.dtype
-        out = np.empty(self.shape, own)
-        if inner == 1:
+        out = np.empty(shape, own)
+        if size < _FEW and inner <= COLUMNS:  # Loop.__call__ written out
+            if inner == 1:
+                launch, task, _ = few_rows[own]
+                launch(self, n, out, outer, outer, task, 0)
+            else:
+                launch, task, _ = few_columns[own]
+                launch(self, n, inner, 1, out, outer, outer, task, 0)
+        elif inner == 1:
             rows(own, size, outer, self, n, out, weight=n)
         else:
             tiles = (inner + COLUMNS - 1) // COLUMNS
@@ -56,10 +72,6 @@ def _backward(name: str) -> Callable[..., Any]:
     return kernel
 
 
-def _accepts(self: Any, dim: int, dtype: Any = None) -> bool:
-    return dtype is None and is_dense(self, _LEAST) and along(self.shape, dim) is not None
-
-
 def _accepts_pair(grad: Any, output: Any, dim: int) -> bool:
     return is_dense(grad, _LEAST) and is_like(output, grad) and along(grad.shape, dim) is not None
 
@@ -71,8 +83,6 @@ KERNELS = {
     "log_softmax_backward": _backward("log_softmax_backward"),
 }
 WHEN: dict[str, Callable[..., bool]] = {
-    "softmax": _accepts,
-    "log_softmax": _accepts,
     "softmax_backward": _accepts_pair,
     "log_softmax_backward": _accepts_pair,
 }

@@ -1,4 +1,4 @@
-"""gather, scatter_add, index_add and the gradient of embeddings, by int64 indices.
+"""gather, scatter_add, index_add, index_select, embeddings and their gradient, by int64 indices.
 
 Where an index is out of range, and for everything unusual, NumPy's kernel serves: it says what is
 wrong.
@@ -7,12 +7,13 @@ wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from coredispatch_cpu_numba.arrays import INT64, is_dense
+from coredispatch_cpu_numba.arrays import INT64, POINTWISE, is_dense
 from coredispatch_cpu_numba.entries import Loop
 
 __all__ = ["KERNELS", "LEAST"]
@@ -22,25 +23,27 @@ _SPLIT = 16384
 _TILE = 32  # columns that a thread takes at least
 _gather = Loop("indexing.gather_scatter", "gather", _SPLIT)
 _scatter_add = Loop("indexing.gather_scatter", "scatter_add", _SPLIT)
+_take_rows = Loop("indexing.gather_scatter", "take_rows", 2 * _SPLIT)
 _add_rows = Loop("indexing.gather_scatter", "add_rows", _SPLIT)
+_gather_few, _take_few = _gather.compiled, _take_rows.compiled
 
 
 def _is_index(index: Any) -> bool:
-    return (
-        type(index) is np.ndarray
-        and index.dtype == INT64
-        and bool(index.flags.c_contiguous)
-        and index.size > 0
-    )
+    if type(index) is not np.ndarray or not index.size:
+        return False
+    dtype = index.dtype  # mostly the one object that NumPy has for it, which is quicker to see
+    return (dtype is INT64 or dtype == INT64) and bool(index.flags.c_contiguous)
 
 
-def _spans(shape: tuple[int, ...], dim: int, index: Any) -> tuple[int, int, int, int] | None:
-    """``(outer, n, m, inner)`` of ``shape`` and an index that differs in ``dim`` only."""
+@lru_cache(maxsize=1024)
+def _spans(
+    shape: tuple[int, ...], dim: int, other: tuple[int, ...]
+) -> tuple[int, int, int, int] | None:
+    """``(outer, n, m, inner)`` of two shapes that differ in ``dim`` only."""
     ndim = len(shape)
-    if not _is_index(index) or index.ndim != ndim or not -ndim <= dim < ndim:
+    if len(other) != ndim or not -ndim <= dim < ndim:
         return None
     dim %= ndim
-    other = index.shape
     if other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
         return None
     return prod(shape[:dim]), shape[dim], other[dim], prod(shape[dim + 1 :])
@@ -48,29 +51,92 @@ def _spans(shape: tuple[int, ...], dim: int, index: Any) -> tuple[int, int, int,
 
 def gather(self: np.ndarray, dim: int, index: np.ndarray) -> Any:
     """``out[i][j] = self[index[i][j]][j]`` for dim 0 of two, and so on."""
-    spans = _spans(self.shape, dim, index) if is_dense(self, 1) else None
+    if not is_dense(self, 1) or not _is_index(index):
+        return NotImplemented
+    wide = index.shape
+    spans = _spans(self.shape, dim, wide)
     if spans is None:
         return NotImplemented
     outer, n, m, inner = spans
-    own = self.dtype
-    out, bad = np.empty(index.shape, own), np.zeros(1, INT64)
-    _gather(own, out.size, outer, self, index, n, m, inner, out, bad, weight=m * inner)
+    own, size = self.dtype, index.size
+    out, bad = np.empty(wide, own), np.zeros(1, INT64)
+    if size < _SPLIT:  # Loop.__call__ written out
+        launch, task, _ = _gather_few[own]
+        launch(self, index, n, m, inner, out, bad, outer, outer, task, 0)
+    else:
+        _gather(own, size, outer, self, index, n, m, inner, out, bad, weight=m * inner)
     return NotImplemented if bad[0] else out
 
 
 def scatter_add(self: np.ndarray, dim: int, index: np.ndarray, src: Any) -> Any:
     """A copy of ``self`` with ``src`` added where :func:`gather` would read."""
-    spans = _spans(self.shape, dim, index) if is_dense(self, 1) else None
-    if spans is None or not is_dense(src, 1) or src.dtype != self.dtype or src.shape != index.shape:
+    if not is_dense(self, 1) or not _is_index(index) or not is_dense(src, 1):
+        return NotImplemented
+    own, wide = self.dtype, index.shape
+    spans = _spans(self.shape, dim, wide)
+    if spans is None or src.dtype != own or src.shape != wide:
         return NotImplemented
     outer, n, m, inner = spans
-    own = self.dtype
     out, bad = self.copy(), np.zeros(1, INT64)
     tiles = (inner + _TILE - 1) // _TILE
     arguments = (out, index, src, n, m, inner, _TILE, tiles, bad)
     weight = m * min(inner, _TILE)
     _scatter_add(own, index.size, outer * tiles, *arguments, weight=weight)
     return NotImplemented if bad[0] else out
+
+
+def _taken(x: np.ndarray, dim: int, index: np.ndarray) -> Any:
+    """The slices of ``x`` along ``dim`` (0 or more) that ``index``, of any shape, names."""
+    if not is_dense(x, 1, POINTWISE) or not _is_index(index):
+        return NotImplemented
+    own, shape, m = x.dtype, x.shape, index.size
+    n, outer, width = shape[dim], 1, 1
+    for size in shape[:dim]:
+        outer *= size
+    for size in shape[dim + 1 :]:
+        width *= size
+    out = np.empty((*shape[:dim], *index.shape, *shape[dim + 1 :]), own)
+    bad, size, count = np.zeros(1, INT64), out.size, outer * m
+    if size < _SPLIT:  # Loop.__call__ written out
+        launch, task, _ = _take_few[own]
+        launch(x, index, n, m, width, out, bad, count, count, task, 0)
+    else:
+        _take_rows(own, size, count, x, index, n, m, width, out, bad, weight=width)
+    return NotImplemented if bad[0] else out
+
+
+def index_select(self: np.ndarray, dim: int, index: np.ndarray) -> Any:
+    """The slices along ``dim`` that ``index`` names."""
+    ndim = self.ndim
+    if index.ndim != 1 or not -ndim <= dim < ndim:
+        return NotImplemented
+    return _taken(self, dim % ndim, index)
+
+
+def embedding_lookup(
+    input: np.ndarray,
+    weight: np.ndarray,
+    padding_idx: int | None,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Any:
+    """The rows of ``weight`` that ``input`` names."""
+    return _taken(weight, 0, input) if weight.ndim == 2 else NotImplemented
+
+
+def embedding(
+    input: np.ndarray,
+    weight: np.ndarray,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Any:
+    """As ``embedding_lookup``, where nothing is asked for that the operator's rule must see to."""
+    if padding_idx is not None or max_norm is not None or sparse:
+        return NotImplemented
+    return _taken(weight, 0, input) if weight.ndim == 2 else NotImplemented
 
 
 def _added(out: np.ndarray, index: np.ndarray, rows: np.ndarray, skipped: int) -> Any:
@@ -116,9 +182,12 @@ def embedding_backward(
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
+    "embedding": embedding,
     "embedding_backward": embedding_backward,
+    "embedding_lookup": embedding_lookup,
     "gather": gather,
     "index_add": index_add,
+    "index_select": index_select,
     "scatter_add": scatter_add,
 }
-LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)
+LEAST: dict[str, int] = {**dict.fromkeys(KERNELS, _LEAST), "embedding": 1, "embedding_lookup": 1}

@@ -34,11 +34,21 @@ _FEWEST_COLUMNS = 8  # of a group, which a panel is filled up from
 
 
 @memoized
-def _layout() -> tuple[int, int, int, int, int]:
-    """Rows of a block, columns of a slab and of a panel, numbers of a word, words of a step."""
+def _layout() -> tuple[int, int, int, int, int, int]:
+    """Rows of a block, columns of a slab and of a panel, numbers of a word, words of a step.
+
+    The last is how many columns are brought to bytes at once.
+    """
     from coredispatch_cpu_numba.loops.nn import requantized as loops
 
-    return loops.ROWS, loops.SLAB * loops.PANEL, loops.PANEL, loops.PER_WORD, loops.STEP
+    return (
+        loops.ROWS,
+        loops.SLAB * loops.PANEL,
+        loops.PANEL,
+        loops.PER_WORD,
+        loops.STEP,
+        loops.LANES,
+    )
 
 
 class _Packed:
@@ -48,7 +58,7 @@ class _Packed:
     """
 
     def __init__(self, weight: np.ndarray, groups: int) -> None:
-        _, _, panel, per_word, step = _layout()
+        _, _, panel, per_word, step, _ = _layout()
         if weight.ndim == 4:
             weight = weight.transpose(0, 2, 3, 1)
         columns, depth = len(weight) // groups, prod(weight.shape[1:])
@@ -133,7 +143,7 @@ def _multiplied(
     zero: int, low: int, high: int,
 ) -> None:  # fmt: skip
     """Rows of bytes times a weight of one group."""
-    block, _, _, per_word, step = _layout()
+    block, _, _, per_word, step, _ = _layout()
     _, columns, depth = packed.shape
     flip, words, blocks = 0 if x.dtype == np.uint8 else 128, packed.words, -(-rows // block)
     direct = per_word == 4 and not flip and depth == 4 * words and not parameters.shifted
@@ -203,11 +213,16 @@ def requantized_conv2d(
         height, width, given, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups, x_zero + flip, own,
     ]  # fmt: skip
     if alone:
-        steps = weight.reshape(n, kh * kw).T - zeros
-        parameters = np.stack([np.zeros(n, np.int64), bias, multiplier, shift]).astype(np.int32)
+        lanes = _layout()[5]
+        padded = -(-n // lanes) * lanes  # channels fill whole vectors
+        steps = weight.reshape(n, depth).T - zeros
+        taps, parameters = np.zeros((depth, padded), np.int32), np.zeros((4, padded), np.int32)
+        taps[:, :n] = steps
+        start = bias - (x_zero + flip) * steps.sum(0)
+        for row, values in enumerate((start, multiplier, shift), 1):
+            parameters[row, :n] = values.astype(np.int32)
         is_wide = bool((shift < 0).any())
         plan = [rows, depth, 0, n, zero, low, high, is_wide, 0, flip, 0, 1, 0, *window]
-        taps = np.ascontiguousarray(steps, np.int32)
         _run(_depthwise, pixels, taps, parameters, out, plan, work, images * oh)
         return out.transpose(0, 3, 1, 2)
     packed, found = _prepared(weight, channels, x_zero + flip, kept, groups)

@@ -11,7 +11,7 @@ from coredispatch_cpu_numba.arrays import is_dense
 from coredispatch_cpu_numba.entries import Loop
 from coredispatch_cpu_numba.layout import CHAINS, along, tiles
 
-__all__ = ["KERNELS", "LEAST", "WHEN"]
+__all__ = ["KERNELS", "LEAST"]
 
 _LEAST = 64
 _SPLIT = 32768
@@ -23,11 +23,27 @@ def _scan(name: str) -> Callable[..., np.ndarray]:
     pieces = Loop("reduction.scans", f"{name}_pieces", _SPLIT)
     columns = Loop("reduction.scans", f"{name}_columns", _SPLIT)
 
-    def kernel(self: np.ndarray, dim: int, dtype: Any) -> np.ndarray:
-        outer, n, inner = along(self.shape, dim) or (0, 0, 0)
+    few_rows, few_columns = rows.compiled, columns.compiled
+
+    def kernel(self: np.ndarray, dim: int, dtype: Any) -> Any:
+        if dtype is not None or not is_dense(self, 1):
+            return NotImplemented
+        shape = self.shape
+        spans = along(shape, dim)
+        if spans is None:
+            return NotImplemented
+        outer, n, inner = spans
         size, own = self.size, self.dtype
-        out = np.empty(self.shape, own)
-        if inner > 1:
+        out = np.empty(shape, own)
+        if size < _LONG:  # Loop.__call__ written out
+            if inner > 1:
+                launch, task, _ = few_columns[own]
+                launch(self, n, inner, inner, 1, out, outer, outer, task, 0)
+            else:
+                groups = (outer + CHAINS - 1) // CHAINS
+                launch, task, _ = few_rows[own]
+                launch(self, n, out, groups, groups, task, 0)
+        elif inner > 1:
             tile, count = tiles(outer, inner, size >= _SPLIT)
             columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
         elif outer < CHAINS and n >= _LONG:
@@ -41,10 +57,5 @@ def _scan(name: str) -> Callable[..., np.ndarray]:
     return kernel
 
 
-def _accepts(self: Any, dim: int, dtype: Any = None) -> bool:
-    return dtype is None and is_dense(self, _LEAST) and along(self.shape, dim) is not None
-
-
 KERNELS: dict[str, Callable[..., Any]] = {name: _scan(name) for name in ("cumsum", "cumprod")}
-WHEN: dict[str, Callable[..., bool]] = dict.fromkeys(KERNELS, _accepts)
 LEAST: dict[str, int] = dict.fromkeys(KERNELS, _LEAST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,19 +81,39 @@ def prod(self: np.ndarray, dim: Any, keepdim: bool, dtype: Any = None) -> np.nda
 _prod_rows = Loop("reduction.sums", "prod_rows", _SPLIT)
 
 
+@lru_cache(maxsize=1024)
+def _plan(shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
+    """``(outer, n, inner)`` and the result's shape; None where ``dim`` are no neighbours."""
+    spans = along(shape, dim)
+    return spans and (*spans, reduced(shape, dim, keepdim))
+
+
 def _extreme(name: str) -> Kernel:
     rows = Loop("reduction.sums", f"{name}_rows", _SPLIT)
     columns = Loop("reduction.sums", f"{name}_columns", _SPLIT)
     blocks = Loop("reduction.sums", f"{name}_blocks", _SPLIT)
+    few_rows, few_columns = rows.compiled, columns.compiled
 
-    def kernel(self: np.ndarray, dim: Any, keepdim: bool) -> np.ndarray:
-        outer, n, inner = along(self.shape, dim) or _NOTHING
+    def kernel(self: np.ndarray, dim: Any, keepdim: bool) -> Any:
+        if not is_dense(self, 1):
+            return NotImplemented
+        plan = _plan(self.shape, dim, keepdim)
+        if plan is None:
+            return NotImplemented
+        outer, n, inner, shape = plan
         size, own = self.size, self.dtype
-        out = np.empty(reduced(self.shape, dim, keepdim), own)
-        if inner > 1:
+        out = np.empty(shape, own)
+        if size < _SPLIT:  # Loop.__call__ written out: 0.15 us of the 1.5 for 1,000 elements
+            if inner > 1:
+                launch, task, _ = few_columns[own]
+                launch(self, n, inner, inner, 1, out, outer, outer, task, 0)
+            else:
+                launch, task, _ = few_rows[own]
+                launch(self, n, out, outer, outer, task, 0)
+        elif inner > 1:
             tile, count = _tiles(outer, inner, size)
             columns(own, size, outer * count, self, n, inner, tile, count, out, weight=tile * n)
-        elif outer > 1 or size < _SPLIT or thread_count.wanted == 1:
+        elif outer > 1 or thread_count.wanted == 1:
             rows(own, size, outer, self, n, out, weight=n)
         else:
             count = (n + BLOCK - 1) // BLOCK
@@ -122,10 +143,6 @@ def _arg(name: str) -> Kernel:
 
     kernel.__name__ = name
     return kernel
-
-
-def _accepts(self: Any, dim: Any, keepdim: bool) -> bool:
-    return is_dense(self, _LEAST_TOTAL) and along(self.shape, dim) is not None
 
 
 def _accepts_sum(self: Any, dim: Any, keepdim: bool, dtype: Any = None) -> bool:
@@ -170,8 +187,6 @@ WHEN: dict[str, Callable[..., bool]] = {
     "sum": _accepts_sum,
     "mean": _accepts_sum,
     "prod": _accepts_rows,
-    "amax": _accepts,
-    "amin": _accepts,
     "argmax": _accepts_arg,
     "argmin": _accepts_arg,
 }

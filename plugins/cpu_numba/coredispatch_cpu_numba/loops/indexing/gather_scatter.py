@@ -12,7 +12,7 @@ from collections.abc import Callable
 from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.spans import add_to, item, part
+from coredispatch_cpu_numba.spans import add_to, copy_apart, item, part, put, row_of
 
 __all__ = ["LOOPS"]
 
@@ -83,6 +83,22 @@ def _scatter_add(char: str) -> Callable[..., None]:
     return loop
 
 
+def _take_rows(char: str) -> Callable[..., None]:
+    """Counts the rows that are taken: ``m`` of ``n`` rows of ``width``, of matrix after matrix."""
+
+    def loop(x, index, n, m, width, out, bad, lo, hi):
+        for r in range(lo, hi):
+            k = item(index, r % m)
+            if k < 0 or k >= n:
+                bad[0] = 1
+            elif width == 1:
+                put(out, r, item(x, r // m * n + k))
+            else:
+                copy_apart(row_of(out, r, width), row_of(x, r // m * n + k, width))
+
+    return loop
+
+
 def _add_rows(char: str) -> Callable[..., None]:
     """Counts tiles of ``tile`` columns; rows whose index is ``skipped`` are left out."""
 
@@ -105,5 +121,6 @@ def _add_rows(char: str) -> Callable[..., None]:
 LOOPS: dict[str, Loop] = {
     "gather": Loop("ainnnai", _gather),
     "scatter_add": Loop("aiannnnni", _scatter_add),
+    "take_rows": Loop("ainnnai", _take_rows, dtypes="fdEe"),
     "add_rows": Loop("aiannnni", _add_rows),
 }

@@ -23,11 +23,12 @@ from coredispatch_cpu_numba.compilation import Loop
 from coredispatch_cpu_numba.dots import has_quads
 from coredispatch_cpu_numba.elementary.inlined import inlined
 from coredispatch_cpu_numba.intrinsics import full_vectors
-from coredispatch_cpu_numba.requantization import requantized, requantized_wide
+from coredispatch_cpu_numba.requantization import requantize_columns, requantized, requantized_wide
 from coredispatch_cpu_numba.spans import copy_apart, item, part, put
 from coredispatch_cpu_numba.tiles import multiplier, panel_width
+from coredispatch_cpu_numba.vectors import byte_tile, machine
 
-__all__ = ["LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
+__all__ = ["LANES", "LOOPS", "PANEL", "PER_WORD", "ROWS", "SLAB", "STEP", "TILES"]
 
 #: rows of a block, panels of a slab, columns of a panel
 ROWS, SLAB = 64, 4
@@ -38,6 +39,10 @@ PER_WORD = 4 if has_quads() else 2
 TILES = has_quads() and PANEL == 2 * amx.COLUMNS and amx.has_int8()
 #: depths are padded to so many words
 STEP = 16 if TILES else 1
+#: columns that are brought to bytes at once
+LANES = machine().lanes("f")
+_PLACES = 4  # of a depthwise convolution that are summed side by side
+_requantize = requantize_columns(LANES)
 _STORED: Any = np.uint8 if has_quads() else np.int16
 
 
@@ -59,19 +64,29 @@ def _finish(total, row, count, used, sums, at, parameters, padded, target, targe
     start = part(parameters, padded + at, padded + at + used)
     factor = part(parameters, 2 * padded + at, 2 * padded + at + used)
     shift = part(parameters, 3 * padded + at, 3 * padded + at + used)
+    whole = 0 if wide else used // LANES * LANES
+    if shifted:
+        for i in range(count):
+            line = part(total, i * row, i * row + used)
+            for j in range(used):
+                line[j] = np.int32(line[j] - zeros[j] * sums[i])
+    for j in range(0, whole, LANES):
+        _requantize(
+            total, j, row, count, start, factor, shift, j, target, target_at + j, width, zero, low,
+            high,
+        )  # fmt: skip
+    if whole == used:
+        return
     for i in range(count):
         line = part(total, i * row, i * row + used)
         out = part(target, target_at + i * width, target_at + i * width + used)
-        if shifted:
-            for j in range(used):
-                line[j] = np.int32(line[j] - zeros[j] * sums[i])
         if wide:
             for j in range(used):
                 value = np.int64(np.int32(line[j] + start[j]))
                 found = requantized_wide(value, factor[j], shift[j], zero, low, high)
                 out[j] = np.uint8(found)
         else:
-            for j in range(used):
+            for j in range(whole, used):
                 value = np.int32(item(line, j) + item(start, j))
                 put(out, j, requantized(value, item(factor, j), item(shift, j), zero, low, high))
 
@@ -294,38 +309,68 @@ def _convolution(char: str) -> Callable[..., None]:
 
 
 def _depthwise(char: str) -> Callable[..., None]:
-    """Each channel alone; a unit is a row of places of an image, all their channels at once."""
-    finish = _finish
+    """Each channel alone; a unit is a row of places of an image, all their channels at once.
+
+    The rows under the kernel are copied first, the border as the zero point: what that adds is
+    known beforehand, as for any other pixel. Channels are filled up to whole vectors.
+    """
+    finish, lanes, stored = _finish, LANES, np.uint8
+    several, one = byte_tile(lanes, _PLACES), byte_tile(lanes, 1)
+
+    @inlined
+    def take(target, source, flip):
+        if flip == 0:
+            copy_apart(target, source)
+        else:
+            for k in range(source.size):
+                target[k] = stored(source[k] ^ flip)
 
     def loop(x, weights, parameters, out, plan, lo, hi):
         full_vectors()
         flip, height, width, channels = plan[9], plan[13], plan[14], plan[15]
-        high, across, kernel, wide, zero = plan[16], plan[17], plan[18], plan[19], plan[27]
-        total, sums = np.empty(channels, np.int32), np.zeros(1, np.int32)
+        high, across, kernel, wide, fill = plan[16], plan[17], plan[18], plan[19], plan[27]
+        step, down, aside = plan[21] * channels, plan[24], plan[25]
+        padded = (channels + lanes - 1) // lanes * lanes
+        line = ((across - 1) * plan[21] + (wide - 1) * aside + 1) * channels
+        left = plan[23] * channels  # bytes of border before the first pixel
+        rows = np.empty(kernel * line + padded, stored)
+        for k in range(rows.size):
+            rows[k] = stored(fill)
+        offsets = np.empty(kernel * wide, np.int64)
+        for ky in range(kernel):
+            for kx in range(wide):
+                offsets[ky * wide + kx] = ky * line + kx * aside * channels
+        total, sums = np.empty(across * padded, np.int32), np.zeros(1, np.int32)
+        begin, count = max(left, 0), min(line - max(left, 0), width * channels)
         for unit in range(lo, hi):
             image, oy = unit // high, unit % high
-            for ox in range(across):
-                for c in range(channels):
-                    total[c] = 0
-                for ky in range(kernel):
-                    y = oy * plan[20] - plan[22] + ky * plan[24]
-                    if y < 0 or y >= height:
-                        continue
-                    for kx in range(wide):
-                        z = ox * plan[21] - plan[23] + kx * plan[25]
-                        if z < 0 or z >= width:
-                            continue
-                        place = ((image * height + y) * width + z) * channels
-                        source = part(x, place, place + channels)
-                        tap = (ky * wide + kx) * channels
-                        factor = part(weights, tap, tap + channels)
-                        for c in range(channels):
-                            step = np.int32(np.int32(source[c] ^ flip) - zero)
-                            total[c] = np.int32(total[c] + step * factor[c])
-                finish(
-                    total, channels, 1, channels, sums, 0, parameters, channels, out,
-                    (unit * across + ox) * channels, channels, plan,
-                )  # fmt: skip
+            for ky in range(kernel):
+                y = oy * plan[20] - plan[22] + ky * down
+                row = part(rows, ky * line + begin, ky * line + begin + max(count, 0))
+                if 0 <= y < height:
+                    place = (image * height + y) * width * channels
+                    take(row, part(x, place, place + row.size), flip)
+                else:
+                    for k in range(row.size):
+                        row[k] = stored(fill)
+            for c in range(0, padded, lanes):
+                ox = 0
+                while ox + _PLACES <= across:
+                    several(
+                        rows, ox * step + c, step, offsets, weights, c, padded, total,
+                        ox * padded + c, padded,
+                    )  # fmt: skip
+                    ox += _PLACES
+                while ox < across:
+                    one(
+                        rows, ox * step + c, step, offsets, weights, c, padded, total,
+                        ox * padded + c, padded,
+                    )  # fmt: skip
+                    ox += 1
+            finish(
+                total, padded, across, channels, sums, 0, parameters, padded, out,
+                unit * across * channels, channels, plan,
+            )  # fmt: skip
 
     return loop
 
