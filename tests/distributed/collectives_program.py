@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 import numpy as np
 
@@ -90,6 +91,43 @@ def reductions(rank: int, size: int) -> None:
     pair = [value(rank, (3,), "float32"), value(rank, (2, 2), "float32")]
     dist.all_reduce_coalesced(pair)
     same(pair[1], everybody((2, 2), "float32", size).sum(0), "coalesced")
+
+
+def long_ones(rank: int, size: int) -> None:
+    """Arrays that an engine may cut into pieces; begun together, waited for in any order."""
+    lengths = [1, 524288, 524289, 2300001]
+    rng = np.random.default_rng(3)
+    for dtype in ("float32", "float64", "int16", "complex64", "bfloat16"):
+        every = rng.integers(0, 4, (size, sum(lengths)))
+        tensors = cd.tensor(every[rank]).to(getattr(cd, dtype)).split(lengths)
+        works = [dist.all_reduce(x, async_op=True) for x in tensors[:2]]
+        token = cd.tensor([rank])
+        works.append(dist.broadcast(token, 0, async_op=True))
+        works += [dist.all_reduce(x, async_op=True) for x in tensors[2:]]
+        for work in works[:: -1 if rank % 2 else 1]:
+            work.wait()
+        same(cd.cat(tensors), every.sum(0), f"all_reduce in pieces {dtype}")
+        assert token.item() == 0
+    x = cd.ones(300001)
+    work = dist.all_reduce(x, async_op=True)
+    if rank == 0:
+        work.wait()  # the others make progress with it while they wait for something else
+    dist.barrier()
+    work.wait()
+    assert x.eq(float(size)).all()
+
+
+def infinite(rank: int, size: int) -> None:
+    """What float16 cannot hold is infinite, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value, op in ((60000.0, dist.ReduceOp.SUM), (3000.0, dist.ReduceOp.PRODUCT)):
+            x = cd.full((3,), value, dtype=cd.float16)
+            dist.all_reduce(x, op)
+            assert x.isinf().all() or size == 1, (op, x)
+        x = cd.full((2,), 3e38)
+        dist.all_reduce(x)
+        assert x.isinf().all() or size == 1, x
 
 
 def not_numbers(rank: int, size: int) -> None:
@@ -297,7 +335,8 @@ def derivatives(rank: int, size: int) -> None:
 
 def check_all() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    for check in (reductions, not_numbers, copies, messages, objects, groups, derivatives):
+    for check in (reductions, long_ones, infinite, not_numbers, copies, messages, objects, groups,
+                  derivatives):  # fmt: skip
         check(rank, size)
         dist.barrier()
     dist.set_debug_level(dist.DebugLevel.DETAIL)

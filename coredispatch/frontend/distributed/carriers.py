@@ -114,6 +114,7 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     if same_memory and not average:
         return None
 
+    @np.errstate(over="ignore", invalid="ignore")  # what float16 cannot hold is infinite
     def finish() -> None:
         value = carried
         if average:

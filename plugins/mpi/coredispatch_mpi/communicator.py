@@ -12,12 +12,15 @@ import numpy as np
 
 from coredispatch.plugin import Communicator, GroupInfo, Request
 from coredispatch_mpi.installation import find_library
-from coredispatch_mpi.requests import MPIRequest
+from coredispatch_mpi.requests import MPIRequest, Several
 
 __all__ = ["MPICommunicator", "world_communicator"]
 
 _STUCK = 7  # the tag by which stuck ranks tell each other
 _ASK = 1.0  # seconds to listen for other stuck ranks
+# Bytes that are combined by one call. MPI takes as much memory for it, and what is above 32 MB comes
+# from the system anew each time: 64 MB took 48 ms whole and 15 in such pieces.
+_PIECE = 4 * 1024 * 1024
 
 
 def _mpi() -> Any:
@@ -92,8 +95,14 @@ class MPICommunicator(Communicator):
         return self._ops[op]
 
     def all_reduce(self, array: Any, op: str) -> Request:
-        begun = self._comm.Iallreduce(self._MPI.IN_PLACE, array, self._operation(op, array))
-        return self._under_way(begun, array)
+        operation, whole = self._operation(op, array), array.reshape(-1)
+        length = _PIECE // array.itemsize
+        begun = [
+            self._comm.Iallreduce(self._MPI.IN_PLACE, whole[at : at + length], operation)
+            for at in range(0, max(whole.size, 1), length)
+        ]
+        together = begun[0] if len(begun) == 1 else Several(begun)
+        return self._under_way(together, array)
 
     def broadcast(self, array: Any, root: int) -> Request:
         return self._under_way(self._comm.Ibcast(array, root), array)

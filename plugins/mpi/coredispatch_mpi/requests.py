@@ -7,10 +7,21 @@ from typing import Any
 
 from coredispatch.plugin import LateError, Request
 
-__all__ = ["MPIRequest"]
+__all__ = ["MPIRequest", "Several"]
 
 _SPIN = 0.002  # seconds of asking without a pause: most calls are done by then
 _LONGEST_PAUSE = 0.001
+
+
+class Several:
+    """Requests of mpi4py that are one call of ours."""
+
+    def __init__(self, requests: list[Any]) -> None:
+        self._requests = requests
+
+    def Test(self, status: Any) -> bool:
+        """Whether all have ended; each is asked, so that each makes progress."""
+        return bool(type(self._requests[0]).Testall(self._requests))
 
 
 class MPIRequest(Request):
