@@ -18,8 +18,8 @@ __all__ = ["MPICommunicator", "world_communicator"]
 
 _STUCK = 7  # the tag by which stuck ranks tell each other
 _ASK = 1.0  # seconds to listen for other stuck ranks
-# Bytes that are combined by one call. MPI takes as much memory for it, and what is above 32 MB comes
-# from the system anew each time: 64 MB took 48 ms whole and 15 in such pieces.
+# Bytes that are combined by one call. MPI takes as much memory for it, and what is above 32 MB
+# comes from the system anew each time: 64 MB took 48 ms whole and 15 in such pieces.
 _PIECE = 4 * 1024 * 1024
 
 

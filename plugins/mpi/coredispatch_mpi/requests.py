@@ -10,6 +10,7 @@ from coredispatch.plugin import LateError, Request
 __all__ = ["MPIRequest", "Several"]
 
 _SPIN = 0.002  # seconds of asking without a pause: most calls are done by then
+_SPIN_PER_BYTE = 1e-9  # more for long arrays, which go on only when they are asked
 _LONGEST_PAUSE = 0.001
 
 
@@ -33,6 +34,7 @@ class MPIRequest(Request):
         self._request = request
         self._peer, self._receives = peer, receives
         self._arrays: Any = arrays
+        self._bytes = sum(array.nbytes for array in arrays if array is not None)
         self._status = MPI.Status()
         self._failure = MPI.Exception
 
@@ -58,13 +60,13 @@ class MPIRequest(Request):
         if self.done():
             return
         began = time.monotonic()
-        pause = 0.0
+        pause, spin = 0.0, _SPIN + _SPIN_PER_BYTE * self._bytes
         while not self.done():
             waited = time.monotonic() - began
             if waited > seconds:
                 self._give_up()
                 return
-            if waited > _SPIN:
+            if waited > spin:
                 time.sleep(pause)  # 0 first: another rank may need this core
                 pause = min(pause + 0.00002, _LONGEST_PAUSE)
 
