@@ -302,3 +302,12 @@ def test_a_node_has_the_name_of_its_class_in_c() -> None:
     ]
     node = (cd.ones(2, requires_grad=True) * 2).grad_fn.next_functions[0][0]
     assert node.name() == "AccumulateGrad"
+
+
+def test_a_storage_prints_under_the_name_in_force() -> None:
+    program = """
+import warnings, torch
+warnings.simplefilter("ignore")
+print(torch.ones(1).storage())
+"""
+    assert "[torch.storage.TypedStorage(dtype=torch.float32" in shim(program)

@@ -13,6 +13,7 @@ from coredispatch.frontend.storage.untyped import UntypedStorage
 from coredispatch.registry.model.device import Device
 from coredispatch.registry.model.dtypes import DType, default_dtype
 from coredispatch.registry.model.errors import ArgumentError, OpError
+from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = ["STORAGE_NAMES", "TypedStorage"]
 
@@ -296,8 +297,9 @@ class TypedStorage:
         return cls._of(UntypedStorage.from_file(filename, shared, size * kind.itemsize), kind)
 
     def __str__(self) -> str:
+        package = SPELLING.package.replace("cd", "coredispatch")
         what = (
-            f"[coredispatch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) "
+            f"[{package}.storage.TypedStorage(dtype={self.dtype}, device={self.device}) "
             f"of size {len(self)}]"
         )
         if self.device.type != "cpu":
