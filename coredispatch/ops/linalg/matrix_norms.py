@@ -337,7 +337,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     Always computed from the differences, which is exact for equal rows, in each of PyTorch's
     three ``compute_mode``.
     """
-    if compute_mode not in (None, 0, 1, 2):
+    if compute_mode is not None:
         require_one_of("compute_mode", compute_mode, _CDIST_MODES)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(
