@@ -189,3 +189,38 @@ def test_the_inlined_graph_has_no_calls_of_modules() -> None:
     assert not graph.find_nodes(op="call_module")
     assert "batch_norm" in graph.code
     assert cd.jit.export_opnames(compiled) != []
+
+
+# ---- texts and parts of lists --------------------------------------------------------------------
+
+
+def formats(n: int, f: float, s: str, width: int) -> str:
+    return f"{n:03d}|{f:.3f}|{s!r}|{s:>{width}}|{{{f:{width}.2e}}}|{n:x}"
+
+
+def parts(xs: list[int], n: int) -> list[int]:
+    xs[1:n] = [7, 8, 9]
+    xs[:1] = [5, 6]
+    xs[::2] = [x * 2 for x in xs[::2]]
+    return xs
+
+
+def test_texts_with_formats() -> None:
+    scripted = cd.jit.script(formats)
+    for args in ((5, 2.5, "ab", 6), (-31, 1e10, "it's", 12)):
+        assert scripted(*args) == formats(*args)
+
+
+def test_parts_of_lists_are_assigned() -> None:
+    scripted = cd.jit.script(parts)
+    for n in (1, 2, 4):
+        given, wanted = [1, 2, 3, 4], [1, 2, 3, 4]
+        assert scripted(given, n) == parts(wanted, n)
+        assert given == wanted
+
+    def wrong(xs: list[int]) -> list[int]:
+        xs[1:] = 3  # type: ignore[call-overload]
+        return xs
+
+    with pytest.raises(RuntimeError, match=r"a part of List\[int\] takes a value of that type"):
+        cd.jit.script(wrong)

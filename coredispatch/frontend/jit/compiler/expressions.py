@@ -157,16 +157,26 @@ class Expressions(Operations):
                 text += str(part.value).replace("{", "{{").replace("}", "}}")
                 continue
             assert isinstance(part, ast.FormattedValue)
-            if part.conversion != -1:
-                raise self.unsupported("Don't support conversion in JoinedStr", node)
-            if part.format_spec is not None:
-                raise self.unsupported("Don't support formatting in JoinedStr", node)
-            text += "{}"
-            values.append(self.expr(part.value))
+            text += self.field(part, values)
         self.at = node
         if all(isinstance(v, Val) and v.constant and v.type in (STR, INT) for v in values):
             return Val(text.format(*(v.arg for v in values)), STR)
         return self.method("format", Val(text, STR), *values, kind=STR)
+
+    def field(self, part: ast.FormattedValue, values: list[Any]) -> str:
+        """One ``{...}`` of an f-string for ``str.format``; ``values`` gets what it shows."""
+        values.append(self.expr(part.value))
+        text = "{" + ("" if part.conversion == -1 else f"!{chr(part.conversion)}")
+        if part.format_spec is not None:
+            assert isinstance(part.format_spec, ast.JoinedStr)
+            text += ":"
+            for piece in part.format_spec.values:
+                if isinstance(piece, ast.Constant):
+                    text += str(piece.value)
+                else:
+                    assert isinstance(piece, ast.FormattedValue)
+                    text += self.field(piece, values)
+        return text + "}"
 
     def expr_Starred(self, node: ast.Starred) -> Any:
         """``*xs`` outside of a call or literal."""

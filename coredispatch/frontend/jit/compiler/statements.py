@@ -249,10 +249,19 @@ class Statements(Loops):
             place = self.expr(target.value)
             index = self.index(target.slice)
             self.at = target
-            self.check_item(place, value)
+            if isinstance(target.slice, ast.Slice) and self.type_of(place).name == "List":
+                self.check_items(place, value)
+            else:
+                self.check_item(place, value)
             self.call(operator.setitem, place, index, self.plain(value), kind=NONE)
         else:
             raise self.unsupported(f"assignment to {type(target).__name__} isn't supported", target)
+
+    def check_items(self, place: Any, value: Any) -> None:
+        """A part of a list takes a list of the same type."""
+        kind, found = self.type_of(place), self.type_of(value)
+        if not fits(found, kind):
+            raise self.error(f"a part of {kind} takes a value of that type, not {found}")
 
     def check_item(self, place: Any, value: Any) -> None:
         """A list or dict takes elements of its type."""
