@@ -12,7 +12,7 @@ from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.joint import Joint, differentiated
 from coredispatch.frontend.compiling.modes import forget_casts, modes_in_force
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
-from coredispatch.frontend.compiling.program import Leaf, Segment
+from coredispatch.frontend.compiling.program import Leaf, Segment, segmented
 from coredispatch.frontend.compiling.recording import (
     Origin,
     Recorder,
@@ -274,12 +274,7 @@ class Capture:
         joint = self.joint(describer)
         if recorder.problem is not None:
             raise Unknown(recorder.problem[0])
-        ends = [d.position for d in recorder.decisions]
-        starts = [0, *ends]
-        for start, end in zip(starts, [*ends, mark]):
-            self.segments.append(Segment(recorder.steps[start:end]))
-        for segment, decision in zip(self.segments, recorder.decisions):
-            segment.decision = decision
+        self.segments = segmented(recorder, mark)
         leaf = Leaf(build, effects, list(describer.wanted))
         leaf.joint = joint
         self.segments[-1].leaf = leaf

@@ -300,7 +300,7 @@ class CompiledFunction:
             program = Program(key, capture)
             program.compile(compiler, examples)
             self.programs.setdefault(key, []).insert(0, program)
-            COUNTERS["unique_graphs"] += len(program.segments())
+            COUNTERS["unique_graphs"] += len(program.graphs())
         self.misses = 0
         return program
 

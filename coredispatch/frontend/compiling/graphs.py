@@ -10,7 +10,7 @@ from coredispatch.graph import Graph, Node
 from coredispatch.plugin import Operator, key_bit
 from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 
-__all__ = ["OFF", "extracted", "masked_call"]
+__all__ = ["OFF", "extracted", "made_by", "masked_call"]
 
 #: the layers that a graph runs below
 OFF = AUTOGRAD | key_bit("autocast") | key_bit("compile")
@@ -38,6 +38,18 @@ def extracted(steps: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]
 def _stays(node: Node) -> bool:
     """Random numbers are drawn also where nobody looks at them: the stream goes on as in eager."""
     return node.is_impure() or (isinstance(node.target, Operator) and node.target.random)
+
+
+def made_by(node: Node) -> set[Node]:
+    """A node and what it is computed from."""
+    found: set[Node] = set()
+    open_ = [node]
+    while open_:
+        at = open_.pop()
+        if at not in found:
+            found.add(at)
+            open_ += at.all_input_nodes
+    return found
 
 
 def masked_call(run: Callable[..., Any], values: list[Any]) -> Any:

@@ -17,7 +17,7 @@ from coredispatch.frontend.autograd.node import Node as GradientNode
 from coredispatch.frontend.autograd.recording import add_edge, assign_sequence_number, attach
 from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.gradient_hooks import any_hooks, without_hooks
-from coredispatch.frontend.compiling.graphs import extracted, masked_call
+from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.recording import Origin, Recorder, capturing
 from coredispatch.frontend.compiling.sizes import tangent
 from coredispatch.frontend.modes import enable_grad, is_recording
@@ -99,7 +99,7 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
         joint.fresh = len(apart) == len(outs) + len(inputs) and all(o._view is None for o in outs)
         joint.present = [False] * len(inputs)
         return joint
-    if len(recorder.decisions) != looked:
+    if not all(decision.early for decision in recorder.decisions[looked:]):
         recorder.refuse("its backward pass looks at values")
         return None
     steps = recorder.steps[mark:]
@@ -113,8 +113,12 @@ def differentiated(recorder: Recorder, wanted: dict[Node, Any]) -> Joint | None:
     joint.graph, joint.inputs = extracted(steps, results)
     own = set(joint.tangents)
     joint.saved = [node for node in joint.inputs if node not in own]
+    asked: set[Node] = set()
+    for decision in recorder.decisions[looked:]:  # of numbers: before the forward graph runs
+        asked |= made_by(decision.node)
     del recorder.steps[mark:]
     assert recorder.steps == before
+    recorder.steps += [step for step in steps if step in asked]
     return joint
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from coredispatch.frontend.compiling.by_size import compiled
-from coredispatch.frontend.compiling.graphs import extracted, masked_call
+from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.guards import Guards
 from coredispatch.frontend.compiling.recording import Decision, Origin
 from coredispatch.frontend.compiling.records import equal
 from coredispatch.graph import Graph, Node, map_arg
 from coredispatch.plugin import Value, to_raw
 
-__all__ = ["Leaf", "Program", "Segment", "Unseen"]
+__all__ = ["Leaf", "Program", "Segment", "Unseen", "segmented"]
 
 
 class Unseen(Exception):
@@ -78,7 +77,20 @@ class Segment:
         later = self.used_later()
         self.outputs = [step for step in self.steps if step in later]
         self.graph, self.inputs = extracted(self.steps, self.outputs)
-        self.run = None if self.steps else _nothing
+        if self.early:
+            self.run = self.numbers
+        else:
+            self.run = None if self.steps else _nothing
+
+    @property
+    def early(self) -> bool:
+        """Whether it does no more than compute with numbers that come with the call."""
+        return self.decision is not None and self.decision.early
+
+    def numbers(self, *values: Any) -> tuple[Any, ...]:
+        """What an early segment gives: no compiler is asked for that."""
+        env, known = dict(zip(self.inputs, values)), {}
+        return tuple([_computed(node, env, known) for node in self.outputs])
 
     def compiled(self, compiler: Any, env: dict[Node, Any]) -> Callable[..., Any]:
         """The compiled graph, for inputs like those in ``env``."""
@@ -100,6 +112,33 @@ def _same(a: Any, b: Any) -> bool:
 
 def _nothing(*values: Any) -> tuple[Any, ...]:
     return ()
+
+
+def segmented(recorder: Any, end: int) -> list[Segment]:
+    """What was recorded up to step ``end``, cut where Python looked at numbers.
+
+    What was asked of numbers that come with the call comes first: it is known before anything runs,
+    and cuts nothing.
+    """
+    steps, decisions = recorder.steps[:end], recorder.decisions
+    found: list[Segment] = []
+    moved: set[Node] = set()
+    for decision in decisions:
+        if decision.early:
+            made = made_by(decision.node) - moved
+            own = [step for step in recorder.steps if step in made]
+            moved.update(own)
+            found.append(Segment(own))
+            found[-1].decision = decision
+    start = 0
+    for decision in decisions:
+        if not decision.early:
+            between = steps[start : decision.position]
+            found.append(Segment([step for step in between if step not in moved]))
+            found[-1].decision = decision
+            start = decision.position
+    found.append(Segment([step for step in steps[start:] if step not in moved]))
+    return found
 
 
 class Program:
@@ -138,6 +177,10 @@ class Program:
             open_ += [child for _, child in at.children]
         return found
 
+    def graphs(self) -> list[Segment]:
+        """Those segments that compute with tensors."""
+        return [segment for segment in self.segments() if not segment.early]
+
     def leaves(self) -> list[Leaf]:
         """All ends."""
         return [s.leaf for s in self.segments() if s.leaf is not None]
@@ -154,8 +197,9 @@ class Program:
         for node, _, origin in capture.recorder.inputs:
             if node not in mapping and origin.kind != "tangent":
                 self.inputs.append((node, origin))
-        decisions = capture.recorder.decisions
-        for decision in itertools.dropwhile(lambda d: d.early, decisions):
+        for decision in capture.recorder.decisions:
+            if decision.early:  # it is asked for before anything is written
+                continue
             self.written |= {mapping.get(nodes[i], nodes[i]) for i in decision.written}
             self.draws = self.draws or decision.draws
         for segment in self.segments():
@@ -244,7 +288,7 @@ class Program:
 
 def _computed(node: Node, env: dict[Node, Any], known: dict[Node, Any]) -> Any:
     """The value of a number."""
-    if node.op == "placeholder":
+    if node in env:
         return env[node]
     if node not in known:
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: _computed(n, env, known))

@@ -18,10 +18,12 @@ import numpy as np
 from coredispatch._version import __version__
 from coredispatch.frontend.compiling.numbers import Sym, plain, symbolic
 from coredispatch.graph import Graph, Node, map_aggregate
+from coredispatch.graph.calls import abstract
 from coredispatch.graph.capture import source
 from coredispatch.graph.symbols import Expression
 from coredispatch.graph.targets import spelled
-from coredispatch.graph.values import info_of
+from coredispatch.graph.values import ValueInfo, info_of
+from coredispatch.ops.support.rules import broadcast, same_shape
 from coredispatch.plugin import (
     DataDependentError,
     Device,
@@ -253,6 +255,18 @@ class Recorder:
         if _shape_depends_on_values(op, args):
             node.meta["open"] = True
             self.measured(out)
+        elif shaped_by_numbers(op, args):
+            self.shaped(op, args, out)
+
+    def shaped(self, op: Any, args: tuple[Any, ...], out: Any) -> None:
+        """The shape of a result depends on numbers: what follows holds for this shape."""
+        shapes = ShapesOf(op, args)
+        answer = shapes(*map(plain, shapes.numbers))
+        nodes = tuple(number.node for number in shapes.numbers)
+        if answer is None or not all(map(self.known_early, nodes)):
+            self.measured(out)
+        else:
+            self.decide(self.function(shapes, nodes), answer, "a size that depends on a number")
 
     def measured(self, out: Any) -> None:
         """Sizes that depend on values are values: Python and derivatives read them as numbers."""
@@ -367,11 +381,12 @@ class Recorder:
         if self.table is not None:
             self.refuse(f"the program looks at a value ({what})", where)
             return
-        if self.whole:
+        early = self.known_early(node)
+        if self.whole and not early:
             raise Unsupported(_told(f"the program looks at a value ({what})", where))
         decision = Decision(node, answer, what, where, len(self.steps))
         decision.draws = self.draws
-        decision.early = self.known_early(node)
+        decision.early = early
         decision.written = [
             i
             for i, (_, value, _) in enumerate(self.inputs)
@@ -408,6 +423,80 @@ def _shape_depends_on_values(op: Any, args: tuple[Any, ...]) -> bool:
                 known = False
         _OPEN[key] = known
     return known
+
+
+class ShapesOf:
+    """The shapes of what an operator returns, as a function of numbers among its arguments.
+
+    Tensors among them have one shape: that is a guard. Equal ones are asked for the same thing.
+    """
+
+    def __init__(self, op: Any, args: tuple[Any, ...]) -> None:
+        self.op = op
+        self.numbers: list[Sym] = []
+        self.args = map_aggregate(args, self._leaf)
+        self.known: dict[Any, Any] = {}
+        self.__name__ = f"shapes_of_{op.name}"
+
+    def _leaf(self, value: Any) -> Any:
+        if isinstance(value, Sym):
+            self.numbers.append(value)
+            return _Number(len(self.numbers) - 1)
+        if isinstance(value, Value):
+            return info_of(value)
+        return _META if isinstance(value, Device) else value
+
+    def __call__(self, *numbers: Any) -> Any:
+        """The shapes; None where the operator refuses the numbers, or no rule tells."""
+        if numbers not in self.known:
+            if len(self.known) > 1000:
+                self.known.clear()
+            self.known[numbers] = self._asked(numbers)
+        return self.known[numbers]
+
+    def _asked(self, numbers: tuple[Any, ...]) -> Any:
+        def given(value: Any) -> Any:
+            if isinstance(value, ValueInfo):
+                return abstract(value)
+            return numbers[value.place] if isinstance(value, _Number) else value
+
+        args = list(map_aggregate(self.args, given))
+        for place, param in enumerate(self.op.schema.params):
+            if param.name == "device" and self.op.factory:
+                args[place] = _META
+        try:
+            with capturing_nothing():
+                out = dispatch(self.op, tuple(args))
+        except Exception:  # the call itself says what is wrong with the numbers
+            return None
+        results = out if isinstance(out, (tuple, list)) else [out]
+        return [tuple(item.shape) for item in results if isinstance(item, Value)]
+
+    def _same(self) -> Any:
+        return self.op, repr(self.args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapesOf) and self._same() == other._same()
+
+    def __hash__(self) -> int:
+        return hash(self._same())
+
+
+class _Number:
+    """The place of a number among those that come with the call."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def __repr__(self) -> str:
+        return f"number {self.place}"
+
+
+def shaped_by_numbers(op: Any, args: tuple[Any, ...]) -> bool:
+    """Whether numbers that the program computes with may say what shape the results have."""
+    if op.mutates or op.out_rule in (broadcast, same_shape):
+        return False
+    return any(_has_sym(argument) for argument in args)
 
 
 def _without_data(value: Any) -> Any:
@@ -470,6 +559,8 @@ def _is_sized(argument: Any) -> bool:
 def _has_sym(argument: Any) -> bool:
     if isinstance(argument, (tuple, list)):
         return any(map(_has_sym, argument))
+    if isinstance(argument, slice):
+        return any(map(_has_sym, (argument.start, argument.stop, argument.step)))
     return isinstance(argument, Sym)
 
 

@@ -107,6 +107,11 @@ def explained(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explana
                 for run in (segment.run, None if joint is None else joint.run):
                     if isinstance(run, BySize):
                         report.size_counts.append((len(run.ready), run.interpreted))
+                if segment.early:
+                    decision = segment.decision
+                    place = "{}:{} in {}".format(*decision.where)
+                    report.guards.append(f"{decision.what} gives {decision.answer!r} at {place}")
+                    continue
                 if segment.steps:
                     report.graphs.append(segment.graph)
                     report.op_count += len(segment.steps)

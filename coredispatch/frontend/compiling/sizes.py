@@ -18,7 +18,7 @@ from weakref import ref
 from coredispatch._frames import in_package
 from coredispatch.frontend.compiling.arguments import Arguments, order_of
 from coredispatch.frontend.compiling.numbers import Sym, plain
-from coredispatch.frontend.compiling.recording import Recorder, capturing_nothing
+from coredispatch.frontend.compiling.recording import Recorder, capturing_nothing, shaped_by_numbers
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import info_of, map_aggregate
 from coredispatch.graph.calls import abstract
@@ -275,6 +275,8 @@ def called(recorder: Recorder, call: Any, args: tuple[Any, ...]) -> Any:
     inside = map_aggregate(args, lambda value: _inside(value, found))
     if op.name == "to_host":
         recorder.refuse("the program reads the elements of a tensor whose sizes are open")
+    if shaped_by_numbers(op, args):
+        recorder.refuse("a size depends on a number that comes with the call")
     if op.mutates:
         recorder.about_to_write(inside)
     recorder.busy += 1

@@ -347,6 +347,8 @@ class Plan(Memory):
         elif isinstance(node.meta.get("value"), (tuple, list)):
             parts = []
             for k, part in enumerate(node.meta["value"]):
+                if not hasattr(part, "shape"):
+                    raise Unfit(f"{node.target} gives numbers")
                 array = np.empty(part.shape, numpy_dtype(part.dtype))
                 self.slots.append(Slot("result", (node, k), array))
                 self.home(array, len(self.slots) - 1, -1)
