@@ -38,7 +38,9 @@ from coredispatch.plugin import (
     Wrapper,
     hookimpl,
     is_view,
+    key_bit,
 )
+from coredispatch.registry.dispatch.masks import pop_masks, push_masks
 
 __all__ = ["Recorder", "Traced", "TracerWarning", "tracing"]
 
@@ -202,7 +204,12 @@ class Recorder:
         """An operator is called: note it, go on below, wrap what comes."""
         op = call.op
         real = unwrapped(args)
-        out = call.redispatch(*real)
+        # Below, autograd may repeat views whose base was written: that is no part of the program.
+        token = push_masks(0, key_bit("capture"))
+        try:
+            out = call.redispatch(*real)
+        finally:
+            pop_masks(token)
         if op.name == "to_host":
             self.looked(args[0], f"shape {tuple(out.shape)}")
             return out

@@ -252,3 +252,19 @@ def test_scripted_modules_print_their_class_and_frozen_sequentials_are_saved() -
     buffer.seek(0)
     x = cd.randn(4, 2)
     assert cd.allclose(cd.jit.load(buffer)(x), model(x))
+
+
+def test_a_view_that_was_written_is_traced_with_gradients() -> None:
+    def program(x: Any) -> Any:
+        y = x.clone()
+        y[1:] += 1
+        z = y[0]
+        z.mul_(3)
+        return y * 2, z.sum()
+
+    x = cd.randn(3, 4).requires_grad_()
+    traced = cd.jit.trace(program, (x,))
+    for got, wanted in zip(traced(x), program(x), strict=True):
+        cd.testing.assert_close(got, wanted)
+        one, other = (cd.autograd.grad(y.sum(), x)[0] for y in (got, wanted))
+        cd.testing.assert_close(one, other)
