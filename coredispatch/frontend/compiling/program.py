@@ -89,7 +89,8 @@ class Segment:
 
     def numbers(self, *values: Any) -> tuple[Any, ...]:
         """What an early segment gives: no compiler is asked for that."""
-        env, known = dict(zip(self.inputs, values)), {}
+        env: dict[Node, Any] = dict(zip(self.inputs, values))
+        known: dict[Node, Any] = {}
         return tuple([_computed(node, env, known) for node in self.outputs])
 
     def compiled(self, compiler: Any, env: dict[Node, Any]) -> Callable[..., Any]:

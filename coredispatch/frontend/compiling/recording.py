@@ -470,7 +470,7 @@ class ShapesOf:
         except Exception:  # the call itself says what is wrong with the numbers
             return None
         results = out if isinstance(out, (tuple, list)) else [out]
-        return [tuple(item.shape) for item in results if isinstance(item, Value)]
+        return [tuple(item.shape) for item in results if isinstance(item, Value)]  # type: ignore[attr-defined]
 
     def _same(self) -> Any:
         return self.op, repr(self.args)

@@ -107,8 +107,8 @@ def explained(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explana
                 for run in (segment.run, None if joint is None else joint.run):
                     if isinstance(run, BySize):
                         report.size_counts.append((len(run.ready), run.interpreted))
-                if segment.early:
-                    decision = segment.decision
+                decision = segment.decision
+                if decision is not None and decision.early:
                     place = "{}:{} in {}".format(*decision.where)
                     report.guards.append(f"{decision.what} gives {decision.answer!r} at {place}")
                     continue
