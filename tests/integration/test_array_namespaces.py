@@ -66,6 +66,17 @@ def test_what_torch_does_otherwise(tmp_path: Path) -> None:
     certify(environment, *level, *only(*OTHERWISE, *OF_NUMBERS))
 
 
+# Kernels that JAX compiles as one program, and one that counts dimensions from the last.
+PROGRAMS = ("constant_pad_nd", "conv1d", "scatter_add", "gather", "cumsum", "permute")
+
+
+@pytest.mark.timeout(900)
+def test_kernels_as_one_program(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    environment = installed("jax", "over_jax", tmp_path)
+    certify(environment, "--backend", "jax", "--level", "operators", *only(*PROGRAMS))
+
+
 def test_each_is_a_few_lines() -> None:
     for path in HERE.glob("over_*.py"):
         body = path.read_text().partition("class ")[2].partition("@hookimpl")[0]

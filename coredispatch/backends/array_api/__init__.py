@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from coredispatch.backends.array_api.lacking import lacking
 from coredispatch.backends.array_api.namespace import Namespace
+from coredispatch.backends.array_api.programs import WHOLE
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.backend import Backend
 from coredispatch.registry.model.dtypes import DType, bfloat16
@@ -82,11 +83,14 @@ class ArrayApiBackend(Backend):
 
     Set ``name``, ``array_type`` and ``xp``; ``overrides`` replaces or adds single kernels.
     ``views`` is True where basic indexing and reshape return views, as in NumPy and CuPy.
+    ``jit`` is the compiler of a library that compiles each function for each shape, called as
+    ``jax.jit`` is: kernels of many steps become one program (:mod:`.programs`).
     """
 
     xp: ClassVar[Any] = None
     overrides: Mapping[str, Callable[..., Any]] = {}
     views: ClassVar[bool] = False
+    jit: ClassVar[Callable[..., Any] | None] = None
     _kernels: dict[str, Callable[..., Any]] | None = None
     _namespace: Namespace | None = None
 
@@ -96,9 +100,12 @@ class ArrayApiBackend(Backend):
         if self._kernels is None:
             found = family_kernels(self.namespace)
             if not self.namespace.strided:
-                found = {name: _silent(kernel) for name, kernel in found.items()}
+                found = {name: self._finished(name, kernel) for name, kernel in found.items()}
             self._kernels = {**found, **self.overrides}
         return self._kernels
+
+    def _finished(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        return _silent(self.namespace.program(kernel) if name in WHOLE else kernel)
 
     @property
     def namespace(self) -> Namespace:
@@ -106,6 +113,7 @@ class ArrayApiBackend(Backend):
         found = self._namespace
         if found is None:
             found = self._namespace = Namespace.of(self.xp)
+            found.jit, found.array_type = self.jit, self.array_type
         return found
 
     @property

@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 from coredispatch.backends.array_api.lacking import Lacking
+from coredispatch.backends.array_api.programs import as_program
 from coredispatch.backends.dtypes import numpy_dtype
 from coredispatch.registry.model.dtypes import ALL_DTYPES, DType
 from coredispatch.registry.model.errors import DTypeError, RegistrationError
@@ -53,12 +55,18 @@ class Namespace:
         strided: whether it is NumPy or made after it (CuPy): arrays have strides, basic indexing
             makes views, ``x[index] = v`` and ``add.at`` write. Of any other nothing but the
             standard is used, and no array is ever written to.
+        jit: the library's compiler, where a kernel of many steps is to be one program, and
+        array_type: the class of the arrays that are its inputs.
     """
+
+    jit: Callable[..., Any] | None = None
+    array_type: type = object
 
     def __init__(self, xp: Any) -> None:
         self.xp = standard(xp)
         tricks = getattr(getattr(xp, "lib", None), "stride_tricks", None)
         self.strided: bool = hasattr(tricks, "as_strided")
+        self._programs: dict[Callable[..., Any], Callable[..., Any]] = {}
 
     @classmethod
     def of(cls, xp: Any) -> Namespace:
@@ -109,6 +117,16 @@ class Namespace:
         except (TypeError, ValueError):
             return True
         return False
+
+    def program(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """``function`` as one program, where the library compiles; see :func:`as_program`."""
+        if self.jit is None:
+            return function
+        found: Callable[..., Any] | None = self._programs.get(function)
+        if found is None:
+            found = as_program(function, self.jit, self.array_type)
+            self._programs[function] = found
+        return found
 
     def copy(self, x: Any) -> Any:
         """``x`` in memory of its own, row-major; itself where arrays are immutable."""

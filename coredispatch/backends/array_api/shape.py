@@ -37,7 +37,8 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         return xp.reshape(x, _sizes(x, shape))
 
     def permute(x: Any, dims: tuple[int, ...]) -> Any:
-        return xp.permute_dims(x, dims)
+        # The standard counts dimensions from the first only.
+        return xp.permute_dims(x, tuple(d % x.ndim for d in dims) if x.ndim else dims)
 
     def expand(x: Any, size: tuple[int, ...]) -> Any:
         return xp.broadcast_to(x, expand_size(x.shape, size))

@@ -13,6 +13,7 @@ class JaxBackend(ArrayApiBackend):
     name = "jax"
     array_type = jax.Array
     xp = jnp
+    jit = staticmethod(jax.jit)
 
 
 @hookimpl

@@ -58,6 +58,10 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         at = places(source, dim, index)
         if xp.strided:
             return xp.reshape(source[at], shape)
+        return along(source, dim, index, shape)
+
+    @xp.program
+    def along(source: Any, dim: int, index: Any, shape: tuple[int, ...]) -> Any:
         lengths = list(index.shape)
         lengths[dim] = source.shape[dim]
         source = source[tuple(slice(n) for n in lengths)]

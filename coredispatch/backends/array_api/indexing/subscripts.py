@@ -6,6 +6,7 @@ NumPy and what is made after it (CuPy) read and write ``x[index]``; for any othe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -24,11 +25,13 @@ class Writer:
 
     def __init__(self, xp: Namespace) -> None:
         self.xp = xp
+        self.put_by_standard = xp.program(functools.partial(_written, xp, put_at))
+        self.add_by_standard = xp.program(functools.partial(_written, xp, add_at))
 
     def put(self, x: Any, index: tuple[Any, ...], values: Any) -> Any:
         """A copy of ``x`` with ``values`` at ``index``."""
         if not self.xp.strided:
-            return self._written(put_at, x, index, values)
+            return self.put_by_standard(x, self._whole(index), values)
         out = x.copy()
         out[index] = values
         return out
@@ -36,36 +39,60 @@ class Writer:
     def add(self, x: Any, index: tuple[Any, ...], values: Any) -> Any:
         """A copy of ``x`` with ``values`` added at ``index``; repeated places add up."""
         if not self.xp.strided:
-            return self._written(add_at, x, index, values)
+            return self.add_by_standard(x, self._whole(index), values)
         out = x.copy()
         self.xp.add.at(out, index, values)
         return out
 
-    def _written(self, write: Any, x: Any, index: tuple[Any, ...], values: Any) -> Any:
-        xp, shape = self.xp, tuple(x.shape)
-        places = whole(xp, shape)
-        if any(hasattr(item, "dtype") for item in index):
-            places = read(xp, places, opened(xp, shape, index))
+    def _whole(self, index: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``index`` with integers for masks: how many they choose depends on their elements."""
+        return _without_masks(self.xp, index)
+
+
+def _without_masks(xp: Any, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    opened: list[Any] = []
+    for item in index:
+        if hasattr(item, "dtype") and DType.of(item.dtype) is bool_:
+            opened += xp.nonzero(item)
         else:
-            places = places[index]
-        if not hasattr(values, "dtype"):
-            values = xp.asarray(values, dtype=x.dtype)
-        values = xp.broadcast_to(values, places.shape)
-        if not prod(places.shape):
-            return xp.copy(x)
-        places = xp.reshape(places, (-1,))
-        flat, values = xp.reshape(x, (-1,)), xp.reshape(values, (-1,))
-        if write is add_at and DType.of(x.dtype) is bool_:  # of which the standard has no sums
-            numbers = write(xp, xp.astype(flat, xp.int64), places, xp.astype(values, xp.int64))
-            return xp.reshape(numbers != 0, shape)
-        return xp.reshape(write(xp, flat, places, values), shape)
+            opened.append(item)
+    return tuple(opened)
+
+
+def _read(xp: Any, x: Any, index: tuple[Any, ...]) -> Any:
+    return read(xp, x, opened(xp, tuple(x.shape), index))
+
+
+def _written(xp: Any, write: Any, x: Any, index: tuple[Any, ...], values: Any) -> Any:
+    """A copy of ``x`` to which ``write`` has written ``values`` at ``index``."""
+    shape = tuple(x.shape)
+    places = whole(xp, shape)
+    if any(hasattr(item, "dtype") for item in index):
+        places = read(xp, places, opened(xp, shape, index))
+    else:
+        places = places[index]
+    if not hasattr(values, "dtype"):
+        values = xp.asarray(values, dtype=x.dtype)
+    values = xp.broadcast_to(values, places.shape)
+    if not prod(places.shape):
+        return xp.copy(x)
+    places = xp.reshape(places, (-1,))
+    flat, values = xp.reshape(x, (-1,)), xp.reshape(values, (-1,))
+    if write is add_at and DType.of(x.dtype) is bool_:  # of which the standard has no sums
+        numbers = write(xp, xp.astype(flat, xp.int64), places, xp.astype(values, xp.int64))
+        return xp.reshape(numbers != 0, shape)
+    return xp.reshape(write(xp, flat, places, values), shape)
+
+
+def _ends(xp: Any, index: Any) -> tuple[Any, Any]:
+    return xp.min(index), xp.max(index)
 
 
 def check_bounds(xp: Any, index: Any, size: int, low: int = 0) -> None:
     """Raise :class:`DimError` unless all of ``index`` is in [low, size)."""
     if 0 in index.shape:
         return
-    least, greatest = int(xp.min(index)), int(xp.max(index))
+    least, greatest = map(int, xp.program(_ends)(xp, index))
     if greatest >= size or least < low:
         wrong = greatest if greatest >= size else least
         raise DimError(
@@ -84,6 +111,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     array_type = type(xp.zeros(1))
     parts = IndexParts(array_type, xp.asarray, cast)
     writer = Writer(xp)
+    read_at = xp.program(functools.partial(_read, xp))
 
     def checked(shape: tuple[int, ...], advanced: tuple[Any, ...]) -> tuple[Any, ...]:
         # CuPy and JAX read past the end without a word.
@@ -117,7 +145,7 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         if advanced is None:
             return x
         advanced = checked(x.shape, advanced)
-        return x[advanced] if xp.strided else read(xp, x, opened(xp, tuple(x.shape), advanced))
+        return x[advanced] if xp.strided else read_at(x, _without_masks(xp, advanced))
 
     def index_put(x: Any, index: tuple[Any, ...], values: Any, accumulate: bool) -> Any:
         basic, advanced = split(x, index)
