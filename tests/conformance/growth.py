@@ -478,14 +478,18 @@ def with_dims(context: Context, template: Template, ndim: int, make: Make) -> An
             shape = (*front, *pad, *array.shape) if grows else array.shape
             made[id(array)] = repeated(request, shape, make)
         sample = template.sample.map(lambda a, made=made: made[id(a)])
-        for moved in (_last_dims(context.op, sample, ndim - most, most), sample):
+        orders = [_last_dims(context.op, sample, ndim - most, most, fills=f) for f in (True, False)]
+        for moved in (*orders, sample):
             if cost(context, moved) < LARGEST and _takes(context, moved):
                 return moved
     return None
 
 
-def _last_dims(op: Any, sample: Any, added: int, most: int) -> Any:
-    """The call whose named dimensions stay the ones they were, behind ``added`` others."""
+def _last_dims(op: Any, sample: Any, added: int, most: int, *, fills: bool) -> Any:
+    """The call whose named dimensions stay the ones they were, behind ``added`` others.
+
+    ``fills`` says whether where all of them are named, the others are as well.
+    """
 
     def move(name: str, value: Any) -> Any:
         if name not in DIMS or isinstance(value, bool):
@@ -493,7 +497,10 @@ def _last_dims(op: Any, sample: Any, added: int, most: int) -> Any:
         if isinstance(value, int):
             return value + added if value >= 0 else value
         if isinstance(value, (tuple, list)) and all(type(n) is int for n in value):
-            return type(value)(n + added if n >= 0 else n for n in value)
+            moved = [n + added if n >= 0 else n for n in value]
+            every = len(value) == most > 1 and sorted(n % most for n in value) == [*range(most)]
+            # An order of all dimensions takes the new ones as well, in another order, too.
+            return type(value)([*reversed(range(added)), *moved] if every and fills else moved)
         return value
 
     return changed(op, sample, move) if any(n in DIMS for n, _ in named(op, sample)) else sample

@@ -28,7 +28,7 @@ PER_DIMENSION: dict[str, tuple[int, ...]] = {
     "stride": (1, 2, 3),
     "padding": (0, 1, 2),
     "dilation": (1, 2, 3),
-    "output_padding": (0, 2, 1),
+    "output_padding": (0, 1, 2),  # each below the stride of its dimension
     "output_size": (2, 3, 1),
 }
 #: values that the name of an option suggests

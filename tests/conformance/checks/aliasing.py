@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from coredispatch.registry import CoreDispatchError
 
 from ..case import Case
@@ -24,7 +26,8 @@ from ..context import (
     tensors_in,
 )
 from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
-from ..variations import variations
+from ..templates import named
+from ..variations import variations, with_argument
 from . import check
 from .decompositions import public
 from .values import choose_dtypes
@@ -61,7 +64,10 @@ def _results(context: Context) -> Iterator[tuple[Any, Any]]:
 def _varied(context: Context) -> Iterator[tuple[Any, Any]]:
     """Calls with other options than the samples have, where the operator takes them."""
     found = (v.sample for s in context.samples(limit=8) for v in variations(context.op, s))
-    for sample in itertools.islice(found, VARIED):
+    idle = (i for s in context.samples(limit=8) for i in _idle(context.op, s))
+    for sample in itertools.chain(
+        itertools.islice(idle, VARIED // 2), itertools.islice(found, VARIED)
+    ):
         if elements(context.placed(sample)) > LARGEST:
             continue
         try:
@@ -74,6 +80,24 @@ def _varied(context: Context) -> Iterator[tuple[Any, Any]]:
             continue  # whether it may be refused is the business of the arguments
         if sum(t.numel() for t in tensors_in(result)) <= LARGEST:
             yield tensors, result
+
+
+def _idle(op: Any, sample: Any) -> Iterator[Any]:
+    """Calls that may have nothing to do, where a kernel is tempted to give its input back.
+
+    Masks that choose nothing or everything, and zeros or ones in the place of several integers:
+    nothing to pad, every repetition once.
+    """
+    masks: list[Any] = []
+    sample.map(lambda a: masks.append(a) or a if a.dtype.kind == "b" else a)
+    for chosen in (False, True) if masks else ():
+        yield sample.map(
+            lambda a, chosen=chosen: np.full_like(a, chosen) if a.dtype.kind == "b" else a
+        )
+    for name, value in named(op, sample):
+        if type(value) in (tuple, list) and value and all(type(n) is int for n in value):
+            for other in (0, 1):
+                yield with_argument(op, sample, name, type(value)([other] * len(value)))
 
 
 @check(6, plan=_plan, variant="view")

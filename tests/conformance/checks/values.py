@@ -34,6 +34,8 @@ from . import check
 __all__ = ["choose_dtypes", "plan", "run", "shapes_of"]
 
 #: dtypes that the sample-shaped checks (3 and 4) use, where the op has them
+#: of the namespace `linalg`, and no factorization
+PRODUCTS = frozenset(("matmul",))
 DECOMPOSITIONS = frozenset(
     "cholesky cholesky_inverse cholesky_solve cov corrcoef det eigh geqrf inverse logdet lu "
     "lu_solve lu_unpack matrix_exp matrix_power nuclear_norm orgqr ormqr pinverse qr slogdet svd "
@@ -96,7 +98,7 @@ def degenerate(sample: Any) -> bool:
 
 def decomposes(op: Any) -> bool:
     """Whether LAPACK does the work, which promises nothing for NaN and infinity, and may hang."""
-    return "linalg" in op.namespaces or op.name in DECOMPOSITIONS
+    return "linalg" in op.namespaces and op.name not in PRODUCTS or op.name in DECOMPOSITIONS
 
 
 def in_domain(op: Any, distribution: str, layout: str) -> bool:

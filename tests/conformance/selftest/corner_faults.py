@@ -165,6 +165,43 @@ def other_mask(correct: Any, raws: Any) -> Any:
     return kept, mask
 
 
+# ---- calls that have nothing to do --------------------------------------------------------------
+
+
+def no_choice(correct: Any, raws: Any) -> Any:
+    """Where no element is chosen the input itself is given back."""
+    x, mask = raws[0], raws[1]
+    same = x.shape == np.broadcast_shapes(x.shape, mask.shape)
+    return x if same and not mask.any() else correct(*raws)
+
+
+def no_padding(correct: Any, raws: Any) -> Any:
+    """Where nothing is padded the input itself is given back."""
+    return correct(*raws) if any(raws[1]) else raws[0]
+
+
+def once(correct: Any, raws: Any) -> Any:
+    """Where everything is repeated once a view of the input is given back."""
+    x, repeats = raws[0], raws[1]
+    if any(n != 1 for n in repeats):
+        return correct(*raws)
+    return x.reshape((1,) * (len(repeats) - x.ndim) + x.shape)
+
+
+def many_reversed(correct: Any, raws: Any) -> Any:
+    """Seven dimensions and more are reversed, whatever their order is to be."""
+    return raws[0].T if raws[0].ndim > 6 else correct(*raws)
+
+
+def ends_of_both(correct: Any, raws: Any) -> Any:
+    """The last row of a transposed convolution whose strides and output paddings both differ."""
+    out = correct(*raws)
+    if raws[6] and len(set(raws[3])) > 1 and len(set(raws[7])) > 1:
+        out = np.array(out)
+        out[..., -1, :] = 0
+    return out
+
+
 #: name -> (mutation, details)
 CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "doubles are saturated where floats are": (early_one, _entry("tanh", 8, "bound")),
@@ -188,6 +225,14 @@ CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "indices between the ends": (ends_alone, _entry("index_add", 14, "at place")),
     "a slow rate is inverted": (inverse_rate, _entry("exponential", 11, "sigmas", "backend")),
     "large rates are cut": (half_too_low, _entry("poisson", 11, "sigmas", "backend")),
+    "nothing is chosen by a mask": (no_choice, _entry("masked_fill", 6, "shares memory")),
+    "nothing is padded": (no_padding, _entry("constant_pad_nd", 6, "shares memory")),
+    "everything is repeated once": (once, _entry("repeat", 6, "shares memory")),
+    "an order of many dimensions": (many_reversed, _entry("permute", 30, "shape|exact|bound")),
+    "strides and output paddings that differ": (
+        ends_of_both,
+        _entry("convolution", 33, "bound", "conv_transpose2d"),
+    ),
     "another mask for large tensors": (
         other_mask,
         _entry("native_dropout", 11, "impossible", "backend"),
