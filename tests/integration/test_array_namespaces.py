@@ -75,6 +75,8 @@ def test_kernels_as_one_program(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     environment = installed("jax", "over_jax", tmp_path)
     certify(environment, "--backend", "jax", "--level", "operators", *only(*PROGRAMS))
+    special = ("--level", "training", "--check", "special-values")
+    certify(environment, "--backend", "jax", *special, *only("floor_divide"))
 
 
 def test_each_is_a_few_lines() -> None:

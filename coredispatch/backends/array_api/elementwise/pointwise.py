@@ -93,7 +93,9 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
     for op, name in _ROUNDING.items():
         found[op] = _rounding(xp, getattr(xp, name))
     found["remainder"] = _remainder(xp, _checked(xp, xp.remainder))
-    found["floor_divide"] = _in_single(xp, _checked(xp, xp.floor_divide))
+    found["floor_divide"] = _in_single(
+        xp, _floor_divide(xp, _checked(xp, xp.floor_divide), found["remainder"])
+    )
     if "nextafter" in found:
         found["nextafter"] = _nextafter(xp, found["nextafter"])
 
@@ -173,6 +175,34 @@ def _remainder(xp: Any, remainder: Callable[..., Any]) -> Callable[..., Any]:
         rest = remainder(rest, divisor)
         other = (xp.signbit(a) != xp.signbit(b)) & (rest != 0)
         return xp.copysign(xp.where(other, divisor - rest, rest), b)
+
+    return kernel
+
+
+def _floor_divide(
+    xp: Any, divide: Callable[..., Any], remainder: Callable[..., Any]
+) -> Callable[..., Any]:
+    """``floor_divide`` of real numbers by way of the remainder, as Python and NumPy have it.
+
+    The standard leaves open zeros, infinities and quotients that round to the next number.
+    """
+    if xp.strided or not (xp.has("copysign") and xp.has("signbit")):
+        return divide
+
+    def kernel(a: Any, b: Any) -> Any:
+        native = next(x.dtype for x in (a, b) if hasattr(x, "dtype"))
+        a, b = (x if hasattr(x, "dtype") else xp.asarray(x, dtype=native) for x in (a, b))
+        if not DType.of(native).is_floating_point:
+            return divide(a, b)
+        plain = a / b
+        out = (a - remainder(a, b)) / b
+        low = xp.floor(out)
+        out = xp.where(out - low > 0.5, low + 1, low)
+        # The remainder of an infinite divisor may be as infinite.
+        below = xp.where((a != 0) & (xp.signbit(a) != xp.signbit(b)), -1.0, 0.0)
+        out = xp.where(xp.isinf(b) & xp.isfinite(a), xp.astype(below, native), out)
+        out = xp.where(out == 0, xp.copysign(xp.zeros_like(out), plain), out)
+        return xp.where(b == 0, plain, out)
 
     return kernel
 
