@@ -31,6 +31,8 @@ PER_DIMENSION: dict[str, tuple[int, ...]] = {
     "output_padding": (0, 1, 2),  # each below the stride of its dimension
     "output_size": (2, 3, 1),
 }
+#: and further ones, which other options must allow
+FURTHER = {"output_padding": (0, 2, 1)}
 #: values that the name of an option suggests
 BY_NAME: dict[str, tuple[Any, ...]] = {
     "alpha": (0, 2.5, 1),
@@ -133,6 +135,7 @@ def levels(op: Any, samples: list[Any]) -> dict[str, list[Any]]:
             values += [False, True]
         elif name in PER_DIMENSION and count:
             values += _turned(PER_DIMENSION[name], count)
+            values += _turned(FURTHER[name], count) if name in FURTHER else ()
         elif name == "dim" and param.kind == "IntList":
             values += SEVERAL
         else:

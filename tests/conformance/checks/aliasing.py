@@ -88,9 +88,9 @@ def _idle(op: Any, sample: Any) -> Iterator[Any]:
     Masks that choose nothing or everything, and zeros or ones in the place of several integers:
     nothing to pad, every repetition once.
     """
-    masks: list[Any] = []
-    sample.map(lambda a: masks.append(a) or a if a.dtype.kind == "b" else a)
-    for chosen in (False, True) if masks else ():
+    kinds: set[str] = set()
+    sample.map(lambda a: kinds.update(a.dtype.kind) or a)
+    for chosen in (False, True) if "b" in kinds else ():
         yield sample.map(
             lambda a, chosen=chosen: np.full_like(a, chosen) if a.dtype.kind == "b" else a
         )

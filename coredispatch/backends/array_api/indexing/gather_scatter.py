@@ -58,14 +58,15 @@ def kernels(xp: Any) -> dict[str, Callable[..., Any]]:
         at = places(source, dim, index)
         if xp.strided:
             return xp.reshape(source[at], shape)
-        return along(source, dim, index, shape)
+        return taken_along(source, dim, index, shape)
 
-    @xp.program
     def along(source: Any, dim: int, index: Any, shape: tuple[int, ...]) -> Any:
         lengths = list(index.shape)
         lengths[dim] = source.shape[dim]
         source = source[tuple(slice(n) for n in lengths)]
         return xp.reshape(xp.take_along_axis(source, index, axis=dim), shape)
+
+    taken_along = xp.program(along)
 
     def written(write: Callable[..., Any]) -> Callable[..., Any]:
         def kernel(x: Any, dim: int, index: Any, src: Any) -> Any:
