@@ -167,7 +167,7 @@ class OneCycleLR(LRScheduler):
                 (rise, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
                 (total_steps - 1, "max_lr", "min_lr", "base_momentum", "max_momentum"),
             ]
-        self._schedule_phases = [dict(zip(_PHASE, phase)) for phase in phases]
+        self._schedule_phases: list[dict[str, Any]] = [dict(zip(_PHASE, phase)) for phase in phases]
         groups = optimizer.param_groups
         tops = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * len(groups)
         if last_epoch == -1:

@@ -151,7 +151,8 @@ class Expressions(Operations):
 
     def expr_JoinedStr(self, node: ast.JoinedStr) -> Any:
         """An f-string."""
-        text, values = "", []
+        text = ""
+        values: list[Any] = []
         for part in node.values:
             if isinstance(part, ast.Constant):
                 text += str(part.value).replace("{", "{{").replace("}", "}}")
