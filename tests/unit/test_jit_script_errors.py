@@ -33,10 +33,6 @@ def refuses_generator(x: int):  # type: ignore[no-untyped-def]
     return (i for i in [x])
 
 
-def refuses_format(x: int):  # type: ignore[no-untyped-def]
-    return f"{x:.2f}"
-
-
 def refuses_lambda(x: int):  # type: ignore[no-untyped-def]
     f = lambda y: y  # noqa: E731
     return f(x)
@@ -118,7 +114,6 @@ def global_tensor(x):  # type: ignore[no-untyped-def]
         (refuses_try, UnsupportedNodeError, "try blocks aren't supported", "try:"),
         (refuses_many, NotSupportedError, "variable number of arguments", "xs"),
         (refuses_generator, NotSupportedError, "GeneratorExp aren't supported", "(i for i in [x])"),
-        (refuses_format, NotSupportedError, "Don't support formatting", 'f"{x:.2f}"'),
         (refuses_lambda, UnsupportedNodeError, "Lambda aren't supported", "lambda y: y"),
         (refuses_import, UnsupportedNodeError, "import statements aren't supported", "import os"),
         (unknown_name, RuntimeError, "undefined value foo", "foo"),
