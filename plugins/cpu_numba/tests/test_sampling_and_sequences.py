@@ -83,9 +83,9 @@ def test_incomplete_gamma() -> None:
     for other in (x, np.abs(near)):
         for name, wanted in (("igamma", special.gammainc), ("igammac", special.gammaincc)):
             value = wanted(a, other)
-            # exp(-d) of a distance d, which moves by a * |1 - a/x| or sqrt(2 a d) times the
-            # rounding of x / a: in SciPy's result as in ours. SciPy loses another 2e-11 in far tails
-            # (beside mpmath), where ours stays below 1e-12.
+            # exp(-d) of a distance d, which moves by sqrt(2 a d) times the rounding of x / a: in
+            # SciPy's result as in ours. Beside mpmath SciPy loses another 2e-11 in far tails,
+            # where ours stays below 1e-12.
             distance = -np.log(np.maximum(value, 1e-300))
             bound = 5e-11 + 4 * np.finfo(float).eps * np.sqrt(2 * a * distance)
             off = np.abs(KERNELS[name](a, other) - value) - bound * value
