@@ -13,7 +13,7 @@ import numpy as np
 
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import IntList, Tensor
-from coredispatch.ops.support.rules import normalize_dim, require_one_of, transform
+from coredispatch.ops.support.rules import normalize_dim, real_like, require_one_of, same, transform
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import (
@@ -86,13 +86,6 @@ def _c2c_shape(self: Any, dim: Sequence[int], norm: str, forward: bool = True) -
     return tuple(self.shape)
 
 
-def _complex_input(self: Any, *_: Any) -> DType:
-    dtype = DType.of(self.dtype)
-    if dtype not in COMPLEX:
-        raise DTypeError(f"complex64 or complex128 is needed, got {dtype}", fix="use x.cfloat()")
-    return dtype
-
-
 def _planes(make: Any) -> Iterator[tuple[Any, tuple[int, ...]]]:
     for shape, dim in (
         ((1,), (0,)),
@@ -119,7 +112,7 @@ def _c2c_reference(self: Any, dim: Any, norm: Any, forward: bool = True) -> Any:
 @primitive(
     cast="float32",
     out=_c2c_shape,
-    dtype=_complex_input,
+    dtype=same,
     reference=_c2c_reference,
     samples=_both_ways,
     takes=COMPLEX,
@@ -148,13 +141,6 @@ def _r2c_shape(self: Any, dim: Sequence[int], norm: str, onesided: bool = True) 
     return tuple(sizes)
 
 
-def _real_input(self: Any, *_: Any) -> DType:
-    dtype = DType.of(self.dtype)
-    if dtype not in (float32, float64):
-        raise DTypeError(f"float32 or float64 is needed, got {dtype}", fix="use x.float()")
-    return dtype.to_complex()
-
-
 def _real_samples(make: Any) -> Iterator[Sample]:
     for i, (x, dim) in enumerate(_planes(make)):
         yield Sample(x, dim, NORMS[i % 3], True)
@@ -168,7 +154,7 @@ def _r2c_reference(self: Any, dim: Any, norm: Any, onesided: bool = True) -> Any
 @composite(
     cast="float32",
     out=_r2c_shape,
-    dtype=_real_input,
+    dtype=lambda self, *_: DType.of(self.dtype).to_complex(),
     reference=_r2c_reference,
     samples=_real_samples,
     takes=(float32, float64),
@@ -236,7 +222,7 @@ def _c2r_reference(self: Any, dim: Any, norm: Any, last_dim_size: int) -> Any:
 @composite(
     cast="float32",
     out=_c2r_shape,
-    dtype=lambda self, *_: _complex_input(self).to_real(),
+    dtype=real_like,
     reference=_c2r_reference,
     samples=_c2r_samples,
     takes=COMPLEX,
