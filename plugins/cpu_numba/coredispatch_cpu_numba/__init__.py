@@ -44,10 +44,11 @@ def coredispatch_register(registrar: Any) -> None:
     keep_freed_memory()
     registrar.thread_pool("cpu_numba", set_num_threads)
     for module in MODULES:
+        waits = background.active and not getattr(module, "PATIENT", False)
         registrar.kernels(
             "cpu",
             {name: background.patient(kernel) for name, kernel in module.KERNELS.items()}
-            if background.active
+            if waits
             else module.KERNELS,
             priority=getattr(module, "PRIORITY", PRIORITY),
             when=getattr(module, "WHEN", None),

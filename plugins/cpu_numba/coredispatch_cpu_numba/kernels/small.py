@@ -2,7 +2,9 @@
 
 A kernel here takes contiguous float32 or float64 arrays of the commonest shapes and up to
 ``MOST`` elements; everything else it declines by returning NotImplemented, and the next kernel
-of the table serves. Numba is imported when the first of them runs.
+of the table serves. So it does while its function is compiled in the background, without the wrapper of
+``background.patient``, which costs a tenth of the call. Numba is imported when the first of them
+runs.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ import numpy as np
 from coredispatch_cpu_numba import background
 from coredispatch_cpu_numba.arrays import INT64
 
-__all__ = ["KERNELS", "MOST", "PRIORITY"]
+__all__ = ["KERNELS", "MOST", "PATIENT", "PRIORITY"]
+
+#: the kernels decline by themselves what is not compiled yet
+PATIENT = True
 
 #: above the kernels for large arrays, which see the calls declined here
 PRIORITY = 20
 MOST = 2048
 _MOST_EXPONENTIALS = 8192  # of softmax, whose loops are those for large arrays
 _PRODUCT = 16384  # multiplications of a matrix product
+_VECTOR = 16  # elements of the shortest rows that are gone through in whole vectors
 
 
 _TOTALS = ("mean", "sum")
@@ -30,17 +36,20 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class _Functions(dict[str, Callable[..., Any]]):
-    """The compiled functions of one dtype by name, made when first asked for."""
+    """The compiled functions of one dtype by name, made when first asked for.
+
+    A function that is being compiled in the background is None, and is asked for again.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
 
-    def __missing__(self, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = background.made_by(
-            partial(self.made, name), (name, self.number)
-        )
-        return function
+    def __missing__(self, name: str) -> Any:
+        try:
+            return background.made_by(partial(self.made, name), (name, self.number))
+        except background.NotReady:
+            return None
 
     def made(self, name: str, cached_only: bool) -> Callable[..., Any]:
         """The function; raises NotReady where it is not on disk but should be."""
@@ -110,6 +119,8 @@ def _totals(name: str) -> Callable[..., Any]:
             out = np.empty(x.shape[1], x.dtype)
         else:
             return NotImplemented
+        if function is None:
+            return NotImplemented
         function(x, out)
         return out
 
@@ -118,14 +129,18 @@ def _totals(name: str) -> Callable[..., Any]:
 
 
 def _rows(name: str) -> Callable[..., Any]:
+    short, long = f"{name}_short", f"{name}_long"
+
     def kernel(x: np.ndarray, dim: int, dtype: Any = None) -> Any:
         small = x.size <= _MOST_EXPONENTIALS
         if small and x.ndim == 2 and (dim == 1 or dim == -1) and dtype is None:
             f = _functions(x)
             if f is not None:
-                out = np.empty(x.shape, x.dtype)
-                f[name](x, out)
-                return out
+                function = f[short if x.shape[1] < _VECTOR else long]
+                if function is not None:
+                    out = np.empty(x.shape, x.dtype)
+                    function(x, out)
+                    return out
         return NotImplemented
 
     kernel.__name__ = name
@@ -137,9 +152,11 @@ def _rows_backward(name: str) -> Callable[..., Any]:
         if grad.ndim == 2 and (dim == 1 or dim == -1) and output.size <= MOST:
             f = _functions(grad)
             if f is not None and grad.shape == output.shape and _alike(grad, output):
-                out = np.empty(output.shape, output.dtype)
-                f[name](grad, output, out)
-                return out
+                function = f[name]
+                if function is not None:
+                    out = np.empty(output.shape, output.dtype)
+                    function(grad, output, out)
+                    return out
         return NotImplemented
 
     kernel.__name__ = name
@@ -156,9 +173,11 @@ def linear(x: np.ndarray, w: np.ndarray, b: Any) -> Any:
             if b is None:
                 b = _constant(width, w.dtype, 0.0)
             if f is not None and b.shape == (width,) and _alike(x, w) and _alike(x, b):
-                out = np.empty((rows, width), x.dtype)
-                f["linear"](x, w, b, out)
-                return out
+                function = f["linear"]
+                if function is not None:
+                    out = np.empty((rows, width), x.dtype)
+                    function(x, w, b, out)
+                    return out
     return NotImplemented
 
 
@@ -168,15 +187,18 @@ def layer_norm(x: np.ndarray, normalized_shape: Any, weight: Any, bias: Any, eps
         f = _functions(x)
         if f is None:
             return NotImplemented
+        function = f["layer_norm_plain" if weight is None and bias is None else "layer_norm"]
+        if function is None:
+            return NotImplemented
         out = np.empty(x.shape, x.dtype)
         if weight is None and bias is None:
-            f["layer_norm_plain"](x, float(eps), out)
+            function(x, float(eps), out)
             return out
         weight = _constant(x.shape[1], x.dtype, 1.0) if weight is None else weight
         bias = _constant(x.shape[1], x.dtype, 0.0) if bias is None else bias
         if weight.shape == bias.shape == normalized_shape:
             if _alike(x, weight) and _alike(x, bias):
-                f["layer_norm"](x, weight, bias, float(eps), out)
+                function(x, weight, bias, float(eps), out)
                 return out
     return NotImplemented
 
@@ -188,10 +210,11 @@ def cross_entropy(
     if weight is None and smoothing == 0.0 and reduction in _TOTALS and x.ndim == 2:
         if 0 < x.size <= MOST and _labels_fit(y, len(x)):
             f = _functions(x)
-            if f is not None:
+            function = None if f is None else f["cross_entropy"]
+            if function is not None:
                 out = np.empty((), x.dtype)
                 try:
-                    f["cross_entropy"](x, y, ignored, reduction == "mean", out)
+                    function(x, y, ignored, reduction == "mean", out)
                 except ValueError:
                     return NotImplemented  # a bad label: the next kernel says which
                 return out
@@ -212,9 +235,11 @@ def cross_entropy_backward(
         if 0 < x.size <= MOST and grad.ndim == 0 and _labels_fit(y, len(x)):
             f = _functions(x)
             if f is not None and _alike(x, grad):
-                out = np.empty(x.shape, x.dtype)
-                f["cross_entropy_backward"](grad, x, y, ignored, reduction == "mean", out)
-                return out
+                function = f["cross_entropy_backward"]
+                if function is not None:
+                    out = np.empty(x.shape, x.dtype)
+                    function(grad, x, y, ignored, reduction == "mean", out)
+                    return out
     return NotImplemented
 
 
@@ -229,9 +254,11 @@ def threshold_backward(grad: np.ndarray, x: np.ndarray, threshold: Any) -> Any:
                 name = "threshold_backward_strided"
             else:
                 return NotImplemented
-            out = np.empty(x.shape, x.dtype)
-            f[name](grad, x, float(threshold), out)
-            return out
+            function = f[name]
+            if function is not None:
+                out = np.empty(x.shape, x.dtype)
+                function(grad, x, float(threshold), out)
+                return out
     return NotImplemented
 
 

@@ -32,8 +32,6 @@ _OWN = (types.float32, types.float64)
 _sources: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 _dispatchers: list[Any] = []  # own the compiled code
 _lock = threading.Lock()
-#: elements of the shortest rows that are gone through in whole vectors
-VECTOR = 16
 
 #: a matrix of any strides, read only: a gradient that was expanded from a number
 _STRIDED = "strided matrix"
@@ -176,18 +174,20 @@ def _sum_exp_of(row, shift):
 
 
 @_compiled(2, 2)
-def softmax(x, out):
+def softmax_long(x, out):
+    full_vectors()
     n = x.shape[1]
-    if n == 0:
-        return
-    if n >= VECTOR:
-        full_vectors()
-        given, results = x.reshape(x.size), out.reshape(out.size)
-        for i in range(x.shape[0]):
-            row, result = row_of(given, i, n), row_of(results, i, n)
-            factor = 1.0 / _store_exp(row, _top(row), result)
-            for j in range(n):
-                result[j] *= factor
+    given, results = x.reshape(x.size), out.reshape(out.size)
+    for i in range(x.shape[0]):
+        row, result = row_of(given, i, n), row_of(results, i, n)
+        factor = 1.0 / _store_exp(row, _top(row), result)
+        for j in range(n):
+            result[j] *= factor
+
+
+@_compiled(2, 2)
+def softmax_short(x, out):
+    if x.shape[1] == 0:
         return
     for i in range(x.shape[0]):
         top = x[i, 0]
@@ -205,19 +205,21 @@ def softmax(x, out):
 
 
 @_compiled(2, 2)
-def log_softmax(x, out):
+def log_softmax_long(x, out):
+    full_vectors()
     n = x.shape[1]
-    if n == 0:
-        return
-    if n >= VECTOR:
-        full_vectors()
-        given, results = x.reshape(x.size), out.reshape(out.size)
-        for i in range(x.shape[0]):
-            row, result = row_of(given, i, n), row_of(results, i, n)
-            top = _top(row)
-            below = math.log(_sum_exp(row, top))
-            for j in range(n):
-                result[j] = (row[j] - top) - below
+    given, results = x.reshape(x.size), out.reshape(out.size)
+    for i in range(x.shape[0]):
+        row, result = row_of(given, i, n), row_of(results, i, n)
+        top = _top(row)
+        below = math.log(_sum_exp(row, top))
+        for j in range(n):
+            result[j] = (row[j] - top) - below
+
+
+@_compiled(2, 2)
+def log_softmax_short(x, out):
+    if x.shape[1] == 0:
         return
     for i in range(x.shape[0]):
         top = x[i, 0]
