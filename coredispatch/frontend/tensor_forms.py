@@ -12,7 +12,13 @@ from coredispatch._warnings import warn
 from coredispatch.frontend.inplace_views import view_in_place
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
-from coredispatch.registry.model.errors import AutogradError, DTypeError
+from coredispatch.registry import TABLE
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    MissingKernel,
+)
 
 __all__: list[str] = []
 
@@ -209,6 +215,35 @@ def name(self: Tensor) -> None:
     """None: PyTorch never used it."""
 
 
+def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    """The strided tensor that ``self`` stands for, by its layout's ``to_dense``.
+
+    A strided tensor is returned as it is, or converted to ``dtype``. The gradient of a layout that
+    stores a part of the elements is one of these elements: ``masked_grad=False`` is refused.
+
+    Raises MissingKernel where the layout does not say what its tensors stand for.
+
+    Example:
+        >>> cd.eye(2).to_sparse_csr().to_dense()
+        tensor([[1., 0.],
+                [0., 1.]])
+    """
+    layout, plugin = TABLE.snapshot.layouts.get(self.layout) or (None, "")
+    if masked_grad is False and layout is not None:
+        raise ArgumentError(
+            "to_dense: masked_grad=False asks for the gradient of elements that are not stored",
+            fix="leave masked_grad out",
+        )
+    if layout is not None:
+        if layout.to_dense is None:
+            raise MissingKernel(
+                f"to_dense: layout {layout.name!r} does not say what its tensors stand for",
+                fix=f"give the Layout of plugin {plugin!r} a to_dense=",
+            )
+        self = layout.to_dense(self)
+    return self if dtype is None else self.to(dtype)
+
+
 def volatile(self: Tensor) -> bool:
     """False: it was replaced by ``no_grad``."""
     return False
@@ -218,7 +253,7 @@ _DETAILS = (is_mkldnn, is_nested, is_sparse_csr, name, volatile)
 _HERE = (
     apply_, map_, map2_, as_strided_, const_data_ptr, is_set_to, dim_order, narrow_copy,
     new_empty_strided, record_stream, module_load, resize, resize_as, to_mkldnn,
-    __delitem__,
+    to_dense, __delitem__,
 )  # fmt: skip
 
 

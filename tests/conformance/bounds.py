@@ -33,9 +33,9 @@ SELECTING = (
     "relu",
     "hardtanh",
 )
-#: operators whose results go on from the results before them: what passes the largest number on the
-#: way, or the smallest, comes back in a wider accumulator and in no other
-RUNNING_PRODUCTS = ("cumprod",)
+#: operators that multiply many numbers: what passes the largest number on the way, or the smallest,
+#: comes back in a wider accumulator or in another order, and in no other
+RUNNING_PRODUCTS = ("cumprod", "prod")
 #: in which the inputs of a conditioned operator move: up, down, and the others at random
 DIRECTIONS = 6
 #: class of an op whose definition names none: conditioned, with intermediate results rounded
@@ -300,15 +300,18 @@ def _spread(reference: Reference, r: Any, directions: int, number: int, *, doubl
             # What one unit turns into NaN or infinity is undetermined: nothing is asserted.
             tipped = (np.isnan(moved) != np.isnan(r)) | (np.isinf(moved) != np.isinf(r))
             spread = np.maximum(spread, np.where(tipped, np.inf, _distance(moved, r)))
-    if directions > DIRECTIONS:  # half precision is computed in single
-        running = reference.op.name in RUNNING_PRODUCTS
+    half = directions > DIRECTIONS  # half precision is computed in single
+    running = reference.op.name in RUNNING_PRODUCTS and not double
+    if half or running:
         share = np.finfo(np.float64).eps / np.finfo(np.float32).eps if double else 1.0
         for direction in range(directions):
             single, exact = (_shaped(run, r, number) for run in reference.single(direction))
-            if single is not None and exact is not None:
+            if single is None or exact is None:
+                continue
+            if half:
                 distance = _distance(single, exact) * share
                 spread = np.maximum(spread, np.where(np.isinf(distance), 0.0, distance))
-            if single is not None and exact is not None and running and not double:
+            if running:
                 spread = np.where(_left_the_range(single, exact), np.inf, spread)
     return spread
 

@@ -23,6 +23,7 @@ __all__ = [
     "layout_of",
     "layouts",
     "profiles",
+    "representable",
     "scope",
     "tensor_of",
     "uses_layouts",
@@ -44,6 +45,13 @@ def conversions(layout: Layout) -> dict[str, Callable[[Any], Any]]:
     """The ways from a strided tensor into the layout; ``from_dense`` has the name ""."""
     own = {} if layout.from_dense is None else {"": layout.from_dense}
     return {**own, **layout.forms}
+
+
+def representable(layout: Layout, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The array changed into one that the layout holds exactly, of its own dtype."""
+    if layout.representable is None:
+        return array
+    return np.asarray(layout.representable(array, rng)).astype(array.dtype)
 
 
 def tensor_of(strided: Any, layout: str, form: str) -> Any:

@@ -21,9 +21,12 @@ from coredispatch.conformance import BACKEND, Result, Status, Subject, SuiteErro
 from coredispatch.conformance.levels import known_profiles
 from coredispatch.conformance.repro import case_of, script
 from coredispatch.plugin import (
+    ArgumentError,
     Layout,
+    MissingKernel,
     Sample,
     composite,
+    from_raw,
     hookimpl,
     laid_out,
     primitive,
@@ -33,6 +36,8 @@ from coredispatch.plugin import (
     tolerance,
 )
 from coredispatch.plugin import Tensor as Tensor
+
+from . import triangular_layout
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "diagonal_layout" / "coredispatch_diagonal.py"
 
@@ -297,6 +302,37 @@ def test_a_layout_of_a_third_party_is_certified(diagonal: Any) -> None:
     for op in ("to_diagonal", "diagonal_to_dense"):
         assert failures(judged(op)) == set()
     assert "diagonal" in known_profiles()
+
+
+def test_to_dense_is_that_of_the_layout(diagonal: Any) -> None:
+    x = cd.eye(3, requires_grad=True)
+    y = diagonal.to_diagonal(x)
+    assert y.to_dense().layout == "strided" and y.to_dense().equal(x)
+    assert y.to_dense(cd.float64).dtype == cd.float64
+    y.to_dense().sum().backward()
+    assert x.grad is not None and x.grad.equal(cd.eye(3))
+    with pytest.raises(ArgumentError, match="masked_grad=False"):
+        y.to_dense(masked_grad=False)
+    assert x.to_dense() is x
+
+
+def test_to_dense_of_a_layout_that_gives_none_says_so(load: Any) -> None:
+    class Raw:
+        shape, dtype = (1,), np.dtype(np.float32)
+
+    load(lambda registrar: registrar.layout(Layout("opaque", data_type=Raw)))
+    with pytest.raises(MissingKernel, match="layout 'opaque' does not say"):
+        from_raw(Raw(), backend="cpu", layout="opaque").to_dense()
+
+
+@pytest.mark.parametrize("says", [None, triangular_layout.triangle])
+def test_a_layout_that_holds_no_reversed_matrix_is_certified(says: Any) -> None:
+    cd.plugins.load("triangles", triangular_layout.plugin(says))
+    try:
+        for op in ("to_lower", "lower_to_dense"):
+            assert failures(judged(op)) == set()
+    finally:
+        cd.plugins.unload("triangles")
 
 
 def replaced(module: Any, key: str, op: str, kernel: Any) -> Any:

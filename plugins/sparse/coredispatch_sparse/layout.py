@@ -15,7 +15,7 @@ import numpy as np
 from coredispatch.plugin import DimError, Layout, MissingKernel, ShapeError, numpy_dtype
 from coredispatch_sparse import kernels
 from coredispatch_sparse.csr import CSR, Pattern, size_of
-from coredispatch_sparse.ops import to_dense, to_sparse_csr
+from coredispatch_sparse.ops import csr_to_dense, to_sparse_csr
 from coredispatch_sparse.printing import describe
 
 __all__ = ["CPU_KERNELS", "FROM_STRIDED", "LAYOUT"]
@@ -245,7 +245,7 @@ LAYOUT = Layout(
     describe=describe,
     pack=pack,
     unpack=unpack,
-    to_dense=to_dense,
+    to_dense=csr_to_dense,
     from_dense=to_sparse_csr,
     dtypes_checked=("float32", "float64", "complex64", "bfloat16"),
     representable=thinned,

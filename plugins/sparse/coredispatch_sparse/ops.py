@@ -329,12 +329,6 @@ def to_sparse_csr(self: Tensor) -> Tensor:
     return self if is_sparse_csr(self) else csr_from_dense(self)
 
 
-@composite(
-    namespace=(),
-    samples=definitions.either,
-    reference=definitions.strided,
-    tolerance=tolerance.exact,
-)
 def to_dense(self: Tensor) -> Tensor:
     """The strided tensor with zeros where nothing is stored; a strided tensor as it is."""
     return csr_to_dense(self) if is_sparse_csr(self) else self
@@ -500,7 +494,6 @@ OPERATORS = (
     sparse_dim,
     dense_dim,
     to_sparse_csr,
-    to_dense,
     sparse_mask,
     spmm,
     sampled_matmul,

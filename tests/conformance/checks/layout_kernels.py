@@ -19,7 +19,7 @@ from coredispatch.registry import CoreDispatchError, fallback
 from ..context import Context, NotRun, tensors_in
 from ..reference import Reference
 from ..subject import numpy_dtype
-from ..tensor_layouts import conversions, dense, layouts
+from ..tensor_layouts import conversions, dense, layouts, representable
 from .decompositions import disagreement, weighted_sum
 
 __all__ = ["gradient", "kernel", "mixed", "stored_zeros"]
@@ -32,8 +32,7 @@ JUDGED = 60
 
 def _held(context: Context, layout: Layout, array: Any, form: str, rng: np.random.Generator) -> Any:
     """The array as the layout holds it, marked as such; None where it takes none like it."""
-    if layout.representable is not None:
-        array = np.asarray(layout.representable(array, rng)).astype(array.dtype)
+    array = representable(layout, array, rng)
     try:
         tensor = context.subject.tensor(laid_out(array, layout.name, form))
     except CoreDispatchError:

@@ -25,7 +25,15 @@ from ..case import BACKEND, Case
 from ..context import Context, NotRun, has_values
 from ..covering_array import ConfiguredMake
 from ..subject import OpMetadata, Subject, numpy_dtype
-from ..tensor_layouts import conversions, dense, extras, layout_of, layouts, scope
+from ..tensor_layouts import (
+    conversions,
+    dense,
+    extras,
+    layout_of,
+    layouts,
+    representable,
+    scope,
+)
 from . import check
 from .layout_kernels import gradient, kernel, mixed, stored_zeros
 from .values import choose_dtypes
@@ -118,9 +126,7 @@ def _tensors(context: Context, layout: Layout) -> Iterator[tuple[Any, Any, str]]
     make = ConfiguredMake(numpy_dtype(context.case.dtype), seed=context.case.seed + context.fresh)
     found = False
     for form, shape in itertools.product(conversions(layout), SHAPES):
-        array = make(shape)
-        if layout.representable is not None:
-            array = np.asarray(layout.representable(array, make.rng)).astype(array.dtype)
+        array = representable(layout, make(shape), make.rng)
         try:
             tensor = context.subject.tensor(laid_out(array, layout.name, form))
         except CoreDispatchError:

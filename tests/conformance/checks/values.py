@@ -29,6 +29,7 @@ from ..context import (
 )
 from ..covering_array import ConfiguredMake, combinations
 from ..subject import DTYPES, MANDATORY_DTYPES, OPERATORS, OpMetadata, Subject, numpy_dtype
+from ..tensor_layouts import layouts, representable
 from . import check
 
 __all__ = ["choose_dtypes", "plan", "run", "shapes_of"]
@@ -217,7 +218,7 @@ def _second_look(
     if not outputs or not inputs or not in_domain(context.op, "special", "contiguous"):
         return
     held = [context.subject.array(t).tobytes() for t in outputs]
-    changed = sample.map(lambda a: _held(context, reversed_layout(a)))
+    changed = sample.map(lambda a: _held(context, a))
     if context.case.layout not in ("stride0", "overlapping"):
         for tensor, source in zip(inputs, arrays_of(changed), strict=True):
             context.rewrite(tensor, source)
@@ -243,18 +244,30 @@ def _second_look(
 
 
 def _held(context: Context, array: Any) -> Any:
-    """What a layout that rounds holds of an array; any other array as it is."""
-    if not getattr(array, "layout", ""):
-        return array
-    exact = context.subject.array(context.subject.tensor(array))
-    return laid_out(exact, array.layout, array.form)
+    """The numbers of an array in another order; of a layout, as the layout holds them.
+
+    A layout may not hold the reversed array, being made for triangles, say. The numbers that are
+    not zero then change their places among themselves.
+    """
+    name = getattr(array, "layout", "")
+    turned = _reversed(np.asarray(array))
+    if not name:
+        return turned
+    rng = np.random.default_rng(context.case.seed)
+    marked = laid_out(representable(layouts()[name], turned, rng), name, array.form)
+    try:
+        tensor = context.subject.tensor(marked)
+    except CoreDispatchError:
+        within = np.asarray(array).copy()
+        within[within != 0] = _reversed(within[within != 0])
+        tensor = context.subject.tensor(laid_out(within, name, array.form))
+    # What a layout rounds to is what it holds.
+    return laid_out(context.subject.array(tensor), name, array.form)
 
 
-def reversed_layout(array: Any) -> Any:
+def _reversed(array: np.ndarray) -> np.ndarray:
     """The same numbers in reverse order: other contents of the same domain."""
-    turned = np.asarray(array)[...].reshape(-1)[::-1].reshape(array.shape).copy()
-    marked = getattr(array, "layout", "")
-    return laid_out(turned, marked, array.form) if marked else turned
+    return array.reshape(-1)[::-1].reshape(array.shape).copy()
 
 
 def arrays_of(sample: Any) -> list[Any]:

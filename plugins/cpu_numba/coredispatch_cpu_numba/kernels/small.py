@@ -2,9 +2,9 @@
 
 A kernel here takes contiguous float32 or float64 arrays of the commonest shapes and up to
 ``MOST`` elements; everything else it declines by returning NotImplemented, and the next kernel
-of the table serves. So it does while its function is compiled in the background, without the wrapper of
-``background.patient``, which costs a tenth of the call. Numba is imported when the first of them
-runs.
+of the table serves. So it does while its function is compiled in the background, without the
+wrapper of ``background.patient``, which costs a tenth of the call. Numba is imported when the
+first of them runs.
 """
 
 from __future__ import annotations
