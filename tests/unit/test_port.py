@@ -104,3 +104,71 @@ def test_a_name_over_a_package_that_is_not_installed_is_there(
 
 def test_torch_has_itself_for_an_attribute() -> None:
     assert not missing_names("import torch\nx: torch.torch.Tensor = torch.torch.ones(2)", "p.py")
+
+
+def test_a_name_means_the_module_until_it_is_used_for_something_else() -> None:
+    program = """
+try:
+    import torch
+except ImportError:
+    torch = None
+from torch import optim
+torch.bar
+optim.Adamx
+optim = optim.Adam([torch.ones(1)])
+optim.zero_grad(), optim.whatever
+def parameter(torch): return torch.fine
+def variable():
+    torch = 3
+    return torch.fine
+def outer(): return torch.baz
+lib = torch.nn
+functional = lib.functional
+functional.relux
+twice = torch.nn
+twice = 3
+twice.fine
+"""
+    found = [(finding.line, finding.name) for finding in missing_names(program, "p.py")]
+    assert found == [
+        (7, "torch.bar"),
+        (8, "torch.optim.Adamx"),
+        (15, "torch.baz"),
+        (18, "torch.nn.functional.relux"),
+    ]
+
+
+def test_names_of_star_imports() -> None:
+    program = """
+from torch.distributed import *
+from torch import *
+def ones(n): return n
+shrink_group(1)
+x = zeros(2) + max([1, 2])
+def own(shrink_group): return shrink_group
+"""
+    found = missing_names(program, "p.py")
+    assert [(finding.line, finding.name) for finding in found] == [
+        (5, "torch.distributed.shrink_group")
+    ]
+
+
+def test_a_file_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.py").write_text("def f(:")
+    (tmp_path / "b.py").write_bytes(b"# coding: latin-1\nimport torch\ns = '\xe9'\ntorch.onez\n")
+    (tmp_path / "c.py").write_bytes(b"\xef\xbb\xbfimport torch\ntorch.zeross\n")
+    (tmp_path / "d.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "e.ipynb").write_text("{}")
+    assert main(["port", str(tmp_path)]) == 2
+    output = capsys.readouterr()
+    assert "b.py:4: torch.onez" in output.out and "c.py:2: torch.zeross" in output.out
+    assert "2 name(s) missing in 2 file(s)" in output.out
+    assert "a.py: invalid syntax" in output.err and "d.py: " in output.err
+    assert main(["port", str(tmp_path / "e.ipynb")]) == 2
+    output = capsys.readouterr()
+    assert "notebook" in output.err and "nothing is missing" not in output.out
+    (tmp_path / "empty").mkdir()
+    assert main(["port", str(tmp_path / "empty")]) == 2
+    assert "no Python file" in capsys.readouterr().err

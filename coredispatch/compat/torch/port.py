@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import importlib
 import itertools
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,21 +45,26 @@ class Finding:
         return f"{self.file}:{self.line}: {self.name} {self.reason}{close}"
 
 
-def missing_names(source: str, file: str) -> list[Finding]:
+def missing_names(source: str | bytes, file: str) -> list[Finding]:
     """What the program `source` uses and coredispatch lacks, in the order of its lines.
 
-    Raises SyntaxError for what is no Python.
+    Bytes are decoded as Python does it. Raises SyntaxError or ValueError for what is no Python.
     """
     tree = ast.parse(source, file)
-    bound, found = _imports(tree, file)
+    bound, starred, found = _imports(tree, file)
+    bound |= _aliases(tree, bound)
     found |= _chains(tree, bound, file)
+    found |= _starred(tree, bound, starred, file)
     found |= _methods(tree, bound, file)
     return sorted(found)
 
 
-def _imports(tree: ast.AST, file: str) -> tuple[dict[str, str], set[Finding]]:
-    """``{name in the program: what it stands for}`` and what cannot be imported."""
+def _imports(tree: ast.AST, file: str) -> tuple[dict[str, str], dict[str, str], set[Finding]]:
+    """``{name in the program: what it stands for}``, the same of what ``import *`` brings, and what
+    cannot be imported.
+    """
     bound: dict[str, str] = {}
+    starred: dict[str, str] = {}
     found: set[Finding] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -72,11 +79,42 @@ def _imports(tree: ast.AST, file: str) -> tuple[dict[str, str], set[Finding]]:
             missing = _checked(module, node.lineno, file)
             found |= missing
             for alias in node.names:
-                if alias.name != "*" and not missing:
+                if alias.name == "*":
+                    path = module.partition(".")[2]
+                    starred |= {name: f"{module}.{name}" for name in known_names(path)}
+                elif not missing:
                     name = f"{module}.{alias.name}"
                     bound[alias.asname or alias.name] = name
                     found |= _checked(name, node.lineno, file)
-    return bound, found
+    return bound, starred, found
+
+
+def _aliases(tree: ast.AST, bound: dict[str, str]) -> dict[str, str]:
+    """What ``name = torch.nn`` outside of functions means by ``name``, which nothing else sets."""
+    set_once = {
+        name for name, count in Counter(n.id for n in _assigned(tree)).items() if count == 1
+    }
+    found: dict[str, str] = {}
+    for node in _within(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, (head, *rest) = node.targets[0], _chain(node.value) or [""]
+            known = bound | found
+            if isinstance(target, ast.Name) and target.id in set_once and head in known:
+                found[target.id] = ".".join([known[head], *rest])
+    return found
+
+
+def _starred(
+    tree: ast.AST, bound: dict[str, str], starred: dict[str, str], file: str
+) -> set[Finding]:
+    """What is missing of the names that ``from torch import *`` is relied on for."""
+    own = {n.name for n in ast.walk(tree) if isinstance(n, (*_FUNCTIONS[:2], ast.ClassDef))}
+    found: set[Finding] = set()
+    for node, meant in _with_names(tree, {**starred, **bound}):
+        if isinstance(node, ast.Name) and node.id in starred.keys() - own - bound.keys():
+            if node.id in meant and not hasattr(builtins, node.id):
+                found |= _checked(meant[node.id], node.lineno, file)
+    return found
 
 
 def _chain(node: ast.AST) -> list[str]:
@@ -107,11 +145,22 @@ def _with_names(node: ast.AST, bound: dict[str, str]) -> Iterator[tuple[ast.AST,
 
     A function in which ``data`` is a parameter or a variable does not mean the module by it.
     """
-    own = set(_assigned(node))
-    meant = {name: meaning for name, meaning in bound.items() if name not in own}
+    own: dict[str, int] = {}
+    for name in _assigned(node):
+        own[name.id] = min(name.lineno, own.get(name.id, name.lineno))
+    if isinstance(node, ast.Module):
+        # Above the line where the program uses the name for something else, it is the module.
+        # ``torch = None`` stands where the import failed, an alias means what it is assigned.
+        for name in [n for n in own if n in _fallbacks(node) | _aliases(node, bound).keys()]:
+            del own[name]
+    else:
+        own |= dict.fromkeys(_parameters(node), 0)
+        own |= dict.fromkeys(own.keys() & bound.keys(), 0)
     waiting = list(ast.iter_child_nodes(node))
     while waiting:
         part = waiting.pop()
+        line = getattr(part, "lineno", 0)
+        meant = {name: meaning for name, meaning in bound.items() if line < own.get(name, line + 1)}
         yield part, meant
         if isinstance(part, _FUNCTIONS):
             yield from _with_names(part, meant)
@@ -119,17 +168,39 @@ def _with_names(node: ast.AST, bound: dict[str, str]) -> Iterator[tuple[ast.AST,
             waiting += ast.iter_child_nodes(part)
 
 
-def _assigned(scope: ast.AST) -> Iterator[str]:
-    """The names that ``scope`` itself gives a value, those of its inner functions left out."""
-    waiting = list(ast.iter_child_nodes(scope))
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
-            yield part.id
-        elif isinstance(part, ast.arg):
-            yield part.arg
+def _within(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of ``scope`` itself, those of its inner functions left out, in their order."""
+    for part in ast.iter_child_nodes(scope):
+        yield part
         if not isinstance(part, _FUNCTIONS):
-            waiting += ast.iter_child_nodes(part)
+            yield from _within(part)
+
+
+def _assigned(scope: ast.AST) -> Iterator[ast.Name]:
+    """The names that ``scope`` itself gives a value."""
+    for part in _within(scope):
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+            yield part
+
+
+def _parameters(scope: ast.AST) -> Iterator[str]:
+    for part in _within(scope):
+        if isinstance(part, ast.arg):
+            yield part.arg
+
+
+def _fallbacks(scope: ast.AST) -> set[str]:
+    """Names that are only ever set to a constant."""
+    constant: set[str] = set()
+    count: Counter[str] = Counter()
+    for part in _within(scope):
+        if isinstance(part, ast.Assign) and isinstance(part.value, ast.Constant):
+            for target in part.targets:
+                if isinstance(target, ast.Name):
+                    constant.add(target.id)
+                    count[target.id] += 1
+    every = Counter(name.id for name in _assigned(scope))
+    return {name for name in constant if count[name] == every[name]}
 
 
 def _methods(tree: ast.AST, bound: dict[str, str], file: str) -> set[Finding]:
@@ -197,7 +268,10 @@ def _files(paths: Sequence[str]) -> Iterator[Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what is missing; 0 where nothing is, 1 where something is, 2 for a wrong call."""
+    """Print what is missing; 0 where nothing is, 1 where something is.
+
+    2 for a wrong call, and where a file cannot be read: the others are listed all the same.
+    """
     parser = argparse.ArgumentParser(
         prog="coredispatch port",
         description="List what programs that were written for PyTorch use and coredispatch lacks.",
@@ -207,17 +281,26 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     found: list[Finding] = []
     files = list(_files(options.paths))
+    unread = 0
+    if not files:
+        print("coredispatch port: no Python file there", file=sys.stderr)
     for file in files:
         try:
-            found += missing_names(file.read_text(encoding="utf-8"), str(file))
-        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            if file.suffix == ".ipynb":
+                raise ValueError("a notebook; save it as a script first, nbconvert does")
+            found += missing_names(file.read_bytes(), str(file))
+        except (OSError, SyntaxError, ValueError) as error:
             print(f"coredispatch port: {file}: {error}", file=sys.stderr)
-            return 2
+            unread += 1
     if options.json:
         print(json.dumps([asdict(finding) for finding in found], indent=2))
     else:
         for finding in found:
             print(finding)
         count = len({finding.name for finding in found})
-        print(f"{count} name(s) missing in {len(files)} file(s)" if found else "nothing is missing")
-    return 1 if found else 0
+        read = len(files) - unread
+        if found:
+            print(f"{count} name(s) missing in {read} file(s)")
+        elif read:
+            print("nothing is missing")
+    return 2 if unread or not files else 1 if found else 0
