@@ -231,6 +231,18 @@ import torch as again
 assert again is torch and torch.nn is cd.nn
 stream.seek(0)
 assert len(real.load(stream)) == 7
+stream = io.BytesIO()
+real.save(model, stream)  # it looks its classes up in sys.modules, where ours are
+stream.seek(0)
+again = real.load(stream, weights_only=False)
+assert type(again[0]) is real.nn.Linear and type(again[0].weight) is real.nn.Parameter
+stream.seek(0)
+mine = torch.load(stream, weights_only=False)
+assert type(mine[0]) is torch.nn.Linear and torch.nn is cd.nn
+stream = io.BytesIO()
+torch.save(mine.state_dict(), stream, format="torch")
+stream.seek(0)
+assert isinstance(real.load(stream)["0.weight"], real.Tensor)
 """)
 
 

@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import importlib.util
 import os
@@ -26,9 +27,10 @@ _import = builtins.__import__
 def real_torch() -> ModuleType:
     """The installed PyTorch, whatever ``import torch`` means at present.
 
-    While the shim is on, what looks a name up in ``sys.modules`` finds coredispatch: pickle
-    PyTorch's objects inside ``with coredispatch.compat.torch.paused()``. Raises ModuleNotFoundError
-    where PyTorch is not installed.
+    While the shim is on, what looks a name up in ``sys.modules`` finds coredispatch. PyTorch's
+    ``save`` and ``load`` are run with the shim paused; pickle its objects with anything else inside
+    ``with coredispatch.compat.torch.paused()``. Raises ModuleNotFoundError where PyTorch is not
+    installed.
     """
     if not switch.is_installed():
         return importlib.import_module("torch")
@@ -37,7 +39,21 @@ def real_torch() -> ModuleType:
             _warm_up(importlib.import_module("torch"))
         root = os.path.dirname(str(REAL["torch"].__file__)) + os.sep
         builtins.__import__ = _ImportStatement(root)
+        for module in (REAL["torch"], REAL["torch.serialization"]):
+            for name in ("save", "load"):
+                setattr(module, name, _paused(getattr(module, name)))
     return REAL["torch"]
+
+
+def _paused(function: Any) -> Any:
+    """A function of PyTorch that pickles, and so looks its classes up in ``sys.modules``."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with switch.paused():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def _warm_up(torch: Any) -> None:
