@@ -43,6 +43,7 @@ _INFIX = {
     "__mod__": "remainder",
     "__neg__": "neg",
     "__abs__": "abs",
+    "__ne__": "ne",
     "__iadd__": "add_",
     "__isub__": "sub_",
     "__imul__": "mul_",
@@ -64,7 +65,7 @@ _REFLECTED = {
     "__rfloordiv__": "floor_divide",
 }
 _OTHERS = (
-    "__floordiv__ __invert__ __and__ __or__ __xor__ __lshift__ __rshift__ __eq__ __ne__ "
+    "__floordiv__ __invert__ __and__ __or__ __xor__ __lshift__ __rshift__ __eq__ "
     "__getitem__ __setitem__ __len__ __iter__ __reversed__ __contains__ __bool__ __float__ __int__ "
     "__complex__ __index__ __format__ __repr__ __deepcopy__ __reduce_ex__ __array__ __dlpack__"
 ).split()

@@ -170,18 +170,32 @@ def as_written(
     return tuple(positional), keywords
 
 
+#: operators behind methods of another name, which take the same arguments
+_METHODS = {
+    "getitem": "__getitem__",
+    "index_put_": "__setitem__",
+    "to_dtype": "to",
+    "to_device": "to",
+}
+
+
 def public_function(op: Any) -> Any:
     """What a program calls to come to operator ``op``: ``cd.add`` for ``add``."""
     import coredispatch
 
     name = op.name.removesuffix("_dim")  # an overload of its own, called by the shorter name
+    if op.name in _METHODS:
+        return getattr(HOOKS.value_type, _METHODS[op.name])
     found = vars(coredispatch).get(name)
     if found is None and "nn.functional" in op.namespaces:
         from coredispatch.frontend.nn import functional
 
         return vars(functional).get(name, op)  # where arguments of older spellings are read
-    wrapped = getattr(found, "operator", None)
-    return found if found is not None and (wrapped is op or name != op.name) else op
+    if found is op or getattr(found, "operator", None) is op:
+        return found
+    if found is not None and name != op.name:
+        return found
+    return getattr(HOOKS.value_type, op.name, op)  # only tensors have it: ``Tensor.add_``
 
 
 class OverrideEntry(LayerEntry):

@@ -277,6 +277,24 @@ class TestSubclasses:
             call()
             assert Logging.log == [func]
 
+    @pytest.mark.parametrize("name", ["softmax", "log_softmax", "celu", "rrelu", "softmin"])
+    def test_functions_of_two_namespaces_arrive_as_called(self, name):
+        seen = []
+
+        class Recorder(cd.Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):
+                seen.append(func)
+                return super().__torch_function__(func, types, args, kwargs or {})
+
+        x = cd.ones(2, 3).as_subclass(Recorder)
+        function = getattr(F, name)
+        result = function(x, dim=1) if "soft" in name else function(input=x)
+        assert type(result) is Recorder and seen == [function]
+        if hasattr(cd, name):
+            getattr(cd, name)(x, *([1] if "soft" in name else []))
+            assert seen[1] is getattr(cd, name) is not function
+
     def test_overridden_methods_of_the_class_win(self):
         class Loud(Logging):
             def sum(self):
@@ -318,6 +336,25 @@ class TestModes:
         assert log.calls == ["add", "relu", "zeros", "sum"]
         x + 1
         assert len(log.calls) == 4
+
+    def test_a_mode_sees_what_programs_call(self):
+        seen = []
+
+        class Names(overrides.TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                seen.append(func)
+                return func(*args, **(kwargs or {}))
+
+        x = cd.ones(2, 3)
+        with Names():
+            x[0] = x[1] * 2
+            x.add_(1).view(-1).expand(2, 6).double()
+            F.softmax(x, -1)
+            cd.softmax(x, -1)
+        tensor = cd.Tensor
+        assert seen[:3] == [tensor.__getitem__, cd.mul, tensor.__setitem__]
+        assert seen[3:7] == [tensor.add_, tensor.view, tensor.expand, tensor.to]
+        assert seen[7:] == [F.softmax, cd.softmax]
 
     def test_modes_nest(self):
         with self.Log() as outer, self.Log() as inner:

@@ -15,6 +15,7 @@ from typing import Any
 
 from coredispatch._warnings import warn
 from coredispatch.frontend.nn.call_warnings import WARNINGS
+from coredispatch.frontend.overrides import handle_torch_function, has_torch_function_unary
 from coredispatch.registry.dispatch.dispatcher import spelled
 from coredispatch.registry.dispatch.table import TABLE
 
@@ -156,6 +157,8 @@ def _function(name: str, layout: dict[str, Any]) -> Callable[..., Any]:
         return chosen(*first, **kwargs)
 
     function = _warning(name, spelled(operator, plain, frozenset(legacy), rewritten))
+    if "" in operator.namespaces:  # the table alone would say that it was the function above
+        function = _overridable(function)
     function.__name__ = function.__qualname__ = name
     function.__module__ = "coredispatch.nn.functional"
     function.__doc__ = operator.__doc__
@@ -189,6 +192,18 @@ def _warning(name: str, function: Any) -> Any:
         return function(*args, **kwargs)
 
     return checked
+
+
+def _overridable(function: Any) -> Any:
+    """``function``, of which ``__torch_function__`` hears by this name."""
+
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        input = args[0] if args else kwargs.get("input")
+        if has_torch_function_unary(input):
+            return handle_torch_function(asked, (input,), *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return asked
 
 
 def _by_name(function: Any) -> str:
