@@ -216,6 +216,7 @@ from coredispatch.registry.model.errors import RegistrationError as Registration
 from coredispatch.registry.model.errors import RequirementError as RequirementError
 from coredispatch.registry.model.errors import SchemaError as SchemaError
 from coredispatch.registry.model.errors import ShapeError as ShapeError
+from coredispatch.registry.model.errors import UnknownTypeError as UnknownTypeError
 from coredispatch.registry.model.errors import UnsupportedShapeError as UnsupportedShapeError
 from coredispatch.registry.model.generator import Generator as Generator
 from coredispatch.registry.model.generator import manual_seed as manual_seed

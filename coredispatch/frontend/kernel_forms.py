@@ -6,6 +6,7 @@ normalization computed, or the order of arguments of a kernel. Found on first us
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -13,7 +14,8 @@ from coredispatch.frontend.nn import functional as F
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
-from coredispatch.registry.model.errors import ArgumentError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.sizes import normalize_dim
 
 __all__: list[str] = []
 
@@ -125,48 +127,69 @@ def segment_reduce(
     """Reduce rows that follow each other: ``lengths[i]`` of them, or those between ``offsets``.
 
     Args:
-        data: (N, ...).
+        data: (..., N, ...), floating point; N is the size of ``axis``.
         reduce: ``"sum"``, ``"mean"``, ``"max"``, ``"min"`` or ``"prod"``.
-        lengths: (S,), how many rows each segment has.
-        offsets: (S + 1,), where each begins, and where the last ends.
-        axis: 0.
-        unsafe: whether the lengths may add up to something else than N.
+        lengths: (..., S), how many rows each segment has; the dimensions before are those of
+            ``data`` before ``axis``.
+        offsets: (..., S + 1), where each begins, and where the last ends.
+        axis: the last dimension of ``lengths`` or ``offsets``.
+        unsafe: whether the lengths may add up to less than N.
         initial: what each segment begins with.
 
-    Returns (S, ...). An empty segment is ``initial``, else 0, 1 or infinite; NaN for ``"mean"``.
+    Returns (..., S, ...). An empty segment is ``initial``, else 0, 1 or infinite; NaN for
+    ``"mean"``.
 
     Raises:
-        RuntimeError: lengths do not add up, or neither lengths nor offsets are given.
-        NotImplementedError: segments along another axis than 0, or ``indices``.
+        RuntimeError: lengths do not add up, are not there for each row before ``axis``, or neither
+            lengths nor offsets are given; ``indices`` are.
+        IndexError: there is no dimension ``axis``.
+        TypeError: ``data`` are not floating point.
     """
     if reduce not in _REDUCTIONS:
         raise RuntimeError(f"unsupported reduction given! {reduce!r}: one of {sorted(_REDUCTIONS)}")
-    if axis or indices is not None or (lengths is not None and lengths.ndim > 1):
-        raise NotImplementedError(
-            "segment_reduce: segments lie along axis 0, and are given by lengths or offsets of one "
-            "dimension\n  fix: scatter_reduce takes any index"
+    axis = normalize_dim(axis, data.ndim)
+    if indices is not None:
+        raise RuntimeError(
+            "segment_reduce(): indices based reduction is not supported yet\n"
+            "  fix: scatter_reduce takes any index"
+        )
+    if not data.is_floating_point():
+        raise DTypeError(
+            f"segment_reduce: not for {data.dtype}", fix="give data of a floating-point dtype"
         )
     if lengths is None:
         if offsets is None:
             raise RuntimeError("segment_reduce: Either lengths or offsets must be defined")
         lengths = offsets.diff()
-    if not unsafe and int(lengths.sum()) != data.shape[0]:
+    before, size = data.shape[:axis], data.shape[axis]
+    if lengths.shape[:-1] != before:
+        raise RuntimeError(
+            f"segment_reduce(): Expected axis to be the last dimension of lengths and lengths to "
+            f"have the shape {(*before, 'S')}, got axis {axis} and the shape {tuple(lengths.shape)}"
+        )
+    totals = lengths.sum(-1)
+    if not bool((totals <= size if unsafe else totals == size).all()) or bool((lengths < 0).any()):
         raise RuntimeError(
             f"segment_reduce(): Expected all rows of lengths along axis to sum to "
-            f"data.size(axis) = {data.shape[0]}, got {int(lengths.sum())}"
+            f"data.size(axis) = {size} and not to be negative, got {lengths.tolist()}"
         )
-    count = lengths.shape[0]
-    tail = data.shape[1:]
-    places = TABLE.operator("arange")(count, device=data.device).repeat_interleave(lengths)
+    # What the lengths leave over is one segment more in each row, which is cut off at the end.
+    all_lengths = TABLE.operator("cat")([lengths, (size - totals).unsqueeze(-1)], -1)
+    count, tail = all_lengths.numel(), data.shape[axis + 1 :]
+    rows = data.reshape(math.prod(before) * size, *tail)
+    each = all_lengths.reshape(-1)
+    places = TABLE.operator("arange")(count, device=data.device).repeat_interleave(each)
     places = places.reshape(-1, *(1,) * len(tail)).expand(places.shape[0], *tail)
     start = _NOTHING[reduce] if initial is None else initial
     empty = TABLE.operator("full")((count, *tail), start, dtype=data.dtype, device=data.device)
-    rows = data[: places.shape[0]]
     if reduce != "mean":
-        return empty.scatter_reduce(0, places, rows, _REDUCTIONS[reduce], include_self=True)
-    sizes = lengths.reshape(-1, *(1,) * len(tail))
-    means = empty.scatter_add(0, places, rows) / sizes
-    return means if initial is None else TABLE.operator("where")(sizes == 0, start, means)
+        found = empty.scatter_reduce(0, places, rows, _REDUCTIONS[reduce], include_self=True)
+    else:
+        sizes = each.reshape(-1, *(1,) * len(tail))
+        found = empty.scatter_add(0, places, rows) / sizes
+        if initial is not None:
+            found = TABLE.operator("where")(sizes == 0, start, found)
+    return found.reshape(*all_lengths.shape, *tail).narrow(axis, 0, lengths.shape[-1])
 
 
 def feature_alpha_dropout_(input: Any, p: float, train: bool) -> Any:

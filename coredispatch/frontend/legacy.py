@@ -17,7 +17,7 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
 from coredispatch.registry.model.device import Device, set_default_device
 from coredispatch.registry.model.dtypes import DType, default_dtype, set_default_dtype
-from coredispatch.registry.model.errors import ArgumentError, DTypeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, UnknownTypeError
 from coredispatch.registry.model.spelling import SPELLING
 
 __all__ = [
@@ -248,7 +248,8 @@ def set_default_tensor_type(t: Any) -> None:
     """
     found = tensor_type(t)
     if found is None:
-        raise DTypeError(
+        error = UnknownTypeError if isinstance(t, str) else DTypeError
+        raise error(
             f"invalid type object: {t!r}", fix=f"a type such as {SPELLING.of('FloatTensor')}"
         )
     warn_once(

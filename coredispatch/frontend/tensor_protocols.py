@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coredispatch._warnings import warn_once
+from coredispatch.frontend.modes import is_grad_enabled
 from coredispatch.frontend.tensor_base import AUTOGRAD, TensorBase
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model import dtypes
@@ -183,7 +184,7 @@ class TensorProtocols(_Above):
 
 def _scalar(tensor: Any) -> Any:
     """The number in ``tensor``, for a conversion by Python that loses the history."""
-    if tensor.requires_grad:
+    if tensor.requires_grad and is_grad_enabled():
         warn_once(
             "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
             "behavior.\nConsider using tensor.detach() first."

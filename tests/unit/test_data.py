@@ -46,6 +46,23 @@ class Squares(Dataset[int]):
         return index**2
 
 
+class Many(Squares):
+    """Fetches several samples at once."""
+
+    def __getitem__(self, index: int) -> int:
+        raise AssertionError("one by one")
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return list(indices)
+
+
+class Few(Many):
+    """Forgets samples."""
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return list(indices)[1:]
+
+
 class Count(IterableDataset[int]):
     def __init__(self, size: int) -> None:
         self.size = size
@@ -106,6 +123,13 @@ def test_concat_and_chain() -> None:
 def test_stack_dataset() -> None:
     assert StackDataset(Squares(3), Squares(3))[2] == (4, 4)
     assert StackDataset(a=Squares(3), b=Squares(3))[1] == {"a": 1, "b": 1}
+    assert StackDataset(a=Squares(3), b=Many(3)).__getitems__([2, 1]) == [
+        {"a": 4, "b": 2},
+        {"a": 1, "b": 1},
+    ]
+    assert StackDataset(Many(3), Squares(3)).__getitems__([2, 0]) == [(2, 4), (0, 0)]
+    with pytest.raises(ValueError, match="1 samples for 2 indices"):
+        StackDataset(Few(3)).__getitems__([0, 1])
     with pytest.raises(ValueError, match="one length"):
         StackDataset(Squares(3), Squares(2))
     with pytest.raises(ValueError, match="not both"):

@@ -232,6 +232,39 @@ class TestKernelForms:
         assert mean[0].tolist() == [1, 2] and mean[1].isnan().all()
         with pytest.raises(RuntimeError, match="sum to"):
             cd.segment_reduce(x, "sum", lengths=cd.tensor([1]))
+        with pytest.raises(RuntimeError, match="sum to"):
+            cd.segment_reduce(x, "sum", lengths=cd.tensor([7, -1]))
+
+    @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+    def test_segments_along_another_axis(self, reduce: str) -> None:
+        x = cd.arange(24.0).reshape(2, 4, 3).sin().requires_grad_()
+        lengths = cd.tensor([[1, 3], [2, 2]])
+        reduced = {"sum": cd.sum, "mean": cd.mean, "max": cd.amax, "min": cd.amin, "prod": cd.prod}
+        wanted = cd.stack(
+            [
+                cd.stack([reduced[reduce](part, 0) for part in row.split(sizes)])
+                for row, sizes in zip(x, lengths.tolist())
+            ]
+        )
+        found = cd.segment_reduce(x, reduce, lengths=lengths, axis=1)
+        cd.testing.assert_close(found, wanted)
+        weight = cd.arange(12.0).reshape(2, 2, 3)
+        grads = [cd.autograd.grad((y * weight).sum(), x)[0] for y in (found, wanted)]
+        cd.testing.assert_close(*grads)
+        ends = cd.tensor([[0, 1, 4], [0, 2, 4]])
+        cd.testing.assert_close(cd.segment_reduce(x, reduce, offsets=ends, axis=-2), found)
+        with pytest.raises(IndexError):
+            cd.segment_reduce(x, reduce, lengths=lengths, axis=3)
+        with pytest.raises(RuntimeError, match="last dimension of lengths"):
+            cd.segment_reduce(x, reduce, lengths=lengths, axis=0)
+        with pytest.raises(NotImplementedError):
+            cd.segment_reduce(x.long(), reduce, lengths=lengths, axis=1)
+
+    def test_segments_that_leave_rows_over(self) -> None:
+        x = cd.arange(8.0).reshape(2, 4)
+        lengths = cd.tensor([[1, 2], [4, 0]])
+        found = cd.segment_reduce(x, "sum", lengths=lengths, axis=1, unsafe=True)
+        assert found.tolist() == [[0, 3], [22, 0]]
 
     def test_statistics(self) -> None:
         x = cd.arange(12.0).reshape(3, 4)

@@ -10,6 +10,7 @@ import pytest
 import coredispatch as cd
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("torch.nn.utils.prune")
 
 LOSSES = """
     mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy_with_logits
@@ -67,6 +68,50 @@ def test_an_unknown_option_is_refused_by_pytorchs_class(option: Any) -> None:
         assert wanted is not None, name
         with pytest.raises(wanted):
             mine[name]()
+
+
+#: calls that PyTorch refuses by a class that is not the obvious one
+REFUSED = """
+load(3)
+load(None)
+save({}, None)
+save({}, "/nonexistent/folder/file")
+set_default_tensor_type("torch.FooTensor")
+set_default_tensor_type(3)
+optim.lr_scheduler.ReduceLROnPlateau(optim.SGD([ones(1)], 0.1), mode=3)
+optim.lr_scheduler.ReduceLROnPlateau(optim.SGD([ones(1)], 0.1), mode="x")
+optim.Adam([ones(1)], betas=(0.9,))
+nn.utils.prune.custom_from_mask(nn.Linear(2, 2), "weight", ones(3))
+nn.functional.affine_grid(ones(1, 2, 3), (1, 1, 2), False)
+hann_window(5, dtype=int32)
+hann_window(0, dtype=int32)
+hamming_window(1, dtype=bool)
+blackman_window(5, dtype=long)
+bartlett_window(5, dtype=complex64)
+kaiser_window(1, dtype=int64)
+hann_window(-1)
+segment_reduce(ones(3).long(), "sum", lengths=tensor([3]))
+segment_reduce(ones(3), "sum", lengths=tensor([3]), axis=1)
+segment_reduce(ones(3), "sum", indices=tensor([0, 1, 2]))
+""".strip().splitlines()
+
+
+class Names(dict[str, Any]):
+    """The names of a library, those that are found on first use as well."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self.library, name)
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_refusals_of_pytorchs_class(line: str) -> None:
+    wanted = refused(lambda: eval(line, {}, Names(torch)))
+    assert wanted is not None
+    with pytest.raises(wanted):
+        eval(line, {}, Names(cd))
 
 
 def test_none_is_no_option() -> None:

@@ -252,6 +252,11 @@ def test_pinned_memory_needs_an_accelerator() -> None:
     assert "'pin_memory' argument is set as true but no accelerator" in str(second.message)
 
 
+def test_a_number_of_a_tensor_with_history_under_no_grad() -> None:
+    with cd.no_grad():
+        assert given(lambda: float(WEIGHT)) == []
+
+
 def test_copies_of_scripts_are_not_warned_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -23,6 +23,7 @@ __all__ = [
     "Subset",
     "TensorDataset",
     "random_split",
+    "samples_of",
 ]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -80,6 +81,12 @@ class TensorDataset(Dataset[tuple["Tensor", ...]]):
         return int(self.tensors[0].shape[0])
 
 
+def samples_of(dataset: Any, indices: Sequence[int]) -> Any:
+    """The samples at `indices`, fetched at once where `dataset` has ``__getitems__``."""
+    fetch = getattr(dataset, "__getitems__", None)
+    return fetch(indices) if callable(fetch) else [dataset[index] for index in indices]
+
+
 class StackDataset(Dataset[Any]):
     """Sample ``i`` is a tuple (or a dict, with keywords) of sample ``i`` of each dataset.
 
@@ -100,6 +107,19 @@ class StackDataset(Dataset[Any]):
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        named = isinstance(self.datasets, dict)
+        datasets: Any = self.datasets.values() if named else self.datasets
+        columns = [samples_of(dataset, indices) for dataset in datasets]
+        for dataset, samples in zip(datasets, columns):
+            if len(samples) != len(indices):
+                raise ValueError(
+                    f"StackDataset: {type(dataset).__name__}.__getitems__ returned {len(samples)} "
+                    f"samples for {len(indices)} indices"
+                )
+        rows = zip(*columns)
+        return [dict(zip(self.datasets, row)) for row in rows] if named else list(rows)
 
     def __len__(self) -> int:
         return self._length
@@ -172,9 +192,7 @@ class Subset(Dataset[T_co]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[T_co]:
-        chosen = [self.indices[i] for i in indices]
-        fetch = getattr(self.dataset, "__getitems__", None)
-        return fetch(chosen) if fetch is not None else [self.dataset[i] for i in chosen]
+        return samples_of(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)

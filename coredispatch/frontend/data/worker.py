@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from coredispatch.frontend.data.collate import default_collate
-from coredispatch.frontend.data.dataset import IterableDataset
+from coredispatch.frontend.data.dataset import IterableDataset, samples_of
 from coredispatch.frontend.data.randomness import seed_all
 from coredispatch.frontend.data.transport import Failure, Packed, pack, receive, send
 from coredispatch.registry.around.threads import set_num_threads
@@ -78,10 +78,7 @@ class Fetcher:
             return self.collate(self._next_samples(self.stream, task))
         if not self.batched:
             return self.collate(self.dataset[task])
-        fetch_many = getattr(self.dataset, "__getitems__", None)
-        if fetch_many is not None:
-            return self.collate(fetch_many(task))
-        return self.collate([self.dataset[index] for index in task])
+        return self.collate(samples_of(self.dataset, task))
 
     def _next_samples(self, stream: Iterator[Any], task: Any) -> Any:
         if not self.batched:

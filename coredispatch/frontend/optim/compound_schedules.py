@@ -131,6 +131,8 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         if factor >= 1.0:
             raise ValueError("Factor should be < 1.0.")
+        if not isinstance(mode, str):
+            raise TypeError(f"mode is {mode!r}: use 'min' or 'max'")
         if mode not in ("min", "max"):
             raise ValueError(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):

@@ -36,7 +36,9 @@ def check(**bounds: Any) -> None:
 
 
 def check_betas(betas: Any) -> None:
-    """Raise ``ValueError`` for a coefficient outside ``[0, 1)``."""
+    """Raise ``ValueError`` for a coefficient outside ``[0, 1)``, ``IndexError`` for too few."""
+    if len(betas) < 2:
+        raise IndexError(f"betas={betas!r} has {len(betas)} of 2 coefficients")
     for index, beta in enumerate(betas):
         if not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {index}: {beta}")

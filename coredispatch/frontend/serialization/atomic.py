@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from coredispatch.frontend.serialization.errors import MissingFolderError, NotAFileError
+
 try:
     import fcntl
 except ImportError:  # Windows, where a file that is open cannot be removed anyway
@@ -37,7 +39,7 @@ def open_for_writing(target: Target) -> Iterator[IO[bytes]]:
     """
     if not isinstance(target, str | os.PathLike):
         if not hasattr(target, "write") or isinstance(target, io.TextIOBase):
-            raise TypeError(f"save needs a path or a binary file, got {type(target).__name__}")
+            raise NotAFileError(f"save needs a path or a binary file, got {type(target).__name__}")
         yield target
         return
     path = Path(os.path.realpath(target))  # a link goes on pointing to the file it named
@@ -47,6 +49,10 @@ def open_for_writing(target: Target) -> Iterator[IO[bytes]]:
         return
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "save: the file is read-only", str(path))
+    if not path.parent.is_dir():
+        raise MissingFolderError(
+            f"save: parent directory {path.parent} does not exist", fix="make it first"
+        )
     _remove_leftovers(path)
     temporary, file = _create(path)
     try:

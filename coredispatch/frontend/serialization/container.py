@@ -23,7 +23,12 @@ from typing import IO, Any
 import numpy as np
 
 from coredispatch.frontend.serialization.atomic import Target
-from coredispatch.frontend.serialization.errors import Damage, SerializationError, shown
+from coredispatch.frontend.serialization.errors import (
+    Damage,
+    NotAFileError,
+    SerializationError,
+    shown,
+)
 from coredispatch.frontend.serialization.stored_zip import StoredZip
 
 __all__ = ["Archive", "open_for_reading", "write_archive"]
@@ -78,7 +83,7 @@ def open_for_reading(source: Target) -> Iterator[IO[bytes]]:
             yield file
         return
     if not hasattr(source, "read") or isinstance(source, io.TextIOBase):
-        raise TypeError(f"load needs a path or a binary file, got {type(source).__name__}")
+        raise NotAFileError(f"load needs a path or a binary file, got {type(source).__name__}")
     seekable = getattr(source, "seekable", None)
     yield source if seekable is not None and seekable() else io.BytesIO(source.read())
 

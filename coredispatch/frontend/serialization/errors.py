@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import reprlib
 from typing import Any
@@ -12,6 +13,8 @@ __all__ = [
     "Damage",
     "EmptyFileError",
     "ForeignFileError",
+    "MissingFolderError",
+    "NotAFileError",
     "SerializationError",
     "UnsafeGlobalError",
     "UnsavableObjectError",
@@ -33,6 +36,18 @@ class ForeignFileError(SerializationError, pickle.UnpicklingError):
 
 class EmptyFileError(SerializationError, EOFError):
     """A file without contents."""
+
+
+class NotAFileError(SerializationError, TypeError, AttributeError):
+    """What should be a path or a binary file is neither: PyTorch finds that it has no ``seek``."""
+
+
+class MissingFolderError(SerializationError, FileNotFoundError):
+    """The folder that a file should be saved in is not there."""
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        super().__init__(message, fix=fix)
+        self.errno = errno.ENOENT
 
 
 class UnsavableObjectError(SerializationError, pickle.PicklingError):

@@ -13,7 +13,8 @@ from coredispatch.ops.support.annotations import Device, DType
 from coredispatch.ops.support.rules import ulp
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.dtypes import default_dtype, float64
+from coredispatch.registry.model.dtypes import float64
+from coredispatch.registry.model.errors import DTypeError
 from coredispatch.registry.model.sizes import as_size
 
 Tensor = Any
@@ -29,6 +30,17 @@ __all__ = [
 
 def _length(window_length: int, *_: Any) -> tuple[int, ...]:
     return (as_size(window_length, "window_length"),)
+
+
+def _floating(*args: Any) -> DType:
+    """The dtype rule of windows: :func:`given_or_default`, which has to be floating point."""
+    found = given_or_default(*args)
+    if not found.is_floating_point:
+        raise DTypeError(
+            f"a window of {found}: windows have floating-point dtypes",
+            fix="make it in one, and convert the result",
+        )
+    return found
 
 
 def _places(length: int, periodic: bool, device: Any) -> tuple[Any, int]:
@@ -54,7 +66,7 @@ def _metadata(reference: Any) -> dict[str, Any]:
 
     return {
         "out": _length,
-        "dtype": given_or_default,
+        "dtype": _floating,
         "reference": numpy_window,
         "samples": lambda make: (
             *(Sample(n) for n in (0, 1, 2, 17)),
@@ -76,7 +88,7 @@ def _cosine_window(name: str, terms: tuple[float, ...], reference: Any, formula:
         device: Device | None = None,
     ) -> Tensor:
         values = _cosines(window_length, periodic, device, terms)
-        return values.to_dtype(dtype or default_dtype())
+        return values.to_dtype(_floating(dtype))
 
     window.__doc__ = (
         f"``{formula}`` with x = n / N, 1-d; N is the length when ``periodic`` (fit for spectra), "
@@ -106,7 +118,7 @@ def hamming_window(
 ) -> Tensor:
     """``alpha - beta cos(2 pi x)`` with x = n / N; see :func:`hann_window`."""
     values = _cosines(window_length, periodic, device, (alpha, -beta))
-    return values.to_dtype(dtype or default_dtype())
+    return values.to_dtype(_floating(dtype))
 
 
 @composite(**_metadata(np.bartlett))
@@ -120,9 +132,9 @@ def bartlett_window(
     """``1 - |2 x - 1|`` with x = n / N, a triangle; see :func:`hann_window`."""
     n, period = _places(window_length, periodic, device)
     if window_length == 1:
-        return lazy.ones((1,), dtype=dtype, device=device)
+        return lazy.ones((1,), dtype=_floating(dtype), device=device)
     values = 1 - lazy.abs(n * (2 / period) - 1)
-    return values.to_dtype(dtype or default_dtype())
+    return values.to_dtype(_floating(dtype))
 
 
 @composite(**_metadata(lambda count: np.kaiser(count, 12.0)))
@@ -137,8 +149,8 @@ def kaiser_window(
     """``I0(beta sqrt(1 - (2 x - 1)**2)) / I0(beta)`` with x = n / N; see :func:`hann_window`."""
     n, period = _places(window_length, periodic, device)
     if window_length == 1:
-        return lazy.ones((1,), dtype=dtype, device=device)
+        return lazy.ones((1,), dtype=_floating(dtype), device=device)
     x = n * (2 / period) - 1
     top = lazy.full((), beta, dtype=float64, device=device)
     values = lazy.i0(lazy.sqrt(lazy.clamp(1 - x * x, 0.0)) * beta) / lazy.i0(top)
-    return values.to_dtype(dtype or default_dtype())
+    return values.to_dtype(_floating(dtype))

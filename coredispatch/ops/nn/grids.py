@@ -22,7 +22,12 @@ from coredispatch.ops.support.rules import conditioned, require_one_of, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import DType, int64
-from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    DTypeError,
+    ShapeError,
+    UnsupportedShapeError,
+)
 
 # ---- the definition ---------------------------------------------------------------------------
 
@@ -276,7 +281,12 @@ def affine_grid(theta: Tensor, size: IntList, align_corners: bool = False) -> Te
     n = len(size) - 2
     if not theta.dtype.is_floating_point:
         raise DTypeError(f"theta has dtype {theta.dtype}", fix="use a floating-point theta")
-    if n not in (2, 3) or tuple(theta.shape[1:]) != (n, n + 1) or theta.shape[0] != size[0]:
+    if n not in (2, 3):
+        raise UnsupportedShapeError(
+            f"affine_grid makes images and volumes, not a result of size {tuple(size)}",
+            fix="use a size (N, C, H, W) or (N, C, D, H, W)",
+        )
+    if tuple(theta.shape[1:]) != (n, n + 1) or theta.shape[0] != size[0]:
         raise ShapeError(
             f"theta of shape {tuple(theta.shape)} and size {size}",
             fix="use (N, 2, 3) with (N, C, H, W), or (N, 3, 4) with (N, C, D, H, W)",

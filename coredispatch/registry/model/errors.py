@@ -33,6 +33,7 @@ __all__ = [
     "RequirementError",
     "SchemaError",
     "ShapeError",
+    "UnknownTypeError",
     "UnsupportedShapeError",
 ]
 
@@ -156,6 +157,10 @@ class ChoiceTypeError(ChoiceError, DTypeError):
 
 class NotATensorError(DTypeError, AttributeError):
     """What a parameter is made of is no tensor: PyTorch finds that it has no ``detach``."""
+
+
+class UnknownTypeError(DTypeError, AttributeError):
+    """A type of tensors by a name that nothing has: PyTorch looks it up as an attribute."""
 
 
 class IndexTypeError(DimError, DTypeError):

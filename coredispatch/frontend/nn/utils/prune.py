@@ -12,6 +12,7 @@ from coredispatch.frontend.nn.module import Module
 from coredispatch.frontend.nn.parameter import Parameter
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.errors import RequirementError
 
 __all__ = [
     "BasePruningMethod",
@@ -184,7 +185,7 @@ class PruningContainer(BasePruningMethod):
             part = method.compute_mask(t.index_select(dim, places), mask.index_select(dim, places))
             return mask.index_copy(dim, places, part.to(mask.dtype))
         elif kind == "global":
-            kept = _op("ones_like")(mask) == 1
+            return method.compute_mask(t, default_mask=mask).to(mask.dtype)
         else:
             raise ValueError(f"Unrecognized PRUNING_TYPE {kind}")
         part = method.compute_mask(t[kept], default_mask=mask[kept])
@@ -291,8 +292,11 @@ class CustomFromMask(BasePruningMethod):
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
         """The mask of before, times the given one."""
         if default_mask.shape != self.mask.shape:
-            mask = self.mask.reshape(-1)
-            return default_mask * mask.to(dtype=default_mask.dtype)
+            raise RequirementError(
+                f"default_mask shape {default_mask.shape} must match self.mask shape "
+                f"{self.mask.shape}",
+                fix="give a mask of the shape of the parameter",
+            )
         return default_mask * self.mask.to(dtype=default_mask.dtype)
 
 
