@@ -147,6 +147,69 @@ def test_damaged_files_are_refused(damage: Any, tmp_path: Path) -> None:
         recordio.unpack(struct.pack("<IfQQ", 5, 0, 0, 0))
 
 
+@given(records(), st.integers(1, 20))
+def test_a_file_that_is_cut_off_is_refused(record: bytes, cut: int) -> None:
+    import tempfile
+
+    data = as_dmlc_writes(b"first") + as_dmlc_writes(record)
+    kept = data[: max(len(data) - cut, 17)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.rec")
+        path.write_bytes(kept)
+        with pytest.raises(RecordIOError, match="ends inside a record"):
+            cd.utils.data.RecordIODataset(path)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        b"",
+        b"0\t-4\n",
+        b"0\t4\n",
+        b"0\t" + b"9" * 40,
+        b"0 12\n",
+        b"\xff\xfe\x00",
+        b"0\t0.5\n",
+        b"0\t999",
+    ],
+)
+def test_a_damaged_index_is_refused(index: bytes, tmp_path: Path) -> None:
+    idx, rec = indexed(tmp_path)
+    idx.write_bytes(index)
+    with pytest.raises(RecordIOError):
+        cd.utils.data.RecordIODataset(rec)[0]
+
+
+def test_a_damaged_length_takes_no_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    path = tmp_path / "a.rec"
+    path.write_bytes(struct.pack("<II", 0xCED7230A, (1 << 29) - 1) + b"abc")
+    file = MXRecordIO(path, "r")
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordIOError):
+            file.read()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_no_record_is_not_written(tmp_path: Path) -> None:
+    with MXRecordIO(tmp_path / "a.rec", "w") as file:
+        with pytest.raises(TypeError):
+            file.write(5)  # type: ignore[arg-type]  # bytes(5) would be five zeros
+        file.write(memoryview(b"abc"))
+    assert (tmp_path / "a.rec").read_bytes() == as_dmlc_writes(b"abc")
+    for header in [(0, None, 1, 0), (0, 1.0, -1, 0), (0, 1.0, 1, 2**64), (0, 1e40, 1, 0)]:
+        with pytest.raises(RecordIOError, match="label"):
+            recordio.pack(header, b"")
+    for shape in [(2, 2, 2), (1, 2, 2, 3), (3,)]:
+        pytest.importorskip("PIL")
+        with pytest.raises(ValueError, match="shape"):
+            recordio.pack_img((0, 1.0, 1, 0), np.zeros(shape, np.uint8))
+
+
 def test_the_earlier_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "a.rec"
     with MXRecordIO(path, "w") as file:

@@ -103,11 +103,12 @@ def _read(at: Callable[[int, int], bytes], position: int, name: str) -> tuple[by
             raise RecordIOError(f"{name}, byte {position}: no record begins here")
         if kind not in ((_MIDDLE, _LAST) if pieces else (_WHOLE, _FIRST)):
             raise RecordIOError(f"{name}, byte {position}: a part of kind {kind} is out of order")
-        data = at(position + _PART.size, length)
-        if len(data) != length:
+        filled = length + -length % 4
+        data = at(position + _PART.size, filled)
+        if len(data) != filled:
             raise RecordIOError(f"{name}, byte {position}: the file ends inside a record")
-        pieces.append(data)
-        position += _PART.size + length + -length % 4
+        pieces.append(data[:length])
+        position += _PART.size + filled
         if kind in (_WHOLE, _LAST):
             return _MAGIC.join(pieces), position
 
@@ -180,7 +181,7 @@ class MXRecordIO:
         """Append a record."""
         if not self.writable or not self.is_open:
             raise RecordIOError(f"{self.uri!r} is not open for writing")
-        for part in _parts(bytes(buf)):
+        for part in _parts(bytes(memoryview(buf))):
             self._file.write(part)
             self._position += len(part)
 
@@ -198,6 +199,10 @@ class MXRecordIO:
             raise RecordIOError(f"{self.uri!r} is not open for reading")
 
     def _at(self, position: int, length: int) -> bytes:
+        # No more than there is: a damaged length would take half a gigabyte of memory.
+        length = min(length, os.fstat(self._file.fileno()).st_size - position)
+        if length <= 0 or position < 0:
+            return b""
         # Not seek and read: processes that a DataLoader forked share one place in the file.
         if hasattr(os, "pread"):
             return os.pread(self._file.fileno(), length, position)
@@ -264,7 +269,8 @@ class MXIndexedRecordIO(MXRecordIO):
         super().open()
         self.idx, self.keys = {}, []
         if not self.writable:
-            for line, text in enumerate(Path(self.idx_path).read_text().splitlines(), 1):
+            index = Path(self.idx_path).read_text(errors="replace")
+            for line, text in enumerate(index.splitlines(), 1):
                 key, tab, place = text.partition("\t")
                 try:
                     self.idx[self.key_type(key)] = int(place)
@@ -307,12 +313,25 @@ class MXIndexedRecordIO(MXRecordIO):
 
 
 def pack(header: IRHeader | tuple[Any, ...], s: bytes) -> bytes:
-    """A record: the header, its labels where there are several, and the data."""
+    """A record: the header, its labels where there are several, and the data.
+
+    Raises:
+        RecordIOError: there is no label, or a number does not fit the header.
+    """
     header = IRHeader(*header)
+    if header.label is None:
+        raise RecordIOError(f"a record needs a label: {header}")
     if isinstance(header.label, numbers.Number):
-        return _HEADER.pack(0, float(header.label), header.id, header.id2) + s  # type: ignore[arg-type]
-    labels = np.asarray(header.label, "<f4").reshape(-1)
-    return _HEADER.pack(labels.size, 0.0, header.id, header.id2) + labels.tobytes() + s
+        count, number, labels = 0, float(header.label), b""  # type: ignore[arg-type]
+    else:
+        several = np.asarray(header.label, "<f4").reshape(-1)
+        count, number, labels = several.size, 0.0, several.tobytes()
+    try:
+        return _HEADER.pack(count, number, header.id, header.id2) + labels + s
+    except (struct.error, OverflowError) as error:
+        raise RecordIOError(
+            f"{header} does not fit: label is a float32, id and id2 are unsigned 64-bit integers"
+        ) from error
 
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
@@ -362,6 +381,11 @@ def pack_img(
         array = np.asarray(img)
         if array.dtype != np.uint8:
             raise ValueError(f"pack_img: an image has elements of uint8, not {array.dtype}")
+        if not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))):
+            raise ValueError(
+                f"pack_img: an image has the shape (height, width) or (height, width, 1, 3 or 4 "
+                f"channels), not {array.shape}"
+            )
         img = image.fromarray(array[:, :, 0] if array.shape[2:] == (1,) else array)
     buffer = io.BytesIO()
     if kinds[img_fmt.lower()] == "JPEG":
@@ -429,6 +453,8 @@ class RecordIODataset(Dataset[Any]):
             self._records = indexed
             self.keys = indexed.keys
             self._places = [indexed.idx[key] for key in self.keys]
+            if not self.keys and os.path.getsize(self.rec):
+                raise RecordIOError(f"{os.fspath(index)!r} is empty, {self.rec!r} is not")
 
     def __len__(self) -> int:
         return len(self._places)
