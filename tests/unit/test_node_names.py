@@ -251,3 +251,48 @@ def shown(library: Any) -> dict[str, list[str]]:
 def test_results_of_layers_beside_pytorch() -> None:
     torch = pytest.importorskip("torch")
     assert shown(cd) == shown(torch)
+
+
+OVERLOADS = """
+F.dropout(x, 0.5, True, True)
+nn.Dropout(0.5, inplace=True)(x)
+F.dropout2d(plane, 0.5, True, True)
+F.alpha_dropout(x, 0.5, True, True)
+F.leaky_relu(x, 0.1, True)
+F.elu(x, 1.0, True)
+F.selu(x, True)
+F.celu(x, 1.0, True)
+F.threshold(x, 0, 0, True)
+F.hardtanh(x, -1, 1, True)
+torch.linalg.multi_dot([x, x.t(), x])
+x.rot90()
+torch.renorm(x, 2, 0, 1.0)
+torch.rsub(x, 1)
+torch.rsub(x, x)
+torch.bernoulli(x.sigmoid())
+torch.poisson(x.exp())
+torch.normal(x, 1.0)
+torch.normal(0.0, x.exp())
+torch.normal(x, x.exp())
+""".strip().splitlines()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("line", OVERLOADS)
+def test_overloads_and_writes_beside_pytorch(line: str) -> None:
+    def name(library: Any) -> str:
+        names = {"torch": library, "nn": library.nn, "F": library.nn.functional}
+        names["x"] = library.ones(3, 4, requires_grad=True) * 1
+        names["plane"] = library.ones(1, 2, 3, 3, requires_grad=True) * 1
+        return type(eval(line, names).grad_fn).__name__
+
+    assert name(cd) == name(pytest.importorskip("torch"))
+
+
+@pytest.mark.parametrize(
+    "draw", [cd.bernoulli, cd.poisson, lambda p: cd.normal(p, 1.0), lambda p: cd.normal(0.0, p)]
+)
+def test_a_draw_has_no_gradient_but_zero(draw: Any) -> None:
+    p = cd.full((3,), 0.5, requires_grad=True)
+    draw(p).sum().backward()
+    assert p.grad is not None and p.grad.tolist() == [0, 0, 0]

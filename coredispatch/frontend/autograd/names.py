@@ -31,6 +31,18 @@ _NAMES = {
     "det": "LinalgDetBackward0",
     "embedding_lookup": "EmbeddingBackward0",
     "entr": "SpecialEntrBackward0",
+    # In place, PyTorch has a derivative of its own, which reads the result.
+    **{
+        f"{name}_": f"{node}Backward1"
+        for name, node in {
+            "celu": "Celu",
+            "elu": "Elu",
+            "leaky_relu": "LeakyRelu",
+            "rrelu": "RreluWithNoise",
+            "selu": "Elu",
+            "threshold": "Threshold",
+        }.items()
+    },
     "erfcx": "SpecialErfcxBackward0",
     "fft_c2c": "FftC2CBackward0",
     "fft_c2r": "FftC2RBackward0",

@@ -25,7 +25,7 @@ _OWN = frozenset(
     diagonal_scatter dist embedding_bag fmax fmin glu hardshrink huber_loss index_reduce kthvalue
     ldexp linalg_householder_product linalg_lstsq linalg_solve_triangular logcumsumexp lu_unpack
     masked_scatter masked_select median mode multi_margin_loss multilabel_margin_loss nanmedian
-    nansum nll_loss pdist pixel_shuffle pixel_unshuffle polar put rsub scatter_reduce
+    nansum nll_loss pdist pixel_shuffle pixel_unshuffle polar put renorm rot90 scatter_reduce
     select_scatter smooth_l1_loss soft_margin_loss std_mean trace triangular_solve var_mean vdot
     """.split()
 )
@@ -40,11 +40,17 @@ _OTHER = {
     "col2im": "Col2ImBackward0",
     "combinations": "StackBackward0",
     "conj": "ConjBackward0",
+    "chain_matmul": "ViewBackward0",
     "cov": "SqueezeBackward0",
     "cross": "LinalgCrossBackward0",
     "diagflat": "DiagEmbedBackward0",
     "affine_grid": "AffineGridGeneratorBackward0",
+    "alpha_dropout": "AddBackward0",
     "dropout": "MulBackward0",
+    "dropout1d": "MulBackward0",
+    "dropout2d": "MulBackward0",
+    "dropout3d": "MulBackward0",
+    "feature_alpha_dropout": "AddBackward0",
     "einsum": "ViewBackward0",
     "fft_fft2": "FftC2CBackward0",
     "fft_fftn": "FftC2CBackward0",
@@ -59,6 +65,7 @@ _OTHER = {
     "linalg_cross": "LinalgCrossBackward0",
     "linalg_lu": "LinalgLuBackward0",
     "linalg_lu_solve": "LinalgLuSolveBackward0",
+    "linalg_multi_dot": "ViewBackward0",
     "linalg_vander": "CatBackward0",
     "lu": "LinalgLuFactorExBackward0",
     "lu_solve": "LinalgLuSolveBackward0",
@@ -98,6 +105,10 @@ def _is_tensor(value: Any) -> int:
     return int(isinstance(value, Value))
 
 
+def _tensors(first: Any, second: Any) -> int:
+    return _is_tensor(first) + 2 * _is_tensor(second)
+
+
 #: (the argument that tells the overload, its number in the name)
 _OVERLOADS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "clamp_max": ("max", _is_tensor),
@@ -108,6 +119,7 @@ _OVERLOADS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "masked_fill": ("value", _is_tensor),
     "prod": ("dim", _is_given),
     "remainder": ("other", _is_tensor),
+    "rsub": ("other", lambda other: int(not isinstance(other, Value))),
     "scatter": ("src", lambda source: int(not isinstance(source, Value))),
     "squeeze": ("dim", lambda dim: 0 if dim is None else 1 if len(dim) == 1 else 2),
 }
@@ -195,6 +207,7 @@ _CALLS: dict[str, tuple[tuple[str, ...], Callable[..., Names]]] = {
     "lstm_cell": ((), lambda: ("MulBackward0", "AddBackward0")),
     "lstm_packed": ((), _of_packed),
     "multilabel_soft_margin_loss": (("reduction",), _of_multilabel),
+    "normal": (("mean", "std"), lambda mean, std: f"NormalBackward{_tensors(mean, std)}"),
     "pad": (("pad", "mode"), _of_pad),
     "rnn_relu": (("bidirectional", "batch_first"), _of_recurrent),
     "rnn_relu_packed": ((), _of_packed),

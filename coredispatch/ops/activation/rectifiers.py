@@ -261,6 +261,11 @@ def _(self: Tensor, min_val: float = -1.0, max_val: float = 1.0, *, inplace: boo
     return (hardtanh.inplace_op if inplace else hardtanh)(self, min_val, max_val)
 
 
+@hardtanh.overload
+def _(self: Tensor, min_val: float, max_val: float, inplace: bool) -> Tensor:
+    return (hardtanh.inplace_op if inplace else hardtanh)(self, min_val, max_val)
+
+
 @composite(
     **backward_metadata(lambda make: (Sample(make(s), make(s), -1.0, 1.0) for s in ((17,), (3, 5))))
 )

@@ -35,14 +35,13 @@ def _uniform_like(x: Any, generator: Any) -> Any:
     dtype=same,
     samples=lambda make: (Sample(make(s, low=0.0, high=1.0)) for s in ((), (5,), (3, 5))),
     dtypes="float",
-    differentiable=False,
     random=True,
 )
 def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that ``self`` holds, else 0, in the dtype of ``self``.
 
     ``bernoulli(x, p)`` takes one probability for all elements. Raises :class:`ArgumentError` for
-    a probability outside [0, 1].
+    a probability outside [0, 1]. The gradient is zero.
     """
     if self.dtype.category != 2:
         raise DTypeError(f"probabilities are floating, not {self.dtype}", fix="pass p=")
@@ -51,6 +50,9 @@ def bernoulli(self: Tensor, *, generator: Generator | None = None) -> Tensor:
             "bernoulli needs probabilities between 0 and 1", fix="use probabilities from 0 to 1"
         )
     return lazy.lt(_uniform_like(self, generator), self).to_dtype(self.dtype)
+
+
+bernoulli.vjp(self=lambda grad: lazy.zeros_like(grad))
 
 
 @bernoulli.overload
@@ -72,7 +74,6 @@ def _(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
         Sample(make((3, 1)), make.positive((1, 5))),
     ),
     dtypes="float",
-    differentiable=False,
     random=True,
 )
 def normal(
@@ -80,7 +81,8 @@ def normal(
 ) -> Tensor:
     """Numbers of the normal distributions that ``mean`` and ``std`` (broadcast) name.
 
-    ``normal(mean, std, size)`` takes two numbers and a shape.
+    ``normal(mean, std, size)`` takes two numbers and a shape. The gradients are zero: what is
+    to be differentiated is ``mean + std * randn_like(mean)``.
     """
     tensors = [x for x in (mean, std) if hasattr(x, "shape")]
     if not tensors:
@@ -90,6 +92,12 @@ def normal(
     like = tensors[0]
     drawn = random_normal(size, dtype=like.dtype, device=like.device, generator=generator)
     return drawn * std + mean
+
+
+normal.vjp(
+    mean=lambda grad: lazy.zeros_like(grad),
+    std=lambda grad: lazy.zeros_like(grad),
+)
 
 
 @normal.overload

@@ -33,8 +33,7 @@ class _DropoutNd(Module):
             if self._spatial and input.ndim != self._spatial + 2:
                 return getattr(F, self._name)(input, self.p, False)  # which warns of odd shapes
             return input
-        result = getattr(F, self._name)(input, self.p, True)
-        return input.copy_(result) if self.inplace else result
+        return getattr(F, self._name)(input, self.p, True, self.inplace)
 
     def extra_repr(self) -> str:
         """The probability."""
