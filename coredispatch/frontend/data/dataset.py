@@ -109,8 +109,8 @@ class StackDataset(Dataset[Any]):
         return tuple(dataset[index] for dataset in self.datasets)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        named = isinstance(self.datasets, dict)
-        datasets: Any = self.datasets.values() if named else self.datasets
+        stacked = self.datasets
+        datasets = tuple(stacked.values()) if isinstance(stacked, dict) else stacked
         columns = [samples_of(dataset, indices) for dataset in datasets]
         for dataset, samples in zip(datasets, columns):
             if len(samples) != len(indices):
@@ -119,7 +119,7 @@ class StackDataset(Dataset[Any]):
                     f"samples for {len(indices)} indices"
                 )
         rows = zip(*columns)
-        return [dict(zip(self.datasets, row)) for row in rows] if named else list(rows)
+        return [dict(zip(stacked, r)) for r in rows] if isinstance(stacked, dict) else list(rows)
 
     def __len__(self) -> int:
         return self._length
@@ -192,7 +192,8 @@ class Subset(Dataset[T_co]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: Sequence[int]) -> list[T_co]:
-        return samples_of(self.dataset, [self.indices[i] for i in indices])
+        samples: list[T_co] = samples_of(self.dataset, [self.indices[i] for i in indices])
+        return samples
 
     def __len__(self) -> int:
         return len(self.indices)
