@@ -236,3 +236,11 @@ def test_diagonals_that_are_not_there() -> None:
     for k in (2**63, -(2**70), 4):
         assert not xp.any(xp.eye(3, k=k)) and xp.eye(0, k=k).shape == (0, 0)
     assert xp.sum(xp.eye(3, 4, k=3)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "float32"])
+def test_cross_products_of_every_number(dtype: str) -> None:
+    a, b = np.array([[1, 2, 3]], dtype), np.array([[4, 5, 6]], dtype)
+    found = xp.linalg.cross(cd.tensor(a), cd.tensor(b))
+    assert str(found.dtype) == f"cd.{dtype}"
+    np.testing.assert_array_equal(found.numpy(), np.cross(a, b))

@@ -19,7 +19,9 @@ from coredispatch.ops.support.rules import dot as dot_tolerance
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
 from coredispatch.registry.model.dtypes import (
+    ALL_DTYPES,
     bfloat16,
+    bool_,
     complex64,
     complex128,
     float16,
@@ -39,6 +41,9 @@ __all__ = [
     "tensordot",
     "trace",
 ]
+
+#: what a cross product is of; the wide unsigned integers wrap, as the narrow one does in PyTorch
+_NUMBERS = tuple(d for d in ALL_DTYPES if d is not bool_)
 
 
 def _contracted(dims: Any, ndim_a: int, ndim_b: int) -> tuple[list[int], list[int]]:
@@ -161,7 +166,7 @@ def trace(self: Tensor) -> Tensor:
     tolerance=conditioned,
     namespace="linalg",
     method=False,
-    takes=NUMBERS,
+    takes=_NUMBERS,
 )
 def linalg_cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of vectors of length 3 along ``dim``; the other dimensions broadcast.
@@ -204,7 +209,7 @@ def _cross_reference(self: Any, other: Any, dim: int | None = None) -> Any:
     reference=_cross_reference,
     samples=products(((3,), (3,)), ((5, 3), (5, 3))),
     tolerance=conditioned,
-    takes=NUMBERS,
+    takes=_NUMBERS,
 )
 def cross(self: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """Cross product along ``dim``, by default the first dimension of length 3."""
