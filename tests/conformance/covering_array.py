@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from coredispatch.plugin import samples as sampling
+
 from .distributions import distributions_for, fill
 
 __all__ = ["LAYOUTS", "ConfiguredMake", "combinations", "shares", "strided"]
 
 LAYOUTS = ("contiguous", "transposed", "step2", "offset", "stride0", "overlapping")
+#: those in which one element may stand for several
+SHARED = ("stride0", "overlapping")
 
 
 def combinations(
@@ -104,7 +108,7 @@ class ConfiguredMake:
     """Fills sample arrays with the values and the layout of one combination.
 
     Has what samplers ask of a ``make``: ``make(shape, low=, high=)``, ``float``, ``positive``,
-    ``index``, ``mask``, ``dtype`` and ``size``.
+    ``index``, ``distinct``, ``mask``, ``dtype`` and ``size``.
 
     Args:
         dtype: NumPy dtype of the arrays.
@@ -178,6 +182,12 @@ class ConfiguredMake:
         """int64 indices in ``[0, high)``."""
         values = np.asarray(self.rng.integers(0, high, shape), dtype=np.int64)
         return strided(values.reshape(-1), values.shape, self.layout)
+
+    def distinct(self, shape: Any, high: int, dim: int = -1) -> Any:
+        """int64 indices in ``[0, high)``, no two alike along ``dim``, in memory of their own."""
+        values = sampling.distinct(self.rng, shape, high, dim)
+        layout = "transposed" if self.layout in SHARED else self.layout
+        return strided(values.reshape(-1), values.shape, layout)
 
     def mask(self, shape: Any) -> Any:
         """Random booleans, the first of them true: a mask that selects nothing shows nothing."""

@@ -39,6 +39,7 @@ from .templates import (
     Request,
     Template,
     changed,
+    fits,
     named,
     renamed,
     repeated,
@@ -218,7 +219,7 @@ class _Artist:
         arrays = self._arrays(draw, template, combination, shapes, dtype)
         varied = self._filled(template, sample, arrays, sizes)
         other = shapes != template.shapes or sample is not template.sample
-        if not other or self.accepts(self.context, varied):
+        if not other or varied is not None and self.accepts(self.context, varied):
             return self._fitting(template, varied), other
         own = self._filled(template, template.sample, self._own(template, arrays), {})
         return self._fitting(template, own), False
@@ -386,13 +387,16 @@ class _Artist:
         arrays: list[tuple[tuple[int, ...], DrawnMake]],
         sizes: dict[int, int],
     ) -> Any:
+        """The call with new arrays; None where there are not so many places to name."""
         made: dict[int, Any] = {}
         for array, (shape, make) in zip(template.arrays, arrays, strict=True):
             request = template.requests[id(array)]
-            high = int(request.high or 0) if request.method == "index" else 0
+            high = int(request.high or 0) if request.points else 0
             high = sizes.get(high, high)
-            if request.method == "index" and high < 1:
+            if request.points and high < 1:
                 shape = tuple(0 for _ in shape) or (0,)  # nothing to point at
+            if not fits(request, shape, high):
+                return None
             made[id(array)] = repeated(request, shape, make, high)
         return sample.map(lambda a: made[id(a)])
 

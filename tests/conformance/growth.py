@@ -23,7 +23,18 @@ from coredispatch.registry import CoreDispatchError
 
 from .context import Context, tensors_in
 from .reference import NoReference, Reference
-from .templates import DIMS, SIZES, Renamed, Template, changed, named, renamed, repeated, templates
+from .templates import (
+    DIMS,
+    SIZES,
+    Renamed,
+    Template,
+    changed,
+    fits,
+    named,
+    renamed,
+    repeated,
+    templates,
+)
 from .variations import with_argument
 
 __all__ = [
@@ -116,7 +127,7 @@ class Growth:
     def sample(self, context: Context, size: int, make: Make) -> Any:
         """The call with the dimension ``size`` long; ``make`` fills the arrays.
 
-        None where the sampler cannot make it.
+        None where the sampler cannot make it, or there are not so many places to name.
         """
         sizes = {self.old: size} if self.renames else {}
         if not self.template.whole:
@@ -133,8 +144,11 @@ class Growth:
                 made[id(array)] = array  # how many it chooses is a size of other arrays
                 continue
             shape = tuple(size if j in axes else n for j, n in enumerate(array.shape))
-            high = int(request.high or 0) if request.method == "index" else 0
-            made[id(array)] = repeated(request, shape, make, sizes.get(high, high))
+            high = int(request.high or 0) if request.points else 0
+            high = sizes.get(high, high)
+            if not fits(request, shape, high):
+                return None
+            made[id(array)] = repeated(request, shape, make, high)
 
         def follow(name: str, value: Any) -> Any:
             if name in SIZES and isinstance(value, (tuple, list)):

@@ -15,7 +15,7 @@ import numpy as np
 
 from .covering_array import ConfiguredMake
 
-__all__ = ["Request", "Template", "repeated", "templates"]
+__all__ = ["Request", "Template", "fits", "repeated", "templates"]
 
 #: parameters that hold sizes of dimensions, which follow when the dimensions change
 SIZES = frozenset(("size", "shape", "sizes", "normalized_shape", "input_shape", "weight_shape"))
@@ -25,12 +25,21 @@ DIMS = frozenset(("dim", "dims", "dim0", "dim1"))
 
 @dataclass(frozen=True)
 class Request:
-    """One call of a ``make`` object: which method, the shape, and the value domain it named."""
+    """One call of a ``make`` object: which method, the shape, and the value domain it named.
+
+    ``dim`` is the dimension along which indices differ, counted from the last.
+    """
 
     method: str
     shape: tuple[int, ...]
     low: float | None = None
     high: float | None = None
+    dim: int = -1
+
+    @property
+    def points(self) -> bool:
+        """Whether the numbers name places, below ``high``."""
+        return self.method in ("index", "distinct")
 
 
 class Recorder(ConfiguredMake):
@@ -59,6 +68,11 @@ class Recorder(ConfiguredMake):
     def index(self, shape: Any, high: int) -> Any:
         array = super().index(shape, high)
         return self._noted(array, Request("index", array.shape, high=high))
+
+    def distinct(self, shape: Any, high: int, dim: int = -1) -> Any:
+        array = super().distinct(shape, high, dim)
+        dim = dim % array.ndim - array.ndim
+        return self._noted(array, Request("distinct", array.shape, high=high, dim=dim))
 
     def mask(self, shape: Any) -> Any:
         array = super().mask(shape)
@@ -91,6 +105,9 @@ class Renamed(ConfiguredMake):
 
     def index(self, shape: Any, high: int) -> Any:
         return super().index(self._renamed(shape), self.sizes.get(high, high))
+
+    def distinct(self, shape: Any, high: int, dim: int = -1) -> Any:
+        return super().distinct(self._renamed(shape), self.sizes.get(high, high), dim)
 
     def mask(self, shape: Any) -> Any:
         return super().mask(self._renamed(shape))
@@ -162,13 +179,20 @@ def renamed(shape: Any, sizes: dict[int, int]) -> tuple[int, ...]:
     return tuple(sizes.get(int(n), int(n)) for n in shape)
 
 
+def fits(request: Request, shape: tuple[int, ...], high: int) -> bool:
+    """Whether the request can be repeated with another shape: whether so many indices differ."""
+    return request.method != "distinct" or shape[request.dim] <= high
+
+
 def repeated(request: Request, shape: tuple[int, ...], make: Any, high: int | None = None) -> Any:
     """The array that ``make`` gives for a request with another shape; ``high`` of an index."""
     if request.method == "__call__":
         return make(shape, low=request.low, high=request.high)
-    if request.method == "index":
-        bound = request.high if high is None else high
-        return make.index(shape, int(bound or 0))
+    if request.points:
+        bound = int((request.high if high is None else high) or 0)
+        if request.method == "index":
+            return make.index(shape, bound)
+        return make.distinct(shape, bound, request.dim)
     return getattr(make, request.method)(shape)
 
 

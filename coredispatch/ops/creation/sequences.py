@@ -51,6 +51,7 @@ def _arange_dtype(start: Any, end: Any, step: Any, dtype: Any, *_: Any) -> DType
 def _ranges(make: Any) -> Iterator[Sample]:
     for bounds in ((5,), (0,), (2, 7), (2, 9, 3), (9, 2, -2), (0.5, 3), (0.0, 1.0, 0.25)):
         yield Sample(*bounds)
+    yield Sample(0.3, 60.3, 0.06)  # a step that no dtype has: what adds it up drifts away
 
 
 @primitive(
@@ -125,7 +126,10 @@ def _linspace_dtype(start: Any, end: Any, steps: int, dtype: DType | None = None
     dtype=_linspace_dtype,
     fits=("start", "end"),
     reference=np.linspace,
-    samples=lambda make: (Sample(-1.0, 2.5, n) for n in (0, 1, 2, 17)),
+    # A step that no dtype has, many times: what adds it up drifts away.
+    samples=lambda make: (
+        Sample(*line) for line in (*((-1.0, 2.5, n) for n in (0, 1, 2, 17)), (0.5, 7.7, 1001))
+    ),
     tolerance=ulp(2),
     differentiable=False,
     factory=True,

@@ -95,11 +95,11 @@ def _scatter_reference(self: Any, dim: int, index: Any, src: Any) -> Any:
 
 def _scatters(make: Any) -> Iterator[Sample]:
     """Without repeated places: which of several values stays is not defined."""
-    yield Sample(make((5,)), 0, np.array([3, 0]), make((2,)))
-    yield Sample(make((5,)), 0, np.array([3, 0]), 2)
-    yield Sample(make((4, 4)), 1, np.array([[2, 0], [1, 3]]), make((3, 3)))
-    yield Sample(make((3, 5)), 0, np.array([[2, 0, 1]]), make((1, 3)))
-    yield Sample(make((2, 3, 5)), -2, np.array([[[1], [2]]]), make((2, 3, 5)))
+    yield Sample(make((5,)), 0, make.distinct((5,), 5), make((5,)))
+    yield Sample(make((5,)), 0, make.index((2,), 5), 2)
+    yield Sample(make((4, 4)), 1, make.distinct((2, 2), 4, 1), make((3, 3)))
+    yield Sample(make((3, 5)), 0, make.distinct((1, 5), 3, 0), make((1, 5)))
+    yield Sample(make((2, 3, 5)), -2, make.distinct((1, 2, 1), 3, -2), make((2, 3, 5)))
 
 
 def _scatter_adds(make: Any) -> Iterator[Sample]:

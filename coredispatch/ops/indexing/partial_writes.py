@@ -155,7 +155,7 @@ def fill_diagonal_(self: Tensor, fill_value: Scalar, wrap: bool = False) -> Tens
 
 def _puts(make: Any) -> Iterator[Sample]:
     yield Sample(make((3, 5)), np.array([1, 14, 7]), make((3,)))
-    yield Sample(make((3, 5)), np.array([[0, 2], [4, 6]]), make((2, 2)), True)
+    yield Sample(make((3, 5)), make.index((2, 2), 15), make((2, 2)), True)
 
 
 def _put_reference(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
@@ -184,7 +184,7 @@ def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -
 
 @composite(
     samples=lambda make: (
-        Sample(make((4, 3)), 0, np.array([0, 2, 0]), make((3, 3)), reduce, include_self=own)
+        Sample(make((4, 3)), 0, make.index((3,), 4), make((3, 3)), reduce, include_self=own)
         for reduce in ("prod", "mean", "amax", "amin")
         for own in (True, False)
     ),

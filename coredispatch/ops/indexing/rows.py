@@ -67,15 +67,18 @@ index_select.vjp(self=_index_select_grad)
 
 
 def _row_writes(make: Any) -> Iterator[Sample]:
-    yield Sample(make((5,)), 0, np.array([3, 0]), make((2,)))
-    yield Sample(make((4, 4)), 1, np.array([2]), make((4, 1)))
-    yield Sample(make((2, 3, 5)), -2, np.array([2, 0]), make((2, 2, 5)))
+    """Without repeated places: which of several values stays is not defined."""
+    yield Sample(make((5,)), 0, make.distinct((5,), 5), make((5,)))
+    yield Sample(make((4, 4)), 1, make.distinct((1,), 4), make((4, 1)))
+    yield Sample(make((2, 3, 5)), -2, make.distinct((2,), 3), make((2, 2, 5)))
 
 
 def _row_adds(make: Any) -> Iterator[Sample]:
-    yield from _row_writes(make)
-    yield Sample(make((3, 5)), 0, np.array([1, 1, 2, 1]), make((4, 5)))
-    yield Sample(make((2, 3, 5)), 2, np.array([4, 4, 0]), make((2, 3, 3)))
+    yield Sample(make((5,)), 0, make.index((2,), 5), make((2,)))
+    yield Sample(make((4, 4)), 1, make.index((1,), 4), make((4, 1)))
+    yield Sample(make((2, 3, 5)), -2, make.index((2,), 3), make((2, 2, 5)))
+    yield Sample(make((3, 5)), 0, make.index((4,), 3), make((4, 5)))
+    yield Sample(make((2, 3, 5)), 2, make.index((3,), 5), make((2, 3, 3)))
 
 
 def _index_add_reference(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
@@ -153,9 +156,9 @@ index_copy.vjp(
 
 
 def _row_fills(make: Any) -> Iterator[Sample]:
-    yield Sample(make((5,)), 0, np.array([3, 0]), 1)
-    yield Sample(make((4, 4)), 1, np.array([2]), 1)
-    yield Sample(make((2, 3, 5)), -2, np.array([2, 0]), 1)
+    yield Sample(make((5,)), 0, make.index((5,), 5), 1)
+    yield Sample(make((4, 4)), 1, make.index((1,), 4), 1)
+    yield Sample(make((2, 3, 5)), -2, make.index((2,), 3), 1)
 
 
 def _index_fill_reference(self: Any, dim: int, index: Any, value: Any) -> Any:

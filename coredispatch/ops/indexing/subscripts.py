@@ -175,13 +175,13 @@ def _puts(make: Any) -> Iterator[Sample]:
     yield Sample(x, (Ellipsis, 0), make((4,)))
     yield Sample(x, (make.mask((4, 5)),), make(()))
     yield Sample(x, (make.mask((4,)),), 1)
-    yield Sample(x, (np.array([3, 0]),), make((2, 5)))
-    yield Sample(x, (np.array([3, 0]), np.array([1, 2])), make((1,)))
-    yield Sample(x, (slice(None), np.array([1, 4])), make((4, 2)))
-    yield Sample(x, (np.array([1, 1, 0]),), make((3, 5)), True)
-    yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make((3,)), True)
+    yield Sample(x, (make.distinct((4,), 4),), make((4, 5)))
+    yield Sample(x, (make.distinct((2,), 4), make.index((2,), 5)), make((1,)))
+    yield Sample(x, (slice(None), make.distinct((2,), 5)), make((4, 2)))
+    yield Sample(x, (make.index((3,), 4),), make((3, 5)), True)
+    yield Sample(x, (make.index((3,), 4), make.index((3,), 5)), make((3,)), True)
     yield Sample(x, (np.array([-1, 3, 0, -4]),), make((4, 5)), True)  # one place, named twice
-    yield Sample(make((2, 3, 4)), (slice(None), np.array([2, 0, 2])), make((2, 3, 4)), True)
+    yield Sample(make((2, 3, 4)), (slice(None), make.index((4,), 3)), make((2, 4, 4)), True)
     yield Sample(x, (np.array([1, 1, 0]), np.array([2, 2, 2])), make(()), True)
 
 

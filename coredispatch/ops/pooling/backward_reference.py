@@ -82,6 +82,8 @@ _WINDOWS: tuple[tuple[Any, ...], ...] = (
     ((7, 6), (3, 2), (2, 1), (1, 0), (1, 1), True),
     ((6, 7), (2, 3), (1, 2), (1, 1), (2, 1), False),
 )
+#: a long row of them, which overlap: no dimension of such a call may grow alone
+_LONG = ((2, 139), (2, 3), (1, 2), (0, 1), (1, 1), False)
 
 
 def max_backward_samples(make: Any) -> Iterator[Sample]:
@@ -89,6 +91,9 @@ def max_backward_samples(make: Any) -> Iterator[Sample]:
     for spatial, *options in _WINDOWS:
         output, _ = pool_geometry(spatial, *options)
         yield Sample(make((2, 3, *output)), make((2, 3, *spatial)), *options)
+    spatial, *options = _LONG
+    output, _ = pool_geometry(spatial, *options)
+    yield Sample(make((1, 1, *output)), make((1, 1, *spatial)), *options)
 
 
 def avg_backward_samples(make: Any) -> Iterator[Sample]:
@@ -100,12 +105,17 @@ def avg_backward_samples(make: Any) -> Iterator[Sample]:
         for counting in ((True, None), (False, None), (True, 3)):
             options = kernel, stride, padding, ceil, *counting
             yield Sample(make((2, 3, *output)), (2, 3, *spatial), *options)
+    spatial, kernel, stride, padding, dilation, ceil = _LONG
+    output, _ = pool_geometry(spatial, kernel, stride, padding, dilation, ceil)
+    options = kernel, stride, padding, ceil, False, None
+    yield Sample(make((1, 1, *output)), (1, 1, *spatial), *options)
 
 
 def adaptive_backward_samples(make: Any) -> Iterator[Sample]:
     """Windows that divide the size, overlap, or are one."""
     for spatial, size in (((4, 6), (2, 3)), ((5, 7), (3, 4)), ((7, 5), (1, 1)), ((3, 2), (5, 4))):
         yield Sample(make((2, 3, *size)), (2, 3, *spatial), size)
+    yield Sample(make((1, 1, 2, 53)), (1, 1, 3, 139), (2, 53))
 
 
 # ---- embedding and columns --------------------------------------------------------------------

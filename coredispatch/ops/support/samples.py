@@ -24,6 +24,7 @@ __all__ = [
     "Sample",
     "Sampler",
     "dim_reductions",
+    "distinct",
     "int_pairs",
     "laid_out",
     "nonempty_reductions",
@@ -129,6 +130,19 @@ class Sample:
         return f"Sample({', '.join(shown)})"
 
 
+def distinct(rng: np.random.Generator, shape: Any, high: int, dim: int) -> Any:
+    """Random int64 indices in ``[0, high)`` of which no two along ``dim`` are alike.
+
+    Raises :class:`ValueError` where there are fewer than ``shape[dim]`` of them.
+    """
+    count = shape[dim]
+    if count > high:
+        raise ValueError(f"{count} different indices below {high}")
+    rest = [n for i, n in enumerate(shape) if i != dim % len(shape)]
+    orders = rng.permuted(np.broadcast_to(np.arange(high), (*rest, high)), axis=-1)
+    return np.ascontiguousarray(np.moveaxis(orders[..., :count], -1, dim))
+
+
 class Make:
     """Fills sample arrays with uniform random values of one dtype, contiguous, seeded.
 
@@ -181,6 +195,10 @@ class Make:
     def index(self, shape: Any, high: int) -> Any:
         """int64 indices in ``[0, high)``."""
         return np.asarray(self.rng.integers(0, high, shape), dtype=np.int64)
+
+    def distinct(self, shape: Any, high: int, dim: int = -1) -> Any:
+        """int64 indices in ``[0, high)``, no two alike along ``dim``: places that are written."""
+        return distinct(self.rng, shape, high, dim)
 
     def mask(self, shape: Any) -> Any:
         """Random booleans."""

@@ -196,7 +196,7 @@ def places(context: Context) -> None:
             if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.size < 3:
                 continue
             request = template.requests.get(id(array))
-            drawn = request is not None and request.method == "index"
+            drawn = request is not None and request.points
             if drawn or names[position] in ("index", "indices"):
                 judged += _judge_places(context, template, position)
         if judged >= 3:

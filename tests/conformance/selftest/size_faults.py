@@ -295,6 +295,32 @@ def _updates_lost(correct: Any, raws: Any) -> Any:
     return correct(x, dim, np.take(index, np.arange(4096), dim), source)
 
 
+def _first_of(least: int) -> Any:
+    """Of a long list of places only the first ``least`` are written."""
+
+    def kernel(correct: Any, raws: Any) -> Any:
+        x, dim, index, source = raws[:4]
+        along = dim if index.ndim == x.ndim else 0
+        if not index.ndim or index.shape[along] <= least:
+            return correct(*raws)
+        index = np.take(index, np.arange(least), along)
+        if isinstance(source, np.ndarray) and source.ndim:
+            source = np.take(source, np.arange(least), dim)
+        return correct(x, dim, index, source, *raws[4:])
+
+    return kernel
+
+
+def _shared_once(correct: Any, raws: Any) -> Any:
+    """In rows past 64 what two windows share gets the gradient of one."""
+    grad, x, kernel, stride = raws[:4]
+    result = np.asarray(correct(*raws))
+    if x.shape[-1] <= 64 or stride[-1] >= kernel[-1]:
+        return result
+    times = np.maximum(correct(np.ones_like(grad), *raws[1:]), 1)
+    return np.where(times > 1, result / times, result).astype(result.dtype)
+
+
 def _joined_wrong(correct: Any, raws: Any) -> Any:
     """Behind 4096 elements the second tensor begins one place too early."""
     result = np.array(correct(*raws))
@@ -389,6 +415,12 @@ SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
     "indices of 15 bits": (_narrow_index(2, 12), _fact("index_select")),
     "indices of 12 bits (gather)": (_narrow_index(2, 12), _fact("gather")),
     "additions past 4096 are lost": (_updates_lost, _fact("scatter_add")),
+    "rows past 256 are not added": (_first_of(256), _fact("index_add")),
+    "rows past 512 are not copied": (_first_of(512), _fact("index_copy")),
+    "rows past 1024 are not filled": (_first_of(1024), _fact("index_fill")),
+    "places past 1024 are not written": (_first_of(1024), _fact("scatter")),
+    "windows that overlap in long rows": (
+        _shared_once, {**_fact("max_pool_backward"), "checks": (1, 5)}),
     "a vector past 4096 is not summed": (cut(_along, 4096, lambda n: 4096), _fact("sum")),
     "the last block of a sum is left out": (
         cut(_along, 1024, lambda n: n - n % 1024 or n), _fact("mean")),
