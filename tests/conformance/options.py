@@ -54,6 +54,7 @@ BY_NAME: dict[str, tuple[Any, ...]] = {
     "value": (0, -1.5, 2.5),
     "p": (0, 1, 2.5),
     "ignore_index": (2, 0),
+    "threshold": (0.5, 1),  # which the samples' numbers pass
 }
 #: values of a ``dim`` that takes several
 SEVERAL = ((), (0,), (-1,), (0, -1), (1, 0))

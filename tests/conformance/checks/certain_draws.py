@@ -139,6 +139,15 @@ def _dropout_mask(laid: Laid, mask: Any) -> tuple[Any, Any]:
     return kept, np.where(near, found.astype(np.float64), -1)
 
 
+def _dropped_zeros(laid: Laid, mask: Any) -> tuple[Any, Any]:
+    """From the same seed zeros are dropped where other numbers are."""
+    masks = []
+    for values in (mask, 1 - mask):
+        cd.manual_seed(7)
+        masks.append(cd.ops.native_dropout(laid(values), 0.5)[1])
+    return masks[0], masks[1].detach().numpy(force=True)
+
+
 def _nothing_dropped(laid: Laid, mask: Any) -> tuple[Any, Any]:
     return cd.nn.functional.dropout(laid(mask + 1), 0.0, True), mask + 1
 
@@ -177,6 +186,7 @@ DRAWS: dict[str, Callable[[Laid, Any], tuple[Any, Any]]] = {
     "multinomial-all": _multinomial_all,
     "dropout": _dropout,
     "dropout-mask": _dropout_mask,
+    "dropout-zeros": _dropped_zeros,
     "dropout-none": _nothing_dropped,
     "dropout-all": _all_dropped,
     "rrelu": _slopes,

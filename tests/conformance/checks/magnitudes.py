@@ -23,10 +23,13 @@ from ..subject import MANDATORY_DTYPES, OpMetadata, Subject
 from ..templates import Template, named, templates
 from . import check
 from .drawn import BY_MEMORY
-from .values import in_domain
+from .values import arrays_of, in_domain
 
 #: dtypes that are asked; of a composite the two that kernels of their own are written for
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8")
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8", "complex64")
+#: numbers in the place of an operand, for which kernels have short cuts; but for a half, as whose
+#: power some take the square root, of -0 and of minus infinity as well
+NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.25, -1.5, np.inf, -np.inf, np.nan)
 #: numbers of an array besides the special ones
 COUNT = 400
 #: exponents between which functions turn: half of the numbers lie there
@@ -63,6 +66,12 @@ def _special(dtype: Any, positive: bool) -> Any:
         found += [-1, -2, -3, -5, info.min, info.min + 1] if dtype.kind == "i" else []
         found += [2**53, 2**53 + 1, -(2**53) - 1] if dtype.itemsize == 8 else []
         return np.array([n for n in found if n > 0 or not positive], dtype)
+    if dtype.kind == "c":  # both parts; what becomes of infinities and NaN is left open
+        part = _special(np.dtype(np.float32), positive)
+        part = part[np.isfinite(part)]
+        found = np.empty(part.size**2, dtype)
+        found.real, found.imag = np.repeat(part, part.size), np.tile(part, part.size)
+        return found
     info = limits(dtype)
     sizes = [1.0, 2.0, 3.0, 0.5, 1.5, np.inf, float(info.max), float(info.smallest_normal)]
     sizes.append(float(info.smallest_subnormal))
@@ -79,6 +88,12 @@ def _numbers(dtype: Any, count: int, positive: bool, rng: np.random.Generator) -
         found = np.maximum(found, np.uint64(1)).astype(dtype)
         signs = rng.integers(0, 2, count).astype(bool) & (dtype.kind == "i" and not positive)
         return np.where(signs, -found, found).astype(dtype)
+    if dtype.kind == "c":
+        found = np.empty(count, dtype)
+        found.real, found.imag = (
+            _numbers(found.real.dtype, count, positive, rng) for _ in range(2)
+        )
+        return found
     info = limits(dtype)
     least, most = (float(np.log2(float(n))) for n in (info.smallest_normal, info.max))
     near = rng.uniform(-TURNS, TURNS, count)
@@ -96,8 +111,10 @@ def _arrays(template: Template, dtype: Any, rng: np.random.Generator) -> list[An
     free = [
         r is not None and r.method in FREE and r.low is None and r.high is None for r in requests
     ]
-    if not any(free) or any(r is not None and r.method == "index" for r in requests):
+    if not any(free) or any(r is not None and r.points for r in requests):
         return None
+    if dtype.kind == "c" and len(requests) > 1:
+        return None  # of two complex numbers what is computed on the way may overflow
     # Numbers are positive for the sake of integers: zero divides nothing there.
     kept = [dtype.kind in "iu" and r is not None and r.method == "positive" for r in requests]
     chosen = [_special(dtype, positive) for positive in kept]
@@ -175,5 +192,24 @@ def magnitudes(context: Context) -> None:
         except CoreDispatchError:
             continue  # shapes or values that the samples never have
         context.close(result, sample)
+        for with_number in _with_numbers(context, sample):
+            try:
+                result = context.call(context.subject.tensors(context.placed(with_number)))
+            except CoreDispatchError:
+                continue  # a number that the operator does not take
+            context.close(result, with_number)
     if not context.asserted:
         raise NotRun("no sample's arrays may hold any number")
+
+
+def _with_numbers(context: Context, sample: Any) -> Iterator[Any]:
+    """The call with a number in the place of each operand that may be one."""
+    if context.make().dtype.kind not in "fV" or len(arrays_of(sample)) < 2:
+        return
+    for place, param in enumerate(context.op.schema.params[: len(sample.args)]):
+        if "Scalar" not in param.annotation or not isinstance(sample.args[place], np.ndarray):
+            continue
+        for number in NUMBERS:
+            args = [*sample.args]
+            args[place] = number
+            yield type(sample)(*args, **sample.kwargs)

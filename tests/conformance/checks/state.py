@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import math
 import statistics
 import sys
@@ -54,8 +55,12 @@ LARGE_THREADS, LARGE_TURNS = 4, 8
 #: seconds after which a case makes no further calls than it must
 PATIENCE = 0.2
 LEAST_CALLS = 330
+#: calls whose operands live no longer than they do
+SHORT_LIVED = 40
 #: elements of calls whose results are kept, and which dimensions of such a call are long
 LARGE, WAYS = 20_000, 3
+#: how often each of three large calls is made, whose results are kept
+LARGE_KEPT = 3
 #: seconds that a backend's own threads may need to end what they began
 SETTLES = 0.5
 #: elements of what is timed, of a loop over elements, and the factor that is suspicious
@@ -147,6 +152,7 @@ def calls(context: Context) -> None:
         with contextlib.suppress(CoreDispatchError):  # elements may depend on each other
             context.call(context.subject.tensors(turned))
             samples.append(turned)
+    samples += _other_way_round(context)
     tensors = [context.subject.tensors(s) for s in samples]
     inputs = [[*map(context.subject.array, sample_tensors(ts))] for ts in tensors]
     first = []
@@ -175,7 +181,59 @@ def calls(context: Context) -> None:
         context.sample = samples[which]
         _as_first(context, _arrays(context, result), first[which], f"call {number + 2}", result)
     context.found["calls"] = len(kept)
+    del kept
+    _short_lived(context, other)
     _large_calls(context)
+
+
+def _short_lived(context: Context, samples: list[Any]) -> None:
+    """Operands die before the next ones are made, which take their places in memory.
+
+    Each object is where another one was, and often has its identity. What is remembered by either
+    belongs to an operand that is no more.
+    """
+    sample = samples[0]
+    several = [sample, sample.map(_turned), sample.map(_inner_turned)]
+    if context.op.values or not in_domain(context.op, "uniform", "contiguous"):
+        several = [sample, *samples[1:]]  # elements may depend on each other
+    first: list[Any] = []
+    for turn in range(SHORT_LIVED):
+        chosen = several[turn % len(several)]
+        context.sample = chosen
+        tensors = context.subject.tensors(chosen)
+        try:
+            result = context.op(*tensors.args, **tensors.kwargs)
+        except CoreDispatchError:
+            return
+        now = _arrays(context, result)
+        if turn < len(several):
+            context.close(result, chosen)
+            first.append([np.array(a) for a in now])
+        else:
+            _as_first(context, now, first[turn % len(several)], "operands in old places", result)
+        del tensors, result, now
+
+
+def _other_way_round(context: Context) -> list[Any]:
+    """A list of tensors of several sizes, and the same list from its end: as long, cut otherwise.
+
+    What is worked out for the first, from how many there are and how long they are, is wrong for
+    the second.
+    """
+    for sample in context.samples() if context.op.lists else ():
+        turned = type(sample)(*map(_from_the_end, sample.args), **sample.kwargs)
+        if elements(sample) >= 4000 or repr(turned) == repr(sample):
+            continue
+        with contextlib.suppress(CoreDispatchError):  # some lists have an order
+            for given in (sample, turned):
+                context.call(context.subject.tensors(context.placed(given)))
+            return [sample, turned]
+    return []
+
+
+def _from_the_end(value: Any) -> Any:
+    arrays = isinstance(value, list) and all(isinstance(item, np.ndarray) for item in value)
+    return value[::-1] if arrays else value
 
 
 def _large_samples(context: Context, seeds: tuple[int, ...]) -> list[list[Any]]:
@@ -214,12 +272,13 @@ def _large_calls(context: Context) -> None:
     """
     for samples in _large_samples(context, (1, 2, 3)):
         kept = []
-        for sample in samples:
-            context.placed(sample)
-            tensors = context.subject.tensors(sample)
-            before = snapshot(context, tensors)
+        given = [context.subject.tensors(context.placed(sample)) for sample in samples]
+        for turn, (sample, tensors) in itertools.product(range(LARGE_KEPT), zip(samples, given)):
+            context.sample = sample
+            before = snapshot(context, tensors) if turn == 0 else None
             result = context.call(tensors)
-            context.unchanged(before, tensors)
+            if before is not None:
+                context.unchanged(before, tensors)
             kept.append((result, [np.array(a) for a in _arrays(context, result)]))
         for number, (result, first) in enumerate(kept):
             same = all(_equal(a, b) for a, b in zip(_arrays(context, result), first, strict=True))
@@ -287,7 +346,16 @@ def threads(context: Context) -> None:
     They switch where Python lets them, then wherever the kernel's own code may be left.
     """
     seeds = [(context.case.seed + 31 * number) % 2**32 for number in range(THREADS)]
-    work = _alone(context, [_samples(context, 1, seed=seed)[0] for seed in seeds])
+    # Every other thread has subnormal numbers: whether they count is a setting of each thread.
+    wide = in_domain(context.op, "extremes", "contiguous") and not context.op.values
+    extreme: dict[str, Any] = {"distribution": "extremes"} if wide else {}
+    work = _alone(
+        context,
+        [
+            _samples(context, 1, seed=seed, **(extreme if number % 2 else {}))[0]
+            for number, seed in enumerate(seeds)
+        ],
+    )
     _together(context, work, TURNS)
     folders = kernel_folders(context.subject, context.op.name)
     _together(context, work, SWITCHED_TURNS, lambda n: interleaved(folders, seeds[n]))

@@ -244,6 +244,13 @@ def uniform_steps(context: Context) -> None:
         even = np.full(CELLS, 1 / CELLS)
         cells = (values * lowest).astype(np.int64) % CELLS
         _counts(context, np.bincount(cells, minlength=CELLS), even, f"{what}, lowest bits")
+    if context.case.dtype in ("float32", "float64"):
+        wide = cd.empty(COUNT, dtype=dtype, device=device).uniform_(0.0, 1000.0)
+        found = len(np.unique(context.subject.array(wide)))
+        context.expect(
+            found > 0.9 * COUNT,
+            f"uniform_(0, 1000) drew {found} different numbers of {COUNT}: bits are lost",
+        )
     # Far from 0 a sum rounds up to the end.
     for low, high in ((-1.0, 3.0), (96.0, 96.5), (-3.0, -2.0)):
         wide = cd.empty(COUNT, dtype=dtype, device=device).uniform_(low, high)

@@ -36,7 +36,10 @@ __all__ = ["choose_dtypes", "plan", "run", "shapes_of"]
 
 #: dtypes that the sample-shaped checks (3 and 4) use, where the op has them
 #: of the namespace `linalg`, and no factorization
-PRODUCTS = frozenset(("matmul",))
+PRODUCTS = frozenset(
+    "matmul linalg_cross linalg_diagonal linalg_multi_dot linalg_vander linalg_vecdot "
+    "linalg_vector_norm matrix_transpose".split()
+)
 DECOMPOSITIONS = frozenset(
     "cholesky cholesky_inverse cholesky_solve cov corrcoef det eigh geqrf inverse logdet lu "
     "lu_solve lu_unpack matrix_exp matrix_power nuclear_norm orgqr ormqr pinverse qr slogdet svd "

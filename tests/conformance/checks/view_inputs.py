@@ -30,6 +30,11 @@ UNITS = 4
 #: ops that look at how the memory lies, which may begin anywhere
 BY_MEMORY = frozenset(("as_strided", "view", "view_as", "view_as_complex", "view_dtype"))
 
+#: ops whose indices may name one place several times
+REPEATABLE = frozenset(
+    "gather getitem index_add index_fill index_select scatter_add take take_along_dim".split()
+)
+
 #: the way of each array of a call; None for one that lies as ever
 Ways = tuple[str | None, ...]
 
@@ -172,7 +177,8 @@ def _laid(context: Context, sample: Any, ways: Ways) -> Any:
         if way is None:
             return array
         if way in REPEATING and array.dtype.name != context.case.dtype:
-            way = "gaps"  # places and masks depend on each other
+            free = context.op.name in REPEATABLE and array.dtype == np.int64
+            way = way if free else "gaps"  # places and masks depend on each other
         return window(array, way)
 
     return sample.map(placed)

@@ -53,6 +53,63 @@ def cube_overflows(correct: Any, raws: Any) -> Any:
     return np.where(np.abs(x) > 40, np.nan, result).astype(x.dtype)
 
 
+def added_up(correct: Any, raws: Any) -> Any:
+    """Equal steps in single precision are added up."""
+    found = np.asarray(correct(*raws))
+    if found.dtype != np.float32 or found.size < 3:
+        return found
+    steps = np.full(found.size, found[1] - found[0], np.float32)
+    steps[0] = found[0]
+    return np.cumsum(steps, dtype=np.float32)
+
+
+def infinite_norm(correct: Any, raws: Any) -> Any:
+    """The largest magnitude of a vector leaves NaN out."""
+    x, order, *rest = raws
+    if order != np.inf or x.dtype.kind != "f":
+        return correct(*raws)
+    return correct(np.where(np.isnan(x), 0, x).astype(x.dtype), order, *rest)
+
+
+def skipped_zeros(correct: Any, raws: Any) -> Any:
+    """Products with a zero are left out, whatever the other factor."""
+    a, b = raws[:2]
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return correct(*raws)
+    zeros = (a == 0) | (b == 0)
+    return correct(np.where(zeros, 0, a), np.where(zeros, 0, b), *raws[2:])
+
+
+def infinite_divisor(correct: Any, raws: Any) -> Any:
+    """The remainder by one infinite number is NaN, as it is of infinities."""
+    result = np.asarray(correct(*raws))
+    one = result.dtype.kind == "f" and np.ndim(raws[1]) == 0
+    return np.full_like(result, np.nan) if one and np.isinf(raws[1]) else result
+
+
+def naive_modulus(correct: Any, raws: Any) -> Any:
+    """The modulus from squares, which overflow and vanish."""
+    x = raws[0]
+    if x.dtype.kind != "c":
+        return correct(*raws)
+    return np.sqrt(x.real * x.real + x.imag * x.imag)
+
+
+def one_side_of_the_cut(correct: Any, raws: Any) -> Any:
+    """An imaginary part of -0 is taken for 0: the other side of the branch cut."""
+    x = raws[0]
+    if x.dtype.kind != "c":
+        return correct(*raws)
+    return correct(np.where(x.imag == 0, x.real + 0j, x).astype(x.dtype))
+
+
+def bound_without_factor(correct: Any, raws: Any) -> Any:
+    """The bound of the linear part is held against the input, not against beta times it."""
+    x, beta, threshold = raws
+    result = np.where(x > threshold, x, np.log1p(np.exp(beta * x)) / beta)
+    return result.astype(x.dtype) if beta else correct(*raws)
+
+
 # ---- memory -------------------------------------------------------------------------------------
 
 
@@ -156,6 +213,30 @@ def half_too_low(correct: Any, raws: Any) -> Any:
     return np.where(rate > 30, cut, found).astype(found.dtype)
 
 
+def zeros_kept(correct: Any, raws: Any) -> Any:
+    """Zeros are not dropped."""
+    kept, mask = correct(*raws)
+    return kept, mask | (raws[0] == 0)
+
+
+def twelve_bits(correct: Any, raws: Any) -> Any:
+    """Numbers of a wide range are made of 12 bits."""
+    _, low, high, *_ = raws
+    found = correct(*raws)
+    if high - low < 5:
+        return found
+    share = np.floor((found - low) / (high - low) * 4096) / 4096
+    return (share * (high - low) + low).astype(found.dtype)
+
+
+def alike_rows(correct: Any, raws: Any) -> Any:
+    """Of an index that is expanded in its first dimension one row is read."""
+    x, dim, index = raws
+    if index.ndim > 1 and index.strides[0] == 0 and len(index) > 1:
+        index = np.concatenate([index[:1], np.zeros_like(index[1:])])
+    return correct(x, dim, index)
+
+
 def other_mask(correct: Any, raws: Any) -> Any:
     """The mask of dropout is another from 4096 elements on."""
     kept, mask = correct(*raws)
@@ -212,6 +293,20 @@ CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
         cube_overflows,
         _entry("gelu_backward", 12, "not that of", "gelu"),
     ),
+    "equal steps are added up": (added_up, _entry("linspace", 1, "bound")),
+    "equal steps are added up (arange)": (
+        added_up,
+        {**_entry("arange", 1, "bound"), "checks": (1, 5)},
+    ),
+    "the largest magnitude without NaN": (infinite_norm, _entry("linalg_vector_norm", 8, "NaN")),
+    "zero times infinity is left out (cross)": (skipped_zeros, _entry("linalg_cross", 8, "NaN")),
+    "an infinite number divides": (infinite_divisor, _entry("fmod", 8, "NaN")),
+    "a modulus from squares": (naive_modulus, _entry("abs", 8, "infinities|bound")),
+    "the other side of a branch cut": (one_side_of_the_cut, _entry("log", 8, "bound")),
+    "a bound without its factor": (
+        bound_without_factor,
+        _entry("softplus", 33, "bound"),
+    ),
     "an expanded operand is a number": (one_number, _entry("mul", 5, "bound|signs")),
     "rows of a wider matrix follow each other": (packed_rows, _entry("softmax", 5, "bound")),
     "one element past the blocks": (lone_element, _entry("cumsum", 30, "bound")),
@@ -233,6 +328,15 @@ CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
         ends_of_both,
         _entry("convolution", 33, "bound", "conv_transpose2d"),
     ),
+    "zeros are not dropped": (
+        zeros_kept,
+        _entry("native_dropout", 11, "no choice", "backend"),
+    ),
+    "twelve bits of a wide range": (
+        twelve_bits,
+        _entry("random_uniform", 11, "bits are lost", "backend"),
+    ),
+    "an expanded index": (alike_rows, _entry("gather", 5, "exact|bound|signs")),
     "another mask for large tensors": (
         other_mask,
         _entry("native_dropout", 11, "impossible", "backend"),
