@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import coredispatch as cd
 from coredispatch.conformance import Status, Subject, SuiteError, plan_op, run_case
 from coredispatch.conformance.context import Context
+from coredispatch.conformance.covering_array import LAYOUTS, ConfiguredMake
 from coredispatch.conformance.exact import nearest
 from coredispatch.conformance.growth import Filling, growths, lengths
 from coredispatch.conformance.process_state import Outputs, lasting
@@ -29,13 +30,21 @@ from coredispatch.conformance.selftest.rounding_faults import ROUNDINGS
 from coredispatch.conformance.selftest.size_faults import SIZES
 from coredispatch.conformance.selftest.state_faults import STATES
 from coredispatch.conformance.templates import Renamed
+from coredispatch.ops.support.samples import Make
 
 #: one of each way in which work may be too large, a kernel may remember, and a result may round
 CAUGHT = (
     "drops the tail at n % 8 from 1024 on (add)",
     "seven dimensions are six (where)",
     "the second block's maximum is not merged (amax)",
+    "rows past 256 are not added (index_add)",
+    "places past 1024 are not written (scatter)",
     "one call of a thousand is wrong (exp)",
+    "results are remembered by identity (exp)",
+    "a plan for lists that are as long (cat)",
+    "large results from a ring of four (exp)",
+    "other threads flush subnormals (mul)",
+    "every eighth call stays alive (index_select)",
     "operands in a variable of the module (matmul)",
     "the operands of the last call stay alive (sub)",
     "the environment (eq)",
@@ -122,6 +131,40 @@ def test_dimensions_that_belong_together_grow_together(name: str, axes: Any) -> 
     assert found and len({g.role for g in found}) == len(found)
     grown = [dict(g.axes) for g in found]
     assert any(all(i in pairs for i, _ in axes) for pairs in grown)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "written"),
+    [
+        ("index_add", 1, 2),
+        ("index_copy", 1, 2),
+        ("index_fill", 1, None),
+        ("scatter", 1, 2),
+        ("scatter_add", 1, 2),
+        ("gather", 1, None),
+        ("index_select", 1, None),
+        ("index_put", 1, None),
+    ],
+)
+def test_indices_grow_with_what_they_write(name: str, index: int, written: int | None) -> None:
+    grown = [{i for i, _ in g.axes} for g in growths(_context(name), np.dtype(np.float32))]
+    assert any(index in arrays and (written is None or written in arrays) for arrays in grown)
+
+
+@given(data=st.data())
+def test_places_that_are_written_differ_however_they_lie(data: Any) -> None:
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple))
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    high = data.draw(st.integers(shape[dim], 9))
+    layout, seed = data.draw(st.sampled_from(LAYOUTS)), data.draw(st.integers(0, 99))
+    for make in (ConfiguredMake(np.float32, layout, seed=seed), Make(seed=seed)):
+        found = make.distinct(shape, high, dim)
+        assert found.shape == shape and found.dtype == np.int64
+        assert found.min() >= 0 and found.max() < high
+        ordered = np.sort(found, axis=dim)
+        assert (np.diff(ordered, axis=dim) > 0).all()
+        with pytest.raises(ValueError, match="different indices below"):
+            make.distinct(shape, shape[dim] - 1, dim)
 
 
 def test_sizes_are_declared_as_positive_integers(tmp_path: Path) -> None:

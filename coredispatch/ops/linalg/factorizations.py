@@ -22,7 +22,13 @@ from coredispatch.ops.support.rules import conditioned, require_one_of
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import DType, complex64, complex128, float32, float64
-from coredispatch.registry.model.errors import ArgumentError, AutogradError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    LinAlgError,
+    ShapeError,
+)
 
 __all__ = [
     "cholesky",
@@ -106,6 +112,11 @@ def _numbered(columns: Any) -> Any:
     return columns * number
 
 
+def last_of_three(make: Any, factor: float) -> Any:
+    """Three unit matrices, the last of them times ``factor``: the one that has no solution."""
+    return np.stack([np.eye(3), np.eye(3), factor * np.eye(3)]).astype(make.dtype)
+
+
 # ---- Cholesky -----------------------------------------------------------------------------------
 
 
@@ -115,6 +126,7 @@ def _numbered(columns: Any) -> Any:
     dtype=lapack_dtype,
     reference=lambda self, upper=False: np.linalg.cholesky(self, upper=upper),
     samples=positive_definite,
+    errors=lambda make: [(Sample(last_of_three(make, -1)), LinAlgError)],
     dtypes=FLOATS,
     tolerance=conditioned,
     gradcheck=lambda *args: symmetrised(lazy.cholesky)(*args),

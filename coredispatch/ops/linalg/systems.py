@@ -11,6 +11,7 @@ from coredispatch.ops.linalg.eigenvalues import linalg_eigh
 from coredispatch.ops.linalg.factorizations import (
     FLOATS,
     lapack_dtype,
+    last_of_three,
     linalg_svd,
     linalg_svdvals,
     matrix_shape,
@@ -25,7 +26,7 @@ from coredispatch.ops.support.rules import broadcast_shapes, conditioned, promot
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import int64
-from coredispatch.registry.model.errors import DTypeError, OpError, ShapeError
+from coredispatch.registry.model.errors import DTypeError, LinAlgError, OpError, ShapeError
 
 __all__ = [
     "cholesky_inverse",
@@ -114,7 +115,10 @@ def _solve_reference(A: Any, B: Any, *, left: bool = True) -> Any:
     dtype=promote,
     reference=_solve_reference,
     samples=systems,
-    errors=lambda make: [(Sample(make((2, 3)), make((3,))), ShapeError)],
+    errors=lambda make: [
+        (Sample(make((2, 3)), make((3,))), ShapeError),
+        (Sample(last_of_three(make, 0), make((3, 2))), LinAlgError),
+    ],
     takes=FLOATS,
     tolerance=conditioned,
     namespace="linalg",
@@ -244,6 +248,7 @@ def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     dtype=lapack_dtype,
     reference=lambda A: np.linalg.inv(A),
     samples=invertible,
+    errors=lambda make: [(Sample(last_of_three(make, 0)), LinAlgError)],
     dtypes=FLOATS,
     tolerance=conditioned,
     namespace="linalg",

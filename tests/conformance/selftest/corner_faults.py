@@ -199,6 +199,18 @@ def ends_alone(correct: Any, raws: Any) -> Any:
     return correct(x, dim, index, *rest)
 
 
+def first_of_stack(correct: Any, raws: Any) -> Any:
+    """Whether there is a factor is asked of the first matrix of a stack alone."""
+    x, *rest = raws
+    if x.ndim < 3 or not x.size:
+        return correct(*raws)
+    correct(x.reshape(-1, *x.shape[-2:])[0], *rest)
+    try:
+        return correct(*raws)
+    except Exception:
+        return np.zeros_like(x)
+
+
 def inverse_rate(correct: Any, raws: Any) -> Any:
     """A rate below 1 is taken for the mean."""
     x, rate, generator = raws
@@ -318,6 +330,7 @@ CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "large results share memory": (LargeBuffer, _entry("softmax", 31, "changed with a later")),
     "an argument is held in one branch": (Holding, _entry("sum", 31, "alive")),
     "indices between the ends": (ends_alone, _entry("index_add", 14, "at place")),
+    "the first matrix of a stack": (first_of_stack, _entry("cholesky", 14, "accepted|raise")),
     "a slow rate is inverted": (inverse_rate, _entry("exponential", 11, "sigmas", "backend")),
     "large rates are cut": (half_too_low, _entry("poisson", 11, "sigmas", "backend")),
     "nothing is chosen by a mask": (no_choice, _entry("masked_fill", 6, "shares memory")),
