@@ -48,6 +48,8 @@ from .values import choose_dtypes, decomposes, in_domain
 CALLS = 1100
 #: threads that start together, and the calls of each
 THREADS, TURNS = 8, 12
+#: the first of these, for each of which the threads wait for one another
+TOGETHER = 6
 #: and the calls of each that is interrupted inside of the kernel
 SWITCHED_TURNS = 3
 #: and those of large calls, between whose parts NumPy lets other threads run
@@ -378,20 +380,25 @@ def _together(
     turns: int,
     within: Callable[[int], AbstractContextManager[Any]] = lambda _: contextlib.nullcontext(),
 ) -> None:
-    """Each call in a thread of its own, ``turns`` times; all start together."""
+    """Each call in a thread of its own, ``turns`` times; the first of them start together."""
     found: list[Any] = [None] * len(work)
     start = threading.Barrier(len(work))
 
     def run(number: int) -> None:
         _, tensors, _ = work[number]
-        start.wait()
         until = time.monotonic() + 1.0
         results = []
-        with within(number):
-            for _ in range(turns):
-                results.append(context.op(*tensors.args, **tensors.kwargs))
-                if time.monotonic() > until:
-                    break
+        try:
+            with within(number):
+                for turn in range(turns):
+                    if turn < TOGETHER:
+                        start.wait()
+                    elif time.monotonic() > until:
+                        break
+                    results.append(context.op(*tensors.args, **tensors.kwargs))
+        except BaseException:
+            start.abort()  # the others wait for nobody
+            raise
         found[number] = results
 
     workers = [threading.Thread(target=run, args=(i,)) for i in range(len(work))]
