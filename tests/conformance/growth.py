@@ -81,6 +81,7 @@ class Growth:
         axes: ``(array, axis)`` of the dimensions that grow together.
         old: their size in the template.
         share: elements of all arrays together for each unit of the dimension.
+        gives: which part of them the results have.
         steps: lines and calls of Python for each unit, in the operator and in its reference.
         alone: whether the sampler makes the sample's arrays after those of the samples before it,
             which then need not be large.
@@ -95,6 +96,7 @@ class Growth:
     renames: bool
     names: tuple[str, ...]
     steps: float = 0.0
+    gives: float = 0.0
     alone: bool = False
 
     @property
@@ -312,9 +314,14 @@ def cost(context: Context, sample: Any) -> float:
     shapes = _shapes_of(context, context.placed(sample))
     if shapes is None:
         return math.inf
+    return _elements(sample) + sum(map(math.prod, shapes))
+
+
+def _elements(sample: Any) -> int:
+    """Elements of the arrays of a call."""
     given: list[int] = []
     sample.map(lambda a: given.append(math.prod(a.shape)) or a)
-    return sum(given) + sum(map(math.prod, shapes))
+    return sum(given)
 
 
 def _takes(context: Context, sample: Any) -> bool:
@@ -338,12 +345,13 @@ def _takes(context: Context, sample: Any) -> bool:
 
 def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
     """The growth with what it costs; None where the op does not take a longer dimension."""
-    totals, steps = [], []
+    totals, given, steps = [], [], []
     for size in (PROBE, 2 * PROBE):
         sample = growth.sample(context, size, make)
         if sample is None:
             return None
         totals.append(cost(context, sample))
+        given.append(_elements(sample))
         if totals[-1] > LARGEST / 2:
             return None
     if totals[1] <= totals[0]:
@@ -358,7 +366,9 @@ def _tried(context: Context, growth: Growth, make: Make) -> Growth | None:
     square = (totals[1] - 2 * totals[0]) / (2 * PROBE * PROBE)
     share = max(share, square * 256) if square > 0.5 else share
     alone = _alone(context, growth, make)
-    return replace(growth, share=share, steps=(steps[1] - steps[0]) / PROBE, alone=alone)
+    gives = 1 - (given[1] - given[0]) / (totals[1] - totals[0])
+    steps_each = (steps[1] - steps[0]) / PROBE
+    return replace(growth, share=share, gives=gives, steps=steps_each, alone=alone)
 
 
 class counted:

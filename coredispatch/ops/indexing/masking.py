@@ -35,6 +35,7 @@ def _require_mask(mask: Any) -> None:
 def _masks(make: Any) -> Iterator[Sample]:
     for a, b in BROADCAST_SHAPES:
         yield Sample(make(a), make.mask(b))
+    yield Sample(make((3, 5)), make.mask((3, 5)))
 
 
 def _masked_shape(self: Any, mask: Any, *_: Any) -> tuple[int, ...]:

@@ -242,7 +242,7 @@ def _large_samples(context: Context, seeds: tuple[int, ...]) -> list[list[Any]]:
     """Large calls of the operator: one list for each way to grow, one sample for each seed.
 
     Calls with most arrays first, and each array large in one of them: a kernel may do other work
-    where a weight is given, and keep a packed one.
+    where a weight is given, and keep a packed one. The results are large in one of them.
     """
     dtype = numpy_dtype(context.case.dtype)
     if decomposes(context.op):
@@ -255,6 +255,9 @@ def _large_samples(context: Context, seeds: tuple[int, ...]) -> list[list[Any]]:
         if len(chosen) < WAYS and not arrays <= long:
             chosen.append(growth)
             long |= arrays
+    giving = max(by_arrays, key=lambda g: g.gives, default=None)
+    if giving is not None and all(g.gives < min(giving.gives, 0.2) for g in chosen):
+        chosen.append(giving)
     several = []
     for growth in chosen:
         size = growth.longest(LARGE)

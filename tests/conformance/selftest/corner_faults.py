@@ -241,6 +241,15 @@ def twelve_bits(correct: Any, raws: Any) -> Any:
     return (share * (high - low) + low).astype(found.dtype)
 
 
+def turned_mask(correct: Any, raws: Any) -> Any:
+    """A mask that lies column by column is read row by row."""
+    x, mask = raws
+    turned = mask.ndim == 2 and mask.shape == x.shape and not mask.flags.c_contiguous
+    if not turned or not mask.flags.f_contiguous:
+        return correct(*raws)
+    return np.array(np.ascontiguousarray(x.T)[mask.T])
+
+
 def alike_rows(correct: Any, raws: Any) -> Any:
     """Of an index that is expanded in its first dimension one row is read."""
     x, dim, index = raws
@@ -349,6 +358,7 @@ CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
         twelve_bits,
         _entry("random_uniform", 11, "bits are lost", "backend"),
     ),
+    "a mask that is turned": (turned_mask, _entry("masked_select", 5, "exact|bound|signs|values")),
     "an expanded index": (alike_rows, _entry("gather", 5, "exact|bound|signs")),
     "another mask for large tensors": (
         other_mask,

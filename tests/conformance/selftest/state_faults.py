@@ -456,6 +456,7 @@ STATES: dict[str, tuple[Any, dict[str, Any]]] = {
     "a packed operand is known by its place": (KeyedByPlace, _fact("mm", _VALUES)),
     "a plan for lists that are as long": (PlannedByLength, _fact("cat", _VALUES)),
     "large results from a ring of four": (LargeRing, _fact("exp", "changed with a later")),
+    "large products from a ring of four": (LargeRing, _fact("matmul", "changed with a later")),
     "other threads flush subnormals": (_flushed_elsewhere, _fact("mul", "thread")),
     "one call of 97 is wrong": (FirstCallsOnly, _fact("sum", _VALUES)),
     "wrong after 300 calls": (After, _fact("mean", _VALUES)),
