@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from coredispatch.ops.support.annotations import Scalar, Tensor
 from coredispatch.ops.support.rules import broadcast, exact, promote, same, same_shape
-from coredispatch.ops.support.samples import int_pairs, positive_pairs, unary
+from coredispatch.ops.support.samples import Sample, int_pairs, positive_pairs, unary
 from coredispatch.registry import primitive
 
 
@@ -46,11 +47,20 @@ def bitwise_not(self: Tensor) -> Tensor:
     """Elementwise ``~self`` of a bool or integer tensor."""
 
 
-@primitive(**_metadata(np.left_shift, samples=positive_pairs, dtypes="int"))
+def _shifts(make: Any) -> Iterator[Sample]:
+    """By less than the width of the dtype, and by as much and more."""
+    yield from positive_pairs(make)
+    width = make.dtype.itemsize * 8
+    yield Sample(
+        make((4, 5)), np.array([0, width - 1, width, width + 1, 2 * width - 1], make.dtype)
+    )
+
+
+@primitive(**_metadata(np.left_shift, samples=_shifts, dtypes="int"))
 def bitwise_left_shift(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self << other`` of integers; 0 once every bit is shifted out."""
 
 
-@primitive(**_metadata(np.right_shift, samples=positive_pairs, dtypes="int"))
+@primitive(**_metadata(np.right_shift, samples=_shifts, dtypes="int"))
 def bitwise_right_shift(self: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Elementwise ``self >> other`` of integers; the sign bit fills in from the left."""

@@ -250,6 +250,13 @@ def turned_mask(correct: Any, raws: Any) -> Any:
     return np.array(np.ascontiguousarray(x.T)[mask.T])
 
 
+def modulo_width(correct: Any, raws: Any) -> Any:
+    """A processor's shift: the number of bits counts modulo the width."""
+    width = np.asarray(raws[0]).dtype.itemsize * 8
+    by = np.asarray(raws[1])
+    return correct(raws[0], (by % width).astype(by.dtype))
+
+
 def alike_rows(correct: Any, raws: Any) -> Any:
     """Of an index that is expanded in its first dimension one row is read."""
     x, dim, index = raws
@@ -359,6 +366,10 @@ CORNERS: dict[str, tuple[Any, dict[str, Any]]] = {
         _entry("random_uniform", 11, "bits are lost", "backend"),
     ),
     "a mask that is turned": (turned_mask, _entry("masked_select", 5, "exact|bound|signs|values")),
+    "shifts modulo the width": (
+        modulo_width,
+        {**_entry("bitwise_left_shift", 1, "exact"), "checks": (1, 5, 9)},
+    ),
     "an expanded index": (alike_rows, _entry("gather", 5, "exact|bound|signs")),
     "another mask for large tensors": (
         other_mask,
