@@ -187,7 +187,9 @@ class ConfiguredMake:
         """int64 indices in ``[0, high)``, no two alike along ``dim``, in memory of their own."""
         values = sampling.distinct(self.rng, shape, high, dim)
         layout = "transposed" if self.layout in SHARED else self.layout
-        return strided(values.reshape(-1), values.shape, layout)
+        found = strided(values.reshape(-1), values.shape, layout)
+        found[...] = values  # each in its own place, however they lie
+        return found
 
     def mask(self, shape: Any) -> Any:
         """Random booleans, the first of them true: a mask that selects nothing shows nothing."""
