@@ -26,7 +26,7 @@ from coredispatch.registry.model.errors import (
     ArgumentError,
     AutogradError,
     DTypeError,
-    LinAlgError,
+    OpError,
     ShapeError,
 )
 
@@ -126,7 +126,7 @@ def last_of_three(make: Any, factor: float) -> Any:
     dtype=lapack_dtype,
     reference=lambda self, upper=False: np.linalg.cholesky(self, upper=upper),
     samples=positive_definite,
-    errors=lambda make: [(Sample(last_of_three(make, -1)), LinAlgError)],
+    errors=lambda make: [(Sample(last_of_three(make, -1)), OpError)],
     dtypes=FLOATS,
     tolerance=conditioned,
     gradcheck=lambda *args: symmetrised(lazy.cholesky)(*args),
