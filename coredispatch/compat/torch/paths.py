@@ -127,6 +127,11 @@ class PathLoader:
         if self.spec is not None:
             module.__spec__ = self.spec
 
+    def get_code(self, fullname: str) -> Any:
+        """The code of the module's own file, which ``python -m fullname`` runs; None without one."""
+        loader = getattr(self.spec, "loader", None)
+        return loader.get_code(self.spec.name) if hasattr(loader, "get_code") else None  # type: ignore[union-attr]
+
 
 def old_path(fullname: str) -> ModuleSpec | None:
     """The spec of ``coredispatch.PATH`` where PyTorch has the path and we some of its names."""

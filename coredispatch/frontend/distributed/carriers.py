@@ -105,6 +105,15 @@ def reduced(array: Any, op: str) -> tuple[Any, str]:
     return xp.ascontiguousarray(array).astype(np.float32), op
 
 
+def _divided(value: Any, size: int) -> Any:
+    """The average that a sum of `size` ranks means; integers are rounded down."""
+    if value.dtype.kind in "iu":
+        return value // size
+    if value.dtype.kind == "c":  # a quotient of complex numbers would be rounded more than once
+        return (value.view(value.real.dtype) / size).view(value.dtype)
+    return value / size
+
+
 def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     """What writes the combined `carried` into `target`; None where nothing is left to do."""
     average = op == "avg"
@@ -118,7 +127,7 @@ def settle(target: Any, carried: Any, op: str, size: int) -> Finish | None:
     def finish() -> None:
         value = carried
         if average:
-            value = value // size if value.dtype.kind in "iu" else value / size
+            value = _divided(value, size)
         if target.dtype.kind == "b" and value.dtype == np.uint8:
             value = value.view(np.bool_)
         target[...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,25 +94,30 @@ class MPICommunicator(Communicator):
             return _extreme(op, self._MPI)
         return self._ops[op]
 
-    def all_reduce(self, array: Any, op: str) -> Request:
-        operation, whole = self._operation(op, array), array.reshape(-1)
-        length = _PIECE // array.itemsize
-        begun = [
-            self._comm.Iallreduce(self._MPI.IN_PLACE, whole[at : at + length], operation)
-            for at in range(0, max(whole.size, 1), length)
-        ]
+    def _in_pieces(self, begin: Callable[[Any], Any], array: Any) -> Request:
+        """A reduction that `begin` begins for each piece of `array`."""
+        whole, length = array.reshape(-1), _PIECE // array.itemsize
+        starts = range(0, max(whole.size, 1), length)
+        begun = [begin(whole[at : at + length]) for at in starts]
         together = begun[0] if len(begun) == 1 else Several(begun)
         return self._under_way(together, array)
+
+    def all_reduce(self, array: Any, op: str) -> Request:
+        operation, in_place = self._operation(op, array), self._MPI.IN_PLACE
+        return self._in_pieces(lambda piece: self._comm.Iallreduce(in_place, piece, operation), array)
 
     def broadcast(self, array: Any, root: int) -> Request:
         return self._under_way(self._comm.Ibcast(array, root), array)
 
     def reduce(self, array: Any, root: int, op: str) -> Request:
-        if self.rank == root:
-            begun = self._comm.Ireduce(self._MPI.IN_PLACE, array, self._operation(op, array), root)
-        else:
-            begun = self._comm.Ireduce(array, None, self._operation(op, array), root)
-        return self._under_way(begun, array)
+        operation, in_place = self._operation(op, array), self._MPI.IN_PLACE
+
+        def begin(piece: Any) -> Any:
+            if self.rank == root:
+                return self._comm.Ireduce(in_place, piece, operation, root)
+            return self._comm.Ireduce(piece, None, operation, root)
+
+        return self._in_pieces(begin, array)
 
     def all_gather(self, out: Any, array: Any, counts: Sequence[int]) -> Request:
         if len(set(counts)) == 1:
