@@ -128,7 +128,7 @@ class PathLoader:
             module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> Any:
-        """The code of the module's own file, which ``python -m fullname`` runs; None without one."""
+        """The code of the module's own file for ``python -m``; None without one."""
         loader = getattr(self.spec, "loader", None)
         return loader.get_code(self.spec.name) if hasattr(loader, "get_code") else None  # type: ignore[union-attr]
 

@@ -110,7 +110,10 @@ def _divided(value: Any, size: int) -> Any:
     if value.dtype.kind in "iu":
         return value // size
     if value.dtype.kind == "c":  # a quotient of complex numbers would be rounded more than once
-        return (value.view(value.real.dtype) / size).view(value.dtype)
+        value = value.copy()
+        value.real /= size
+        value.imag /= size
+        return value
     return value / size
 
 

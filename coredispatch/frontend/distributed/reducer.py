@@ -15,6 +15,10 @@ from coredispatch.frontend.autograd.accumulate import accumulator
 from coredispatch.frontend.autograd.graph import queue_callback
 from coredispatch.frontend.distributed.buckets import FIRST, Bucket, GradBucket, assign
 from coredispatch.frontend.distributed.collectives import all_reduce, broadcast
+from coredispatch.frontend.distributed.optim.apply_optimizer_in_backward import (
+    step_in_backward,
+    take_over,
+)
 from coredispatch.frontend.distributed.process_group import ProcessGroup
 from coredispatch.frontend.distributed.reductions import ReduceOp
 from coredispatch.frontend.modes import no_grad
@@ -63,6 +67,7 @@ class Reducer:
         self._unused: set[int] = set()
         self._alone = False
         self._launched = 0
+        self._steps = take_over(self.params)
         self.handles = [
             accumulator(p).register_post_accumulate_hook(self._hook_of(i))
             for i, p in enumerate(self.params)
@@ -181,6 +186,8 @@ class Reducer:
     def _finish(self) -> None:
         if self._alone:
             self.active = len(self._ready) + len(self._unused) < len(self.params)
+            if not self.active:
+                self._step()
             return
         with no_grad():
             missing = [b for b in self.buckets if b.missing]
@@ -193,6 +200,14 @@ class Reducer:
             self.active = False
             if self.rebuild:
                 self._rebuild()
+            self._step()
+
+    def _step(self) -> None:
+        """Let the optimizers step that their parameters have for backward passes."""
+        with no_grad():
+            for param in self._steps:
+                if param.grad is not None:
+                    step_in_backward(param)
 
     def _take(self, bucket: Bucket, result: Any, used: list[bool] | None) -> None:
         """Give the parameters what their bucket has become; None means that all are used."""

@@ -160,8 +160,13 @@ def bfloat16(module: M) -> M:
 
 def to_empty(module: M, *, device: Any, recurse: bool = True) -> M:
     """Uninitialised tensors of the same shapes on ``device``."""
-    empty = TABLE.operator("empty")
-    return module._apply(lambda t: empty(tuple(t.shape), dtype=t.dtype, device=device), recurse)
+    empty_like = TABLE.operator("empty_like")
+
+    def make(tensor: Any) -> Any:
+        own = getattr(tensor, "_emptied", None)  # a tensor whose parts lie elsewhere
+        return empty_like(tensor, device=device) if own is None else own(device)
+
+    return module._apply(make, recurse)
 
 
 def share_memory(module: M) -> M:

@@ -104,7 +104,9 @@ class MPICommunicator(Communicator):
 
     def all_reduce(self, array: Any, op: str) -> Request:
         operation, in_place = self._operation(op, array), self._MPI.IN_PLACE
-        return self._in_pieces(lambda piece: self._comm.Iallreduce(in_place, piece, operation), array)
+        return self._in_pieces(
+            lambda piece: self._comm.Iallreduce(in_place, piece, operation), array
+        )
 
     def broadcast(self, array: Any, root: int) -> Request:
         return self._under_way(self._comm.Ibcast(array, root), array)

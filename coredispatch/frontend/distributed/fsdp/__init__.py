@@ -30,6 +30,7 @@ from coredispatch.frontend.distributed.fsdp.policies import (
 )
 from coredispatch.frontend.distributed.fsdp.sharding import (
     FSDPModule,
+    UnshardHandle,
     full_state_dict,
     fully_shard,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "StateDictConfig",
     "StateDictSettings",
     "StateDictType",
+    "UnshardHandle",
     "full_state_dict",
     "fully_shard",
     "wrap",

@@ -18,7 +18,14 @@ from coredispatch.frontend.distributed.groups import resolved
 from coredispatch.frontend.distributed.tensor.dtensor import DTensor
 from coredispatch.frontend.nn.module import Module
 
-__all__ = ["FSDPModule", "full_state_dict", "fully_shard", "make_unit"]
+__all__ = ["FSDPModule", "UnshardHandle", "full_state_dict", "fully_shard", "make_unit"]
+
+
+class UnshardHandle:
+    """What ``unshard(async_op=True)`` returns."""
+
+    def wait(self) -> None:
+        """Return when the whole parameters are in place, which they are."""
 
 
 class FSDPModule:
@@ -29,10 +36,14 @@ class FSDPModule:
         for owner in module.modules() if recurse else [module]:
             yield from _units(owner)
 
-    def unshard(self, async_op: bool = False) -> None:
-        """Put this unit's whole parameters in place, until :meth:`reshard`; all ranks call it."""
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Put this unit's whole parameters in place, until :meth:`reshard`; all ranks call it.
+
+        With ``async_op`` it returns what PyTorch's programs wait for. They are there at once.
+        """
         for unit in self._units(False):
             unit.unshard()
+        return UnshardHandle() if async_op else None
 
     def reshard(self) -> None:
         """Put the parts in place again; what was written to the whole parameters is lost."""

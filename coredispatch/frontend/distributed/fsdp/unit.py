@@ -19,7 +19,7 @@ from coredispatch.frontend.distributed.fsdp.inner import inner_of, part_of
 from coredispatch.frontend.distributed.fsdp.policies import MixedPrecisionPolicy
 from coredispatch.frontend.distributed.reducer import tensors_in
 from coredispatch.frontend.distributed.reductions import ReduceOp
-from coredispatch.frontend.distributed.tensor.dtensor import wrapped
+from coredispatch.frontend.distributed.tensor.dtensor import DTensor, wrapped
 from coredispatch.frontend.distributed.tensor.placements import (
     Placement,
     Replicate,
@@ -186,6 +186,7 @@ class Unit:
         if self._backward_wholes and current_pass() is None:
             self._end_backward()  # an error ended that pass, and no callback came
         if self.places:
+            self._adopt()
             self._place(_Gather.apply(self, None, *self.locals))
             if self.free:
                 hooks = saved_tensors_hooks(self._pack, self._unpack)
@@ -194,6 +195,16 @@ class Unit:
         if self.policy.param_dtype is not None and self.policy.cast_forward_inputs:
             return _cast(args, self.policy.param_dtype), _cast(kwargs, self.policy.param_dtype)
         return None
+
+    def _adopt(self) -> None:
+        """Take parameters that a program put in place, as ``load_state_dict(assign=True)`` does."""
+        for i, ((owner, name), local) in enumerate(zip(self.places, self.locals, strict=True)):
+            held: Any = owner._parameters[name]
+            if held is local or not isinstance(held, DTensor):
+                continue
+            layout = (held.device_mesh, held.placements, tuple(held.shape))
+            if layout == (local.device_mesh, local.placements, tuple(local.shape)):
+                self.locals[i] = held
 
     def leave(self, module: Module, args: Any, output: Any) -> Any:
         """Put the local parameters back."""
@@ -256,6 +267,7 @@ class Unit:
 
     def unshard(self, dtype: Any = None) -> None:
         """Put whole parameters in place, without history, until :meth:`reshard`."""
+        self._adopt()
         with no_grad():
             wholes = self.gather(dtype)
         for (owner, name), whole, local in zip(self.places, wholes, self.locals, strict=True):

@@ -25,6 +25,7 @@ from coredispatch.frontend.distributed.tensor.transfers import moved
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.torch_dispatch import make_wrapper_subclass
 from coredispatch.frontend.torch_function import disabled_torch_function
+from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import AutogradError
 from coredispatch.registry.model.sizes import contiguous_strides
 
@@ -285,8 +286,25 @@ def _as_placed(grad: Any, mesh: DeviceMesh, target: tuple[Placement, ...]) -> An
 
 _DATA: Any = Tensor.data
 DTensor.data = property(  # type: ignore[assignment]
-    lambda self: _DATA.__get__(self), lambda self, value: _set_data(self, value), doc=_DATA.__doc__
+    lambda self: _data(self), lambda self, value: _set_data(self, value), doc=_DATA.__doc__
 )
+
+
+def _data(self: DTensor) -> Any:
+    data = _DATA.__get__(self)
+    if isinstance(data, DTensor):
+        return data
+    # The key of subclasses does not come with a tensor without memory.
+    return wrapped(self._local_tensor.detach(), self.device_mesh, self.placements, self.shape)
+
+
+def _emptied(self: DTensor, device: Any) -> DTensor:
+    """An uninitialised DTensor of the same layout, with its parts on `device`."""
+    local = TABLE.operator("empty_like")(self._local_tensor, device=device)
+    return wrapped(local, self.device_mesh, self.placements, tuple(self.shape))
+
+
+DTensor._emptied = _emptied  # type: ignore[attr-defined]
 
 
 def _set_data(self: DTensor, value: Any) -> None:
