@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
-from coredispatch.frontend.compiling.settings import COUNTERS, SETTINGS, STANCE
+from coredispatch.frontend.compiling.settings import (
+    COUNTERS,
+    SETTINGS,
+    STANCE,
+    is_compiling,
+    recorder,
+)
 from coredispatch.frontend.nn.module import Module
 
 __all__ = [
@@ -170,10 +175,10 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     @functools.wraps(fn)
     def disabled(*args: Any, **kwargs: Any) -> Any:
-        recorder = _recorder()
-        if recorder is not None:
+        recording = recorder()
+        if recording is not None:
             why = f": {reason}" if reason else ""
-            recorder.refuse(f"{getattr(fn, '__name__', fn)} is not to be compiled{why}")
+            recording.refuse(f"{getattr(fn, '__name__', fn)} is not to be compiled{why}")
         if not recursive:
             return fn(*args, **kwargs)
         with set_stance("force_eager"):
@@ -181,13 +186,6 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     disabled._torchdynamo_disable = True  # type: ignore[attr-defined]
     return disabled
-
-
-def _recorder() -> Any:
-    """The recorder of the capture that runs in this thread, or None."""
-    module = sys.modules.get("coredispatch.frontend.compiling.recording")
-    mode = None if module is None else module.capturing.current()
-    return mode.recorder if mode is not None and mode.recorder.alive else None
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -210,14 +208,9 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[_F], _F]:
     return lambda function: function
 
 
-def is_compiling() -> bool:
-    """Whether the call that runs is being captured."""
-    return _recorder() is not None
-
-
 def is_dynamo_compiling() -> bool:
     """Whether the call that runs is being captured."""
-    return _recorder() is not None
+    return recorder() is not None
 
 
 def is_exporting() -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import sys
 from typing import Any
 
-__all__ = ["COUNTERS", "SETTINGS", "STANCE"]
+__all__ = ["COUNTERS", "SETTINGS", "STANCE", "is_compiling", "recorder"]
 
 
 class Settings:
@@ -48,4 +49,18 @@ class Stance:
 
 SETTINGS = Settings()
 STANCE = Stance()
+
+
+def recorder() -> Any:
+    """The recorder of the capture that runs in this thread, or None."""
+    module = sys.modules.get("coredispatch.frontend.compiling.recording")
+    mode = None if module is None else module.capturing.current()
+    return mode.recorder if mode is not None and mode.recorder.alive else None
+
+
+def is_compiling() -> bool:
+    """Whether the call that runs is being captured."""
+    return recorder() is not None
+
+
 COUNTERS: collections.Counter[str] = collections.Counter()

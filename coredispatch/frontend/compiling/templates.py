@@ -75,6 +75,7 @@ class Describer:
         self.wanted: dict[Any, None] = {}
         self.tensors: list[tuple[Any, Any]] = []
         self.memo: dict[int, Builder] = {}
+        self.several: dict[Any, Builder] = {}  # views that one call makes
         self.outside = {id(leaf) for leaf in leaves}
         self.own = {id(value): node for node, value, _ in recorder.inputs}
 
@@ -140,23 +141,31 @@ class Describer:
         if not links or id(at) not in self.own:
             return None
         for link in links:
-            if link.position or link.member >= 0 or link.multi_output or link.renamed:
+            if link.position or link.member >= 0 or link.renamed:
                 raise Unknown("a view of an input leaves the program, made in a way of its own")
             if link.custom or any(isinstance(item, Value) for item in link.args):
                 raise Unknown("a view of an input leaves the program, made by tensors")
-        node = self.own[id(at)]
-        self.wanted.setdefault(node)
-        calls = [(link.op, self.recorder.argument(link.args)) for link in reversed(links)]
-        for _, args in calls:  # sizes that are open
-            map_arg(args, self.wanted.setdefault)
+        return self._view(tensor)
 
-        def build(env: Any) -> Any:
-            made = env[node]
-            for op, args in calls:
-                made = op(made, *map_arg(args, env.__getitem__))
-            return made
-
-        return build
+    def _view(self, tensor: Any) -> Builder:
+        """The builder of an input, or of a view of one: views of one call come from one call."""
+        node = self.own.get(id(tensor))
+        if node is not None:
+            return self._node(node)
+        known = self.memo.get(id(tensor))
+        if known is not None:
+            return known
+        link = tensor._view
+        base, op = self._view(link.base), link.op
+        place = link.args[-1] if link.multi_output else None
+        args = self.recorder.argument(link.args if place is None else link.args[:-1])
+        map_arg(args, self.wanted.setdefault)  # sizes that are open
+        made: Builder = _shared(lambda env: op(base(env), *map_arg(args, env.__getitem__)))
+        if place is not None:
+            several = self.several.setdefault((id(link.base), op, repr(args)), made)
+            made = _shared(lambda env: several(env)[place])
+        self.memo[id(tensor)] = made
+        return made
 
     def _object(self, value: Any) -> Builder:
         kind = type(value)

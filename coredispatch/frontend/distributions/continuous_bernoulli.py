@@ -6,6 +6,7 @@ import math
 from typing import Any, ClassVar
 
 import coredispatch as cd
+from coredispatch.frontend.compiling.settings import is_compiling
 from coredispatch.frontend.distributions import constraints
 from coredispatch.frontend.distributions.exp_family import ExponentialFamily
 from coredispatch.frontend.distributions.logits import BinaryParameter
@@ -44,7 +45,7 @@ class ContinuousBernoulli(BinaryParameter, ExponentialFamily):
         parameter = self._set_parameter(probs, logits)
         if not self._by_logits:
             # before it is clamped, after which it always is valid
-            if validate_args is not None:
+            if validate_args is not None and not is_compiling():
                 if not bool(self.arg_constraints["probs"].check(parameter).all()):
                     raise ValueError("The parameter probs has invalid values")
             self._keep(clamp_probs(parameter))

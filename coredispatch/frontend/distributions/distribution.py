@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import coredispatch as cd
 from coredispatch._warnings import warn
+from coredispatch.frontend.compiling.settings import is_compiling
 from coredispatch.frontend.distributions import constraints
 from coredispatch.frontend.distributions.utils import as_size, broadcast_all, lazy_property
 from coredispatch.frontend.size import Size
@@ -49,7 +50,7 @@ class Distribution:
         self._event_shape = as_size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
-        if self._validate_args:
+        if self._validate_args and not is_compiling():  # values are no part of a program
             self._check_parameters()
         super().__init__()
 
@@ -187,6 +188,8 @@ class Distribution:
                     "Value is not broadcastable with batch_shape+event_shape: "
                     f"{actual} vs {expected}."
                 )
+        if is_compiling():
+            return
         try:
             support = self.support
         except NotImplementedError:

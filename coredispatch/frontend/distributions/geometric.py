@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import coredispatch as cd
+from coredispatch.frontend.compiling.settings import is_compiling
 from coredispatch.frontend.distributions import constraints
 from coredispatch.frontend.distributions.logits import BinaryParameter
 from coredispatch.frontend.distributions.utils import broadcast_all, standard_uniform
@@ -24,7 +25,7 @@ class Geometric(BinaryParameter):
     ) -> None:
         parameter = self._set_parameter(probs, logits)
         super().__init__(parameter.size(), validate_args=validate_args)
-        if self._validate_args and probs is not None:
+        if self._validate_args and probs is not None and not is_compiling():
             value = self.probs
             valid = value > 0
             if not bool(valid.all()):

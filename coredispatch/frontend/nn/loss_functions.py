@@ -9,6 +9,7 @@ from coredispatch.frontend.creation import tensor
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.ops.loss.regression import check_margin
 from coredispatch.registry.dispatch.table import TABLE
+from coredispatch.registry.model.dtypes import int64
 from coredispatch.registry.model.errors import ArgumentError
 
 __all__ = ["ctc_loss", "linear_cross_entropy", "triplet_margin_with_distance_loss"]
@@ -44,38 +45,19 @@ def triplet_margin_with_distance_loss(
     return loss
 
 
-def _lengths(name: str, lengths: Any, batch: int) -> list[int]:
+def _lengths(name: str, lengths: Any, batch: int, most: int, device: Any) -> Tensor:
+    """Lengths of ``batch`` samples as a tensor, whose values are checked when the loss is."""
     if isinstance(lengths, Tensor):
         if lengths.dtype.kind not in "iu":
             raise RuntimeError(f"{name} must be integral")
-        lengths = lengths.reshape(-1).tolist()
-    elif isinstance(lengths, int):
-        lengths = [lengths]
-    numbers = [int(n) for n in lengths]
-    if len(numbers) != batch:
+        found = lengths.reshape(-1).to(device).long()
+    else:
+        numbers = [lengths] if isinstance(lengths, int) else lengths
+        found = tensor([int(n) for n in numbers], dtype=int64, device=device)
+    if found.shape[0] != batch:
         raise RuntimeError(f"{name} must be of size batch_size")
-    return numbers
-
-
-def _padded_targets(targets: Any, lengths: list[int], blank: int) -> Any:
-    """Targets ``(N, S)`` from a padded matrix, or from all of them one after the other."""
-    longest = max(lengths, default=0)
-    if targets.ndim == 2:
-        if targets.shape[0] != len(lengths) or targets.shape[1] < longest:
-            raise RuntimeError(
-                f"Expected tensor to have size at least {longest} at dimension 1, but got size "
-                f"{list(targets.shape)} for argument targets"
-            )
-        return targets[:, :longest]
-    if targets.ndim != 1:
-        raise RuntimeError("targets must be (N, S), or (sum(target_lengths),)")
-    if sum(lengths) != targets.shape[0]:
-        raise RuntimeError(
-            f"targets hold {targets.shape[0]} labels, and target_lengths add up to {sum(lengths)}"
-        )
-    parts = targets.split(lengths)
-    pad = _op("pad")
-    return _op("stack")([pad(p, (0, longest - p.shape[0]), value=blank) for p in parts])
+    checked: Tensor = _op("checked")(found, found, 0, most, name)
+    return checked
 
 
 def ctc_loss(
@@ -109,21 +91,23 @@ def ctc_loss(
         targets = targets.reshape(1, -1)
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
-    times = _lengths("input_lengths", input_lengths, batch)
-    sizes = _lengths("target_lengths", target_lengths, batch)
-    for number, (time, size) in enumerate(zip(times, sizes)):
-        if not 0 <= time <= steps:
-            raise RuntimeError(
-                f"Expected input_lengths to have value at most {steps}, but got value {time} "
-                f"(while checking arguments for ctc_loss, sample {number})"
-            )
-        if size < 0:
-            raise RuntimeError(f"target_lengths must not be negative, got {size}")
-    labels = _padded_targets(targets.to(x.device).long(), sizes, blank)
-    own, whole = tensor(times, device=x.device), tensor(sizes, device=x.device)
-    # A padding value may be any number: it is no class.
-    inside = _op("arange")(labels.shape[1], device=x.device) < whole.unsqueeze(1)
-    loss = _op("ctc_nll")(x, labels.masked_fill(~inside, blank), own, whole, blank)
+    own = _lengths("input_lengths", input_lengths, batch, steps, x.device)
+    labels = targets.to(x.device).long()
+    if labels.ndim not in (1, 2):
+        raise RuntimeError("targets must be (N, S), or (sum(target_lengths),)")
+    if labels.ndim == 2 and labels.shape[0] != batch:
+        raise RuntimeError(
+            f"Expected tensor to have size {batch} at dimension 0, but got size "
+            f"{list(labels.shape)} for argument targets"
+        )
+    most = labels.shape[-1]
+    whole = _lengths("target_lengths", target_lengths, batch, most, x.device)
+    if labels.ndim == 1:
+        whole = _op("checked")(whole, whole.sum(), most, most, "labels")
+    else:  # a padding value may be any number: it is no class
+        inside = _op("arange")(most, device=x.device) < whole.unsqueeze(1)
+        labels = labels.masked_fill(~inside, blank)
+    loss = _op("ctc_nll")(x, labels, own, whole, blank)
     if zero_infinity:
         loss = loss.masked_fill(loss == float("inf"), 0)
     if reduction == "mean":

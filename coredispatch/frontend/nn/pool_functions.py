@@ -8,6 +8,7 @@ import operator
 from typing import Any
 
 from coredispatch.frontend.argument_types import IntList
+from coredispatch.frontend.compiling.settings import is_compiling
 from coredispatch.frontend.tensor import Tensor
 from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.errors import ArgumentError
@@ -140,7 +141,7 @@ def _max_unpool(
         raise RuntimeError(f"elements in indices should be type int64 but got: {indices.dtype}")
     lead = tuple(input.shape[:-n])
     count = math.prod(size)
-    if indices.numel() and not indices.is_meta:
+    if indices.numel() and not indices.is_meta and not is_compiling():
         low, high = int(indices.min()), int(indices.max())
         if low < 0 or high >= count:
             raise RuntimeError(

@@ -324,12 +324,7 @@ def istft(
     start = n_fft // 2 if center else 0
     end = total - start if length is None else start + length
     out, envelope = out[:, start : min(end, total)], envelope[:, start : min(end, total)]
-    lowest = lazy.amin(lazy.abs(envelope)) if envelope.numel() else None
-    if lowest is not None and self.device.type != "meta" and bool(lowest < 1e-11):
-        raise OpError(
-            f"window overlap add min: {float(lowest)}: the windows leave elements out",
-            fix="use a smaller hop_length, or center=True",
-        )
+    envelope = lazy.checked(envelope, lazy.abs(envelope.detach()), 1e-11, None, "envelope")
     out = out / envelope
     if end > total:
         warn(

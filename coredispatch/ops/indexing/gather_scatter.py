@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.indexing.rules import gathered, require_bounds, require_index, scattered
+from coredispatch.ops.indexing.rules import gathered, require_index, scattered, within_bounds
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
@@ -268,7 +268,7 @@ def scatter_reduce(
         wide = [shape.reshape(x, (1,)) for x in (self, index, src)]
         out = scatter_reduce(wide[0], 0, wide[1], wide[2], reduce, include_self=include_self)
         return shape.reshape(out, ())
-    require_bounds(index, self.shape[d])
+    index = within_bounds(index, self.shape[d])
     # All pairs of a place and a source along dim; places outside the index keep their value.
     block = tuple(slice(None) if i == d else slice(n) for i, n in enumerate(index.shape))
     own = self[block]

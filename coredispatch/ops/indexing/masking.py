@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coredispatch.ops.indexing.rules import count_true
-from coredispatch.ops.indexing.subscripts import getitem, index_put
+from coredispatch.ops.indexing.subscripts import getitem
 from coredispatch.ops.shape import reshaping as shape
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
@@ -123,17 +123,15 @@ def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """
     common = _masked_shape(self, mask)
     mask = shape.expand(mask, common)
-    count = int(lazy.sum(mask))
-    if count > source.numel():
-        raise ShapeError(
-            f"the mask asks for {count} elements, source has {source.numel()}",
-            fix=f"give source at least {count} elements",
-        )
-    values = shape.reshape(source, (-1,))[:count]
     whole = shape.expand(self, common)
-    if not common:
-        return shape.reshape(masked_scatter(self.reshape((1,)), mask.reshape((1,)), source), ())
-    return index_put(whole, (mask,), values)
+    chosen = shape.reshape(mask, (-1,))
+    number = lazy.cumsum(chosen, 0)
+    place = lazy.where(chosen, number - 1, 0)
+    if not source.numel():  # there is no element to read where nothing is to be replaced
+        return lazy.checked(whole, number, None, 0, "mask")
+    place = lazy.checked(place, number, None, source.numel(), "mask")
+    values = shape.reshape(lazy.take(source, place), common)
+    return lazy.where(mask, values, whole)
 
 
 # ---- where things are ---------------------------------------------------------------------------

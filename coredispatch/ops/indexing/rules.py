@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coredispatch.ops.support.inspection import greatest, least
+from coredispatch.ops.support import lazy
 from coredispatch.ops.support.rules import broadcast_shapes, normalize_dim
 from coredispatch.registry import TABLE, Value
 from coredispatch.registry.model.dtypes import DType, bool_, uint8
@@ -92,6 +92,8 @@ def _tensor(item: Any) -> Any:
             fix="convert the index with .long(), or compare to get a bool mask",
         )
     if len(item.shape) == 0:
+        if getattr(item, "is_meta", False):
+            return 0  # every place is as good for the shape
         return int(item.item() if hasattr(item, "item") else _on_host(item))
     return _Array((-1,), tuple(item.shape))
 
@@ -230,15 +232,9 @@ def scattered(self: Any, dim: int, index: Any, src: Any = None, *_: Any) -> Shap
     return tuple(self.shape)
 
 
-def require_bounds(index: Any, size: int) -> None:
-    """Raise :class:`DimError` unless all of ``index`` is in [0, size); meta tensors pass."""
-    if index.numel() and not index.is_meta:
-        low, high = int(least(index)), int(greatest(index))
-        if low < 0 or high >= size:
-            raise DimError(
-                f"index {low if low < 0 else high} is out of bounds for size {size}",
-                fix=f"use indices from 0 to {size - 1}",
-            )
+def within_bounds(index: Any, size: Any) -> Any:
+    """``index``, all of which must lie in [0, size): else :class:`DimError`."""
+    return lazy.checked(index, index, 0, size - 1, "index")
 
 
 def _fits_outside(index: Any, self: Any, dim: int, name: str) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,13 @@ from coredispatch.ops.support.annotations import Index, IntList, Scalar, Tensor
 from coredispatch.ops.support.rules import broadcast_shapes, dot, exact, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
-from coredispatch.registry.model.dtypes import DType
-from coredispatch.registry.model.errors import ArgumentError, DimError, ShapeError
+from coredispatch.registry.model.dtypes import DType, bool_, uint8
+from coredispatch.registry.model.errors import (
+    ArgumentError,
+    DataDependentError,
+    DimError,
+    ShapeError,
+)
 
 __all__ = ["getitem", "getitem_backward", "index_put"]
 
@@ -155,7 +161,10 @@ def _(grad, index):
 
 
 def _put_shape(self: Any, indices: Any, values: Any, *_: Any) -> tuple[int, ...]:
-    slot = indexed(tuple(self.shape), indices)
+    try:
+        slot = indexed(tuple(self.shape), indices)
+    except DataDependentError:  # a mask without values: the call that has them compares
+        return tuple(self.shape)
     own = tuple(getattr(values, "shape", ()))
     while len(own) > len(slot) and own[0] == 1:
         own = own[1:]
@@ -216,8 +225,23 @@ def index_put(
 
 index_put.vjp(
     self=lambda grad, indices, accumulate: grad if accumulate else index_put(grad, indices, 0),
-    values=lambda grad, indices, values_shape: _summed_to(getitem(grad, indices), values_shape),
+    values=lambda grad, indices, values_shape: (
+        _summed_at(grad, indices, values_shape)
+        if prod(values_shape) == 1 and any(map(_is_mask, indices))
+        else _summed_to(getitem(grad, indices), values_shape)
+    ),
 )
+
+
+def _is_mask(item: Any) -> bool:
+    return hasattr(item, "dtype") and DType.of(item.dtype) in (bool_, uint8)
+
+
+def _summed_at(grad: Any, indices: Any, wanted: tuple[int, ...]) -> Any:
+    """The sum of ``grad`` at places that are named once; how many they are need not be known."""
+    nowhere = lazy.zeros_like(grad, dtype=bool_)
+    there = index_put(nowhere, indices, True)
+    return shape.reshape(lazy.sum(lazy.where(there, grad, 0)), wanted)
 
 
 def _summed_to(grad: Any, wanted: tuple[int, ...]) -> Any:

@@ -147,10 +147,7 @@ def refuse_singular(info: Any) -> None:
     )
 
 
-@linalg_lu_factor_ex.vjp
-def _(grads, out, pivot):
-    packed, pivots, _ = out
-    grad = grads[0]
+def _factors_gradient(grad: Any, packed: Any, pivots: Any, pivot: bool) -> Any:
     if grad is None:
         return None
     *_, m, n = packed.shape
@@ -177,6 +174,11 @@ def _(grads, out, pivot):
         first = over_l(phi) + grad_l[..., :k, :]
         total = over_u(lazy.cat([first, grad_l[..., k:, :]], -2))
     return matmul(_permutation(pivots, m, packed.dtype), total) if pivot else total
+
+
+linalg_lu_factor_ex.vjp(
+    A=lambda grad0, out0, out1, pivot: _factors_gradient(grad0, out0, out1, pivot)
+)
 
 
 def _triangles(packed: Any) -> tuple[Any, Any]:
@@ -245,6 +247,9 @@ def linalg_lu_factor(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
     packed, pivots, info = linalg_lu_factor_ex(A, pivot=pivot)
     refuse_singular(info)
     return linalg_lu_factor.result_type((packed, pivots))
+
+
+linalg_lu_factor.vjp(A=lambda grad0, out0, out1, pivot: _factors_gradient(grad0, out0, out1, pivot))
 
 
 def _unpack_reference(A: Any, *, pivot: bool = True) -> tuple[Any, Any, Any]:

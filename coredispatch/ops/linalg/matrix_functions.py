@@ -16,7 +16,7 @@ from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
 from coredispatch.ops.support.inspection import all_true, greatest
 from coredispatch.ops.support.precision import narrow, wide
-from coredispatch.ops.support.rules import conditioned
+from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite, primitive
 from coredispatch.registry.model.dtypes import float32, float64
@@ -71,7 +71,28 @@ def det(self: Tensor) -> Tensor:
 
 @det.vjp
 def _(grad, out, self):
-    factor = shape.unsqueeze(shape.unsqueeze(grad, -1), -1)
+    return det_backward(grad, out, self)
+
+
+@composite(
+    reference=lambda grad_output, out, self: (
+        np.expand_dims(grad_output * np.conj(out), (-2, -1))
+        * np.conj(np.swapaxes(np.linalg.inv(self), -2, -1))
+    ),
+    out=lambda grad_output, out, self: tuple(self.shape),
+    dtype=lambda grad_output, out, self: self.dtype,
+    samples=lambda make: (
+        Sample(make(x.shape[:-2]), np.asarray(np.linalg.det(x)), x)
+        for (x,) in _args(invertible(make))
+    ),
+    dtypes=FLOATS,
+    tolerance=conditioned,
+    unbroadcast=False,
+    namespace=(),
+)
+def det_backward(grad_output: Tensor, out: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`det`, whose result is ``out``; of singular matrices through their SVD."""
+    factor = shape.unsqueeze(shape.unsqueeze(grad_output, -1), -1)
     if all_true(lazy.ne(out, 0)):
         scale = shape.unsqueeze(shape.unsqueeze(lazy.conj(out), -1), -1)
         return factor * scale * mH(linalg_inv(self))
@@ -164,6 +185,8 @@ _PADE = (
 
 
 @composite(
+    out=square_shape,
+    dtype=same,
     samples=lambda make: (Sample(make(s)) for s in ((1, 1), (4, 4), (2, 3, 3))),
     dtypes=FLOATS,
     tolerance=conditioned,
@@ -197,3 +220,18 @@ def matrix_exp(self: Tensor) -> Tensor:
     for _ in range(squarings):
         out = matmul(out, out)
     return out
+
+
+@matrix_exp.vjp
+def _(grad, self):
+    """The upper right block of the exponential of a block triangular matrix.
+
+    Mathias, A chain rule for matrix functions and applications, SIAM Journal on Matrix Analysis
+    and Applications 17, 1996.
+    """
+    if not self.numel():
+        return grad
+    n, adjoined = self.shape[-1], mH(self)
+    upper = lazy.cat([adjoined, grad], -1)
+    lower = lazy.cat([lazy.zeros_like(adjoined), adjoined], -1)
+    return matrix_exp(lazy.cat([upper, lower], -2))[..., :n, n:]

@@ -31,11 +31,11 @@ from coredispatch.ops.loss.reference import (
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.adjoint import no_gradient
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.inspection import any_true, greatest, least
+from coredispatch.ops.support.inspection import any_true
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import ArgumentError, DimError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import ArgumentError, DTypeError, ShapeError
 from coredispatch.registry.model.value import dtype_of
 
 # ---- cross entropy ----------------------------------------------------------------------------
@@ -81,14 +81,7 @@ def _kept(
     target = target.reshape(expected)
     kept = target != ignore_index
     index = target.masked_fill(~kept, 0)
-    if index.numel() and index.device.type != "meta":
-        low, high = int(least(index)), int(greatest(index))
-        if low < 0 or high >= classes:
-            raise DimError(
-                f"target {low if low < 0 else high} is out of bounds for {classes} classes",
-                fix=f"use classes 0 to {classes - 1}, or ignore_index",
-            )
-    return index, kept
+    return lazy.checked(index, index, 0, classes - 1, "class"), kept
 
 
 def _distribution(

@@ -9,6 +9,7 @@ import numpy as np
 
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
+from coredispatch.ops.support.inspection import greatest
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import conditioned, same
 from coredispatch.ops.support.samples import Sample
@@ -26,6 +27,11 @@ def _extended(target: Any, length: int, blank: int) -> list[int]:
     for label in target[:length]:
         labels += [int(label), blank]
     return labels
+
+
+def _split(targets: Any, lengths: Any) -> Any:
+    """The target of each sample, first in its row."""
+    return targets if targets.ndim == 2 else np.split(targets, np.cumsum(lengths)[:-1])
 
 
 def _forward(log_probs: Any, labels: list[int], steps: int, blank: int) -> Any:
@@ -47,9 +53,9 @@ def _forward(log_probs: Any, labels: list[int], steps: int, blank: int) -> Any:
 def _ctc_reference(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0
 ) -> Any:
-    losses = []
+    losses, rows = [], _split(targets, target_lengths)
     for n, (steps, length) in enumerate(zip(input_lengths, target_lengths)):
-        labels = _extended(targets[n], length, blank)
+        labels = _extended(rows[n], length, blank)
         alpha = _forward(log_probs[:, n], labels, steps, blank)
         last = alpha[-1, -2:] if steps else np.array([0.0 if length == 0 else -np.inf])
         losses.append(-np.logaddexp.reduce(last))
@@ -59,9 +65,9 @@ def _ctc_reference(
 def _ctc_backward_reference(
     grad: Any, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: Any
 ) -> Any:
-    result = np.zeros(log_probs.shape)
+    result, rows = np.zeros(log_probs.shape), _split(targets, target_lengths)
     for n, (steps, length) in enumerate(zip(input_lengths, target_lengths)):
-        labels = _extended(targets[n], length, blank)
+        labels = _extended(rows[n], length, blank)
         own = log_probs[:steps, n]
         alpha = _forward(own, labels, steps, blank)
         beta = _forward(own[::-1], labels[::-1], steps, blank)[::-1, ::-1]
@@ -79,6 +85,7 @@ def _problems(make: Any) -> Iterator[Any]:
     yield make((6, 2, 4)), np.array([[1, 1, 2], [3, 1, 0]]), *lengths, 0
     yield make((6, 2, 4)), np.array([[0, 2, 2], [1, 0, 1]]), *lengths, 3
     yield make((4, 2, 3)), np.array([[1], [1]]), np.array([4, 3]), np.array([1, 0]), 0
+    yield make((6, 2, 4)), np.array([1, 1, 2, 3, 1]), *lengths, 0
 
 
 def _ctc_samples(make: Any) -> Iterator[Sample]:
@@ -101,6 +108,8 @@ def _labels(log_probs: Tensor, targets: Tensor, target_lengths: Tensor, blank: i
     """
     steps, batch, _ = log_probs.shape
     at = log_probs.device
+    if targets.ndim == 1:
+        targets = _rows(targets, target_lengths, blank)
     if not targets.shape[1]:
         targets = lazy.full((batch, 1), blank, dtype="int64", device=at)
     blanks = lazy.full_like(targets, blank)
@@ -111,6 +120,17 @@ def _labels(log_probs: Tensor, targets: Tensor, target_lengths: Tensor, blank: i
     emitted = log_probs.gather(2, labels.unsqueeze(0).expand(steps, batch, -1))
     skipped = (labels[:, 2:] != labels[:, :-2]) & (labels[:, 2:] != blank)
     return labels, emitted, skipped
+
+
+def _rows(targets: Tensor, lengths: Tensor, blank: int) -> Any:
+    """Targets that stand one after the other as padded rows ``(N, S)``."""
+    longest = int(greatest(lengths)) if lengths.numel() else 0
+    place = lazy.arange(longest, device=targets.device)
+    inside = place < lengths.unsqueeze(1)
+    if not targets.numel():
+        return lazy.full(tuple(inside.shape), blank, dtype="int64", device=targets.device)
+    number = (lengths.cumsum(0) - lengths).unsqueeze(1) + place
+    return targets[number.masked_fill(~inside, 0)].masked_fill(~inside, blank)
 
 
 def _sum3(stay: Tensor, one: Tensor, two: Tensor) -> Tensor:
@@ -191,8 +211,9 @@ def ctc_nll(
     """Negative log likelihood of each target under connectionist temporal classification, ``(N,)``.
 
     ``log_probs`` is ``(T, N, C)``, ``targets`` ``(N, S)`` (what lies beyond a target's length does
-    not count), lengths are ``(N,)``. Infinite for a target that does not fit its input. As in
-    PyTorch the gradient is the one before the ``log_softmax`` that made ``log_probs``.
+    not count) or all of them one after the other, lengths are ``(N,)``. Infinite for a target that
+    does not fit its input. As in PyTorch the gradient is the one before the ``log_softmax`` that
+    made ``log_probs``.
     """
     probabilities = wide(log_probs)
     _, emitted, skipped = _labels(probabilities, targets, target_lengths, blank)

@@ -11,12 +11,11 @@ from coredispatch.ops.loss.classification import reduce_loss
 from coredispatch.ops.loss.reference import LOSS_METADATA, REDUCTIONS, reduce, reduced_loss
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Tensor
-from coredispatch.ops.support.inspection import greatest
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import same
 from coredispatch.ops.support.samples import Sample
 from coredispatch.registry import composite
-from coredispatch.registry.model.errors import DimError, DTypeError, ShapeError
+from coredispatch.registry.model.errors import DTypeError, ShapeError
 
 
 def _reference(input: Any, target: Any, reduction: str = "mean") -> Any:
@@ -72,11 +71,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     x, rows = wide(input).reshape(-1, classes), target.reshape(-1, classes)
     listed = (rows >= 0).long().cumprod(1) == 1
     index = rows.masked_fill(~listed, 0)
-    if index.device.type != "meta" and greatest(index) >= classes:
-        raise DimError(
-            f"target {greatest(index)} is out of bounds for {classes} classes",
-            fix=f"use classes 0 to {classes - 1}, and -1 after the last",
-        )
+    index = lazy.checked(index, index, None, classes - 1, "listed class")
     is_target = lazy.zeros_like(x).scatter_add(1, index, listed.to(x.dtype)) > 0
     own = x.gather(1, index).unsqueeze(2)
     terms = (1 - own + x.unsqueeze(1)).clamp_min(0)

@@ -41,7 +41,6 @@ from coredispatch.ops.loss.reference import (
 )
 from coredispatch.ops.support import lazy
 from coredispatch.ops.support.annotations import Scalar, Tensor
-from coredispatch.ops.support.inspection import least
 from coredispatch.ops.support.precision import narrow, wide
 from coredispatch.ops.support.rules import NUMBER, REAL_NUMBER, promote, promote_float
 from coredispatch.registry import composite
@@ -229,8 +228,7 @@ def gaussian_nll_loss(
                 f"{tuple(input.shape)}",
                 fix="use the input's shape, or 1 in place of its last dimension",
             )
-    if var.numel() and not var.is_meta and least(var.detach()) < 0:
-        raise ArgumentError("var has a negative element", fix="give variances of at least 0")
+    var = lazy.checked(var, var.detach(), 0, None, "variance")
     # Clamped outside the graph: PyTorch's gradient of var ignores the clamp.
     var = var + (var.detach().clamp_min(eps) - var.detach())
     difference = input - target

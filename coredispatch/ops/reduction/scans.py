@@ -87,13 +87,35 @@ def cumprod(self: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 def _(grad, out, self, dim):
     if not self.ndim or self.shape[dim] <= 1:
         return grad
-    zeros = comparison.eq(self, 0)
-    if not any_true(zeros):
-        return div(reversed_cumsum(mul(grad, adjoint(out)), dim), adjoint(self))
-    return _cumprod_grad_with_zeros(grad, self, dim)
+    return cumprod_backward(grad, out, self, dim)
 
 
 cumprod.edge("one zero", [2.0, 0.0, 3.0], 0, gradient=[1.0, 8.0, 0.0])
+
+
+def _cumprod_backward_reference(grad_output: Any, out: Any, self: Any, dim: int) -> Any:
+    shares = np.flip(np.cumsum(np.flip(grad_output * np.conj(out), dim), dim), dim)
+    return shares / np.conj(self)
+
+
+@composite(
+    out=lambda grad_output, out, self, dim: tuple(self.shape),
+    dtype=lambda grad_output, *_: grad_output.dtype,
+    reference=_cumprod_backward_reference,
+    samples=lambda make: (
+        Sample(make(x.shape), np.cumprod(x, dim), x, dim)
+        for x, dim in ((make.positive((5,)), 0), (make.positive((3, 4)), -1))
+    ),
+    dtypes="float",
+    tolerance=conditioned,
+    unbroadcast=False,
+    namespace=(),
+)
+def cumprod_backward(grad_output: Tensor, out: Tensor, self: Tensor, dim: int) -> Tensor:
+    """Gradient of :func:`cumprod`, whose result is ``out``; exact where ``self`` has zeros."""
+    if not any_true(comparison.eq(self, 0)):
+        return div(reversed_cumsum(mul(grad_output, adjoint(out)), dim), adjoint(self))
+    return _cumprod_grad_with_zeros(grad_output, self, dim)
 
 
 def _cumprod_grad_with_zeros(grad: Any, x: Any, dim: int) -> Any:

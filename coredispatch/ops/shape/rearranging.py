@@ -233,6 +233,7 @@ def tile(self: Tensor, dims: IntList) -> Tensor:
         Sample(make((2, 3)), 2),
         Sample(make((2, 3)), 2, 1),
         Sample(make((3, 2)), np.array([0, 2, 1]), 0),
+        Sample(make((3, 2)), np.array([0, 2, 1]), 0, output_size=3),
     ),
     dtypes="all",
     tolerance=exact,
@@ -260,6 +261,10 @@ def repeat_interleave(
             f"{tuple(getattr(repeats, 'shape', ()))}",
             fix="give one number for each slice",
         )
+    if output_size is not None and getattr(repeats, "ndim", 0) == 1:
+        given: Any = repeats
+        if given.shape[0] == length and length > 1:
+            return lazy.index_select(self, d, _runs_of(given, output_size))
     counts: Any = repeats.tolist() if hasattr(repeats, "tolist") else repeats
     if isinstance(counts, list) and len(counts) == 1:
         counts = counts[0]
@@ -291,6 +296,14 @@ def _runs(counts: Sequence[int], device: Any) -> Any:
     """0 ``counts[0]`` times, 1 ``counts[1]`` times, and so on."""
     runs = [lazy.full((as_size(n, "repeats"),), i, device=device) for i, n in enumerate(counts)]
     return joining.cat(runs) if runs else lazy.arange(0, device=device)
+
+
+def _runs_of(counts: Any, total: int) -> Any:
+    """The runs of counts that add up to ``total``: no value is read to know how many they are."""
+    ends = lazy.cumsum(counts, 0)
+    ends = lazy.checked(ends, counts, 0, None, "repeats")
+    ends = lazy.checked(ends, ends[-1], total, total, "repeats")
+    return lazy.searchsorted(ends, lazy.arange(total, device=counts.device), right=True)
 
 
 @repeat_interleave.overload

@@ -26,6 +26,8 @@ def _prepared(
     total, batch, classes = x.shape
     integers = [np.ascontiguousarray(a, INT64) for a in (targets, input_lengths, target_lengths)]
     labels, steps, lengths = integers
+    if labels.ndim == 1 and lengths.shape == (batch,):
+        labels = integers[0] = _rows(labels, lengths, blank)
     if labels.ndim != 2 or len(labels) != batch:
         raise ValueError("ctc")  # the rule of the operator says what is wrong
     for name, given, most in (("input", steps, total), ("target", lengths, labels.shape[1])):
@@ -37,6 +39,15 @@ def _prepared(
     if not 0 <= blank < classes:
         raise DimError(f"blank {blank} is none of {classes} classes", fix="use a class")
     return x, (*integers, batch, classes, labels.shape[1], blank)
+
+
+def _rows(labels: np.ndarray, lengths: np.ndarray, blank: int) -> np.ndarray:
+    """Targets that stand one after the other as padded rows."""
+    if len(lengths) and lengths.min() < 0 or lengths.sum() != len(labels):
+        raise ValueError("ctc")
+    rows = np.full((len(lengths), lengths.max(initial=0)), blank, INT64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = labels
+    return rows
 
 
 def _check(bad: np.ndarray, classes: int) -> None:
@@ -52,7 +63,7 @@ def ctc_nll(
 ) -> np.ndarray:
     """The negative log likelihood of each target."""
     x, rest = _prepared(log_probs, targets, input_lengths, target_lengths, blank)
-    own, batch, width = x.dtype, x.shape[1], 2 * targets.shape[1] + 1
+    own, batch, width = x.dtype, x.shape[1], 2 * rest[0].shape[1] + 1
     out, bad = np.empty(batch, own), np.zeros(1, INT64)
     if batch:
         alpha = np.empty(2 * batch * width, own)
@@ -72,7 +83,7 @@ def ctc_nll_backward(
 ) -> np.ndarray:
     """The gradient, as of the ``log_softmax`` that made ``log_probs``."""
     x, rest = _prepared(log_probs, targets, input_lengths, target_lengths, blank)
-    own, (total, batch, _), width = x.dtype, x.shape, 2 * targets.shape[1] + 1
+    own, (total, batch, _), width = x.dtype, x.shape, 2 * rest[0].shape[1] + 1
     if grad.shape != (batch,):
         raise ShapeError(
             f"a gradient of shape {grad.shape} for {batch} samples", fix="give one number a sample"
