@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import coredispatch as cd
+from coredispatch.frontend.utils._pytree import tree_leaves
 
 X = cd.arange(64.0) / 7
 F = cd.nn.functional
@@ -77,3 +78,92 @@ def test_what_numbers_decide_splits_no_graph() -> None:
         fast(X, k)
     assert len(graphs) == 3
     assert all(any(n.target is cd.ops.exp for n in g.graph.nodes) for g in graphs)
+
+
+def _cached(x: Any, cache: Any, position: int) -> Any:
+    """A step of attention over a cache that is written in place."""
+    cache = cache.clone()
+    cache[:, position : position + 1] = x
+    keys = cache[:, : position + 1]
+    return (x @ keys.mT).softmax(-1) @ keys
+
+
+def _largest(x: Any, cache: Any, count: int) -> Any:
+    values, places = cache.topk(count, 1)
+    return values.mean(1) + values.shape[1], places
+
+
+def _made(x: Any, cache: Any, count: int) -> Any:
+    return cd.zeros(count, 2).sum() + cd.arange(count).sum() / count + x.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", None])
+@pytest.mark.parametrize("program", [_cached, _largest, _made])
+def test_a_number_that_decides_shapes_becomes_a_symbol(program: Any, backend: Any) -> None:
+    fast: Any = cd.compile(program, **({} if backend is None else {"backend": backend}))
+    cache = cd.randn(2, 60, 4)
+    for count in range(1, 50):
+        x = cd.randn(2, 1, 4)
+        found, wanted = fast(x, cache, count), program(x, cache, count)
+        for a, b in zip(tree_leaves(found), tree_leaves(wanted)):
+            assert a.shape == b.shape
+            assert a.allclose(b, atol=1e-5)
+    assert fast.eager_calls == 0
+    told = cd.compiler.explain(fast, x, cache, 50)
+    assert sum(map(len, fast.programs.values())) <= 3
+    assert any("number 0 of the arguments" in line for line in told.sizes)
+
+
+def test_a_number_that_python_needs_stays_a_number() -> None:
+    def program(x: Any, count: int) -> Any:
+        for _ in range(count):
+            x = x + 1
+        return x[:count]
+
+    fast: Any = cd.compile(program, backend="eager")
+    for count in (2, 3, 4, 5, 6, 3, 2):
+        assert fast(cd.zeros(9), count).tolist() == [float(count)] * count
+
+
+def test_a_number_that_asks_differently_is_another_program() -> None:
+    def program(x: Any, count: int) -> Any:
+        return x[:count] if count < 6 else x[:count] * 2
+
+    fast: Any = cd.compile(program, backend="eager")
+    x = cd.arange(12.0)
+    for count in (2, 3, 4, 5, 6, 7, 8, 3, 11, 12, 13, 0, 1):
+        assert fast(x, count).tolist() == program(x, count).tolist()
+    assert fast.eager_calls == 0
+
+
+def test_gradients_where_a_number_decides_shapes() -> None:
+    def program(x: Any, count: int) -> Any:
+        return (x[:count] * x[1 : count + 1]).sum()
+
+    fast: Any = cd.compile(program)
+    for count in (2, 3, 4, 5, 9, 6):
+        a = cd.arange(12.0).requires_grad_()
+        b = cd.arange(12.0).requires_grad_()
+        fast(a, count).backward()
+        program(b, count).backward()
+        assert a.grad.tolist() == b.grad.tolist()
+    assert fast.eager_calls == 0
+
+
+def test_a_growing_cache_is_one_program() -> None:
+    def step(x: Any, past: Any) -> Any:
+        kept = []
+        for keys, values in past:
+            keys, values = cd.cat([keys, x], 1), cd.cat([values, x], 1)
+            x = (x @ keys.mT).softmax(-1) @ values
+            kept.append((keys, values))
+        return x, kept
+
+    fast: Any = cd.compile(step)
+    one = other = [(cd.randn(2, 3, 4), cd.randn(2, 3, 4)) for _ in range(2)]
+    for _ in range(12):
+        x = cd.randn(2, 1, 4)
+        (a, one), (b, other) = fast(x, one), step(x, other)
+        assert a.allclose(b, atol=1e-5)
+    assert fast.eager_calls == 0
+    assert sum(map(len, fast.programs.values())) == 2

@@ -24,7 +24,8 @@ class Arguments:
         leaves: the tensors, and the numbers at the places in ``moving``, in order; then ``sizes``.
         tensors: the tensors.
         sizes: the sizes that are symbols: different ones at the dimensions in ``open``, which are
-            ``(number of a tensor, dim)``. A size of 0 or 1 is no symbol.
+            ``(number of a tensor, dim)``, or ``("number", place)``. One of 0 or 1 is no symbol.
+        open_numbers: place of a number that decides sizes -> its symbol, equal to a size's or not.
         open_shapes: number of a tensor -> its shape, with ``"s0"``, ``"s1"``... for symbols.
         objects: what is neither a container, a tensor nor a constant.
         containers: the lists and dicts among the arguments.
@@ -39,6 +40,7 @@ class Arguments:
         "numbers",
         "objects",
         "open",
+        "open_numbers",
         "open_shapes",
         "sizes",
         "tensors",
@@ -50,7 +52,7 @@ class Arguments:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         moving: set[int],
-        open_: Collection[tuple[int, int]] = (),
+        open_: Collection[tuple[Any, int]] = (),
     ) -> None:
         self.enter(args, kwargs, moving, open_)
         if self.sizes and len(self.leaves) > 1 and self.key[-1] is not None:
@@ -62,13 +64,14 @@ class Arguments:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         moving: set[int],
-        open_: Collection[tuple[int, int]],
+        open_: Collection[tuple[Any, int]],
     ) -> None:
         """Take the arguments apart."""
         self.leaves: list[Any] = []
         self.tensors: list[Any] = []
         self.sizes: list[int] = []
         self.open_shapes: dict[int, tuple[Any, ...]] = {}
+        self.open_numbers: dict[int, str] = {}
         self.open = open_
         self.objects: list[Any] = []
         self.containers: list[Any] = []
@@ -104,6 +107,9 @@ class Arguments:
         if kind is int or kind is float:
             place = len(self.numbers)
             self.numbers.append(value)
+            if kind is int and value > 1 and ("number", place) in self.open:
+                self.open_numbers[place] = self.symbol(value)
+                return (kind, self.open_numbers[place])
             if place in self.moving:
                 self.leaves.append(value)
                 return kind
@@ -132,14 +138,18 @@ class Arguments:
         found: list[Any] = list(shape)
         for dim, n in enumerate(shape):
             if n > 1 and (place, dim) in self.open:
-                if n not in self.sizes:
-                    self.sizes.append(n)
-                found[dim] = f"s{self.sizes.index(n)}"
+                found[dim] = self.symbol(n)
         made = tuple(found)
         if made == shape:
             return shape
         self.open_shapes[place] = made
         return made
+
+    def symbol(self, n: int) -> str:
+        """The name of the symbol for a size, or for a number that decides sizes."""
+        if n not in self.sizes:
+            self.sizes.append(n)
+        return f"s{self.sizes.index(n)}"
 
     def attributes(self, tensor: Any) -> Any:
         """What a program has set on a tensor: constants by value, other things by identity."""

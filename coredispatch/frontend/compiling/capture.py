@@ -116,6 +116,8 @@ class Capture:
         moving = {
             place: symbolic(value, node, recorder) for place, value, node in self._moving(leaves)
         }
+        for place, name in self.outside.open_numbers.items():
+            moving[place] = recorder.table.symbol(name, self.outside.numbers[place], least=2)
         args, kwargs = _replaced(args, kwargs, moving) if moving else (args, kwargs)
         copies = [_copy(container) for container in self.given.containers]
         state.results_are_kept = recorder.table is None
@@ -169,9 +171,10 @@ class Capture:
         self.result = scrubbed(self.result)
 
     def _moving(self, leaves: list[Any]) -> list[Any]:
+        own = len(leaves) - len(self.given.sizes)
         numbers = [
             (value, node)
-            for value, node in zip(self.given.leaves, leaves)
+            for value, node in zip(self.given.leaves[:own], leaves)
             if not isinstance(value, Value)
         ]
         places = sorted(p for p in self.given.moving if p < len(self.given.numbers))
@@ -258,6 +261,8 @@ class Capture:
             for dim, n in enumerate(shape):
                 if type(n) is str:
                     places.setdefault(n, []).append(f"dimension {dim} of tensor {i}")
+        for place, name in self.outside.open_numbers.items():
+            places.setdefault(name, []).append(f"number {place} of the arguments")
         told = [f"{name} >= 2: {', '.join(where)}" for name, where in sorted(places.items())]
         for guard in table.guards:
             where = " ({}:{} in {})".format(*guard.where) if guard.where else ""

@@ -164,7 +164,10 @@ class CompiledFunction:
                     key = (key[0], given.key)
             if self.given_up is not None:
                 return self._eagerly(args, kwargs)
-            if given.sizes and known is None:
+            if known is not None and known.shaped and self.sizes.extend_numbers(given):
+                self.recompilations.append("a number that decides shapes differs in each call")
+                given = Arguments(args, kwargs, self.moving, self.sizes.open)
+            if given.sizes and (known is None or given.open_numbers):
                 program = self._open_program(key[0], args, kwargs)
                 if program is not None:
                     return self._first_call(program, args, kwargs)
@@ -188,6 +191,8 @@ class CompiledFunction:
                 continue
             if capture.leaf is None:
                 found = capture.problem or (capture.reason or "types are looked at", None)
+                if self.sizes.close_numbers(found[1]):
+                    continue
                 self.sizes.give_up(*found)
                 return None
             if not capture.passing:

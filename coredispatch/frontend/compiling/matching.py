@@ -53,6 +53,7 @@ class _Matcher:
         self.numbers: Iterator[int] = iter(range(1 << 30))
         self.moving = given.moving
         self.open = dict(given.open_shapes)
+        self.open_numbers = given.open_numbers
         self.sizes: dict[str, str] = {}
         self.leaves: list[str] = []
         self.arrays: list[str] = []
@@ -64,9 +65,11 @@ class _Matcher:
             return self.tensor(name, value)
         text = self.text
         if kind is int or kind is float:
-            moving = next(self.numbers) in self.moving
+            place = next(self.numbers)
             text.line(f"if type({name}) is not {kind.__name__}: return None")
-            if moving:
+            if place in self.open_numbers:
+                self.size(name, self.open_numbers[place])
+            elif place in self.moving:
                 self.leaves.append(name)
             else:  # 0.0 and -0.0 are equal
                 text.line(f"if {name} != {text.name(value)}: return None")
@@ -119,10 +122,17 @@ class _Matcher:
         names = [f"{name}_{dim}" for dim in range(raw.ndim)]
         text.line(f"{', '.join(names)}, = {array}.shape")
         for size, n in zip(names, shape):
-            wanted = n if type(n) is int else self.sizes.setdefault(n, size)
-            if wanted is not size:
-                text.line(f"if {size} != {wanted}: return None")
+            if type(n) is int:
+                text.line(f"if {size} != {n}: return None")
+            else:
+                self.size(size, n)
         return True
+
+    def size(self, name: str, symbol: str) -> None:
+        """A number of the call that is a symbol of the program; equal ones are one symbol."""
+        known = self.sizes.setdefault(symbol, name)
+        if known is not name:
+            self.text.line(f"if {name} != {known}: return None")
 
     def open_sizes(self) -> None:
         """Symbols are at least 2, and different; they come after the other leaves."""

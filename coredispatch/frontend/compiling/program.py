@@ -10,7 +10,7 @@ import numpy as np
 from coredispatch.frontend.compiling.by_size import compiled
 from coredispatch.frontend.compiling.graphs import extracted, made_by, masked_call
 from coredispatch.frontend.compiling.guards import Guards
-from coredispatch.frontend.compiling.recording import Decision, Origin
+from coredispatch.frontend.compiling.recording import SHAPES, Decision, Origin
 from coredispatch.frontend.compiling.records import equal
 from coredispatch.graph import Graph, Node, map_arg
 from coredispatch.plugin import Value, to_raw
@@ -181,6 +181,12 @@ class Program:
     def graphs(self) -> list[Segment]:
         """Those segments that compute with tensors."""
         return [segment for segment in self.segments() if not segment.early]
+
+    @property
+    def shaped(self) -> bool:
+        """Whether numbers among the arguments decide shapes in it."""
+        decisions = [segment.decision for segment in self.segments()]
+        return any(d is not None and d.early and d.what == SHAPES for d in decisions)
 
     def leaves(self) -> list[Leaf]:
         """All ends."""

@@ -43,10 +43,21 @@ from coredispatch.registry.dispatch.table import TABLE
 from coredispatch.registry.model.value import new_value
 from coredispatch.registry.wiring import OBSERVERS
 
-__all__ = ["Decision", "Origin", "Recorder", "TakeBack", "Unsupported", "capturing", "load"]
+__all__ = [
+    "SHAPES",
+    "Decision",
+    "Origin",
+    "Recorder",
+    "TakeBack",
+    "Unsupported",
+    "capturing",
+    "load",
+]
 
 
 _META = Device("meta")
+#: what is asked of a number that decides the shape of a result
+SHAPES = "a size that depends on a number"
 
 
 class Unsupported(RuntimeError):
@@ -266,7 +277,7 @@ class Recorder:
         if answer is None or not all(map(self.known_early, nodes)):
             self.measured(out)
         else:
-            self.decide(self.function(shapes, nodes), answer, "a size that depends on a number")
+            self.decide(self.function(shapes, nodes), answer, SHAPES)
 
     def measured(self, out: Any) -> None:
         """Sizes that depend on values are values: Python and derivatives read them as numbers."""

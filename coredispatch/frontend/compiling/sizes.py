@@ -160,15 +160,15 @@ class OpenSizes:
     """Which sizes of a function's arguments are open.
 
     Attributes:
-        open: ``(tensor, dim)`` of those that are.
+        open: ``(tensor, dim)`` of those that are; ``("number", place)`` of numbers that decide any.
         fixed: those that the program needs as numbers -> the line that does, None if nobody knows.
         problem: why no size is open any more, with the line; None while some may be.
     """
 
     def __init__(self, dynamic: bool | None) -> None:
         self.dynamic = dynamic
-        self.open: set[tuple[int, int]] = set()
-        self.fixed: dict[tuple[int, int], Any] = {}
+        self.open: set[tuple[Any, int]] = set()
+        self.fixed: dict[tuple[Any, int], Any] = {}
         self.problem: tuple[str, Any] | None = None
         self.before: list[Any] | None = None
 
@@ -194,13 +194,38 @@ class OpenSizes:
                     _check_mark(capture.outside.tensors[place], dim, forced[n])
                     self.open.discard((place, dim))
                     self.fixed[place, dim] = forced[n].where
+        for number, name in capture.outside.open_numbers.items():
+            if name in forced:
+                self.open.discard(("number", number))
+                self.fixed["number", number] = forced[name].where
         return bool(forced)
+
+    def extend_numbers(self, given: Arguments) -> bool:
+        """Open the numbers that came as inputs and decide sizes; whether there are any."""
+        if self.dynamic is False or self.problem is not None:
+            return False
+        found = {
+            ("number", place)
+            for place, value in enumerate(given.numbers)
+            if place in given.moving and type(value) is int and value > 1
+        }
+        found -= set(self.fixed) | self.open
+        self.open |= found
+        return bool(found)
+
+    def close_numbers(self, where: Any) -> bool:
+        """Take numbers for numbers, where no program came of them; whether any were open."""
+        found = [key for key in self.open if key[0] == "number"]
+        self.open.difference_update(found)
+        self.fixed.update(dict.fromkeys(found, where))
+        return bool(found)
 
     def told(self) -> list[tuple[str, Any]]:
         """Which sizes are numbers that might be open, in words, and the line that needs them."""
         found = [
             (f"Size {dim} of tensor {place} is needed as a number", where)
             for (place, dim), where in self.fixed.items()
+            if place != "number"
         ]
         if self.problem is not None:
             found.append((f"All sizes are numbers: {self.problem[0]}", self.problem[1]))
@@ -244,7 +269,7 @@ def opened(
             made._grad = tensor._grad
         stand_ins[id(tensor)] = made
     args, kwargs = _with(stand_ins, args), _with(stand_ins, kwargs)
-    made_of = Arguments(args, kwargs, given.moving)
+    made_of = Arguments(args, kwargs, given.moving - set(given.open_numbers))
     made_of.leaves += given.sizes
     made_of.sizes = given.sizes
     recorder.table, recorder.symbols, recorder.whole = table, True, False
