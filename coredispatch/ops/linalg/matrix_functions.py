@@ -70,28 +70,26 @@ def det(self: Tensor) -> Tensor:
 
 
 @det.vjp
-def _(grad, out, self):
-    return det_backward(grad, out, self)
+def _(grad, self):
+    return det_backward(grad, self)
 
 
 @composite(
-    reference=lambda grad_output, out, self: (
-        np.expand_dims(grad_output * np.conj(out), (-2, -1))
+    reference=lambda grad_output, self: (
+        np.expand_dims(grad_output * np.conj(np.linalg.det(self)), (-2, -1))
         * np.conj(np.swapaxes(np.linalg.inv(self), -2, -1))
     ),
-    out=lambda grad_output, out, self: tuple(self.shape),
-    dtype=lambda grad_output, out, self: self.dtype,
-    samples=lambda make: (
-        Sample(make(x.shape[:-2]), np.asarray(np.linalg.det(x)), x)
-        for (x,) in _args(invertible(make))
-    ),
+    out=lambda grad_output, self: tuple(self.shape),
+    dtype=lambda grad_output, self: self.dtype,
+    samples=lambda make: (Sample(make(x.shape[:-2]), x) for (x,) in _args(invertible(make))),
     dtypes=FLOATS,
     tolerance=conditioned,
     unbroadcast=False,
     namespace=(),
 )
-def det_backward(grad_output: Tensor, out: Tensor, self: Tensor) -> Tensor:
-    """Gradient of :func:`det`, whose result is ``out``; of singular matrices through their SVD."""
+def det_backward(grad_output: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`det`; of singular matrices through their singular values."""
+    out = det(self)
     factor = shape.unsqueeze(shape.unsqueeze(grad_output, -1), -1)
     if all_true(lazy.ne(out, 0)):
         scale = shape.unsqueeze(shape.unsqueeze(lazy.conj(out), -1), -1)
