@@ -132,6 +132,9 @@ def test_views_of_one_call_stay_views_of_the_argument() -> None:
         first.add_(1)
         assert x.tolist() == [1.0, 1.0, 0.0, 0.0] == [*head.tolist(), 0.0, 0.0]
         assert first._base is x
+    whole: Any = cd.compile(lambda x: x.contiguous(), fullgraph=True)
+    for _ in range(3):  # its other argument is a keyword
+        assert whole(cd.ones(2)).tolist() == [1.0, 1.0]
     same: Any = cd.compile(lambda x: (x[0],) * 2, fullgraph=True)
     for _ in range(3):
         one, other = same(cd.ones(2, 2))

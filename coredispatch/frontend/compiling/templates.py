@@ -13,7 +13,7 @@ from coredispatch.frontend.tensor import Tensor
 from coredispatch.frontend.tensor_base import AUTOGRAD
 from coredispatch.graph import map_arg
 from coredispatch.graph.symbols import Expression
-from coredispatch.plugin import Value
+from coredispatch.plugin import Value, dispatch
 
 __all__ = ["Builder", "Constant", "Describer", "Row", "Taken"]
 
@@ -160,7 +160,9 @@ class Describer:
         place = link.args[-1] if link.multi_output else None
         args = self.recorder.argument(link.args if place is None else link.args[:-1])
         map_arg(args, self.wanted.setdefault)  # sizes that are open
-        made: Builder = _shared(lambda env: op(base(env), *map_arg(args, env.__getitem__)))
+        made: Builder = _shared(
+            lambda env: dispatch(op, (base(env), *map_arg(args, env.__getitem__)))
+        )
         if place is not None:
             several = self.several.setdefault((id(link.base), op, repr(args)), made)
             made = _shared(lambda env: several(env)[place])
